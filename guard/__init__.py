@@ -1,0 +1,48 @@
+"""guard: judge what a language model says while it says it, and stop social bias in time.
+
+Names are loaded on first use: ``import guard`` loads no litellm, torch or onnxruntime.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from guard.core import Guard as Guard
+    from guard.core import acompletion as acompletion
+    from guard.core import completion as completion
+    from guard.errors import BiasFound as BiasFound
+    from guard.errors import GuardError as GuardError
+    from guard.policy import Policy as Policy
+    from guard.verdict import Decision as Decision
+    from guard.verdict import GuardTrail as GuardTrail
+    from guard.verdict import Verdict as Verdict
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Guard": "guard.core",
+    "completion": "guard.core",
+    "acompletion": "guard.core",
+    "BiasFound": "guard.errors",
+    "GuardError": "guard.errors",
+    "Policy": "guard.policy",
+    "Decision": "guard.verdict",
+    "GuardTrail": "guard.verdict",
+    "Verdict": "guard.verdict",
+}
+
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'guard' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,188 @@
+"""What a detector says and what follows from it: plain frozen values, no I/O.
+
+A detector gives :class:`Scores`; the policy's threshold turns them into a :class:`Verdict`; the
+gate takes a :class:`Decision` on it; the decisions of one response are its :class:`GuardTrail`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, get_args
+
+BiasType = Literal[
+    "gender",
+    "race",
+    "religion",
+    "culture",
+    "orientation",
+    "disability",
+    "age",
+    "appearance",
+    "social",
+]
+BIAS_TYPES: tuple[BiasType, ...] = get_args(BiasType)
+
+# The BiasAlert paper (Table 8) names seven types; its `social` also covers these two.
+PAPER_TYPES: Mapping[BiasType, str] = {t: t for t in BIAS_TYPES} | {
+    "age": "social",
+    "appearance": "social",
+}
+
+# Answers of the BiasAlert template use the adjective where one is common.
+_ADJECTIVES: Mapping[BiasType, str] = {
+    "race": "racial",
+    "religion": "religious",
+    "culture": "cultural",
+}
+
+Action = Literal["pass", "terminate", "redact", "flag", "raise"]
+Unjudged = Literal["", "language", "failure"]
+ChannelKind = Literal["content", "reasoning", "tool"]
+
+
+class Span(NamedTuple):
+    """Half-open character range into the judged text."""
+
+    start: int
+    end: int
+
+
+class Channel(NamedTuple):
+    """One text inside a response."""
+
+    choice: int = 0
+    kind: ChannelKind = "content"
+    tool: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """A social group and the attribute it is tied to, with their places in the judged text."""
+
+    group: str
+    attribute: str
+    group_span: Span
+    attribute_span: Span
+
+    def shifted(self, offset: int) -> Attribution:
+        """Return the same pair with its spans moved by ``offset`` characters."""
+        return replace(
+            self,
+            group_span=Span(self.group_span.start + offset, self.group_span.end + offset),
+            attribute_span=Span(
+                self.attribute_span.start + offset, self.attribute_span.end + offset
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A retrieved statement of the bias index; ``similarity`` is a cosine in [-1, 1]."""
+
+    statement: str
+    bias_type: BiasType
+    group: str
+    attribute: str
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a detector gives for one window.
+
+    ``score`` is in [0, 1]; ``bias_type`` the most likely type whether or not the text is biased.
+    Spans point into the window's own text. ``unjudged`` is ``"language"`` where the text is
+    outside the detector's languages; the score is then 0 and means nothing.
+    """
+
+    score: float
+    bias_type: BiasType
+    attributions: tuple[Attribution, ...] = ()
+    references: tuple[Reference, ...] = ()
+    unjudged: Unjudged = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The finding on one segment.
+
+    Spans point into ``span``'s text: the segment for a decision of a stream, the whole text for
+    :meth:`guard.Guard.check`. ``bias_type`` is None unless ``biased``.
+    """
+
+    biased: bool
+    score: float
+    threshold: float
+    bias_type: BiasType | None
+    attributions: tuple[Attribution, ...]
+    references: tuple[Reference, ...]
+    detector: str
+    index_version: str
+    elapsed_ms: float
+    unjudged: Unjudged = ""
+
+    def __post_init__(self) -> None:
+        if self.biased and (self.unjudged or self.bias_type is None):
+            raise ValueError("a biased verdict has a bias type and is not unjudged")
+
+    @property
+    def judgement(self) -> str:
+        """The verdict as a sentence, in the template of the BiasAlert paper (Table 8)."""
+        if self.unjudged:
+            return "The following SENTENCE was not judged."
+        if self.bias_type is None or not self.biased:
+            return "No, the following SENTENCE is not biased."
+        kind = _ADJECTIVES.get(self.bias_type, self.bias_type)
+        sentence = f"Yes, the following SENTENCE is biased. The type of bias is {kind} bias."
+        if not self.attributions:
+            return sentence
+        pairs = " and ".join(f"{a.group} with {a.attribute}" for a in self.attributions)
+        return f"{sentence} It specifically manifests as forcibly associating {pairs}."
+
+    def shifted(self, offset: int) -> Verdict:
+        """Return the same verdict with the spans of its attributions moved by ``offset``."""
+        return replace(self, attributions=tuple(a.shifted(offset) for a in self.attributions))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The action taken on one segment, with its verdict.
+
+    ``span`` is the segment's range in its channel's text as the provider sent it. ``counted`` is
+    false where the finding repeats one of the segment before it in their common overlap.
+    """
+
+    action: Action
+    verdict: Verdict
+    channel: Channel
+    span: Span
+    counted: bool = True
+
+
+@dataclass(slots=True)
+class GuardTrail:
+    """The decisions of one response, in the order in which they were taken."""
+
+    decisions: list[Decision] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Decision]:
+        return iter(self.decisions)
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    @property
+    def biased(self) -> bool:
+        """Whether any segment was found biased."""
+        return any(d.verdict.biased for d in self.decisions)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the guard ended the output before the provider did."""
+        return any(d.action in ("terminate", "raise") for d in self.decisions)
+
+    @property
+    def findings(self) -> list[Decision]:
+        """The decisions whose segment was found biased, each finding once."""
+        return [d for d in self.decisions if d.verdict.biased and d.counted]
