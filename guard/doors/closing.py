@@ -1,0 +1,188 @@
+"""Close the provider's connection under a LiteLLM stream.
+
+LiteLLM closes unevenly: its stream wrapper has ``aclose()`` and no ``close()``; some provider
+iterators have neither, and hide the HTTP response in the frame of a suspended generator. So the
+objects under a stream are walked down to the response, and closed from the bottom up: the
+connection first, then whatever stands on it.
+
+Closing never raises, and closing twice is harmless. What is out of reach, :data:`TRANSPORTS` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import socket
+from collections.abc import Iterator
+from types import AsyncGeneratorType, FrameType, GeneratorType
+from typing import Any, NamedTuple
+
+import anyio
+import httpx
+
+# Attributes by which LiteLLM's wrappers and iterators, and the OpenAI SDK's streams, hold what
+# they read from.
+_LINKS = (
+    "completion_stream",
+    "streaming_response",
+    "response_iterator",
+    "async_response_iterator",
+    "http_response",
+    "response",
+    "_response",
+)
+# Deeper than any chain in LiteLLM; a bound, should objects ever be chained in earnest.
+_MOST = 64
+
+
+class Transport(NamedTuple):
+    """Whether streams over one kind of connection can be closed, and what to know about it."""
+
+    name: str
+    closes: bool
+    note: str
+
+
+TRANSPORTS: tuple[Transport, ...] = (
+    Transport("httpx, sync", True, "OpenAI-compatible and LiteLLM's own iterators over HTTP/1.1"),
+    Transport("httpx, async", True, "the same, where aiohttp is switched off"),
+    Transport("aiohttp, async", True, "LiteLLM's default for async calls"),
+    Transport("generator", True, "mock_response, custom providers: closed by its close()"),
+    Transport("HTTP/2", True, "the stream is reset; the connection is kept, as others share it"),
+    Transport(
+        "sync generator running in another thread",
+        False,
+        "Python cannot close a running generator; it ends at its next chunk",
+    ),
+    Transport(
+        "whole answer replayed as a stream",
+        False,
+        "the provider had finished before the first chunk came; there is nothing left to stop",
+    ),
+    Transport(
+        "async stream abandoned after its event loop ended",
+        False,
+        "only its loop can close it; the connection goes when the client is collected",
+    ),
+    Transport("vendor SDK (boto3, gRPC)", False, "its close() is called; not proved at the socket"),
+)
+"""What ``guard doctor`` reports about closing."""
+
+
+def connections(stream: object) -> list[httpx.Response]:
+    """Return the HTTP responses under ``stream`` that are still open."""
+    return [x for x in _under(stream) if isinstance(x, httpx.Response) and not x.is_closed]
+
+
+def close(stream: object, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    """Close everything under ``stream`` from synchronous code.
+
+    Parts that only an event loop can close are closed on ``loop``, the one they were opened in:
+    at once by its next turn if it runs, never if it has ended.
+    """
+    parts = _under(stream)
+    late = [x for x in reversed(parts) if _needs_loop(x)]
+    for part in reversed(parts):
+        if part not in late:
+            with contextlib.suppress(Exception):
+                _close_now(part)
+    if late and loop is not None and not loop.is_closed():
+        # A loop that is neither running nor closed may run again; the call then waits for it.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_spawn, loop, late)
+
+
+async def aclose(stream: object) -> None:
+    """Close everything under ``stream``; a pending cancellation waits until that is done."""
+    with anyio.CancelScope(shield=True):
+        await _aclose_all(list(reversed(_under(stream))))
+
+
+async def _aclose_all(parts: list[object]) -> None:
+    for part in parts:
+        with contextlib.suppress(Exception):
+            if hasattr(part, "aclose") and not _is_sync_response(part):
+                await part.aclose()
+                continue
+            result = _close_now(part)
+            if inspect.isawaitable(result):
+                await result
+
+
+_closing: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
+
+
+def _spawn(loop: asyncio.AbstractEventLoop, parts: list[object]) -> None:
+    task = loop.create_task(_aclose_all(parts))
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+def _under(stream: object) -> list[object]:
+    """Return ``stream`` and the objects it reads from, outermost first, each once."""
+    found: list[object] = []
+    waiting = [stream]
+    while waiting and len(found) < _MOST:
+        part = waiting.pop(0)
+        if not any(part is x for x in found):
+            found.append(part)
+            if not isinstance(part, httpx.Response):
+                waiting.extend(_below(part))
+    return found
+
+
+def _below(part: object) -> Iterator[object]:
+    frame: FrameType | None = None
+    if isinstance(part, GeneratorType):
+        frame = part.gi_frame
+    elif isinstance(part, AsyncGeneratorType):
+        frame = part.ag_frame
+    if frame is not None:
+        for value in list(frame.f_locals.values()):
+            if isinstance(value, (GeneratorType, AsyncGeneratorType, httpx.Response)):
+                yield value
+        return
+    fields = getattr(part, "__dict__", {})
+    for name in _LINKS:
+        value = fields.get(name)
+        if _can_close(value) or any(link in getattr(value, "__dict__", {}) for link in _LINKS):
+            yield value
+
+
+def _can_close(part: object) -> bool:
+    return callable(getattr(part, "aclose", None)) or callable(getattr(part, "close", None))
+
+
+def _is_sync_response(part: object) -> bool:
+    return isinstance(part, httpx.Response) and isinstance(part.stream, httpx.SyncByteStream)
+
+
+def _needs_loop(part: object) -> bool:
+    if isinstance(part, httpx.Response):
+        return not _is_sync_response(part)
+    if isinstance(part, AsyncGeneratorType):
+        return True
+    close = getattr(part, "close", None)
+    return inspect.iscoroutinefunction(close) or (close is None and hasattr(part, "aclose"))
+
+
+def _close_now(part: Any) -> object:
+    if isinstance(part, httpx.Response):
+        if part.is_closed:
+            return None
+        _shut_down(part)
+    close = getattr(part, "close", None)
+    return close() if callable(close) else None
+
+
+def _shut_down(response: httpx.Response) -> None:
+    """Wake a thread that is blocked in a read of ``response``: closing its socket would not."""
+    if response.http_version.startswith("HTTP/2"):
+        return
+    stream = response.extensions.get("network_stream")
+    if stream is not None:
+        raw = stream.get_extra_info("socket")
+        if isinstance(raw, socket.socket):
+            with contextlib.suppress(OSError):
+                raw.shutdown(socket.SHUT_RDWR)

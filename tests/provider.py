@@ -1,0 +1,304 @@
+"""A provider on 127.0.0.1 that speaks two wire formats and watches its clients leave.
+
+Chat doors are tested through real LiteLLM calls against it: ``openai/x`` with
+``api_base=provider.openai`` and ``anthropic/claude-x`` with ``api_base=provider.anthropic``. What
+it answers is a :class:`Script`; what it saw of each request is a :class:`Served`.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Delta = str | dict[str, Any]
+
+
+@dataclass
+class Script:
+    """What to answer: one list of deltas a choice, sent in turns, ``interval`` seconds apart.
+
+    A delta is a text, or the wire format's own delta as a dict. ``drop_after``, ``error_after``
+    and ``stall_after`` count chunks: from then on the connection is cut without an end, an error
+    event is sent, or nothing more comes until the client leaves.
+    """
+
+    choices: Sequence[Sequence[Delta]] = (("Hello",),)
+    interval: float = 0.0
+    finish: str = "stop"
+    drop_after: int | None = None
+    error_after: int | None = None
+    stall_after: int | None = None
+    message: dict[str, Any] = field(default_factory=dict)  # more fields of a whole answer
+    status: int = 200
+
+
+@dataclass
+class Served:
+    """One request as the provider saw it."""
+
+    path: str
+    body: dict[str, Any]
+    sent: int = 0  # chunks written, the ends of blocks and messages not counted
+    finished: bool = False  # the answer went out to its end
+    disconnected: bool = False  # the client left before that
+    over: threading.Event = field(default_factory=threading.Event)  # either of the two happened
+    began: threading.Event = field(default_factory=threading.Event)  # the first chunk is out
+    at: float = 0.0  # time.monotonic() when it was over
+
+
+class _Gone(Exception):
+    """The client closed its end."""
+
+
+class Provider:
+    """The server and its record; use :func:`serving`."""
+
+    def __init__(self) -> None:
+        self.script = Script()
+        self.served: list[Served] = []
+        self.server = _Server(("127.0.0.1", 0), _Handler)
+        self.server.provider = self
+        self.thread = threading.Thread(
+            target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
+        self.thread.start()
+
+    @property
+    def openai(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}/v1"
+
+    @property
+    def anthropic(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    @property
+    def last(self) -> Served:
+        return self.served[-1]
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@contextmanager
+def serving(script: Script | None = None) -> Iterator[Provider]:
+    provider = Provider()
+    if script is not None:
+        provider.script = script
+    try:
+        yield provider
+    finally:
+        provider.stop()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    provider: Provider
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients that leave are what the tests are about."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep the tests' output clean."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        served = Served(self.path, body)
+        self.server.provider.served.append(served)
+        script = self.server.provider.script
+        wire = _anthropic if self.path.endswith("/messages") else _openai
+        try:
+            if script.status != 200:
+                self._whole({"error": {"message": "scripted", "type": "scripted"}}, script.status)
+            elif body.get("stream"):
+                self._stream(wire.events(script, body), script, served)
+            else:
+                self._whole(wire.whole(script, body))
+                served.sent += 1
+            served.finished = True
+        except (_Gone, ConnectionError):
+            served.disconnected = True
+            self.close_connection = True
+        finally:
+            served.at = time.monotonic()
+            served.over.set()
+
+    def _whole(self, answer: dict[str, Any], status: int = 200) -> None:
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _stream(self, events: Iterator[tuple[bool, str]], script: Script, served: Served) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for counts, event in events:
+            if counts:
+                if served.sent:
+                    self._watch(script.interval)
+                if served.sent == script.stall_after:
+                    self._watch(60.0)
+                if served.sent == script.drop_after:
+                    self._reset()
+                    return
+                if served.sent == script.error_after:
+                    self._chunk('data: {"error": {"message": "scripted", "code": 500}}\n\n')
+                    break
+            self._chunk(event)
+            if counts:
+                served.sent += 1
+                served.began.set()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _chunk(self, event: str) -> None:
+        data = event.encode()
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def _watch(self, seconds: float) -> None:
+        """Wait, and raise :class:`_Gone` the moment the client's end of the socket closes."""
+        readable, _, _ = select.select([self.connection], [], [], seconds)
+        if readable and not self.connection.recv(1, socket.MSG_PEEK):
+            raise _Gone
+
+    def _reset(self) -> None:
+        self.connection.shutdown(socket.SHUT_RDWR)
+        self.close_connection = True
+
+
+class _openai:
+    """Chat completions."""
+
+    @staticmethod
+    def events(script: Script, body: dict[str, Any]) -> Iterator[tuple[bool, str]]:
+        def event(choices: list[dict[str, Any]], **fields: Any) -> str:
+            chunk = {
+                "id": "chatcmpl-1",
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": "x",
+                "choices": choices,
+            } | fields
+            return f"data: {json.dumps(chunk)}\n\n"
+
+        for turn in range(max(len(c) for c in script.choices)):
+            for index, deltas in enumerate(script.choices):
+                if turn < len(deltas):
+                    delta = deltas[turn]
+                    fields = {"content": delta} if isinstance(delta, str) else dict(delta)
+                    logprobs = fields.pop("logprobs", None)
+                    if turn == 0:
+                        fields = {"role": "assistant"} | fields
+                    choice = {"index": index, "delta": fields, "finish_reason": None}
+                    yield True, event([choice | ({"logprobs": logprobs} if logprobs else {})])
+        for index in range(len(script.choices)):
+            yield False, event([{"index": index, "delta": {}, "finish_reason": script.finish}])
+        if (body.get("stream_options") or {}).get("include_usage"):
+            yield False, event([], usage=_openai.usage(script))
+        yield False, "data: [DONE]\n\n"
+
+    @staticmethod
+    def usage(script: Script) -> dict[str, int]:
+        out = sum(len(c) for c in script.choices)
+        return {"prompt_tokens": 7, "completion_tokens": out, "total_tokens": 7 + out}
+
+    @staticmethod
+    def whole(script: Script, body: dict[str, Any]) -> dict[str, Any]:
+        choices = []
+        for index, deltas in enumerate(script.choices):
+            message = {"role": "assistant", "content": None} | script.message
+            text = "".join(d if isinstance(d, str) else d.get("content") or "" for d in deltas)
+            message["content"] = text or None
+            choices.append({"index": index, "message": message, "finish_reason": script.finish})
+        return {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "x",
+            "choices": choices,
+            "usage": _openai.usage(script),
+        }
+
+
+class _anthropic:
+    """Messages: one choice; a delta is text, ``{"thinking": ...}`` or ``{"partial_json": ...}``."""
+
+    USAGE = {"input_tokens": 7, "output_tokens": 1}
+
+    @staticmethod
+    def events(script: Script, body: dict[str, Any]) -> Iterator[tuple[bool, str]]:
+        def event(kind: str, **fields: Any) -> str:
+            return f"event: {kind}\ndata: {json.dumps({'type': kind} | fields)}\n\n"
+
+        message = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "content": [],
+            "model": "claude-x",
+            "stop_reason": None,
+            "usage": _anthropic.USAGE,
+        }
+        yield False, event("message_start", message=message)
+        block, index = "", -1
+        for delta in script.choices[0]:
+            kind, fields = _anthropic.delta(delta)
+            if kind != block:
+                if block:
+                    yield False, event("content_block_stop", index=index)
+                block, index = kind, index + 1
+                start = _anthropic.START[kind]
+                yield False, event("content_block_start", index=index, content_block=start)
+            yield True, event("content_block_delta", index=index, delta=fields)
+        if block:
+            yield False, event("content_block_stop", index=index)
+        stop = {"stop_reason": "end_turn", "stop_sequence": None}
+        yield False, event("message_delta", delta=stop, usage={"output_tokens": index + 2})
+        yield False, event("message_stop")
+
+    START = {
+        "text": {"type": "text", "text": ""},
+        "thinking": {"type": "thinking", "thinking": "", "signature": ""},
+        "tool_use": {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}},
+    }
+
+    @staticmethod
+    def delta(delta: Delta) -> tuple[str, dict[str, Any]]:
+        if isinstance(delta, str):
+            return "text", {"type": "text_delta", "text": delta}
+        if "thinking" in delta:
+            return "thinking", {"type": "thinking_delta"} | delta
+        return "tool_use", {"type": "input_json_delta"} | delta
+
+    @staticmethod
+    def whole(script: Script, body: dict[str, Any]) -> dict[str, Any]:
+        text = "".join(d for d in script.choices[0] if isinstance(d, str))
+        return {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "claude-x",
+            "content": [{"type": "text", "text": text}],
+            "stop_reason": "end_turn",
+            "usage": _anthropic.USAGE | {"output_tokens": len(script.choices[0])},
+        }
