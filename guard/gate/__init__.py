@@ -1,0 +1,21 @@
+"""The sans-I/O core: cuts text into segments, takes decisions, says what may go out.
+
+No threads, no clocks, no LiteLLM: a door feeds it chunks and verdicts, and lets out what it gives.
+"""
+
+from guard.gate.gate import Gate, Settled
+from guard.gate.queue import Codec, Part
+from guard.gate.response import Job, ResponseGate
+from guard.gate.segmenter import Segment, Segmenter, split
+
+__all__ = [
+    "Codec",
+    "Gate",
+    "Job",
+    "Part",
+    "ResponseGate",
+    "Segment",
+    "Segmenter",
+    "Settled",
+    "split",
+]

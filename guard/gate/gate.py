@@ -1,0 +1,125 @@
+"""The gate of one channel: which windows to judge, and what of the text may go out."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from guard.detect.protocol import Window
+from guard.gate.segmenter import Segment, Segmenter
+from guard.policy import Policy
+from guard.verdict import Channel, Decision, Span, Verdict
+
+
+class Settled(NamedTuple):
+    """The fate of the next ``length`` characters: unchanged, or ``text`` in their place."""
+
+    length: int
+    text: str | None = None
+
+
+class Gate:
+    """State machine of one channel.
+
+    ``feed`` and ``finish`` take text; ``windows`` gives what is to be judged, in order; ``resolve``
+    takes one verdict for the oldest of them; ``settled`` gives the fates decided since the last
+    call. Once ``stopped``, nothing more goes out and nothing more is asked.
+    """
+
+    def __init__(self, policy: Policy, channel: Channel, *, user: str = "") -> None:
+        self.channel = channel
+        self.stopped = False
+        self._policy = policy
+        self._segmenter = Segmenter(policy.max_segment_chars, policy.overlap, policy.lookahead)
+        self._user = user if policy.user_context else ""
+        self._context: deque[str] = deque(maxlen=policy.context_segments)
+        self._asked: deque[Segment] = deque()
+        self._new: list[Window] = []
+        self._fates: list[Settled] = []
+        self._settled = 0
+        # The segment before, where it was found biased: its end, up to which a finding of the
+        # next one would be the same, and whether it was replaced.
+        self._found_to = 0
+        self._replaced_to = -1
+
+    def feed(self, text: str) -> None:
+        """Add text that the provider sent."""
+        if not self.stopped:
+            self._open(self._segmenter.feed(text))
+
+    def finish(self) -> None:
+        """End the open segment: the channel, its choice or the stream is over."""
+        if not self.stopped:
+            self._open(self._segmenter.finish())
+
+    def windows(self) -> list[Window]:
+        """Return the windows that became complete since the last call."""
+        new, self._new = self._new, []
+        return new
+
+    def resolve(self, verdict: Verdict) -> Decision:
+        """Take the verdict on the oldest window not yet resolved, and decide."""
+        segment = self._asked.popleft()
+        action = self._policy.action_on(verdict)
+        if action == "redact" and self.channel.kind == "tool":
+            action = "terminate"  # text put inside arguments could change what the tool does
+        repeats = verdict.biased and self._repeats(segment, verdict)
+        if action in ("pass", "flag"):
+            self._settle(segment.release)
+        elif action == "redact":
+            self._replace(segment)
+        else:
+            self.stopped = True
+            self._new.clear()
+            self._asked.clear()
+        if verdict.biased:
+            self._found_to = segment.end
+        self._pass_blanks()
+        return Decision(
+            action=action,
+            verdict=verdict,
+            channel=self.channel,
+            span=Span(segment.start, segment.end),
+            counted=not repeats,
+        )
+
+    def settled(self) -> list[Settled]:
+        """Return the fates decided since the last call, in order of the text."""
+        fates, self._fates = self._fates, []
+        return fates
+
+    def _open(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            self._asked.append(segment)
+            if not segment.text.isspace():
+                self._new.append(Window(segment.text, tuple(self._context), self._user))
+                self._context.append(segment.text)
+                self._user = ""
+        self._pass_blanks()
+
+    def _pass_blanks(self) -> None:
+        # White space alone is not judged; it keeps its place behind the text before it.
+        while self._asked and self._asked[0].text.isspace():
+            self._settle(self._asked.popleft().release)
+
+    def _repeats(self, segment: Segment, verdict: Verdict) -> bool:
+        """Whether the finding lies in the overlap with a segment already found biased."""
+        known = min(self._found_to, segment.fresh) - segment.start
+        return bool(verdict.attributions) and all(
+            max(a.group_span.end, a.attribute_span.end) <= known for a in verdict.attributions
+        )
+
+    def _settle(self, upto: int, text: str | None = None) -> None:
+        if upto > self._settled:
+            self._fates.append(Settled(upto - self._settled, text))
+            self._settled = upto
+
+    def _replace(self, segment: Segment) -> None:
+        begin = max(segment.start, self._settled)
+        joins = self._replaced_to == begin and segment.fresh > segment.start
+        if not joins:
+            # White space that leads the segment says nothing, and keeps the words apart.
+            kept = segment.text[begin - segment.start :]
+            self._settle(begin + len(kept) - len(kept.lstrip()))
+        self._settle(segment.end, "" if joins else self._policy.replacement)
+        self._replaced_to = segment.end

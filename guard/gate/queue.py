@@ -1,0 +1,178 @@
+"""The chunk queue: holds a response's chunks until all of their text is settled."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from guard.gate.gate import Settled
+from guard.verdict import Channel
+
+C = TypeVar("C")
+
+
+class Part(NamedTuple):
+    """One channel's text in a chunk."""
+
+    channel: Channel
+    text: str
+
+
+class Codec(Protocol[C]):
+    """Reads and rewrites one door's chunks; never changes a chunk it was given."""
+
+    def parts(self, chunk: C) -> list[Part]:
+        """Return the chunk's texts in reading order; raises UsageError on text not a string."""
+        ...
+
+    def choices(self, chunk: C) -> list[int]:
+        """Return the choice indexes in the chunk; none for one that carries only usage."""
+        ...
+
+    def finished(self, chunk: C) -> list[int]:
+        """Return the choices that end with this chunk."""
+        ...
+
+    def cut(
+        self, chunk: C, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
+    ) -> C | None:
+        """Return a copy with this choice alone, its channels' texts replaced by ``texts``.
+
+        With ``ends`` the choice was terminated inside this chunk: its finish reason is left out.
+        None where nothing worth sending is left.
+        """
+        ...
+
+    def last(self, template: C, choice: int, message: str) -> C:
+        """Return the chunk that ends ``choice`` with ``message`` and ``content_filter``."""
+        ...
+
+
+@dataclass(slots=True)
+class _Piece:
+    """One channel's text in a held chunk, and what has become of it so far."""
+
+    channel: Channel
+    text: str
+    settled: int = 0
+    out: list[str] | None = None  # None while nothing of it was changed
+
+    def take(self, length: int, text: str | None) -> int:
+        """Settle up to ``length`` characters, unchanged or as ``text``; return how many it took."""
+        length = min(length, len(self.text) - self.settled)
+        if text is not None and self.out is None:
+            self.out = [self.text[: self.settled]]
+        if self.out is not None:
+            kept = self.text[self.settled : self.settled + length]
+            self.out.append(kept if text is None else text)
+        self.settled += length
+        return length
+
+    @property
+    def result(self) -> str:
+        """The text that may go out of what is settled."""
+        return self.text[: self.settled] if self.out is None else "".join(self.out)
+
+
+@dataclass(slots=True)
+class _Held(Generic[C]):
+    """A chunk that waits, and its pieces by choice."""
+
+    number: int
+    chunk: C
+    pieces: dict[int, list[_Piece]]
+    whole: bool  # whether the chunk itself may still go out, not only copies of its choices
+
+    def texts(self, choice: int) -> dict[Channel, str]:
+        texts: dict[Channel, str] = {}
+        for piece in self.pieces[choice]:
+            texts[piece.channel] = texts.get(piece.channel, "") + piece.result
+        return texts
+
+
+class ChunkQueue(Generic[C]):
+    """First in, first out within a choice; choices do not wait for each other.
+
+    A chunk leaves as the provider's own object when all of its choices are settled at once and
+    unchanged; otherwise each choice leaves as a copy, as soon as it can.
+    """
+
+    def __init__(self, codec: Codec[C]) -> None:
+        self._codec = codec
+        self._count = 0
+        self._lines: dict[int, deque[_Held[C]]] = {}
+        self._bare: deque[tuple[int, C]] = deque()  # chunks without a choice
+        self._open: dict[Channel, deque[_Piece]] = {}  # pieces not wholly settled
+        self._ended: set[int] = set()
+
+    def push(self, chunk: C, choices: list[int], parts: list[Part]) -> None:
+        """Hold ``chunk``; what belongs to a choice already ended is dropped."""
+        self._count += 1
+        if not choices:
+            self._bare.append((self._count, chunk))
+            return
+        pieces: dict[int, list[_Piece]] = {c: [] for c in choices if c not in self._ended}
+        for channel, text in parts:
+            if channel.choice in pieces:
+                piece = _Piece(channel, text)
+                pieces[channel.choice].append(piece)
+                self._open.setdefault(channel, deque()).append(piece)
+        held = _Held(self._count, chunk, pieces, whole=len(pieces) == len(choices))
+        for choice in pieces:
+            self._lines.setdefault(choice, deque()).append(held)
+
+    def settle(self, channel: Channel, fates: list[Settled]) -> None:
+        """Apply the fates of the next characters of ``channel``."""
+        waiting = self._open[channel]
+        for left, text in fates:
+            while left:
+                left -= waiting[0].take(left, text)
+                if waiting[0].settled == len(waiting[0].text):
+                    waiting.popleft()
+                if text:
+                    text = ""  # a replacement stands once, where its passage began
+
+    def end(self, choice: int) -> list[C]:
+        """End ``choice`` now: return what of it may still go out, drop the rest."""
+        out = self.ready()
+        self._ended.add(choice)
+        for channel in [c for c in self._open if c.choice == choice]:
+            del self._open[channel]
+        for held in self._lines.pop(choice, ()):
+            held.whole = False
+            texts = held.texts(choice)
+            del held.pieces[choice]
+            if any(texts.values()):
+                cut = self._codec.cut(held.chunk, choice, texts, ends=True)
+                if cut is not None:
+                    out.append(cut)
+        return out
+
+    def ready(self) -> list[C]:
+        """Return the chunks, or copies of them, that may go out now, in order."""
+        free: dict[int, tuple[_Held[C], list[int]]] = {}
+        for choice, line in self._lines.items():
+            while line and all(p.settled == len(p.text) for p in line[0].pieces[choice]):
+                held = line.popleft()
+                free.setdefault(held.number, (held, []))[1].append(choice)
+        out: list[tuple[int, C]] = []
+        for number, (held, choices) in free.items():
+            out += [(number, chunk) for chunk in self._release(held, choices)]
+        oldest = min((line[0].number for line in self._lines.values() if line), default=None)
+        while self._bare and (oldest is None or self._bare[0][0] < oldest):
+            out.append(self._bare.popleft())
+        if len(out) > 1:
+            out.sort(key=lambda pair: pair[0])
+        return [chunk for _, chunk in out]
+
+    def _release(self, held: _Held[C], choices: list[int]) -> list[C]:
+        unchanged = all(p.out is None for c in choices for p in held.pieces[c])
+        if held.whole and unchanged and len(choices) == len(held.pieces):
+            return [held.chunk]
+        held.whole = False
+        cuts = [self._codec.cut(held.chunk, c, held.texts(c)) for c in choices]
+        for choice in choices:
+            del held.pieces[choice]
+        return [cut for cut in cuts if cut is not None]

@@ -1,0 +1,159 @@
+"""The gate of a whole response: its channels' gates, its chunk queue, its trail."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+from guard.detect.protocol import Window
+from guard.errors import BiasFound, DetectorError, GuardError
+from guard.gate.gate import Gate
+from guard.gate.queue import ChunkQueue, Codec
+from guard.policy import Policy
+from guard.verdict import Channel, Decision, GuardTrail, Verdict
+
+C = TypeVar("C")
+Sink = Callable[[Decision], None]
+
+
+class Job(NamedTuple):
+    """A window to judge, and the channel it came from."""
+
+    channel: Channel
+    window: Window
+
+
+class ResponseGate(Generic[C]):
+    """Guards one response.
+
+    A driver is::
+
+        gate.push(chunk)
+        while jobs := gate.pending():
+            for job, verdict in zip(jobs, judge([j.window for j in jobs])):
+                gate.resolve(job, verdict)
+        yield from gate.emit()
+
+    and stops pulling once ``gate.stopped``; ``finish`` takes ``push``'s place at the end.
+    """
+
+    # Windows asked for at a time: enough to batch, few enough to stop early in a long text.
+    BATCH = 16
+
+    def __init__(
+        self,
+        codec: Codec[C],
+        policy: Policy,
+        *,
+        user: str = "",
+        trail: GuardTrail | None = None,
+        sinks: Iterable[Sink] = (),
+    ) -> None:
+        self.trail = GuardTrail() if trail is None else trail
+        self.stopped = False
+        self.error: GuardError | None = None
+        self._codec = codec
+        self._policy = policy
+        self._user = user
+        self._sinks = tuple(sinks)
+        self._queue = ChunkQueue(codec)
+        self._gates: dict[Channel, Gate] = {}
+        self._speaking: dict[int, Channel] = {}  # the channel last heard of, by choice
+        self._ended: dict[int, bool] = {}  # choices seen, and whether the guard ended them
+        self._jobs: deque[Job] = deque()
+        self._out: list[C] = []
+        self._template: C | None = None
+
+    def push(self, chunk: C) -> None:
+        """Take one chunk of the provider."""
+        if self.stopped:
+            return
+        self._template = chunk
+        choices, parts = self._codec.choices(chunk), self._codec.parts(chunk)
+        for choice in choices:
+            self._ended.setdefault(choice, False)
+        self._queue.push(chunk, choices, parts)
+        for channel, text in parts:
+            if self._ended[channel.choice]:
+                continue
+            before = self._speaking.get(channel.choice)
+            if before is not None and before != channel:
+                self._finish(before)
+            self._speaking[channel.choice] = channel
+            gate = self._gates.get(channel)
+            if gate is None:
+                gate = self._gates[channel] = Gate(self._policy, channel, user=self._user)
+            gate.feed(text)
+            self._collect(gate)
+        for choice in self._codec.finished(chunk):
+            if choice in self._speaking and not self._ended[choice]:
+                self._finish(self._speaking[choice])
+
+    def finish(self) -> None:
+        """Take the end of the provider's stream, whether it completed or failed."""
+        for choice, channel in self._speaking.items():
+            if not self._ended[choice]:
+                self._finish(channel)
+
+    def pending(self) -> list[Job]:
+        """Return windows to judge now, oldest first; none once the response is stopped."""
+        jobs: list[Job] = []
+        while self._jobs and len(jobs) < self.BATCH:
+            job = self._jobs.popleft()
+            if not self._ended[job.channel.choice]:
+                jobs.append(job)
+        return jobs
+
+    def resolve(self, job: Job, verdict: Verdict) -> Decision | None:
+        """Take the verdict on ``job``; None where its choice has ended meanwhile.
+
+        Jobs of one channel are resolved in the order in which ``pending`` gave them.
+        """
+        choice = job.channel.choice
+        if self._ended[choice]:
+            return None
+        gate = self._gates[job.channel]
+        decision = gate.resolve(verdict)
+        self._queue.settle(job.channel, gate.settled())
+        self.trail.decisions.append(decision)
+        if gate.stopped:
+            self._stop(choice, decision)
+        for sink in self._sinks:
+            sink(decision)
+        return decision
+
+    def emit(self) -> list[C]:
+        """Return what may go out now, in order."""
+        out = self._out + self._queue.ready()
+        self._out = []
+        return out
+
+    def _finish(self, channel: Channel) -> None:
+        gate = self._gates[channel]
+        gate.finish()
+        self._collect(gate)
+
+    def _collect(self, gate: Gate) -> None:
+        windows = gate.windows()
+        if windows:
+            self._jobs.extend(Job(gate.channel, w) for w in windows)
+        # White space is settled without a verdict.
+        if fates := gate.settled():
+            self._queue.settle(gate.channel, fates)
+
+    def _stop(self, choice: int, decision: Decision) -> None:
+        policy = self._policy
+        found = decision.verdict.biased
+        message = policy.message if found else policy.failure_message
+        if decision.action == "raise":
+            self.error = BiasFound(message, self.trail) if found else DetectorError(message)
+        everything = decision.action == "raise" or policy.scope == "response"
+        ended = [c for c, done in self._ended.items() if not done and (everything or c == choice)]
+        for each in ended:
+            self._ended[each] = True
+            self._out += self._queue.end(each)
+            if self.error is None:
+                assert self._template is not None
+                self._out.append(self._codec.last(self._template, each, message))
+        self.stopped = all(self._ended.values())

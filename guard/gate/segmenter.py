@@ -1,0 +1,286 @@
+"""Cut text into segments while it arrives.
+
+A boundary depends on the text alone, never on how it was chunked: every rule looks at most
+``lookahead`` characters past its candidate, and waits until it has them. Segments tile the text;
+white space after a sentence leads the next one, so a sentence can be judged as soon as one
+character follows its full stop.
+
+Text that reaches ``max_chars`` without a boundary is cut at the last clause, else the last word.
+The next segment then begins ``overlap`` characters before the cut, so that any phrase up to that
+length stands whole in one segment.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Segment(NamedTuple):
+    """A piece to judge; offsets are characters of the channel's text.
+
+    ``start`` is where its text begins, ``fresh`` where text begins that no earlier segment held
+    (later than ``start`` only after a forced cut), ``release`` up to where text may go out once
+    this segment is found harmless (``end``, or the next segment's start after a forced cut).
+    """
+
+    text: str
+    start: int
+    fresh: int
+    end: int
+    release: int
+
+
+_STOPS = ".!?…"
+_CJK_STOPS = "。！？｡．"
+_CLOSERS = "\"'”’»)]}*_）】」』〉》"
+_CANDIDATE = re.compile(r"[.!?…。！？｡．\n]")
+_LINE_END = re.compile(r"\n")
+_SPACE = " \t\r\u00a0\u3000"
+# A line that begins like one of these is a unit of its own: list item, heading, table row, quote,
+# rule or fence.
+_MARKER = re.compile(r"(?:[-*+•–·▪◦]\s|\d{1,3}[.)]\s|[a-zA-Z][.)]\s|#{1,6}\s|\||>|```|~~~|---)")
+_FENCE = re.compile(r"```|~~~")
+_ABBREVIATIONS = frozenset(
+    "mr mrs ms dr prof sr jr st rev hon gen col sgt capt lt cmdr gov sen rep pres supt mt ft "
+    "vs cf al fig figs eq eqs sec ch vol vols pp ed eds trans approx dept univ assn bros inc ltd "
+    "co corp jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat "
+    "e.g i.e u.s u.k u.n e.u u.s.a d.c a.m p.m ph.d m.d b.a m.a b.sc m.sc viz incl max min est "
+    "tel ext ave blvd rd".split()
+)
+# Abbreviations only before a number; otherwise words that may end a sentence.
+_BEFORE_NUMBER = frozenset({"no", "nos", "p", "art", "para"})
+_WORD_BEFORE = re.compile(r"[^\s\"'“”‘’()\[\]{}<>/,;:!?…—–]+\Z")
+_CLAUSE = re.compile(r"[,;:—–、，；：)\n](?=\s)|[、，；：]")
+# How far back a word before a full stop is read; longer tokens are no abbreviations.
+_LOOKBEHIND = 24
+
+
+class Segmenter:
+    """Incremental segmenter of one channel. Memory is bounded by the open segment and the feed.
+
+    >>> s = Segmenter()
+    >>> [x.text for x in s.feed("Dr. Wu left. She")]
+    ['Dr. Wu left.']
+    >>> [x.text for x in s.finish()]
+    [' She']
+    """
+
+    def __init__(self, max_chars: int = 240, overlap: int = 80, lookahead: int = 32) -> None:
+        self._max = max_chars
+        self._overlap = overlap
+        self._lookahead = lookahead
+        # A forced cut is looked for in the last `_slack` characters before the limit.
+        self._slack = min(80, (max_chars - overlap) // 2)
+        self._buffer = ""
+        self._base = 0  # offset of the buffer's first character in the channel
+        self._start = 0  # these three are indexes into the buffer
+        self._fresh = 0
+        self._scan = 0
+        self._in_code = False
+        self._line_is_unit = False  # the current line is a heading or a table row
+        self._line_known = False  # whether the first line of the channel has been looked at
+
+    @property
+    def held(self) -> int:
+        """Characters fed and not yet part of a segment."""
+        return len(self._buffer) - self._fresh
+
+    def feed(self, text: str) -> list[Segment]:
+        """Add ``text`` and return the segments that are now complete."""
+        self._buffer += text
+        return self._cut(final=False)
+
+    def finish(self) -> list[Segment]:
+        """End the open segment; text fed afterwards begins a new one."""
+        done = self._cut(final=True)
+        if self._fresh < len(self._buffer):
+            done.append(self._take(len(self._buffer)))
+        self._line_known = False
+        self._in_code = False
+        self._compact()
+        return done
+
+    def _cut(self, *, final: bool) -> list[Segment]:
+        done: list[Segment] = []
+        if not self._line_known and not self._look_at_line(self._start, final):
+            return done
+        while True:
+            limit = self._start + self._max
+            match = (_LINE_END if self._in_code else _CANDIDATE).search(
+                self._buffer, self._scan, limit
+            )
+            if match is not None:
+                at = match.start()
+                end = self._boundary(at, final)
+                if end is None:
+                    break
+                if end > at:
+                    done.append(self._take(min(end, limit)))
+                else:
+                    self._scan = -end if end < 0 else at + 1
+            elif len(self._buffer) > limit:
+                done.append(self._force(limit))
+            else:
+                self._scan = max(self._scan, len(self._buffer))
+                break
+        self._compact()
+        return done
+
+    def _boundary(self, at: int, final: bool) -> int | None:
+        """Return the end of the segment if the candidate at ``at`` ends one.
+
+        0 where it does not, a negative number -n to go on scanning at n, None to wait for text.
+        """
+        if self._buffer[at] == "\n":
+            return self._after_newline(at, final)
+        text = self._buffer
+        horizon = at + 1 + self._lookahead
+        end = at + 1
+        while end < len(text) and end < horizon and text[end] in _STOPS + _CJK_STOPS:
+            end += 1
+        stops = text[at:end]
+        while end < len(text) and end < horizon and text[end] in _CLOSERS:
+            end += 1
+        if end == len(text) and end < horizon:
+            return end if final else None
+        if text[end - 1] in _CJK_STOPS or any(c in _CJK_STOPS for c in stops):
+            return end
+        if end < horizon and not text[end].isspace():
+            return -end  # "3.14", "example.org", "?x=1"
+        if end > at + len(stops) and text[end - 1] not in "*_":
+            # A quotation may end inside its sentence: "Why?" he asked.
+            char = self._next_word(at, end, final)
+            if char is None:
+                return None
+            if char.islower():
+                return -end
+        if stops in (".", "..", "...", "…", "….") and not text[at + 1 : end].strip("."):
+            return self._after_full_stop(at, end, stops, final)
+        return end
+
+    def _next_word(self, at: int, end: int, final: bool) -> str | None:
+        """Return the first character after the spaces at ``end``, "" where none is in reach.
+
+        None means that more text is needed to know.
+        """
+        text, horizon = self._buffer, at + 1 + self._lookahead
+        while end < len(text) and end < horizon and text[end] in _SPACE:
+            end += 1
+        if end >= horizon:
+            return ""
+        if end == len(text):
+            return "" if final else None
+        return text[end]
+
+    def _after_full_stop(self, at: int, end: int, stops: str, final: bool) -> int | None:
+        text = self._buffer
+        if stops != ".":
+            # An ellipsis goes on where a small letter follows it.
+            char = self._next_word(at, end, final)
+            if char is None:
+                return None
+            return -end if char.islower() else end
+        word = _WORD_BEFORE.search(text, max(self._start, at - _LOOKBEHIND), at)
+        before = word.group() if word else ""
+        folded = before.lower()
+        numbering = (before.isdigit() and len(before) <= 3) or len(before) == 1
+        if numbering and self._line_starts(at - len(before)):
+            return -end  # "2. Next": the marker belongs to its item
+        if len(before) == 1 and before.isalpha() and before.isupper() and before != "I":
+            return -end  # an initial
+        if folded in _ABBREVIATIONS:
+            return -end
+        if folded in _BEFORE_NUMBER or folded == "etc":
+            char = self._next_word(at, end, final)
+            if char is None:
+                return None
+            joins = char.isdigit() if folded != "etc" else char.islower()
+            return -end if joins else end
+        return end
+
+    def _line_starts(self, at: int) -> bool:
+        """Whether only white space stands between ``at`` and the start of its line or segment."""
+        begin = max(self._buffer.rfind("\n", self._start, at) + 1, self._start)
+        return not self._buffer[begin:at].strip()
+
+    def _after_newline(self, at: int, final: bool) -> int | None:
+        text = self._buffer
+        horizon = at + 1 + self._lookahead
+        following = at + 1
+        while following < len(text) and following < horizon and text[following] in _SPACE:
+            following += 1
+        # A marker is at most six characters long; wait for those, or for the line's end.
+        enough = following + 6 <= len(text) or "\n" in text[following : following + 6]
+        if not enough and not final and len(text) < horizon + 6:
+            return None
+        head = text[following : following + 6]
+        was_code, was_unit = self._in_code, self._line_is_unit
+        blank = head[:1] in ("\n", "")
+        marked = _MARKER.match(head) is not None
+        ended = text[self._start : at].rstrip(_SPACE)[-1:]
+        self._enter_line(head)
+        if was_code or self._in_code or was_unit or blank or marked:
+            return at + 1
+        if ended in _STOPS + _CJK_STOPS + ":" or ended == "":
+            return at + 1
+        return 0
+
+    def _look_at_line(self, start: int, final: bool) -> bool:
+        """Read how the channel's first line begins; False while too little of it is there."""
+        at = start
+        while at < len(self._buffer) and self._buffer[at] in _SPACE:
+            at += 1
+        if len(self._buffer) < at + 6 and "\n" not in self._buffer[at:] and not final:
+            return False
+        self._enter_line(self._buffer[at : at + 6])
+        self._line_known = True
+        return True
+
+    def _enter_line(self, head: str) -> None:
+        if _FENCE.match(head):
+            self._in_code = not self._in_code
+        self._line_is_unit = head[:1] in ("#", "|") or _FENCE.match(head) is not None
+
+    def _force(self, limit: int) -> Segment:
+        low = limit - self._slack
+        cut = 0
+        for match in _CLAUSE.finditer(self._buffer, low, limit):
+            cut = match.end()
+        if not cut:
+            cut = max(self._buffer.rfind(space, low, limit) for space in (" ", "\n", "\t")) + 1
+        cut = cut or limit
+        follow = cut - self._overlap
+        # Begin the next segment at a word, by going back: the overlap may grow, never shrink.
+        floor = max(self._start + 1, follow - self._lookahead)
+        word = max(self._buffer.rfind(space, floor, follow) for space in (" ", "\n", "\t"))
+        if self._overlap and word >= floor:
+            follow = word
+        return self._take(cut, follow)
+
+    def _take(self, end: int, follow: int | None = None) -> Segment:
+        next_start = end if follow is None else follow
+        segment = Segment(
+            text=self._buffer[self._start : end],
+            start=self._base + self._start,
+            fresh=self._base + self._fresh,
+            end=self._base + end,
+            release=self._base + next_start,
+        )
+        self._start, self._fresh, self._scan = next_start, end, end
+        return segment
+
+    def _compact(self) -> None:
+        # Once a feed, not once a segment: a long text fed whole stays linear.
+        if self._start:
+            self._buffer = self._buffer[self._start :]
+            self._base += self._start
+            self._fresh -= self._start
+            self._scan -= self._start
+            self._start = 0
+
+
+def split(text: str, max_chars: int = 240, overlap: int = 80, lookahead: int = 32) -> list[Segment]:
+    """Return the segments of a whole text; equal to any chunked feed of it."""
+    segmenter = Segmenter(max_chars, overlap, lookahead)
+    return [*segmenter.feed(text), *segmenter.finish()]

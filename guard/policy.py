@@ -1,0 +1,142 @@
+"""What to do with verdicts: thresholds, actions, limits. One frozen value, checked when made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from guard.verdict import BIAS_TYPES, Action, BiasType, Scores, Unjudged, Verdict
+
+OperatingPoint = Literal["strict", "balanced", "quiet"]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+# Steps of a forced cut must move forward by at least this share of the segment's limit.
+_LEAST_SEGMENT = 40
+
+
+class Policy(BaseModel):
+    """The rules one response is guarded by.
+
+    Lengths are characters of the text as the provider sent it. An unknown name or a value out of
+    range raises pydantic's ``ValidationError``; :func:`guard.config.policy_from` turns that into
+    one sentence.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    operating_point: OperatingPoint = "balanced"
+    """Named set of thresholds that the detector was calibrated for."""
+    threshold: Probability | None = None
+    """One threshold for every bias type, in place of the operating point's."""
+    thresholds: Mapping[BiasType, Probability] = Field(default_factory=dict)
+    """Thresholds of single bias types; they win over ``threshold``."""
+
+    action: Literal["terminate", "redact", "flag", "raise"] = "terminate"
+    message: str = "[Stopped here: the next passage tied a social group to a stereotype.]"
+    """Text of the last chunk after a termination, and of a raised ``BiasFound``."""
+    failure_message: str = "[Stopped here: the next passage could not be checked for bias.]"
+    """The same where the reason is a failed detector or an unjudged language."""
+    replacement: str = "[removed]"
+    """Text that stands in for a redacted segment."""
+    scope: Literal["choice", "response"] = "choice"
+    """Whether a termination ends its own choice or every choice of the response."""
+
+    failure: Literal["closed", "open"] = "closed"
+    """Whether a failed or late detector stops the output or lets it pass as ``unjudged``."""
+    language: Literal["pass", "stop"] = "pass"
+    """What to do with text outside the detector's languages."""
+    timeout_ms: Annotated[float, Field(gt=0)] | None = 5000.0
+    """Time one verdict may take; None waits for ever."""
+
+    max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
+    overlap: Annotated[int, Field(ge=0)] = 80
+    lookahead: Annotated[int, Field(ge=4, le=256)] = 32
+    context_segments: Annotated[int, Field(ge=0, le=8)] = 2
+    user_context: bool = False
+    """Whether the last user message is shown to the detector beside the first segment."""
+
+    @model_validator(mode="after")
+    def _forced_cuts_move_on(self) -> Policy:
+        if self.overlap > self.max_segment_chars - 2 * _LEAST_SEGMENT:
+            raise ValueError(
+                f"overlap must be at most max_segment_chars - {2 * _LEAST_SEGMENT} "
+                f"({self.max_segment_chars - 2 * _LEAST_SEGMENT}), got {self.overlap}"
+            )
+        return self
+
+    def threshold_for(
+        self, bias_type: BiasType, operating_points: Mapping[str, Mapping[BiasType, float]]
+    ) -> float:
+        """Return the score from which text of ``bias_type`` counts as biased."""
+        if bias_type in self.thresholds:
+            return self.thresholds[bias_type]
+        if self.threshold is not None:
+            return self.threshold
+        return operating_points[self.operating_point][bias_type]
+
+    def verdict(
+        self,
+        scores: Scores,
+        operating_points: Mapping[str, Mapping[BiasType, float]],
+        *,
+        detector: str,
+        index_version: str,
+        elapsed_ms: float,
+    ) -> Verdict:
+        """Return the verdict that ``scores`` amount to under this policy."""
+        threshold = self.threshold_for(scores.bias_type, operating_points)
+        biased = not scores.unjudged and scores.score >= threshold
+        return Verdict(
+            biased=biased,
+            score=scores.score,
+            threshold=threshold,
+            bias_type=scores.bias_type if biased else None,
+            attributions=scores.attributions if biased else (),
+            references=scores.references,
+            detector=detector,
+            index_version=index_version,
+            elapsed_ms=elapsed_ms,
+            unjudged=scores.unjudged,
+        )
+
+    def action_on(self, verdict: Verdict) -> Action:
+        """Return what is done with a segment that got ``verdict``."""
+        if verdict.biased:
+            return self.action
+        if self.stops_unjudged(verdict.unjudged):
+            return "raise" if self.action == "raise" else "terminate"
+        return "pass"
+
+    def stops_unjudged(self, reason: Unjudged) -> bool:
+        """Whether text that could not be judged for ``reason`` ends the output."""
+        if reason == "failure":
+            return self.failure == "closed"
+        return reason == "language" and self.language == "stop"
+
+
+def unjudged_verdict(
+    reason: Unjudged, *, detector: str, index_version: str, elapsed_ms: float
+) -> Verdict:
+    """Return the verdict on text that could not be judged; score and threshold are nan."""
+    return Verdict(
+        biased=False,
+        score=float("nan"),
+        threshold=float("nan"),
+        bias_type=None,
+        attributions=(),
+        references=(),
+        detector=detector,
+        index_version=index_version,
+        elapsed_ms=elapsed_ms,
+        unjudged=reason,
+    )
+
+
+DEFAULT_POINTS: Mapping[str, Mapping[BiasType, float]] = {
+    "strict": dict.fromkeys(BIAS_TYPES, 0.3),
+    "balanced": dict.fromkeys(BIAS_TYPES, 0.5),
+    "quiet": dict.fromkeys(BIAS_TYPES, 0.7),
+}
+"""Thresholds of a detector that was not calibrated."""
