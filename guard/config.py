@@ -67,9 +67,7 @@ def _check(values: Mapping[str, Any], where: str) -> None:
     for key in values:
         if key not in names:
             shown = f"{_PREFIX}{key.upper()}" if where == "environment" else key
-            raise ConfigError(
-                f"{where}: unknown setting {shown!r}; known are {', '.join(names)}."
-            )
+            raise ConfigError(f"{where}: unknown setting {shown!r}; known are {', '.join(names)}.")
     policy_from({k: v for k, v in values.items() if k not in OWN_KEYS}, where=where)
 
 

@@ -35,7 +35,8 @@ class ResponseGate(Generic[C]):
                 gate.resolve(job, verdict)
         yield from gate.emit()
 
-    and stops pulling once ``gate.stopped``; ``finish`` takes ``push``'s place at the end.
+    and stops pulling once ``gate.stopped``; ``finish`` takes ``push``'s place at the end. ``n`` is
+    the number of choices asked for: a choice that has not spoken yet keeps the stream open.
     """
 
     # Windows asked for at a time: enough to batch, few enough to stop early in a long text.
@@ -46,6 +47,7 @@ class ResponseGate(Generic[C]):
         codec: Codec[C],
         policy: Policy,
         *,
+        n: int = 1,
         user: str = "",
         trail: GuardTrail | None = None,
         sinks: Iterable[Sink] = (),
@@ -60,7 +62,8 @@ class ResponseGate(Generic[C]):
         self._queue = ChunkQueue(codec)
         self._gates: dict[Channel, Gate] = {}
         self._speaking: dict[int, Channel] = {}  # the channel last heard of, by choice
-        self._ended: dict[int, bool] = {}  # choices seen, and whether the guard ended them
+        self._ended: dict[int, bool] = dict.fromkeys(range(n), False)  # by the guard
+        self._over: set[int] = set()  # choices that the provider or the guard has ended
         self._jobs: deque[Job] = deque()
         self._out: list[C] = []
         self._template: C | None = None
@@ -87,6 +90,7 @@ class ResponseGate(Generic[C]):
             gate.feed(text)
             self._collect(gate)
         for choice in self._codec.finished(chunk):
+            self._over.add(choice)
             if choice in self._speaking and not self._ended[choice]:
                 self._finish(self._speaking[choice])
 
@@ -152,8 +156,10 @@ class ResponseGate(Generic[C]):
         ended = [c for c, done in self._ended.items() if not done and (everything or c == choice)]
         for each in ended:
             self._ended[each] = True
+            self._over.add(each)
             self._out += self._queue.end(each)
             if self.error is None:
                 assert self._template is not None
                 self._out.append(self._codec.last(self._template, each, message))
-        self.stopped = all(self._ended.values())
+        # What the provider could still send belongs to no choice that is alive.
+        self.stopped = self._over.issuperset(self._ended)

@@ -1,0 +1,126 @@
+"""The door for text from anywhere: an iterable of strings in, released strings out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from typing import Any
+
+from guard.detect.serving import Judge
+from guard.errors import UsageError
+from guard.gate import Part, ResponseGate
+from guard.verdict import Channel, GuardTrail
+
+_ONLY = Channel()
+
+
+class TextCodec:
+    """Chunks are plain strings of one channel."""
+
+    def parts(self, chunk: str) -> list[Part]:
+        """Return the chunk as the one part; raises UsageError where it is not a string."""
+        if not isinstance(chunk, str):
+            raise UsageError(f"A chunk must be a string, got {type(chunk).__name__}.")
+        return [Part(_ONLY, chunk)] if chunk else []
+
+    def choices(self, chunk: str) -> list[int]:
+        """Return the one choice there is."""
+        return [0]
+
+    def finished(self, chunk: str) -> list[int]:
+        """Return nothing: only the iterable's end ends plain text."""
+        return []
+
+    def cut(
+        self, chunk: str, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
+    ) -> str | None:
+        """Return what is left of the chunk's text."""
+        return texts.get(_ONLY) or None
+
+    def last(self, template: str, choice: int, message: str) -> str:
+        """Return the message itself."""
+        return message
+
+
+class TextStream:
+    """Released text of a source of strings; ``guard`` is the trail so far.
+
+    The source is closed as soon as the guard stops it, it fails, or this stream is closed.
+    """
+
+    def __init__(self, texts: Iterable[str], judge: Judge, gate: ResponseGate[str]) -> None:
+        self.guard: GuardTrail = gate.trail
+        self._released = self._run(texts, judge, gate)
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        return next(self._released)
+
+    def close(self) -> None:
+        """Stop reading and close the source."""
+        self._released.close()
+
+    def _run(self, texts: Iterable[str], judge: Judge, gate: ResponseGate[str]) -> Any:
+        source = iter(texts)
+        over = False
+        try:
+            while not gate.stopped and not over:
+                try:
+                    gate.push(next(source))
+                except StopIteration:
+                    over = True
+                    gate.finish()
+                while jobs := gate.pending():
+                    for job, verdict in zip(
+                        jobs, judge.judge([j.window for j in jobs]), strict=True
+                    ):
+                        gate.resolve(job, verdict)
+                yield from gate.emit()
+            if gate.error is not None:
+                raise gate.error
+        finally:
+            if callable(close := getattr(source, "close", None)):
+                close()
+
+
+class AsyncTextStream:
+    """The same for a source that is awaited."""
+
+    def __init__(self, texts: AsyncIterable[str], judge: Judge, gate: ResponseGate[str]) -> None:
+        self.guard: GuardTrail = gate.trail
+        self._released = self._run(texts, judge, gate)
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        text: str = await self._released.__anext__()
+        return text
+
+    async def aclose(self) -> None:
+        """Stop reading and close the source."""
+        await self._released.aclose()
+
+    async def _run(self, texts: AsyncIterable[str], judge: Judge, gate: ResponseGate[str]) -> Any:
+        source = aiter(texts)
+        over = False
+        try:
+            while not gate.stopped and not over:
+                try:
+                    gate.push(await anext(source))
+                except StopAsyncIteration:
+                    over = True
+                    gate.finish()
+                while jobs := gate.pending():
+                    for job, verdict in zip(
+                        jobs, await judge.ajudge([j.window for j in jobs]), strict=True
+                    ):
+                        gate.resolve(job, verdict)
+                for text in gate.emit():
+                    yield text
+            if gate.error is not None:
+                raise gate.error
+        finally:
+            if callable(close := getattr(source, "aclose", None)):
+                await close()
