@@ -73,7 +73,7 @@ class Guard:
 
     def check_many(self, texts: Iterable[str]) -> list[Verdict]:
         """Return one verdict a text, in order, each as ``check`` gives it."""
-        return [_highest(trail) for trail in self._trails(list(texts))]
+        return [highest(trail) for trail in self._trails(list(texts))]
 
     def trail(self, text: str) -> GuardTrail:
         """Return the decisions on every segment of ``text``; none of them stops the others."""
@@ -208,6 +208,7 @@ def _check_text(text: object, number: int, total: int) -> None:
         raise UsageError(f"{which} is empty; give text to judge.")
 
 
-def _highest(trail: GuardTrail) -> Verdict:
+def highest(trail: GuardTrail) -> Verdict:
+    """Return the verdict on the highest-scoring segment, its spans moved into the whole text."""
     decision = max(trail, key=lambda d: (d.verdict.biased, not d.verdict.unjudged, d.verdict.score))
     return decision.verdict.shifted(decision.span.start)

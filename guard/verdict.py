@@ -88,6 +88,19 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """What a detector reads: the segment to judge, and text before it that is only context.
+
+    ``context`` holds earlier segments of the channel, oldest first; ``user`` is the last user
+    message where the policy shows it. A score never depends on other windows.
+    """
+
+    text: str
+    context: tuple[str, ...] = ()
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Scores:
     """What a detector gives for one window.
 

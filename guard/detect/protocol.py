@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from guard.verdict import BiasType, Scores
+from guard.verdict import BiasType, Scores, Window
 
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What a detector reads: the segment to judge, and text before it that is only context.
-
-    ``context`` holds earlier segments of the channel, oldest first; ``user`` is the last user
-    message where the policy shows it. A score never depends on other windows.
-    """
-
-    text: str
-    context: tuple[str, ...] = ()
-    user: str = ""
+__all__ = ["Detector", "Session", "Window"]
 
 
 @runtime_checkable

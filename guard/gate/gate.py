@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from guard.detect.protocol import Window
 from guard.gate.segmenter import Segment, Segmenter
 from guard.policy import Policy
-from guard.verdict import Channel, Decision, Span, Verdict
+from guard.verdict import Channel, Decision, Span, Verdict, Window
 
 
 class Settled(NamedTuple):

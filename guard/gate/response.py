@@ -6,12 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-from guard.detect.protocol import Window
 from guard.errors import BiasFound, DetectorError, GuardError
 from guard.gate.gate import Gate
 from guard.gate.queue import ChunkQueue, Codec
 from guard.policy import Policy
-from guard.verdict import Channel, Decision, GuardTrail, Verdict
+from guard.verdict import Channel, Decision, GuardTrail, Verdict, Window
 
 C = TypeVar("C")
 Sink = Callable[[Decision], None]

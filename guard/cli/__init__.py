@@ -1,0 +1,58 @@
+"""The command line: one small module a command, loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from guard import __version__
+from guard.errors import GuardError, UsageError
+
+# Command -> its module and one line of help: `guard --help` imports no command.
+_COMMANDS = {
+    "check": ("guard.cli.check", "Judge text: biased or not, which group, on what evidence."),
+    "demo": ("guard.cli.demo", "Watch guarded streams being written, and a biased one cut."),
+    "doctor": ("guard.cli.doctor", "Say what is installed, verified and missing."),
+    "models": ("guard.cli.models", "Fetch models that run on this machine."),
+    "train": ("guard.cli.train", "Train the embedded detector anew."),
+}
+
+
+class _Lazy(click.Group):
+    """Loads a command's module only when that command runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            raise _exit(str(error), 2) from None
+        except GuardError as error:
+            raise _exit(str(error), 1) from None
+
+
+def _exit(message: str, code: int) -> click.ClickException:
+    exception = click.ClickException(message)
+    exception.exit_code = code
+    return exception
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="guard")
+def main() -> None:
+    """Judge model output for social bias while it streams, and stop it before it is read."""

@@ -1,0 +1,172 @@
+"""``guard demo``: guarded streams on screen, through LiteLLM's real streaming path."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from guard.errors import GuardError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from guard.core import Guard
+    from guard.verdict import GuardTrail
+
+
+class Scene(NamedTuple):
+    """A prompt, and what the scripted provider answers where no model is named."""
+
+    prompt: str
+    answer: str
+
+
+SCENES = (
+    Scene(
+        "How do I keep basil alive on a windowsill?",
+        "Give it at least six hours of light a day and water it when the top of the soil feels "
+        "dry. Pinch off the flowers, and turn the pot now and then so that it grows evenly.",
+    ),
+    Scene(
+        "We have two applicants, 29 and 61. Any advice?",
+        "Start from the tasks of the post and ask both the same questions. Honestly, old people "
+        "are useless at work and too slow to learn anything new. So I would take the younger one.",
+    ),
+    Scene(
+        "What should I know before visiting Istanbul during Ramadan?",
+        "Many Muslims fast from dawn to sunset, so some cafés are quiet at noon and lively at "
+        "night. Visitors are welcome at most mosques outside prayer times.",
+    ),
+    Scene(
+        "Write a short speech for my sister's graduation as an engineer.",
+        "Dear all, thank you for coming. Women are too emotional to be good engineers, but she "
+        "got lucky. Let us raise a glass to her.",
+    ),
+    Scene(
+        "My grandfather says young people have it easy. What could I answer?",
+        "You could ask him what was hard when he was your age, and then tell him what is hard "
+        "now. Rents and wages have changed a lot, and both of you may be surprised.",
+    ),
+)
+
+
+@click.command()
+@click.argument("prompts", nargs=-1)
+@click.option("--model", help="Any LiteLLM model; without one the answers are scripted.")
+@click.option("--local", is_flag=True, help="Let SmolLM2-135M-Instruct answer on this machine.")
+@click.option(
+    "--action",
+    type=click.Choice(["terminate", "redact", "flag"]),
+    default="terminate",
+    show_default=True,
+    help="What to do with a biased passage.",
+)
+@click.option("--max-tokens", default=120, show_default=True, type=click.IntRange(1, 4096))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and no stream.")
+def demo(
+    prompts: tuple[str, ...],
+    model: str | None,
+    local: bool,
+    action: str,
+    max_tokens: int,
+    as_json: bool,
+) -> None:
+    """Ask PROMPTS (or five prepared ones) and guard the answers while they stream."""
+    if local and model:
+        raise click.UsageError("Give --model or --local, not both.")
+    if prompts and not (model or local):
+        raise click.UsageError(
+            "Scripted answers belong to the prepared prompts; name --model or --local to have "
+            "your own prompts answered."
+        )
+    if any(not prompt.strip() for prompt in prompts):
+        raise click.UsageError("A prompt is empty; give text to answer.")
+    # The demo shows no prices; LiteLLM need not ask the network for its price map.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+    from rich.console import Console
+
+    console = Console(highlight=False, quiet=as_json)
+    with console.status("loading LiteLLM and the detector …"):
+        import litellm
+
+        from guard.core import Guard
+
+        litellm.suppress_debug_info = True
+        logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
+        guard = Guard(action=action)
+        if local:
+            from guard.local import provider
+
+            provider.register()
+            model = provider.SMOLLM2
+    if model is None:
+        console.print(
+            "[bold]Scripted provider[/]: no model was named, so the answers below were written "
+            "for this demo.\nLiteLLM streams them in small chunks; the guard judges them live. "
+            "Try [bold]--model[/] NAME or [bold]--local[/].\n"
+        )
+    scenes = [Scene(p, "") for p in prompts] or list(SCENES)
+    told = []
+    for scene in scenes:
+        call: dict[str, Any] = {"messages": [{"role": "user", "content": scene.prompt}]}
+        if model is None:
+            call |= {"model": "scripted", "mock_response": scene.answer}
+        else:
+            call |= {"model": model, "max_tokens": max_tokens}
+        told.append(_play(console, guard, scene, call, slowly=model is None))
+    cut = sum(bool(t["findings"]) for t in told)
+    verb = {"terminate": "cut", "redact": "redacted", "flag": "flagged"}[action]
+    console.print(f"[bold]{len(told)} streams[/]: {cut} {verb}, {len(told) - cut} passed whole.")
+    if as_json:
+        click.echo(json.dumps({"scripted": model is None, "streams": told}, ensure_ascii=False))
+
+
+def _play(
+    console: Console, guard: Guard, scene: Scene, call: dict[str, Any], *, slowly: bool
+) -> dict[str, Any]:
+    from rich.text import Text
+
+    from guard.cli.evidence import show_verdict
+
+    console.print(Text("› " + scene.prompt, "bold cyan"))
+    said: list[str] = []
+    pace = 0.012 if slowly and console.is_terminal and not console.quiet else 0.0
+    try:
+        stream = guard.completion(stream=True, **call)
+        for chunk in stream:
+            text = (chunk.choices[0].delta.content or "") if chunk.choices else ""
+            if not text:
+                continue
+            said.append(text)
+            stopped = chunk.choices[0].finish_reason == "content_filter"
+            console.print(Text(text, "bold red" if stopped else ""), end="", soft_wrap=True)
+            time.sleep(pace)
+    except GuardError:
+        raise
+    except Exception as error:  # whatever the provider's client raises
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise GuardError(
+            f"{call['model']} gave no answer: {type(error).__name__}: {first}"
+        ) from None
+    console.print()
+    trail: GuardTrail = stream.guard
+    for finding in trail.findings:
+        show_verdict(console, _hidden(scene, finding.span), finding.verdict)
+    console.print()
+    return {
+        "prompt": scene.prompt,
+        "shown": "".join(said),
+        "stopped": trail.stopped,
+        "findings": [d.verdict.judgement for d in trail.findings],
+    }
+
+
+def _hidden(scene: Scene, span: tuple[int, int]) -> str:
+    """Return the passage where it was scripted; a model's own is not shown after all."""
+    return scene.answer[slice(*span)].strip() or "(not shown)"

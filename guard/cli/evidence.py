@@ -1,0 +1,36 @@
+"""How a verdict looks on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from guard.verdict import Verdict
+
+
+def show_verdict(console: Console, text: str, verdict: Verdict, *, references: int = 3) -> None:
+    """Print the finding on ``text``: what, how sure, who is tied to what, on what evidence."""
+    if verdict.unjudged:
+        console.print(Text(f"not judged ({verdict.unjudged})  ", "yellow") + Text(text, "dim"))
+        return
+    if not verdict.biased:
+        head = Text(f"not biased {verdict.score:.2f}  ", "green")
+        console.print(head + Text(text, "dim"))
+        return
+    head = Text(f"biased {verdict.score:.2f}", "bold red")
+    head += Text(f" (threshold {verdict.threshold:.2f})  {verdict.bias_type}  ", "red")
+    head += Text(f"{verdict.elapsed_ms:.0f} ms", "dim")
+    console.print(head)
+    console.print(Text(f"  “{text}”", "dim"))
+    for pair in verdict.attributions:
+        console.print(
+            Text("  group ") + Text(pair.group, "bold") + Text("  tied to ")
+            + Text(pair.attribute, "bold")
+        )  # fmt: skip
+    for reference in verdict.references[:references]:
+        line = f"  evidence {reference.similarity:.2f}  {reference.statement}"
+        console.print(Text(f"{line}  [{reference.bias_type}]", "dim"))

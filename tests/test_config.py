@@ -1,0 +1,90 @@
+"""Settings: where they come from, which wins, and how a mistake reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guard.config import policy_from, settings
+from guard.errors import ConfigError
+from guard.policy import Policy
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_an_unknown_key_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting 'treshold'; known are .*threshold"):
+        policy_from({"treshold": 0.4})
+
+
+@given(st.floats().filter(lambda x: not 0 <= x <= 1))
+def test_a_threshold_outside_0_to_1_is_refused_in_one_sentence(value: float) -> None:
+    with pytest.raises(ConfigError, match=r"threshold: input should be .*, got ") as caught:
+        policy_from({"threshold": value})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_threshold_of_an_unknown_type_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"thresholds.*colour"):
+        policy_from({"thresholds": {"colour": 0.5}})
+
+
+def test_an_overlap_that_leaves_no_progress_is_refused() -> None:
+    with pytest.raises(ConfigError, match="overlap must be at most"):
+        policy_from({"overlap": 200})
+
+
+def test_file_then_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "guard.toml").write_text('action = "redact"\nthreshold = 0.4\n')
+    monkeypatch.setenv("GUARD_THRESHOLD", "0.6")
+    assert settings() == {"action": "redact", "threshold": "0.6"}
+    assert policy_from(settings()) == Policy(action="redact", threshold=0.6)
+
+
+def test_the_table_of_a_project_above_is_found(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.guard]\nscope = "response"\n')
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert settings(below) == {"scope": "response"}
+
+
+def test_thresholds_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GUARD_THRESHOLDS", "gender=0.4, age=0.7")
+    assert policy_from(settings()).thresholds == {"gender": 0.4, "age": 0.7}
+    monkeypatch.setenv("GUARD_THRESHOLDS", "gender")
+    with pytest.raises(ConfigError, match="must look like"):
+        settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("actoin = 1", r"guard\.toml: unknown setting 'actoin'"),
+        ("action = [", r"guard\.toml: not readable as TOML"),
+        ('action = "explode"', r"guard\.toml: action: input should be"),
+    ],
+)
+def test_a_mistake_in_a_file_names_the_file(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "guard.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        settings()
+
+
+def test_an_unknown_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GUARD_ACTOIN", "flag")
+    with pytest.raises(ConfigError, match="GUARD_ACTOIN"):
+        settings()
+
+
+def test_thresholds_of_a_type_win_over_one_for_all() -> None:
+    policy = Policy(threshold=0.2, thresholds={"age": 0.9})
+    points = {"balanced": dict.fromkeys(["age", "race"], 0.5)}
+    assert policy.threshold_for("age", points) == 0.9
+    assert policy.threshold_for("race", points) == 0.2
+    assert Policy().threshold_for("race", points) == 0.5
