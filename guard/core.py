@@ -17,7 +17,7 @@ from guard.policy import Policy
 from guard.verdict import GuardTrail, Verdict
 
 if TYPE_CHECKING:
-    from guard.doors.session import DoorSession
+    from guard.doors.session import Session
     from guard.doors.text import AsyncTextStream, TextStream
 
 __all__ = ["Guard", "acompletion", "completion"]
@@ -116,17 +116,17 @@ class Guard:
 
         return await chat.acompletion(self.session(guard), args, kwargs)
 
-    def session(self, call: Mapping[str, Any] | None = None) -> DoorSession:
+    def session(self, call: Mapping[str, Any] | None = None) -> Session:
         """Return what a door needs for one response; ``call`` holds that call's own settings.
 
         The session keeps the index version of this moment.
         """
-        from guard.doors.session import DoorSession
+        from guard.doors.session import Session
 
         policy = self.policy
         if call:
             policy = policy_from(call, base=policy, where="guard= of this call")
-        return DoorSession(policy=policy, judge=Judge(self.detector, policy), sinks=self.sinks)
+        return Session(policy=policy, judge=Judge(self.detector, policy), sinks=self.sinks)
 
     def _trails(self, texts: Sequence[str]) -> list[GuardTrail]:
         from guard.doors.text import TextCodec
