@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         served = Served(self.path, body)
         self.server.provider.served.append(served)
         script = self.server.provider.script
-        wire = _anthropic if self.path.endswith("/messages") else _openai
+        wire = _Anthropic if self.path.endswith("/messages") else _OpenAI
         try:
             if script.status != 200:
                 self._whole({"error": {"message": "scripted", "type": "scripted"}}, script.status)
@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
-class _openai:
+class _OpenAI:
     """Chat completions."""
 
     @staticmethod
@@ -214,7 +214,7 @@ class _openai:
         for index in range(len(script.choices)):
             yield False, event([{"index": index, "delta": {}, "finish_reason": script.finish}])
         if (body.get("stream_options") or {}).get("include_usage"):
-            yield False, event([], usage=_openai.usage(script))
+            yield False, event([], usage=_OpenAI.usage(script))
         yield False, "data: [DONE]\n\n"
 
     @staticmethod
@@ -236,14 +236,20 @@ class _openai:
             "created": 1,
             "model": "x",
             "choices": choices,
-            "usage": _openai.usage(script),
+            "usage": _OpenAI.usage(script),
         }
 
 
-class _anthropic:
-    """Messages: one choice; a delta is text, ``{"thinking": ...}`` or ``{"partial_json": ...}``."""
+_USAGE = {"input_tokens": 7, "output_tokens": 1}
+_START = {
+    "text": {"type": "text", "text": ""},
+    "thinking": {"type": "thinking", "thinking": "", "signature": ""},
+    "tool_use": {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}},
+}
 
-    USAGE = {"input_tokens": 7, "output_tokens": 1}
+
+class _Anthropic:
+    """Messages: one choice; a delta is text, ``{"thinking": ...}`` or ``{"partial_json": ...}``."""
 
     @staticmethod
     def events(script: Script, body: dict[str, Any]) -> Iterator[tuple[bool, str]]:
@@ -257,17 +263,17 @@ class _anthropic:
             "content": [],
             "model": "claude-x",
             "stop_reason": None,
-            "usage": _anthropic.USAGE,
+            "usage": _USAGE,
         }
         yield False, event("message_start", message=message)
         block, index = "", -1
         for delta in script.choices[0]:
-            kind, fields = _anthropic.delta(delta)
+            kind, fields = _Anthropic.delta(delta)
             if kind != block:
                 if block:
                     yield False, event("content_block_stop", index=index)
                 block, index = kind, index + 1
-                start = _anthropic.START[kind]
+                start = _START[kind]
                 yield False, event("content_block_start", index=index, content_block=start)
             yield True, event("content_block_delta", index=index, delta=fields)
         if block:
@@ -275,12 +281,6 @@ class _anthropic:
         stop = {"stop_reason": "end_turn", "stop_sequence": None}
         yield False, event("message_delta", delta=stop, usage={"output_tokens": index + 2})
         yield False, event("message_stop")
-
-    START = {
-        "text": {"type": "text", "text": ""},
-        "thinking": {"type": "thinking", "thinking": "", "signature": ""},
-        "tool_use": {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}},
-    }
 
     @staticmethod
     def delta(delta: Delta) -> tuple[str, dict[str, Any]]:
@@ -300,5 +300,5 @@ class _anthropic:
             "model": "claude-x",
             "content": [{"type": "text", "text": text}],
             "stop_reason": "end_turn",
-            "usage": _anthropic.USAGE | {"output_tokens": len(script.choices[0])},
+            "usage": _USAGE | {"output_tokens": len(script.choices[0])},
         }

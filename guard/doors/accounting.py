@@ -1,0 +1,68 @@
+"""Report a stream that the guard stopped to LiteLLM's callbacks: once, and as a success.
+
+LiteLLM reports a stream when it has been read to its end, so one that is closed early would cost
+nothing in its books. What is reported is built from the chunks that were let out; the tokens are
+those of everything the provider sent, as it charges for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import litellm
+from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper, calculate_total_usage
+from litellm.litellm_core_utils.thread_pool_executor import executor
+from litellm.types.utils import ModelResponse, ModelResponseStream
+
+_reporting: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+
+
+def report(upstream: CustomStreamWrapper, released: Sequence[ModelResponseStream]) -> None:
+    """Report from synchronous code, as LiteLLM does at a stream's end: on its executor."""
+    if not litellm.disable_streaming_logging:
+        response = _response(upstream, released)
+        executor.submit(upstream.logging_obj.success_handler, response, None, None, False)
+
+
+def report_async(upstream: CustomStreamWrapper, released: Sequence[ModelResponseStream]) -> None:
+    """Report from a coroutine, as LiteLLM does at a stream's end: in a task of its own."""
+    if litellm.disable_streaming_logging:
+        return
+    response = _response(upstream, released)
+    log: Any = upstream.logging_obj
+    if getattr(log, "_on_deferred_stream_complete", None) is not None:
+        # The proxy reports by itself, once its own checks at the stream's end are through.
+        log._deferred_stream_complete_args = (response, False)
+        return
+    reporting = log.dispatch_success_handlers(response, cache_hit=False, prefer_async_handlers=True)
+    task = asyncio.get_running_loop().create_task(reporting)
+    _reporting.add(task)
+    task.add_done_callback(_reporting.discard)
+
+
+def _response(
+    upstream: CustomStreamWrapper, released: Sequence[ModelResponseStream]
+) -> ModelResponse:
+    response = _built(upstream, released) or ModelResponse(model=upstream.model)
+    whole: Any = _built(upstream, upstream.chunks)
+    # What cannot be assembled is still paid for.
+    usage = calculate_total_usage(upstream.chunks) if whole is None else whole.usage
+    response.usage = usage  # type: ignore[attr-defined]
+    return response
+
+
+def _built(
+    upstream: CustomStreamWrapper, chunks: Sequence[ModelResponseStream]
+) -> ModelResponse | None:
+    response: object = None
+    with contextlib.suppress(Exception):
+        response = litellm.stream_chunk_builder(
+            chunks=list(chunks),
+            messages=upstream.messages,
+            logging_obj=upstream.logging_obj,
+            count_prompt_tokens=getattr(upstream, "count_prompt_tokens", None),
+        )
+    return response if isinstance(response, ModelResponse) else None

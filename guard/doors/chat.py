@@ -1,0 +1,78 @@
+"""The chat door: ``litellm.completion`` and ``litellm.acompletion``, guarded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import litellm
+from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
+from litellm.types.utils import ModelResponse
+
+from guard.doors import whole
+from guard.doors.context import guarded, inside
+from guard.doors.session import Session
+from guard.doors.stream import GuardedStream
+from guard.errors import UsageError
+
+
+def completion(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call ``litellm.completion(*args, **kwargs)`` and guard what it returns.
+
+    Raises what LiteLLM raises; BiasFound and DetectorError under the action ``raise``; UsageError
+    on an answer that is not text.
+    """
+    if guarded():
+        return litellm.completion(*args, **kwargs)
+    with inside():
+        response = litellm.completion(*args, **kwargs)
+    return guard(session, response, user=session.user(args, kwargs))
+
+
+async def acompletion(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call ``litellm.acompletion(*args, **kwargs)`` and guard what it returns.
+
+    Raises as :func:`completion` does.
+    """
+    if guarded():
+        return await litellm.acompletion(*args, **kwargs)
+    with inside():
+        response = await litellm.acompletion(*args, **kwargs)
+    return await aguard(session, response, user=session.user(args, kwargs))
+
+
+def guard(session: Session, response: object, *, user: str = "") -> Any:
+    """Guard a chat response of LiteLLM, whole or streamed; a stream is judged as it is read."""
+    if isinstance(response, CustomStreamWrapper):
+        return GuardedStream(response, session, user=user)
+    answer = _whole(response)
+    said = whole.answers(answer)
+    gate = whole.gate_for(session, said, user)
+    while jobs := gate.pending():
+        verdicts = session.judge.judge([job.window for job in jobs])
+        for job, verdict in zip(jobs, verdicts, strict=True):
+            gate.resolve(job, verdict)
+    return whole.released(answer, said, gate)
+
+
+async def aguard(session: Session, response: object, *, user: str = "") -> Any:
+    """Guard as :func:`guard` does, without blocking the event loop."""
+    if isinstance(response, CustomStreamWrapper):
+        return GuardedStream(response, session, user=user)
+    answer = _whole(response)
+    said = whole.answers(answer)
+    gate = whole.gate_for(session, said, user)
+    while jobs := gate.pending():
+        verdicts = await session.judge.ajudge([job.window for job in jobs])
+        for job, verdict in zip(jobs, verdicts, strict=True):
+            gate.resolve(job, verdict)
+    return whole.released(answer, said, gate)
+
+
+def _whole(response: object) -> ModelResponse:
+    if isinstance(response, ModelResponse):
+        return response
+    raise UsageError(
+        f"LiteLLM answered a chat call with {type(response).__name__}, which guard cannot read;"
+        " call it without guard, or through the door that belongs to it."
+    )

@@ -1,0 +1,249 @@
+"""Reads and rewrites the chunks of a chat stream. One codec serves one response."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from litellm.types.utils import (
+    ChatCompletionDeltaToolCall,
+    Delta,
+    Function,
+    FunctionCall,
+    ModelResponseStream,
+    StreamingChoices,
+)
+
+from guard.doors.fields import FUNCTION_CALL, REFUSAL, is_custom, members, parts_of, tool_number
+from guard.doors.tools import breaker
+from guard.gate import Part
+from guard.verdict import Channel
+
+# Fields of a delta, a choice and a chunk that can repeat text, and must follow a cut.
+_REPEATING = (
+    "logprobs",
+    "thinking_blocks",
+    "reasoning_items",
+    "provider_specific_fields",
+    "annotations",
+    "citations",
+)
+_HIDDEN_REPEATING = ("provider_specific_fields", "original_response")
+
+
+class _Choice(NamedTuple):
+    """What one choice of a chunk says."""
+
+    choice: int
+    ends: bool
+    parts: list[Part]
+
+
+def _choice(choice: StreamingChoices) -> _Choice:
+    said = members(choice)
+    index = said["index"]
+    parts = parts_of(said.get("delta"), index)
+    return _Choice(index, said.get("finish_reason") is not None, parts)
+
+
+class ChatCodec:
+    """The gate's codec for LiteLLM's ``ModelResponseStream``; never changes one it was given."""
+
+    def __init__(self) -> None:
+        self._read: tuple[ModelResponseStream | None, list[_Choice]] = (None, [])
+        self._sent: dict[Channel, int] = {}  # characters the provider sent, by tool channel
+        self._changed: set[int] = set()  # choices of which text was cut or replaced
+        self._last: dict[int, ModelResponseStream] = {}
+
+    def parts(self, chunk: ModelResponseStream) -> list[Part]:
+        """Return the chunk's texts in reading order; raises UsageError on text not a string."""
+        parts = [part for choice in self._choices(chunk) for part in choice.parts]
+        for channel, text in parts:
+            if channel.kind == "tool":
+                self._sent[channel] = self._sent.get(channel, 0) + len(text)
+        return parts
+
+    def choices(self, chunk: ModelResponseStream) -> list[int]:
+        """Return the choice indexes in the chunk.
+
+        LiteLLM gives a chunk that brings only usage an empty first choice; it has none.
+        """
+        choices = self._choices(chunk)
+        if members(chunk).get("usage") is not None and not any(c.ends or c.parts for c in choices):
+            return []
+        return [c.choice for c in choices]
+
+    def finished(self, chunk: ModelResponseStream) -> list[int]:
+        """Return the choices whose finish reason the chunk brings."""
+        return [c.choice for c in self._choices(chunk) if c.ends]
+
+    def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:
+        # The gate asks three questions of a chunk before it turns to the next.
+        if self._read[0] is not chunk:
+            self._read = (chunk, [_choice(c) for c in chunk.choices])
+        return self._read[1]
+
+    def cut(
+        self,
+        chunk: ModelResponseStream,
+        choice: int,
+        texts: Mapping[Channel, str],
+        *,
+        ends: bool = False,
+    ) -> ModelResponseStream | None:
+        """Return a copy with this choice alone, its texts replaced; None where it says nothing."""
+        one = next(c for c in chunk.choices if c.index == choice)
+        before: dict[Channel, str] = {}
+        for channel, text in parts_of(one.delta, choice):
+            before[channel] = before.get(channel, "") + text
+        if before == dict(texts) and not ends:
+            return _with_choices(chunk, [one])
+        if before != dict(texts):
+            self._changed.add(choice)
+        delta = _rewritten(one.delta, choice, texts)
+        reason = None if ends else one.finish_reason
+        if reason is None and not parts_of(delta, choice) and not _announces(delta):
+            return None
+        copy = StreamingChoices(finish_reason=reason, index=choice, delta=delta)
+        return _bare(chunk, [copy])
+
+    def last(self, template: ModelResponseStream, choice: int, message: str) -> ModelResponseStream:
+        """Return the chunk that ends ``choice`` with ``message`` and ``content_filter``."""
+        delta = Delta(content=message)
+        end = StreamingChoices(finish_reason="content_filter", index=choice, delta=delta)
+        self._last[choice] = _bare(template, [end])
+        return self._last[choice]
+
+    def seal(
+        self, chunk: ModelResponseStream, released: Iterable[ModelResponseStream]
+    ) -> ModelResponseStream:
+        """Return ``chunk`` as it may leave, ``released`` being what left before it.
+
+        A choice's last chunk breaks the tool calls that were cut, and names the role where the
+        choice never spoke. After a replacement, fields that could repeat it are taken off.
+        """
+        if not self._changed and not self._last:
+            return chunk
+        for choice, last in self._last.items():
+            if chunk is last:
+                self._complete(last.choices[0], choice, released)
+                return chunk
+        changed = [c for c in chunk.choices if c.index in self._changed]
+        if changed and (_repeats(members(chunk)) or any(_choice_repeats(c) for c in changed)):
+            return _bare(chunk, [_stripped(c) for c in chunk.choices])
+        return chunk
+
+    def _complete(
+        self, end: StreamingChoices, choice: int, released: Iterable[ModelResponseStream]
+    ) -> None:
+        spoke = False
+        texts: dict[Channel, list[str]] = {}
+        for one in (c for chunk in released for c in chunk.choices if c.index == choice):
+            spoke = True
+            for position, call in enumerate(one.delta.tool_calls or ()):
+                if not is_custom(call):
+                    texts.setdefault(Channel(choice, "tool", tool_number(call, position)), [])
+            if one.delta.function_call is not None:
+                texts.setdefault(Channel(choice, "tool", FUNCTION_CALL), [])
+            for channel, text in parts_of(one.delta, choice):
+                if channel in texts:
+                    texts[channel].append(text)
+        if not spoke:
+            end.delta.role = "assistant"
+        for channel, pieces in texts.items():
+            whole = "".join(pieces)
+            more = breaker(whole, complete=len(whole) == self._sent.get(channel, 0))
+            if more and channel.tool == FUNCTION_CALL:
+                end.delta.function_call = FunctionCall(arguments=more)
+            elif more:
+                call = ChatCompletionDeltaToolCall(
+                    index=channel.tool, function=Function(arguments=more)
+                )
+                end.delta.tool_calls = [*(end.delta.tool_calls or ()), call]
+
+
+def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta:
+    """Return a delta with ``texts`` and nothing else that could repeat what they replace."""
+
+    def text(kind: Any, number: int = 0) -> str | None:
+        return texts.get(Channel(choice, kind, number))
+
+    calls: list[Any] = []
+    call: Any
+    for position, call in enumerate(delta.tool_calls or ()):
+        number = tool_number(call, position)
+        said = text("tool", number) or ""
+        if is_custom(call):
+            payload = call.custom.model_copy(update={"input": said})
+            calls.append(call.model_copy(update={"custom": payload}))
+        else:
+            named = Function(arguments=said, name=call.function.name)
+            calls.append(
+                ChatCompletionDeltaToolCall(
+                    id=call.id, type=call.type, index=number, function=named
+                )
+            )
+    older = delta.function_call
+    if older is not None:
+        older = FunctionCall(name=older.name, arguments=text("tool", FUNCTION_CALL) or "")
+    refusal = text("content", REFUSAL)
+    more: dict[str, Any] = {"refusal": refusal} if refusal else {}
+    # A transcript follows its audio: both go.
+    return Delta(
+        content=text("content"),
+        role=delta.role,
+        reasoning_content=text("reasoning") or None,
+        tool_calls=calls or None,
+        function_call=older,
+        **more,
+    )
+
+
+def _announces(delta: Delta) -> bool:
+    """Whether a delta without text is still worth sending: it names the role or a call."""
+    calls = delta.tool_calls or ()
+    named = any(_name(c) or c.id for c in calls)
+    return bool(delta.role or named or (delta.function_call and delta.function_call.name))
+
+
+def _name(call: Any) -> str | None:
+    name: str | None = (call.custom if is_custom(call) else call.function).name
+    return name
+
+
+def _repeats(said: Mapping[str, Any]) -> bool:
+    return any(said.get(field) for field in _REPEATING)
+
+
+def _choice_repeats(choice: StreamingChoices) -> bool:
+    return _repeats(members(choice)) or _repeats(members(choice.delta))
+
+
+def _stripped(choice: StreamingChoices) -> StreamingChoices:
+    texts: dict[Channel, str] = {}
+    for channel, text in parts_of(choice.delta, choice.index):
+        texts[channel] = texts.get(channel, "") + text
+    delta = _rewritten(choice.delta, choice.index, texts)
+    return StreamingChoices(finish_reason=choice.finish_reason, index=choice.index, delta=delta)
+
+
+def _with_choices(
+    chunk: ModelResponseStream, choices: list[StreamingChoices]
+) -> ModelResponseStream:
+    copy: ModelResponseStream = chunk.model_copy(update={"choices": choices})
+    return copy
+
+
+def _bare(chunk: ModelResponseStream, choices: list[StreamingChoices]) -> ModelResponseStream:
+    """Return a chunk of the same response that carries ``choices`` and no other text."""
+    made = ModelResponseStream(
+        id=chunk.id,
+        created=chunk.created,
+        model=chunk.model,
+        system_fingerprint=chunk.system_fingerprint,
+        choices=choices,
+    )
+    hidden = getattr(chunk, "_hidden_params", None)
+    if isinstance(hidden, dict):
+        made._hidden_params = {k: v for k, v in hidden.items() if k not in _HIDDEN_REPEATING}
+    return made

@@ -1,0 +1,90 @@
+"""Where chat answers carry text: one table for a chunk's delta and a whole answer's message.
+
+A field is one channel. Besides content, reasoning and tool arguments, a choice can speak in a
+refusal and in the transcript of its audio; both are content, told apart by their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from guard.errors import UsageError
+from guard.gate import Part
+from guard.verdict import Channel, ChannelKind
+
+REFUSAL, TRANSCRIPT = 1, 2  # numbers of the two further content channels
+FUNCTION_CALL = -1  # number of the older `function_call` among the tool channels
+
+
+def parts_of(speech: Any, choice: int) -> list[Part]:
+    """Return the texts of a delta or message in reading order, empty ones left out.
+
+    Raises UsageError on text that is not a string: it cannot be judged, so it cannot go out.
+    """
+    parts: list[Part] = []
+
+    said = members(speech)
+
+    def add(text: object, kind: ChannelKind, number: int = 0) -> None:
+        if text is None or text == "":
+            return
+        if not isinstance(text, str):
+            raise UsageError(
+                f"A response carries {kind} of type {type(text).__name__}; guard judges text only."
+                " Call the provider without guard for this kind of output."
+            )
+        parts.append(Part(Channel(choice, kind, number), text))
+
+    add(_reasoning(said), "reasoning")
+    add(said.get("content"), "content")
+    add(_refusal(said), "content", REFUSAL)
+    add(_member(said.get("audio"), "transcript"), "content", TRANSCRIPT)
+    for position, call in enumerate(said.get("tool_calls") or ()):
+        add(_arguments(call), "tool", tool_number(call, position))
+    add(_member(said.get("function_call"), "arguments"), "tool", FUNCTION_CALL)
+    return parts
+
+
+def members(model: Any) -> Mapping[str, Any]:
+    """Return a pydantic object's fields and extras; asking it for an absent one is slow."""
+    if model is None:
+        return {}
+    extra = getattr(model, "__pydantic_extra__", None)
+    fields: dict[str, Any] = model.__dict__
+    return {**fields, **extra} if extra else fields
+
+
+def tool_number(call: Any, position: int) -> int:
+    """Return the index a tool call is known by; a whole message's calls have only a position."""
+    index = getattr(call, "index", None)
+    return position if index is None else int(index)
+
+
+def is_custom(call: Any) -> bool:
+    """Whether a tool call carries free text (``custom.input``) in place of JSON arguments."""
+    return getattr(call, "custom", None) is not None
+
+
+def _arguments(call: Any) -> object:
+    if is_custom(call):
+        return _member(call.custom, "input")
+    return _member(getattr(call, "function", None), "arguments")
+
+
+def _reasoning(said: Mapping[str, Any]) -> object:
+    text = said.get("reasoning_content")
+    if text:
+        return text
+    # LiteLLM fills both; a provider that fills only the blocks still speaks.
+    blocks = said.get("thinking_blocks") or ()
+    return "".join(_member(block, "thinking") or "" for block in blocks)
+
+
+def _refusal(said: Mapping[str, Any]) -> object:
+    # A delta has it as an attribute, a whole message among the provider's fields.
+    return said.get("refusal") or _member(said.get("provider_specific_fields"), "refusal")
+
+
+def _member(owner: Any, name: str) -> Any:
+    return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)

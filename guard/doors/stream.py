@@ -1,0 +1,206 @@
+"""A guarded chat stream, sync or async."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import Any
+
+from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
+from litellm.types.utils import ModelResponseStream
+
+from guard.doors import accounting, closing
+from guard.doors.codec import ChatCodec
+from guard.doors.context import inside
+from guard.doors.errors import cleaned
+from guard.doors.session import Session
+from guard.gate import Job, ResponseGate
+from guard.verdict import GuardTrail, Verdict
+
+
+class GuardedStream(CustomStreamWrapper):
+    """LiteLLM's stream with a gate in front of it.
+
+    What is not found here is read from the stream underneath, so it looks like LiteLLM's own;
+    ``chunks`` and ``response_uptil_now`` hold released text only. ``guard`` is the trail.
+
+    The stream ends with StopIteration once the provider has ended or the guard has stopped it,
+    and is then never pulled from again. It raises what the provider raised, after the text that
+    may still go out; :class:`~guard.errors.BiasFound` and DetectorError under the action
+    ``raise``; UsageError on output that is not text. However reading ends (also by ``close``,
+    a break and collection, an exception or a cancellation), the provider's connection is closed.
+    """
+
+    def __init__(self, upstream: CustomStreamWrapper, session: Session, *, user: str = "") -> None:
+        # LiteLLM's own constructor is left out: all of its state is the upstream's.
+        self.chunks: list[ModelResponseStream] = []
+        self._upstream = upstream
+        self._session = session
+        self._codec = ChatCodec()
+        self._gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
+        self._out: deque[ModelResponseStream] = deque()
+        self._text: list[str] = []
+        self._over = False  # nothing more is pulled
+        self._ended = False  # the provider came to its end, well or not, and LiteLLM reported it
+        self._closed = False
+        self._error: Exception | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with contextlib.suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+
+    @property
+    def guard(self) -> GuardTrail:
+        """The decisions taken so far."""
+        return self._gate.trail
+
+    @property
+    def response_uptil_now(self) -> str:  # type: ignore[override]
+        """The released text so far, as LiteLLM keeps it: of each chunk's first choice."""
+        return "".join(self._text)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_upstream":  # not there yet: the constructor failed
+            raise AttributeError(name)
+        return getattr(self._upstream, name)
+
+    def set_logging_event_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Set the loop that LiteLLM reports a sync stream's chunks on."""
+        self._upstream.set_logging_event_loop(loop)  # type: ignore[no-untyped-call]
+
+    def __iter__(self) -> GuardedStream:
+        return self
+
+    def __aiter__(self) -> GuardedStream:
+        return self
+
+    def __next__(self) -> ModelResponseStream:
+        try:
+            while not self._out and not self._over:
+                with inside():
+                    self._pull()
+                while jobs := self._gate.pending():
+                    self._resolve(jobs, self._session.judge.judge([j.window for j in jobs]))
+                if self._release():
+                    self._shut()
+                    if not self._ended:
+                        accounting.report(self._upstream, self.chunks)
+        except BaseException:
+            self.close()
+            raise
+        return self._handed(StopIteration)
+
+    async def __anext__(self) -> ModelResponseStream:
+        try:
+            while not self._out and not self._over:
+                with inside():
+                    await self._apull()
+                while jobs := self._gate.pending():
+                    self._resolve(jobs, await self._session.judge.ajudge([j.window for j in jobs]))
+                if self._release():
+                    await self._ashut()
+                    if not self._ended:
+                        accounting.report_async(self._upstream, self.chunks)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self._handed(StopAsyncIteration)
+
+    def close(self) -> None:
+        """End the stream and close the provider's connection; safe to call again."""
+        self._drop()
+        self._shut()
+
+    async def aclose(self) -> None:
+        """End the stream and close the provider's connection; safe to call again."""
+        self._drop()
+        await self._ashut()
+
+    def __enter__(self) -> GuardedStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> GuardedStream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if "_loop" in self.__dict__:  # the constructor came to its end
+            with contextlib.suppress(Exception):
+                self.close()
+
+    # What both drivers share.
+
+    def _pull(self) -> None:
+        try:
+            chunk = next(self._upstream)
+        except StopIteration:
+            self._end()
+        except Exception as error:
+            self._end(error)
+        else:
+            self._gate.push(chunk)
+
+    async def _apull(self) -> None:
+        try:
+            chunk = await self._upstream.__anext__()
+        except StopAsyncIteration:
+            self._end()
+        except Exception as error:
+            self._end(error)
+        else:
+            self._gate.push(chunk)
+
+    def _end(self, error: Exception | None = None) -> None:
+        if self._over:
+            return  # closed by another thread meanwhile: what the read failed with is our doing
+        self._over = self._ended = True
+        self._closed = error is None
+        self._error = error
+        self._gate.finish()
+
+    def _resolve(self, jobs: list[Job], verdicts: list[Verdict]) -> None:
+        for job, verdict in zip(jobs, verdicts, strict=True):
+            self._gate.resolve(job, verdict)
+
+    def _release(self) -> bool:
+        """Queue what may go out; return whether the provider's connection is to be closed."""
+        for chunk in self._gate.emit():
+            sealed = self._codec.seal(chunk, self.chunks)
+            self.chunks.append(sealed)
+            self._out.append(sealed)
+            if sealed.choices:
+                self._text.append(sealed.choices[0].delta.content or "")
+        if self._gate.stopped:
+            # The guard's end of the stream stands in place of the provider's, good or bad.
+            self._over = True
+            self._error = self._gate.error
+        elif self._error is not None:
+            began = bool(self.chunks)
+            self._error = cleaned(self._error, self.response_uptil_now, began=began)
+        return self._gate.stopped or self._error is not None
+
+    def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> ModelResponseStream:
+        if self._out:
+            return self._out.popleft()
+        error, self._error = self._error, None
+        raise end if error is None else error
+
+    def _drop(self) -> None:
+        self._over = True
+        self._out.clear()
+        self._error = None
+
+    def _shut(self) -> None:
+        if not self._closed:
+            closing.close(self._upstream, self._loop)
+            self._closed = True
+
+    async def _ashut(self) -> None:
+        if not self._closed:
+            await closing.aclose(self._upstream)
+            self._closed = True

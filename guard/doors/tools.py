@@ -1,0 +1,27 @@
+"""A cut tool call must not run: its arguments never end as JSON that parses."""
+
+from __future__ import annotations
+
+import json
+
+BREAK = "{"
+"""Put behind arguments that were cut where they happen to parse: no JSON ends in it."""
+
+
+def breaker(released: str, *, complete: bool) -> str:
+    """Return what to put behind the released arguments of a call whose choice was terminated.
+
+    Blank arguments count as cut: some clients read them as an empty object and run the tool.
+
+    >>> breaker('{"a": 1} ', complete=False), breaker('{"a": ', complete=False)
+    ('{', '')
+    """
+    if not released.strip():
+        return BREAK
+    if complete:
+        return ""
+    try:
+        json.loads(released)
+    except ValueError:
+        return ""
+    return BREAK

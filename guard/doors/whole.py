@@ -1,0 +1,141 @@
+"""A whole chat answer, guarded by the same gate as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from litellm.types.utils import Choices, Function, FunctionCall, ModelResponse
+
+from guard.doors.fields import FUNCTION_CALL, REFUSAL, is_custom, parts_of, tool_number
+from guard.doors.session import Session
+from guard.doors.tools import breaker
+from guard.gate import Part, ResponseGate
+from guard.verdict import Channel
+
+
+class Answer(NamedTuple):
+    """What one choice says: all of it in one chunk, for the gate."""
+
+    choice: int
+    texts: tuple[Part, ...]
+    terminated: bool = False
+
+
+class AnswerCodec:
+    """The gate's codec for :class:`Answer`."""
+
+    def parts(self, chunk: Answer) -> list[Part]:
+        """Return the answer's texts."""
+        return list(chunk.texts)
+
+    def choices(self, chunk: Answer) -> list[int]:
+        """Return the answer's choice."""
+        return [chunk.choice]
+
+    def finished(self, chunk: Answer) -> list[int]:
+        """Return the answer's choice: it is whole."""
+        return [chunk.choice]
+
+    def cut(
+        self, chunk: Answer, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
+    ) -> Answer:
+        """Return the answer with ``texts``."""
+        return Answer(choice, tuple(Part(c, t) for c, t in texts.items()))
+
+    def last(self, template: Answer, choice: int, message: str) -> Answer:
+        """Return the answer that ends ``choice``."""
+        return Answer(choice, (Part(Channel(choice), message),), terminated=True)
+
+
+def answers(response: ModelResponse) -> list[Answer]:
+    """Return what each choice of ``response`` says; raises UsageError on output not text."""
+    return [Answer(c.index, tuple(parts_of(c.message, c.index))) for c in response.choices]
+
+
+def gate_for(session: Session, said: Iterable[Answer], user: str) -> ResponseGate[Answer]:
+    """Return a gate that has been given ``said`` and waits for verdicts."""
+    gate = ResponseGate(AnswerCodec(), session.policy, user=user, sinks=session.sinks)
+    for answer in said:
+        gate.push(answer)
+    gate.finish()
+    return gate
+
+
+def released(
+    response: ModelResponse, said: list[Answer], gate: ResponseGate[Answer]
+) -> ModelResponse:
+    """Return ``response`` as it may go out, with the trail as its ``guard``.
+
+    It is the provider's own object where nothing was cut, a copy where something was. Raises the
+    gate's error under the action ``raise``.
+    """
+    out = gate.emit()
+    if gate.error is not None:
+        raise gate.error
+    if [id(a) for a in out] != [id(a) for a in said]:
+        response = response.model_copy(deep=True)
+        hidden = getattr(response, "_hidden_params", None)
+        if isinstance(hidden, dict):
+            hidden.pop("original_response", None)  # the provider's answer as it came
+        for index, answer in enumerate(said):
+            mine = [a for a in out if a.choice == answer.choice]
+            if mine != [answer]:
+                response.choices[index] = _cut(response.choices[index], answer, mine)
+    # Past pydantic, which would make it one of the response's own fields.
+    object.__setattr__(response, "guard", gate.trail)
+    return response
+
+
+def _cut(choice: Choices, said: Answer, out: list[Answer]) -> Choices:
+    """Return ``choice`` with the texts of ``out`` and no field that could repeat the others."""
+    terminated = any(a.terminated for a in out)
+    texts, before = _joined(out), _joined([said])
+    message = choice.message
+    calls = list(message.tool_calls or ())
+    older = message.function_call
+    if terminated:
+        numbers = [tool_number(call, position) for position, call in enumerate(calls)]
+        ends = [_arguments(Channel(said.choice, "tool", n), texts, before) for n in numbers]
+        calls = [_with(call, *end) for call, end in zip(calls, ends, strict=True) if end]
+        if older is not None:
+            end = _arguments(Channel(said.choice, "tool", FUNCTION_CALL), texts, before)
+            older = FunctionCall(name=older.name, arguments="".join(end)) if end else None
+    refusal = texts.get(Channel(said.choice, "content", REFUSAL))
+    cut = type(message)(
+        content=texts.get(Channel(said.choice)),
+        role=message.role,
+        tool_calls=calls or None,
+        reasoning_content=texts.get(Channel(said.choice, "reasoning")) or None,
+        provider_specific_fields={"refusal": refusal} if refusal else None,
+    )
+    cut.function_call = older
+    reason = "content_filter" if terminated else choice.finish_reason
+    return Choices(finish_reason=reason, index=choice.index, message=cut)
+
+
+def _joined(said: Iterable[Answer]) -> dict[Channel, str]:
+    texts: dict[Channel, str] = {}
+    for channel, text in (part for answer in said for part in answer.texts):
+        texts[channel] = texts.get(channel, "") + text
+    return texts
+
+
+def _arguments(
+    channel: Channel, texts: Mapping[Channel, str], before: Mapping[Channel, str]
+) -> tuple[str, str] | None:
+    """Return a call's released arguments and what breaks them; None drops the call.
+
+    Blank arguments count as cut: some clients read them as an empty object and run the tool.
+    """
+    text = texts.get(channel, "")
+    if not text.strip():
+        return None
+    return text, breaker(text, complete=text == before[channel])
+
+
+def _with(call: Any, text: str, more: str) -> Any:
+    if is_custom(call):
+        return call.model_copy(update={"custom": call.custom.model_copy(update={"input": text})})
+    function = Function(arguments=text + more, name=call.function.name)
+    return call.model_copy(update={"function": function})
