@@ -1,0 +1,150 @@
+"""``guard doctor``: what is installed, which weights are verified, what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import sys
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import click
+
+from guard.errors import GuardError
+
+State = Literal["ok", "absent", "note", "broken"]
+
+_BASE = ("litellm", "pydantic", "faiss-cpu", "onnxruntime", "tokenizers", "numpy", "rich")
+_EXTRAS = {"local": ("torch", "transformers", "gguf", "accelerate"), "train": ("peft", "onnx")}
+
+
+class Finding(NamedTuple):
+    """One line of the report."""
+
+    area: str
+    name: str
+    state: State
+    detail: str
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(as_json: bool) -> None:
+    """Report what guard finds here. Exits with 1 where something it needs is broken."""
+    findings = [*_packages(), *_names(), *_settings(), *_detector(), *_models(), *_closing()]
+    broken = [f for f in findings if f.state == "broken"]
+    if as_json:
+        report = {"ok": not broken, "findings": [f._asdict() for f in findings]}
+        click.echo(json.dumps(report, ensure_ascii=False))
+    else:
+        _show(findings)
+    sys.exit(1 if broken else 0)
+
+
+def _show(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    colours = {"ok": "green", "absent": "dim", "note": "yellow", "broken": "bold red"}
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    area = ""
+    for finding in findings:
+        head = "" if finding.area == area else finding.area
+        area = finding.area
+        state = Text(finding.state, style=colours[finding.state])
+        table.add_row(Text(head, "bold"), Text(finding.name), state, Text(finding.detail))
+    Console(highlight=False).print(table)
+
+
+def _packages() -> Iterator[Finding]:
+    yield Finding("python", platform.python_version(), "ok", sys.executable)
+    ranges = _ranges()
+    for name in _BASE:
+        yield _package(name, "packages", ranges, needed=True)
+    for extra, names in _EXTRAS.items():
+        for name in names:
+            yield _package(name, f"extra [{extra}]", {}, needed=False)
+
+
+def _ranges() -> dict[str, str]:
+    """Return the version range of each base package, as this distribution states it."""
+    try:
+        stated = importlib.metadata.requires("biasguard") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    plain = [s.split(";")[0].strip() for s in stated if "extra ==" not in s]
+    return {name: s.removeprefix(name) for s in plain for name in _BASE if s.startswith(name)}
+
+
+def _package(name: str, area: str, ranges: dict[str, str], *, needed: bool) -> Finding:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        mend = f"pip install '{name}{ranges.get(name, '')}'" if needed else "not installed"
+        return Finding(area, name, "broken" if needed else "absent", mend)
+    stated = ranges.get(name, "")
+    if stated and not _within(version, stated):
+        return Finding(area, name, "broken", f"{version} is outside {stated}")
+    return Finding(area, name, "ok", version)
+
+
+def _within(version: str, stated: str) -> bool:
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(stated).contains(version, prereleases=True)
+
+
+def _names() -> Iterator[Finding]:
+    """Name foreign distributions that also install a package called ``guard``."""
+    owners = set(importlib.metadata.packages_distributions().get("guard", []))
+    foreign = sorted(owners - {"biasguard"})
+    if foreign:
+        detail = f"also provides a package 'guard'; uninstall it: pip uninstall {foreign[0]}"
+        yield Finding("names", foreign[0], "broken", detail)
+
+
+def _settings() -> Iterator[Finding]:
+    from guard.config import settings
+
+    try:
+        found = settings()
+    except GuardError as error:
+        yield Finding("settings", "guard.toml, GUARD_*", "broken", str(error))
+        return
+    shown = ", ".join(f"{key}={value!r}" for key, value in found.items()) or "defaults"
+    yield Finding("settings", "guard.toml, GUARD_*", "ok", shown)
+
+
+def _detector() -> Iterator[Finding]:
+    from guard.core import Guard
+
+    try:
+        detector = Guard().detector
+        version = detector.snapshot().index_version
+    except GuardError as error:
+        yield Finding("detector", "encoder", "broken", str(error))
+        return
+    except ImportError as error:
+        yield Finding("detector", "encoder", "broken", f"{error.name} is not installed")
+        return
+    yield Finding("detector", detector.name, "ok", "weights present, hashes verified")
+    yield Finding("detector", "bias index", "ok", f"version {version}")
+
+
+def _models() -> Iterator[Finding]:
+    from guard.local import download
+
+    for name in download.names():
+        state, detail = download.state(name)
+        yield Finding("local models", name, state, detail)
+
+
+def _closing() -> Iterator[Finding]:
+    from guard.doors.closing import TRANSPORTS
+
+    for transport in TRANSPORTS:
+        state: State = "ok" if transport.closes else "note"
+        detail = transport.note if transport.closes else f"cannot be closed: {transport.note}"
+        yield Finding("closing", transport.name, state, detail)
