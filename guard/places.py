@@ -1,0 +1,34 @@
+"""Where guard's shipped data lies, in a checkout and in an install alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from guard.errors import GuardError
+
+Room = Literal["index", "benchmarks"]
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def shipped(room: Room) -> Path:
+    """Return the folder of shipped data called ``room``.
+
+    An install carries it inside the package, at ``guard/_data/<room>``; a checkout (and an
+    editable install, which points at one) beside the package.
+
+    Raises:
+        GuardError: the folder is in neither place.
+
+    """
+    installed = _PACKAGE / "_data" / room
+    if installed.is_dir():
+        return installed
+    # Beside an installed package lie other people's: only a checkout has pyproject.toml there.
+    checkout = _PACKAGE.parent
+    if (checkout / "pyproject.toml").is_file() and (checkout / room).is_dir():
+        return checkout / room
+    raise GuardError(
+        f"The shipped folder '{room}' was not found at {installed}; reinstall the package."
+    )

@@ -1,0 +1,1 @@
+"""The bias index: statements of known bias, found again by meaning."""

@@ -1,0 +1,113 @@
+"""The rows of a bias index, and the JSON lines they are kept in.
+
+One line is one object::
+
+    {"statement": "...", "bias_type": "age", "group": "...", "attribute": "...",
+     "implicit": false, "note": ""}
+
+``implicit`` and ``note`` may be left out. Where the bias is implicit, group and attribute say
+what is implied and need not stand in the statement.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from guard.errors import BiasIndexError
+from guard.verdict import BIAS_TYPES, BiasType
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def fold(text: str) -> str:
+    """Return the words of ``text`` without case or punctuation; near-copies have one fold."""
+    return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A biased statement with what it says of whom.
+
+    Raises:
+        ValueError: a text is empty or spans lines, or the bias type is unknown.
+
+    """
+
+    statement: str
+    bias_type: BiasType
+    group: str
+    attribute: str
+    implicit: bool = False
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("statement", "bias_type", "group", "attribute", "note"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise ValueError(f"'{name}' must be a text, not {value!r}")
+            if name != "note" and not value.strip():
+                raise ValueError(f"'{name}' is empty")
+            if "\n" in value or "\r" in value:
+                raise ValueError(f"'{name}' has a line break")
+        if not fold(self.statement):
+            raise ValueError("'statement' has no word in it")
+        if self.bias_type not in BIAS_TYPES:
+            raise ValueError(
+                f"unknown bias type {self.bias_type!r}; it is one of {', '.join(BIAS_TYPES)}"
+            )
+        if not isinstance(self.implicit, bool):
+            raise ValueError(f"'implicit' must be true or false, not {self.implicit!r}")
+
+
+_KEYS = tuple(f.name for f in fields(Statement))
+_NEEDED = _KEYS[:4]
+
+
+def read_statements(path: Path) -> tuple[Statement, ...]:
+    """Read a file of JSON lines; blank lines are skipped.
+
+    Raises:
+        BiasIndexError: the file cannot be read, or a line is wrong; the message names the file,
+            the line (from 1) and what is wrong with it.
+
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise BiasIndexError(f"There is no statements file at {path}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BiasIndexError(f"{path} cannot be read: {error}.") from error
+    found = []
+    # Not splitlines(): it also splits at characters JSON allows inside a string.
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                found.append(_parsed(line))
+            except ValueError as error:
+                raise BiasIndexError(f"{path}, line {number}: {error}.") from error
+    return tuple(found)
+
+
+def lines(statements: Iterable[Statement]) -> str:
+    """Return ``statements`` as JSON lines, in the one spelling that hashes are taken of."""
+    return "".join(json.dumps(asdict(s), ensure_ascii=False) + "\n" for s in statements)
+
+
+def _parsed(line: str) -> Statement:
+    try:
+        item: Any = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error.msg} at character {error.colno})") from None
+    if not isinstance(item, dict):
+        raise ValueError("not a JSON object")
+    if missing := [key for key in _NEEDED if key not in item]:
+        raise ValueError(f"'{missing[0]}' is missing")
+    if unknown := [key for key in item if key not in _KEYS]:
+        raise ValueError(f"unknown key '{unknown[0]}'")
+    return Statement(**item)

@@ -1,0 +1,63 @@
+import hashlib
+
+import numpy as np
+import pytest
+
+from guard.errors import BiasIndexError
+from guard.places import shipped
+from guard.retrieve.build import BATCH, build
+from guard.retrieve.index import BiasIndex
+from guard.retrieve.statement import lines, read_statements
+from tests.retrieve.test_index import some
+
+
+class Hashing:
+    """An embedder that knows words by their hash."""
+
+    name = "hashing-1"
+
+    def __init__(self, scale: float = 1) -> None:
+        self.scale = scale
+        self.sizes: list[int] = []
+
+    def embed(self, texts):
+        self.sizes.append(len(texts))
+        vectors = np.zeros((len(texts), 64), dtype=np.float32)
+        for row, text in zip(vectors, texts, strict=True):
+            for word in text.split():
+                row[hashlib.sha256(word.encode()).digest()[0] % 64] += 1
+        return self.scale * vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def test_build_saves_what_it_returns(tmp_path):
+    source, embedder = tmp_path / "source.jsonl", Hashing()
+    source.write_text(lines(some(BATCH + 3)), encoding="utf-8")
+    index = build(source, tmp_path / "index", embedder)
+    assert embedder.sizes == [BATCH, 3]
+    assert BiasIndex.load(tmp_path / "index", "hashing-1").version == index.version
+    assert index.statements == tuple(some(BATCH + 3))
+    query = embedder.embed([index.statements[7].statement])
+    assert index.search(query, 1, 0.9)[0][0].row == 7
+
+
+def test_the_shipped_statements_can_be_built_in_place(tmp_path):
+    source = tmp_path / "statements.jsonl"
+    source.write_bytes((shipped("index") / "statements.jsonl").read_bytes())
+    index = build(source, tmp_path, Hashing())
+    assert source.read_bytes() == (shipped("index") / "statements.jsonl").read_bytes()
+    assert BiasIndex.load(tmp_path, "hashing-1").statements == index.statements
+    assert read_statements(source) == index.statements
+
+
+def test_vectors_that_cannot_be_used_name_the_embedder(tmp_path):
+    source = tmp_path / "source.jsonl"
+    source.write_text(lines(some(3)), encoding="utf-8")
+    with pytest.raises(BiasIndexError, match="'hashing-1' gave vectors"):
+        build(source, tmp_path / "index", Hashing(scale=2))
+    assert not (tmp_path / "index").exists()
+
+
+def test_no_statement_makes_no_index(tmp_path):
+    (tmp_path / "source.jsonl").write_text("\n", encoding="utf-8")
+    with pytest.raises(BiasIndexError, match="holds no statement"):
+        build(tmp_path / "source.jsonl", tmp_path / "index", Hashing())
