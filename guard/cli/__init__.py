@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from guard import __version__
-from guard.errors import GuardError, UsageError
+from guard.errors import BiasIndexError, GuardError, UsageError, WeightsError
 
 # Command -> its module and one line of help: `guard --help` imports no command.
 _COMMANDS = {
@@ -40,7 +40,7 @@ class _Lazy(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except UsageError as error:
+        except (UsageError, WeightsError, BiasIndexError) as error:
             raise _exit(str(error), 2) from None
         except GuardError as error:
             raise _exit(str(error), 1) from None

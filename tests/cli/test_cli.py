@@ -1,0 +1,196 @@
+"""The command line as a user meets it, with the shipped detector."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from guard.cli import main
+
+BIASED = "Old people are useless at work."
+HARMLESS = "The library opens at nine."
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+
+def run(*args: str, said: str | None = None) -> Result:
+    return CliRunner().invoke(main, list(args), input=said)
+
+
+def sentence(result: Result) -> str:
+    """The error of a user's mistake: one line, exit code 2, no traceback."""
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    lines = [x for x in result.stderr.splitlines() if x.startswith("Error: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_check_prints_the_verdict_with_its_evidence() -> None:
+    result = run("check", BIASED)
+    assert result.exit_code == 0
+    assert "biased" in result.stdout
+    assert "group Old people" in result.stdout
+    assert "age" in result.stdout
+    assert "evidence" in result.stdout
+
+
+def test_check_of_harmless_text() -> None:
+    result = run("check", HARMLESS)
+    assert result.exit_code == 0
+    assert "not biased" in result.stdout
+
+
+def test_check_as_json() -> None:
+    found = json.loads(run("check", "--json", f"{HARMLESS} {BIASED}").stdout)
+    assert found["biased"] is True
+    assert found["bias_type"] == "age"
+    assert found["attributions"][0]["group"] == "Old people"
+    assert found["references"]
+    assert found["judgement"].startswith("Yes")
+    assert [s["biased"] for s in found["segments"]] == [False, True]
+    begin, end = found["attributions"][0]["group_span"]
+    assert f"{HARMLESS} {BIASED}"[begin:end] == "Old people"
+
+
+def test_check_of_a_file_and_of_standard_input(tmp_path: Path) -> None:
+    (tmp_path / "said.txt").write_text(BIASED)
+    by_file = json.loads(run("check", "--json", "said.txt").stdout)
+    by_pipe = json.loads(run("check", "--json", "-", said=BIASED).stdout)
+    assert by_file["score"] == by_pipe["score"]
+    assert by_file["biased"]
+
+
+def test_check_of_another_script_says_that_it_did_not_judge() -> None:
+    found = json.loads(run("check", "--json", "図書館は九時に開きます。").stdout)
+    assert found["unjudged"] == "language"
+    assert found["biased"] is False
+    assert "not judged" in run("check", "図書館は九時に開きます。").stdout
+
+
+def test_nothing_to_check() -> None:
+    assert "The text is empty" in sentence(run("check", "  "))
+    assert "The text is empty" in sentence(run("check", "-", said=""))
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(b"\xff\xfe\x00")
+    assert "not UTF-8 text" in sentence(run("check", "image"))
+
+
+def test_an_unknown_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "guard.toml").write_text("treshold = 0.4\n")
+    assert "unknown setting 'treshold'" in sentence(run("check", "x"))
+    (tmp_path / "guard.toml").write_text("threshold = 4\n")
+    assert "threshold" in sentence(run("check", "x"))
+
+
+def test_missing_and_wrong_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from guard.detect.encoder import WEIGHTS
+
+    monkeypatch.setenv("GUARD_WEIGHTS", str(tmp_path / "nowhere"))
+    assert "nowhere" in sentence(run("check", "x"))
+    copy = tmp_path / "copy"
+    shutil.copytree(WEIGHTS, copy)
+    with (copy / "encoder.onnx").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\0broken\0")
+    monkeypatch.setenv("GUARD_WEIGHTS", str(copy))
+    assert "encoder.onnx" in sentence(run("check", "x"))
+
+
+def test_the_demo_cuts_what_is_biased_and_passes_the_rest_whole() -> None:
+    result = run("demo", "--json")
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert told["scripted"] is True
+    from guard.cli.demo import SCENES
+
+    for scene, stream in zip(SCENES, told["streams"], strict=True):
+        if stream["findings"]:
+            assert stream["stopped"]
+            assert not stream["shown"].startswith(scene.answer)
+        else:
+            assert stream["shown"] == scene.answer
+    assert [bool(s["findings"]) for s in told["streams"]] == [False, True, False, True, False]
+
+
+def test_the_demo_says_on_screen_that_its_answers_are_scripted() -> None:
+    result = run("demo")
+    assert "Scripted provider" in result.stdout
+    assert "5 streams: 2 cut, 3 passed whole." in result.stdout
+
+
+def test_the_demo_redacts_where_told_to() -> None:
+    told = json.loads(run("demo", "--json", "--action", "redact").stdout)
+    assert told["streams"][1]["shown"].endswith("So I would take the younger one.")
+    assert "useless" not in told["streams"][1]["shown"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--local", "--model", "x"], "not both"),
+        (["Hello?"], "Scripted answers belong to the prepared prompts"),
+        (["--model", "x", " "], "A prompt is empty"),
+    ],
+)
+def test_mistakes_with_the_demo(args: list[str], message: str) -> None:
+    assert message in sentence(run("demo", *args))
+
+
+def test_a_model_that_does_not_answer_is_named_in_one_line() -> None:
+    result = run("demo", "Hello?", "--model", "nobody/knows-me")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "nobody/knows-me gave no answer" in result.stderr
+
+
+def test_doctor_finds_everything_the_detector_needs() -> None:
+    result = run("doctor", "--json")
+    report = json.loads(result.stdout)
+    broken = [f for f in report["findings"] if f["state"] == "broken"]
+    assert broken == []
+    assert result.exit_code == 0
+    areas = {f["area"] for f in report["findings"]}
+    assert {"packages", "detector", "settings", "closing", "local models"} <= areas
+    assert any("cannot be closed" in f["detail"] for f in report["findings"])
+    assert "detector" in run("doctor").stdout
+
+
+def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GUARD_WEIGHTS", str(tmp_path / "nowhere"))
+    result = run("doctor", "--json")
+    assert result.exit_code == 1
+    (broken,) = [f for f in json.loads(result.stdout)["findings"] if f["state"] == "broken"]
+    assert broken["area"] == "detector"
+
+
+def test_interrupting_a_command_leaves_no_traceback() -> None:
+    """Ctrl-C in a real process that is waiting for its input."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "guard", "check", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert b"Traceback" not in errors
+    assert b"Aborted" in errors
