@@ -116,7 +116,7 @@ def demo(
     for scene in scenes:
         call: dict[str, Any] = {"messages": [{"role": "user", "content": scene.prompt}]}
         if model is None:
-            call |= {"model": "scripted", "mock_response": scene.answer}
+            call |= {"model": "openai/scripted", "mock_response": scene.answer}
         else:
             call |= {"model": model, "max_tokens": max_tokens}
         told.append(_play(console, guard, scene, call, slowly=model is None))
