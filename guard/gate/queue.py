@@ -106,11 +106,13 @@ class ChunkQueue(Generic[C]):
         self._bare: deque[tuple[int, C]] = deque()  # chunks without a choice
         self._open: dict[Channel, deque[_Piece]] = {}  # pieces not wholly settled
         self._ended: set[int] = set()
+        self._moved = False  # whether anything can have become ready since it was last asked
 
     def push(self, chunk: C, choices: list[int], parts: list[Part]) -> None:
         """Hold ``chunk``; what belongs to a choice already ended is dropped."""
         self._count += 1
         if not choices:
+            self._moved = True
             self._bare.append((self._count, chunk))
             return
         pieces: dict[int, list[_Piece]] = {c: [] for c in choices if c not in self._ended}
@@ -120,11 +122,13 @@ class ChunkQueue(Generic[C]):
                 pieces[channel.choice].append(piece)
                 self._open.setdefault(channel, deque()).append(piece)
         held = _Held(self._count, chunk, pieces, whole=len(pieces) == len(choices))
-        for choice in pieces:
+        for choice, own in pieces.items():
+            self._moved = self._moved or not own
             self._lines.setdefault(choice, deque()).append(held)
 
     def settle(self, channel: Channel, fates: list[Settled]) -> None:
         """Apply the fates of the next characters of ``channel``."""
+        self._moved = True
         waiting = self._open[channel]
         for left, text in fates:
             while left:
@@ -137,6 +141,7 @@ class ChunkQueue(Generic[C]):
     def end(self, choice: int) -> list[C]:
         """End ``choice`` now: return what of it may still go out, drop the rest."""
         out = self.ready()
+        self._moved = True
         self._ended.add(choice)
         for channel in [c for c in self._open if c.choice == choice]:
             del self._open[channel]
@@ -152,6 +157,9 @@ class ChunkQueue(Generic[C]):
 
     def ready(self) -> list[C]:
         """Return the chunks, or copies of them, that may go out now, in order."""
+        if not self._moved:
+            return []
+        self._moved = False
         free: dict[int, tuple[_Held[C], list[int]]] = {}
         for choice, line in self._lines.items():
             while line and all(p.settled == len(p.text) for p in line[0].pieces[choice]):
