@@ -15,6 +15,13 @@ from tests.provider import Provider, serving
 litellm.suppress_debug_info = True
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # LiteLLM's own types make pydantic say so while they are imported.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:Items? .* on TypedDict class .* `ReadOnly`:UserWarning"
+    )
+
+
 @pytest.fixture
 def provider() -> Iterator[Provider]:
     with serving() as provider:

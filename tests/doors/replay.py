@@ -145,7 +145,16 @@ class Outcome:
         """All that may not depend on chunking, order between choices or the door."""
         choices = sorted({d[0].choice for d in self.decisions})
         error = None if self.error is None else (type(self.error), str(self.error))
-        return (self.texts, self.ends, [self.of_choice(c) for c in choices], error)
+        return (self._calls_cut_alike(), self.ends, [self.of_choice(c) for c in choices], error)
+
+    def _calls_cut_alike(self) -> dict[Channel, str]:
+        """The texts, without what breaks a cut tool call: a call cut to nothing may be left out."""
+        texts = dict(self.texts)
+        for channel in [c for c in texts if c.kind == "tool" and c.choice in self.ends]:
+            texts[channel] = texts[channel].removesuffix("{")
+            if not texts[channel].strip():
+                del texts[channel]
+        return texts
 
     @property
     def ends(self) -> dict[int, str]:
