@@ -1,0 +1,95 @@
+"""``guard models``: fetch models that run on this machine, and list them."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from guard.local.download import Got
+
+
+@click.group()
+def models() -> None:
+    """Fetch models that run on this machine."""
+
+
+@models.command("get")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def get(name: str, as_json: bool) -> None:
+    """Fetch the weights of NAME, check them, and say where they lie.
+
+    Run it again after an interruption; weights that are here and sound are not fetched twice.
+    """
+    from rich.console import Console
+
+    from guard.local import download
+
+    model = download.find(name)
+    # The bar goes to standard error, so that what is printed can be piped.
+    console = Console(stderr=True, highlight=False)
+    got = _with_bar(name, console) if console.is_terminal else download.get(name)
+    if as_json:
+        found = {
+            "name": name,
+            "path": str(got.path),
+            "fetched": got.fetched,
+            "sha256": model.sha256,
+            "bytes": model.size,
+        }
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return
+    done = "fetched and verified" if got.fetched else "already here, verified"
+    click.echo(f"{model.title}: {done}\n{got.path}")
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        click.echo("To run it: pip install 'biasguard[local]'")
+
+
+@models.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def list_models(as_json: bool) -> None:
+    """List the models there are, and which of them are here."""
+    from guard.local import download
+
+    found = []
+    for name in download.names():
+        model, (state, detail) = download.find(name), download.state(name)
+        found.append(
+            {
+                "name": name,
+                "title": model.title,
+                "licence": model.licence,
+                "bytes": model.size,
+                "state": state,
+                "detail": detail,
+            }
+        )
+    if as_json:
+        click.echo(json.dumps({"models": found}, ensure_ascii=False))
+        return
+    for row in found:
+        click.echo(f"{row['name']}  {row['title']}, {row['licence']}")
+        click.echo(f"  {row['state']}: {row['detail']}")
+
+
+def _with_bar(name: str, console: Console) -> Got:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from guard.local import download
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("checking", total=None)
+
+        def report(doing: str, done: int, size: int) -> None:
+            # pip draws a bar of its own while it fetches: two would overwrite each other.
+            progress.update(task, visible=bool(size))
+            progress.update(task, description=doing, completed=done, total=size or None)
+
+        return download.get(name, report=report)

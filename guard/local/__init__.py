@@ -1,0 +1,1 @@
+"""Models that run in this process: fetched once, then used through LiteLLM as ``guard-local/…``."""

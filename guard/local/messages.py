@@ -1,0 +1,40 @@
+"""Chat messages as a local model's template takes them: a role and one text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from guard.errors import UsageError
+
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+
+def plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return ``messages`` with their text parts joined.
+
+    Raises UsageError where a message says something that is no text, or in a role that small
+    models were not taught.
+    """
+    if not messages:
+        raise UsageError("There are no messages to answer.")
+    return [_plain(message) for message in messages]
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, str]:
+    role = message.get("role")
+    if role not in _ROLES or message.get("tool_calls") or message.get("function_call"):
+        raise UsageError(
+            f"Local models read the roles {', '.join(_ROLES)} and no tool calls, got a message of "
+            f"role {role!r}."
+        )
+    return {"role": _ROLES[role], "content": "".join(_texts(message.get("content")))}
+
+
+def _texts(content: Any) -> Iterator[str]:
+    for part in [content] if isinstance(content, str) else content or ():
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if not isinstance(text, str):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise UsageError(f"Local models read text only, got a part of type {kind!r}.")
+        yield text

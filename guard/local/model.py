@@ -1,0 +1,139 @@
+"""Load a model once per process: fetched weights by name, any GGUF file or transformers folder."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from guard.errors import GuardError, UsageError, WeightsError
+from guard.local import download
+
+EXTRA = "pip install 'biasguard[local]'"
+_NEEDED = ("torch", "transformers", "accelerate", "gguf")
+
+_loaded: dict[Path, LocalModel] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalModel:
+    """A causal language model on the CPU with its tokenizer, shared by all calls."""
+
+    network: Any
+    tokenizer: Any
+    ends: frozenset[int]  # tokens that end an answer
+    context: int | None  # tokens of prompt and answer together
+
+    def prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Return the tokens of ``messages`` under the model's chat template.
+
+        Raises UsageError where the model has no template, or its template refuses the messages.
+        """
+        from jinja2 import TemplateError
+
+        if not self.tokenizer.chat_template:
+            raise UsageError("This model has no chat template; use one tuned for conversation.")
+        try:
+            found = self.tokenizer.apply_chat_template(
+                list(messages), add_generation_prompt=True, tokenize=True, return_dict=True
+            )
+        except TemplateError as error:
+            raise UsageError(f"The model's chat template refuses these messages: {error}") from None
+        return list(found["input_ids"])
+
+
+def load(name_or_path: str) -> LocalModel:
+    """Return the model called ``name_or_path`` or lying there; later calls get the same object.
+
+    Raises:
+        WeightsError: the weights are missing, damaged or unreadable.
+        GuardError: the extra ``local`` is not installed.
+
+    """
+    with _lock:
+        path = _locate(name_or_path)
+        if path not in _loaded:
+            _loaded[path] = _load(path)
+        return _loaded[path]
+
+
+def _locate(name_or_path: str) -> Path:
+    if name_or_path in download.names():
+        path = download.place(name_or_path)
+        # Hashing takes a fraction of a second: once per process, not once per call.
+        return path if path in _loaded else download.verified(name_or_path)
+    path = Path(name_or_path).expanduser().resolve()
+    if (path / "config.json").is_file() or (path.suffix == ".gguf" and path.is_file()):
+        return path
+    raise WeightsError(
+        f"{name_or_path!r} is neither a model to fetch ({', '.join(download.names())}) nor a GGUF "
+        "file or a transformers folder."
+    )
+
+
+def _load(path: Path) -> LocalModel:
+    try:
+        for needed in _NEEDED:
+            importlib.import_module(needed)
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    except ImportError as error:
+        raise GuardError(
+            f"Local models need {error.name}, which is not installed; run: {EXTRA}"
+        ) from None
+    folder: dict[str, Any] = {"pretrained_model_name_or_path": str(path)}
+    if path.suffix == ".gguf":
+        folder = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    try:
+        with _no_bars():
+            tokenizer = AutoTokenizer.from_pretrained(**folder, local_files_only=True)
+            network = AutoModelForCausalLM.from_pretrained(**folder, local_files_only=True)
+        if path.suffix == ".gguf":
+            # transformers treats what it read from a GGUF as quantized still, though its tensors
+            # were unpacked: some versions refuse to convert it. A model of its own is a plain one.
+            unpacked = network
+            network = AutoModelForCausalLM.from_config(unpacked.config)
+            network.load_state_dict(unpacked.state_dict())
+        network = network.float()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise WeightsError(f"{path} cannot be loaded: {first}") from error
+    network.eval().requires_grad_(False)
+    ends = {tokenizer.eos_token_id, *_as_list(network.generation_config.eos_token_id)}
+    return LocalModel(
+        network=network,
+        tokenizer=tokenizer,
+        ends=frozenset(end for end in ends if end is not None),
+        context=getattr(network.config.get_text_config(), "max_position_embeddings", None),
+    )
+
+
+def _as_list(ends: int | list[int] | None) -> list[int]:
+    if ends is None:
+        return []
+    return [ends] if isinstance(ends, int) else ends
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Keep transformers' progress bars off the caller's terminal."""
+    from transformers import modeling_gguf_pytorch_utils as unpacking
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    bar = getattr(unpacking, "tqdm", None)  # drawn whatever the switch says
+    if bar is not None:
+        unpacking.tqdm = partial(bar, disable=True)
+    try:
+        yield
+    finally:
+        if bar is not None:
+            unpacking.tqdm = bar
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,117 @@
+"""What a call may ask of a local model, checked: nothing asked for is silently left undone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from guard.errors import UsageError
+
+DEFAULT_MAX_TOKENS = 256
+"""Tokens an answer may have where the call says nothing: a small model does not always end."""
+
+# They change nothing about the text of the one answer, so they may be ignored.
+_HARMLESS = frozenset(
+    "extra_headers max_retries metadata parallel_tool_calls prompt_cache_key safety_identifier "
+    "service_tier store stream stream_options user".split()
+)
+# They change nothing at these values.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "extra_body": ({},),
+    "tools": ([],),
+    "functions": ([],),
+    "tool_choice": ("none",),
+    "function_call": ("none",),
+    "modalities": (["text"],),
+    "response_format": ({"type": "text"},),
+}
+
+
+class Options(NamedTuple):
+    """How to generate. ``temperature`` 0 takes the likeliest token each time."""
+
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    timeout_s: float | None = None  # seconds of generating, the consumer's pauses not counted
+
+
+class NotOffered(UsageError):
+    """The call asks for something local models do not do."""
+
+
+def read(params: Mapping[str, Any]) -> Options:
+    """Return the options in LiteLLM's ``optional_params``.
+
+    Raises:
+        NotOffered: a parameter would change the answer and is not supported.
+        UsageError: a value is out of range.
+
+    """
+    given = {key: value for key, value in params.items() if value is not None}
+    if "max_completion_tokens" in given:
+        given["max_tokens"] = given.pop("max_completion_tokens")
+    known: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in _CHECKS:
+            known[key] = _CHECKS[key](key, value)
+        elif key not in _HARMLESS and value not in _NEUTRAL.get(key, ()):
+            raise NotOffered(
+                f"Local models do not offer {key}={value!r}; they take {', '.join(_CHECKS)}."
+            )
+    return Options(**known)
+
+
+def _number(key: str, value: Any, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise UsageError(f"{key} must be a number from {low:g} to {high:g}, got {value!r}.")
+    return float(value)
+
+
+def _temperature(key: str, value: Any) -> float:
+    return _number(key, value, 0, 2)
+
+
+def _share(key: str, value: Any) -> float:
+    share = _number(key, value, 0, 1)
+    if not share:
+        raise UsageError(f"{key} must be above 0.")
+    return share
+
+
+def _whole(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{key} must be a whole number, got {value!r}.")
+    return value
+
+
+def _count(key: str, value: Any) -> int:
+    if _whole(key, value) < 1:
+        raise UsageError(f"{key} must be at least 1, got {value!r}.")
+    return int(value)
+
+
+def _stops(key: str, value: Any) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, Sequence) or not all(isinstance(t, str) and t for t in texts):
+        raise UsageError(f"{key} must be a text or a list of texts, none empty, got {value!r}.")
+    return tuple(texts)
+
+
+_CHECKS = {
+    "max_tokens": _count,
+    "temperature": _temperature,
+    "top_p": _share,
+    "top_k": _count,
+    "seed": _whole,
+    "stop": _stops,
+}

