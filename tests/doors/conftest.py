@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
@@ -20,6 +21,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "filterwarnings", "ignore:Items? .* on TypedDict class .* `ReadOnly`:UserWarning"
     )
+
+
+@pytest.fixture(autouse=True)
+def loop() -> Iterator[None]:
+    """Own the loop that LiteLLM otherwise makes in synchronous calls and never closes."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
 
 
 @pytest.fixture
