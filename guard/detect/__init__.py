@@ -1,0 +1,1 @@
+"""Detectors: what judges a window."""

@@ -1,0 +1,199 @@
+"""The embedded detector: one small pass a window, with references from the bias index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guard.detect.fusion import FusionHead
+from guard.detect.script import mostly_latin
+from guard.detect.spans import attribution
+from guard.detect.tokens import Encoded, WindowTokens
+from guard.detect.weights import FUSION, ONNX, SHIPPED, TOKENIZER, Weights, open_weights
+from guard.errors import BiasIndexError
+from guard.places import shipped
+from guard.retrieve.index import BiasIndex
+from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, Window
+
+Floats = NDArray[np.float32]
+
+
+class Pass(NamedTuple):
+    """What the network says of one input of t tokens, before references.
+
+    ``embedding`` (384,), norm 1; ``state`` (256,); ``logit``; ``types`` (9,); ``spans`` (t, 2).
+    """
+
+    embedding: Floats
+    state: Floats
+    logit: float
+    types: Floats
+    spans: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """An index with its vectors and type ids at hand."""
+
+    index: BiasIndex
+    vectors: Floats
+    types: NDArray[np.int64]
+
+
+class Encoder:
+    """Detector ``encoder``, and the embedder of its own bias index.
+
+    ``folder`` holds the weights (by default the shipped ones), ``index`` a bias index or its
+    folder (by default the shipped one). With ``use_references=False`` no index is opened and the
+    text is judged alone.
+
+    Thread-safe: one ONNX Runtime session of one thread is shared, each run has its own memory.
+    Every window is judged by itself, since the int8 network scales its activations by all that
+    shares a run; so a score never depends on its batch.
+
+    Raises:
+        WeightsError: weights are missing or not the recorded ones.
+        BiasIndexError: the index is missing, damaged, or was built with other weights.
+
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        index: BiasIndex | Path | None = None,
+        use_references: bool = True,
+    ) -> None:
+        self._weights = open_weights(Path(folder) if folder is not None else SHIPPED)
+        settings = self._weights.settings
+        self.tokens = WindowTokens(self._weights.folder / TOKENIZER, settings.max_context_tokens)
+        self._fusion = FusionHead.load(self._weights.folder / FUSION, len(BIAS_TYPES))
+        self._network = _network(self._weights)
+        self._bound: _Bound | None = None
+        if use_references:
+            self.use_index(index if index is not None else shipped("index"))
+
+    @property
+    def name(self) -> str:
+        """Name, version and hash of the weights; an index built with other weights is refused."""
+        return self._weights.name
+
+    @property
+    def operating_points(self) -> Mapping[str, Mapping[BiasType, float]]:
+        """Threshold per bias type for ``strict``, ``balanced`` and ``quiet``."""
+        return self._weights.settings.operating_points
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """ISO 639-1 codes of the languages the weights were trained on."""
+        return self._weights.settings.languages
+
+    @property
+    def index(self) -> BiasIndex | None:
+        """The bias index that new snapshots use."""
+        return None if self._bound is None else self._bound.index
+
+    def use_index(self, index: BiasIndex | Path) -> None:
+        """Use another index from the next snapshot on; sessions at work keep theirs.
+
+        Raises:
+            BiasIndexError: as for a new encoder.
+
+        """
+        if not isinstance(index, BiasIndex):
+            index = BiasIndex.load(Path(index), self.name)
+        elif index.embedder != self.name:
+            raise BiasIndexError(
+                f"The bias index was built with '{index.embedder}' and cannot be searched with "
+                f"'{self.name}'; build it again with these weights."
+            )
+        kinds = [BIAS_TYPES.index(s.bias_type) for s in index.statements]
+        self._bound = _Bound(index, index.vectors, np.array(kinds, np.int64))
+
+    def snapshot(self) -> EncoderSession:
+        """Return a session that keeps the index of this moment."""
+        return EncoderSession(self, self._bound)
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        """Return the retrieval vectors of ``texts``: (n, 384) float32 of norm 1."""
+        out = np.zeros((len(texts), self._weights.settings.dim), np.float32)
+        for i, text in enumerate(texts):
+            out[i] = self.run(self.tokens.encode(text)[0]).embedding
+        return out
+
+    def run(self, encoded: Encoded) -> Pass:
+        """Run the network on one input."""
+        ids = np.array([encoded.ids], np.int64)
+        feed = {
+            "input_ids": ids,
+            "attention_mask": np.ones_like(ids),
+            "token_type_ids": np.array([encoded.types], np.int64),
+        }
+        embedding, state, logit, types, spans = self._network.run(None, feed)
+        return Pass(embedding[0], state[0], float(logit[0]), types[0], spans[0])
+
+    def judge(self, window: Window, bound: _Bound | None) -> Scores:
+        """Score one window; of an overlong segment's parts the highest counts."""
+        if not mostly_latin(window.text):
+            return Scores(0.0, "social", unjudged="language")
+        context = [t for t in (window.user, *window.context) if t.strip()]
+        parts = self.tokens.encode(window.text, context)
+        return max((self._judge_part(window.text, p, bound) for p in parts), key=_by_score)
+
+    def _judge_part(self, text: str, encoded: Encoded, bound: _Bound | None) -> Scores:
+        settings = self._weights.settings
+        out = self.run(encoded)
+        logit, types = out.logit, out.types
+        references: tuple[Reference, ...] = ()
+        if bound is not None:
+            hits = bound.index.search(out.embedding[None], settings.k, settings.floor)[0]
+            if hits:
+                rows = [h.row for h in hits]
+                change, type_change = self._fusion.change(
+                    out.embedding, out.state, logit, bound.vectors[rows], bound.types[rows]
+                )
+                logit, types = logit + change, types + type_change
+                references = tuple(bound.index.reference(h) for h in hits)
+        found = attribution(text, encoded, out.spans)
+        attributions: tuple[Attribution, ...] = () if found is None else (found,)
+        score = 1 / (1 + math.exp(-logit / settings.temperature))
+        return Scores(score, BIAS_TYPES[int(types.argmax())], attributions, references)
+
+
+class EncoderSession:
+    """The encoder bound to one index version."""
+
+    def __init__(self, encoder: Encoder, bound: _Bound | None) -> None:
+        self._encoder = encoder
+        self._bound = bound
+
+    @property
+    def index_version(self) -> str:
+        """Content hash of the bias index in use, empty where there is none."""
+        return "" if self._bound is None else self._bound.index.version
+
+    def score(self, windows: Sequence[Window]) -> list[Scores]:
+        """Return one :class:`Scores` a window, in order."""
+        return [self._encoder.judge(w, self._bound) for w in windows]
+
+
+def _by_score(scores: Scores) -> float:
+    return scores.score
+
+
+def _network(weights: Weights) -> Any:
+    import onnxruntime as ort  # here, so that importing guard stays quick
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 3
+    return ort.InferenceSession(
+        str(weights.folder / ONNX), options, providers=["CPUExecutionProvider"]
+    )

@@ -1,0 +1,71 @@
+"""What the references change: the trained fusion head in plain NumPy.
+
+The same formula as :class:`guard.train.model.Fusion`, for one window at a time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+# Scales of the product, the difference and the logit among the features.
+PRODUCT_SCALE, DIFFERENCE_SCALE, LOGIT_SCALE = 100.0, 20.0, 0.25
+
+
+class FusionHead:
+    """Weights of the head; read-only, so any number of threads may use it."""
+
+    def __init__(self, weights: dict[str, Floats], types: int) -> None:
+        """Take the arrays ``{first,second,weight,delta,type_delta}.{weight,bias}``."""
+        self._w = {k: np.ascontiguousarray(v, np.float32) for k, v in weights.items()}
+        self._kinds = np.eye(types, dtype=np.float32)
+
+    @classmethod
+    def load(cls, path: Path, types: int) -> FusionHead:
+        """Read the arrays of an npz file."""
+        with np.load(path, allow_pickle=False) as stored:
+            return cls({name: stored[name] for name in stored.files}, types)
+
+    def change(
+        self,
+        embedding: Floats,
+        state: Floats,
+        logit: float,
+        vectors: Floats,
+        types: NDArray[np.int64],
+    ) -> tuple[float, Floats]:
+        """Return the change of the logit and of the type logits (9,).
+
+        ``embedding`` (d,), ``state`` (256,), and k references: ``vectors`` (k, d), ``types`` (k,)
+        ids. Both changes are zero for k = 0.
+        """
+        k = len(vectors)
+        if k == 0:
+            return 0.0, np.zeros(len(self._kinds), np.float32)
+        product = vectors * embedding
+        s = product.sum(axis=1, keepdims=True)
+        features = np.concatenate(
+            [
+                product * PRODUCT_SCALE,
+                np.abs(embedding - vectors) * DIFFERENCE_SCALE,
+                s,
+                s * s,
+                self._kinds[types],
+                np.broadcast_to(state, (k, len(state))),
+                np.full((k, 1), logit * LOGIT_SCALE, np.float32),
+            ],
+            axis=1,
+        )
+        u = np.maximum(self._linear("first", features), 0)
+        v = np.maximum(self._linear("second", u), 0)
+        attention = self._linear("weight", u)
+        attention = np.exp(attention - attention.max())
+        pooled = np.concatenate([(attention * v).sum(axis=0) / attention.sum(), v.max(axis=0)])
+        return float(self._linear("delta", pooled)[0]), self._linear("type_delta", pooled)
+
+    def _linear(self, name: str, x: Floats) -> Floats:
+        y: Floats = x @ self._w[f"{name}.weight"].T + self._w[f"{name}.bias"]
+        return y

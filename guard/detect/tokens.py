@@ -1,0 +1,91 @@
+"""How a window becomes the encoder's input, the same in training and at run time.
+
+``[CLS] segment [SEP]`` with token type 0, then ``context [SEP]`` with type 1 where there is any.
+No token of the segment is ever dropped: the context gives way first, and a segment longer than
+the model's positions is read in overlapping parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tokenizers import Tokenizer
+
+from guard.errors import WeightsError
+
+MAX_TOKENS = 512
+_PART_OVERLAP = 64
+
+
+class Encoded(NamedTuple):
+    """One input: ids, token types, and the segment tokens' character ranges.
+
+    ``offsets[i]`` belongs to ``ids[i + 1]``; both count only the segment's own tokens, so
+    ``len(offsets) == types.count(0) - 2``. ``words[i]`` numbers the word that token i is part of.
+    """
+
+    ids: list[int]
+    types: list[int]
+    offsets: list[tuple[int, int]]
+    words: list[int]
+
+
+def _special(tokenizer: Tokenizer, token: str) -> int:
+    found: int | None = tokenizer.token_to_id(token)
+    if found is None:
+        raise WeightsError(f"The tokenizer has no {token}: it is not the encoder's.")
+    return found
+
+
+class WindowTokens:
+    """Encodes segments with their context. Thread-safe: the tokenizer is only read."""
+
+    def __init__(self, tokenizer: Path | Tokenizer, max_context_tokens: int = 64) -> None:
+        """Read ``tokenizer.json``; its own truncation and padding are switched off."""
+        made = (
+            tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_file(str(tokenizer))
+        )
+        made.no_truncation()
+        made.no_padding()
+        self._tokenizer = made
+        self._max_context = max_context_tokens
+        self._cls = _special(made, "[CLS]")
+        self._sep = _special(made, "[SEP]")
+
+    def encode(self, text: str, context: Sequence[str] = ()) -> list[Encoded]:
+        """Return the inputs for one window: one, or several parts of an overlong segment.
+
+        ``context`` is given oldest first; its latest tokens are kept.
+        """
+        whole = self._tokenizer.encode(text, add_special_tokens=False)
+        earlier: list[int] = []
+        if context:
+            joined = " ".join(context)
+            earlier = self._tokenizer.encode(joined, add_special_tokens=False).ids
+        room = MAX_TOKENS - 2
+        if len(whole.ids) <= room:
+            return [self._one(whole.ids, whole.offsets, whole.word_ids, earlier)]
+        parts = []
+        for start in range(0, len(whole.ids) - _PART_OVERLAP, room - _PART_OVERLAP):
+            cut = slice(start, start + room)
+            parts.append(self._one(whole.ids[cut], whole.offsets[cut], whole.word_ids[cut], []))
+        return parts
+
+    def _one(
+        self,
+        ids: list[int],
+        offsets: list[tuple[int, int]],
+        words: Sequence[int | None],
+        earlier: list[int],
+    ) -> Encoded:
+        room = min(self._max_context, MAX_TOKENS - 3 - len(ids))
+        kept = earlier[-room:] if room > 0 else []
+        tail = [*kept, self._sep] if kept else []
+        return Encoded(
+            ids=[self._cls, *ids, self._sep, *tail],
+            types=[0] * (len(ids) + 2) + [1] * len(tail),
+            offsets=list(offsets),
+            words=[-1 if w is None else w for w in words],
+        )

@@ -1,0 +1,121 @@
+"""The encoder's files on disk: what belongs together, and proof that it does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from guard.errors import WeightsError
+from guard.verdict import BiasType
+
+ONNX = "encoder.onnx"
+FUSION = "fusion.npz"
+TOKENIZER = "tokenizer.json"
+CONFIG = "config.json"
+MANIFEST = "manifest.json"
+FILES = (ONNX, FUSION, TOKENIZER, CONFIG)
+SHIPPED = Path(__file__).resolve().parent.parent / "models" / "encoder"
+_MEND = "reinstall the package, or point `weights` at a folder that `guard train encoder` wrote"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What ``config.json`` says of the weights.
+
+    ``k`` references at most, none with a cosine below ``floor``. A score is
+    ``sigmoid(logit / temperature)``. ``operating_points`` holds a threshold in [0, 1] per bias
+    type for each name. ``languages`` are ISO 639-1 codes.
+    """
+
+    version: str
+    dim: int
+    k: int
+    floor: float
+    max_context_tokens: int
+    temperature: float
+    operating_points: Mapping[str, Mapping[BiasType, float]]
+    languages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A checked folder: its settings and a name that no other weights share."""
+
+    folder: Path
+    settings: Settings
+    name: str
+
+
+def open_weights(folder: Path) -> Weights:
+    """Check every file of ``folder`` against its manifest and read the settings.
+
+    Raises:
+        WeightsError: a file is missing, is not the one the manifest was written for, or says
+            something that cannot be used.
+
+    """
+    manifest = _json(folder / MANIFEST)
+    hashes = manifest.get("sha256")
+    if not isinstance(hashes, dict):
+        raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_MEND}.")
+    for name in FILES:
+        try:
+            found = sha256(folder / name)
+        except OSError:
+            raise WeightsError(f"The weights file {folder / name} is missing: {_MEND}.") from None
+        if found != hashes.get(name):
+            raise WeightsError(
+                f"The weights file {folder / name} is not the recorded one (sha256 {found[:12]}, "
+                f"recorded {str(hashes.get(name))[:12]}): {_MEND}."
+            )
+    settings = _settings(_json(folder / CONFIG), folder)
+    # Vectors depend on the network and the tokenizer alone, so new thresholds keep an index valid.
+    both = hashlib.sha256((hashes[ONNX] + hashes[TOKENIZER]).encode()).hexdigest()
+    return Weights(folder, settings, f"encoder-{settings.version}+{both[:8]}")
+
+
+def write_manifest(folder: Path) -> None:
+    """Record the hashes of the weights' files in ``folder``."""
+    content = {"format": 1, "sha256": {name: sha256(folder / name) for name in FILES}}
+    (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content: Any = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise WeightsError(f"There are no weights at {path.parent}: {_MEND}.") from None
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path} cannot be read ({error}): {_MEND}.") from error
+    if not isinstance(content, dict):
+        raise WeightsError(f"{path} is not a JSON object: {_MEND}.")
+    return content
+
+
+def _settings(raw: dict[str, Any], folder: Path) -> Settings:
+    try:
+        points = {
+            str(name): {kind: float(row[kind]) for kind in get_args(BiasType)}
+            for name, row in raw["operating_points"].items()
+        }
+        return Settings(
+            version=str(raw["version"]),
+            dim=int(raw["dim"]),
+            k=int(raw["k"]),
+            floor=float(raw["floor"]),
+            max_context_tokens=int(raw["max_context_tokens"]),
+            temperature=float(raw["temperature"]),
+            operating_points=points,
+            languages=tuple(raw["languages"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WeightsError(f"{folder / CONFIG} lacks a setting ({error}): {_MEND}.") from error

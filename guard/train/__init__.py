@@ -1,0 +1,1 @@
+"""Training, calibration, export and evaluation of the embedded encoder."""

@@ -1,0 +1,76 @@
+"""Rows to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from guard.detect.tokens import WindowTokens
+from guard.train.model import Targets
+from guard.train.references import Hits, Vectors
+from guard.train.rows import Row
+
+
+class Batch(NamedTuple):
+    """Inputs (n, t), references (n, k, d), their types and mask (n, k), and labels."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor
+    vectors: Tensor
+    types: Tensor
+    mask: Tensor
+    targets: Targets
+
+
+def collate(
+    rows: Sequence[Row],
+    contexts: Sequence[tuple[str, ...]],
+    tokens: WindowTokens,
+    hits: Hits,
+    teacher: Vectors,
+) -> Batch:
+    """Pad a batch to its longest input.
+
+    ``teacher`` (n, d) is the target of the embedding head. An overlong segment trains on its
+    first part.
+    """
+    encoded = [tokens.encode(r.text, c)[0] for r, c in zip(rows, contexts, strict=True)]
+    n, width = len(rows), max(len(e.ids) for e in encoded)
+    ids = torch.zeros(n, width, dtype=torch.long)
+    mask = torch.zeros(n, width, dtype=torch.long)
+    kinds = torch.zeros(n, width, dtype=torch.long)
+    spans = torch.zeros(n, width, 2)
+    spans_mask = torch.zeros(n, width)
+    for i, (row, one) in enumerate(zip(rows, encoded, strict=True)):
+        ids[i, : len(one.ids)] = torch.tensor(one.ids)
+        mask[i, : len(one.ids)] = 1
+        kinds[i, : len(one.types)] = torch.tensor(one.types)
+        if not row.spans:
+            continue
+        for j, (start, end) in enumerate(one.offsets, start=1):
+            spans_mask[i, j] = 1
+            for channel, span in enumerate((row.group, row.attribute)):
+                if span is not None and start < span.end and end > span.start:
+                    spans[i, j, channel] = 1
+    alone = [-1.0 if r.alone is None else float(r.alone) for r in rows]
+    targets = Targets(
+        biased=torch.tensor([float(r.biased) for r in rows]),
+        alone=torch.tensor(alone),
+        types=torch.tensor([r.type_id for r in rows]),
+        spans=spans,
+        spans_mask=spans_mask,
+        embedding=torch.from_numpy(teacher),
+    )
+    return Batch(
+        ids,
+        mask,
+        kinds,
+        torch.from_numpy(hits.vectors),
+        torch.from_numpy(hits.types),
+        torch.from_numpy(hits.mask),
+        targets,
+    )

@@ -1,0 +1,38 @@
+"""Checkpoints that are either whole or absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from guard.errors import UsageError
+
+NAME = "checkpoint.pt"
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Write ``content`` beside ``path`` and move it into place, so that a crash leaves the old."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".part")
+    torch.save(content, unfinished)
+    os.replace(unfinished, path)
+
+
+def load(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the checkpoint, None where there is none.
+
+    Raises :class:`UsageError` if it was written under other settings: resuming would mix two runs.
+    """
+    if not path.exists():
+        return None
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    if content["settings"] != settings:
+        changed = sorted(k for k in settings if settings[k] != content["settings"].get(k))
+        raise UsageError(
+            f"{path} belongs to a run with other settings ({', '.join(changed)}): "
+            "choose another work folder or delete it"
+        )
+    return content

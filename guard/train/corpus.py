@@ -1,0 +1,210 @@
+"""The corpus: rows of all sources, checked against the evaluation files, split and sampled."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from guard.train import own as own_texts
+from guard.train import sources
+from guard.train.config import REPEATS, TrainConfig
+from guard.train.rows import Row, Statement, fold, share
+
+VALIDATION_SHARE = 0.08
+# Fields of the evaluation files that hold a text.
+_EVAL_FIELDS = ("comment", "text", "sent_more", "sent_less", "prompt", "statement")
+_CONTEXT_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Rows to learn from, rows to validate on, and the statements of the training-time index."""
+
+    train: list[Row]
+    validation: list[Row]
+    statements: list[Statement]
+
+    def counts(self) -> dict[str, int]:
+        """Training rows per source."""
+        return dict(Counter(r.source for r in self.train))
+
+
+def eval_folds(data: Path) -> set[str]:
+    """Return the folded texts of every evaluation file under ``data``, whole and by segment."""
+    folds: set[str] = set()
+    for path in sorted(data.glob("*/eval.jsonl")):
+        for item in sources.read_jsonl(path):
+            folds.update(fold(item[f]) for f in _EVAL_FIELDS if isinstance(item.get(f), str))
+    folds.discard("")
+    return folds
+
+
+def licensed_rows(data: Path) -> Iterator[Row]:
+    """Yield the rows of every licensed source."""
+    for reader in (
+        sources.redditbias,
+        sources.stereoset,
+        sources.hearts,
+        sources.emgsd,
+        sources.toxigen,
+        sources.bold,
+        sources.implicit_hate,
+        sources.seegull,
+    ):
+        yield from reader(data)
+
+
+def build(config: TrainConfig) -> Corpus:
+    """Assemble the corpus: read, drop repeats and evaluation texts, add made-up rows, split.
+
+    Raises AssertionError if an evaluation text is left, which the filter makes impossible unless
+    the two disagree on what a text is.
+    """
+    rng = random.Random(config.seed)
+    rows = list(own_texts.own(config.statements))
+    statements = own_texts.own_statements(config.statements)
+    if config.data is not None:
+        rows += licensed_rows(config.data)
+    rows = _without_repeats(rows)
+    predicates = own_texts.read_predicates()
+    held_back = [p for p in predicates if share(p[0], "predicates") < 0.15]
+    predicates = [p for p in predicates if p not in held_back]
+    made = list(own_texts.invented(rng, _kept(rows, True), predicates, config.invented))
+    made += own_texts.plain_without_reference(rng, predicates, config.invented // 10)
+    few = max(60, config.invented // 15)
+    made_for_validation = list(own_texts.invented(rng, _kept(rows, False), held_back, few))
+    made_for_validation += own_texts.plain_without_reference(rng, held_back, few // 10)
+    made_for_validation = [r for r in made_for_validation if r.source == "invented"]
+    train = _kept(rows, True) + [_as_bare(r) for r in made]
+    validation = _kept(rows, False) + [_as_bare(r) for r in made_for_validation]
+    if config.data is not None:
+        forbidden = eval_folds(config.data)
+        train = [r for r in train if fold(r.text) not in forbidden]
+        validation = [r for r in validation if fold(r.text) not in forbidden]
+        assert_no_leak(train, forbidden)
+    train = _capped(train, config, rng)
+    statements += _stated(train)
+    return Corpus(train, validation, statements)
+
+
+def assert_no_leak(rows: Iterable[Row], forbidden: set[str]) -> None:
+    """Fail if a training text, or a reference it brings along, is an evaluation text."""
+    for row in rows:
+        texts = [row.text, *(p.text for p in row.partners if row.source != "implicit_hate")]
+        if any(fold(t) in forbidden for t in texts):
+            raise AssertionError(f"an evaluation text stands in the training source {row.source}")
+
+
+def _capped(rows: list[Row], config: TrainConfig, rng: random.Random) -> list[Row]:
+    """Leave out, at random, what no epoch will ever draw; the order stays."""
+    by_source: dict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        by_source[row.source].append(i)
+    kept: set[int] = set()
+    for source, ids in by_source.items():
+        most = int(config.quotas.get(source, 0) * max(1.0, config.epochs))
+        kept.update(ids if len(ids) <= most else rng.sample(ids, most))
+    return [row for i, row in enumerate(rows) if i in kept]
+
+
+def _as_bare(row: Row) -> Row:
+    return replace(row, source="bare") if row.family.startswith("bare:") else row
+
+
+def _kept(rows: list[Row], train: bool) -> list[Row]:
+    return [r for r in rows if (share(r.family, "validation") >= VALIDATION_SHARE) == train]
+
+
+def _without_repeats(rows: list[Row]) -> list[Row]:
+    """Keep the first row of each text; sources with more to say about a text come first."""
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    kept = []
+    for row in rows:
+        key = (fold(row.text), row.context)
+        if key not in seen and key[0]:
+            seen.add(key)
+            kept.append(row)
+    return kept
+
+
+def _stated(rows: list[Row]) -> list[Statement]:
+    """Return the biased statements of licensed training rows that name their type."""
+    return [
+        Statement(r.text, r.bias_type, r.family)
+        for r in rows
+        if r.biased and r.bias_type and r.source in ("implied", "hearts", "stereoset", "seegull")
+    ]
+
+
+class Pick(NamedTuple):
+    """A row of an epoch, with the context it is shown in this time."""
+
+    row: int
+    context: tuple[str, ...]
+
+
+class Sampler:
+    """Draws each epoch's rows by the quotas, in batches of similar length, from the seed alone."""
+
+    def __init__(
+        self, rows: list[Row], config: TrainConfig, left_out: Collection[int] = ()
+    ) -> None:
+        self._rows = rows
+        self._config = config
+        by_source: dict[str, list[int]] = defaultdict(list)
+        for i, row in enumerate(rows):
+            if i not in left_out:
+                by_source[row.source].append(i)
+        wanted = {
+            s: min(config.quotas.get(s, 0), len(ids) * REPEATS.get(s, 1))
+            for s, ids in by_source.items()
+        }
+        wanted = {s: n for s, n in wanted.items() if n > 0}
+        self._by_source = {s: by_source[s] for s in wanted}
+        total = sum(wanted.values())
+        factor = 1.0 if config.rows is None else min(1.0, config.rows / total)
+        self._quota = {s: max(1, round(n * factor)) for s, n in wanted.items()}
+        # A limited run sees one fixed subset, so that methods are compared on the same rows.
+        if factor < 1:
+            rng = random.Random(config.seed)
+            for source, ids in self._by_source.items():
+                rng.shuffle(ids)
+                self._by_source[source] = ids[: self._quota[source]]
+        self.quotas = dict(self._quota)
+        self.epoch_rows = sum(self._quota.values())
+        self.epoch_steps = -(-self.epoch_rows // config.batch_size)
+        self._harmless = [
+            r.text for r in rows if not r.biased and r.source in ("negatives", "bold", "pairs")
+        ]
+        self._any = [r.text for r in rows if r.source in ("negatives", "own", "implied", "bold")]
+
+    def epoch(self, number: int) -> list[list[Pick]]:
+        """Return the batches of one epoch."""
+        rng = random.Random(f"{self._config.seed}:{number}")
+        chosen: list[int] = []
+        for source in sorted(self._by_source):
+            ids, quota = self._by_source[source], self._quota[source]
+            rounds, rest = divmod(quota, len(ids))
+            chosen += ids * rounds + rng.sample(ids, rest)
+        rng.shuffle(chosen)
+        picks = [Pick(i, self._context(self._rows[i], rng)) for i in chosen]
+        size = self._config.batch_size
+        batches = []
+        for start in range(0, len(picks), size * 32):
+            # Padding costs as much as text: rows of like length share a batch.
+            block = picks[start : start + size * 32]
+            block.sort(key=lambda p: len(self._rows[p.row].text) + sum(map(len, p.context)))
+            batches += [block[b : b + size] for b in range(0, len(block), size)]
+        rng.shuffle(batches)
+        return batches
+
+    def _context(self, row: Row, rng: random.Random) -> tuple[str, ...]:
+        """Return the row's own context, or now and then a foreign one the label must not follow."""
+        if row.context or not self._harmless or rng.random() >= _CONTEXT_SHARE:
+            return row.context
+        pool = self._harmless if rng.random() < 0.75 else self._any
+        return tuple(rng.choice(pool) for _ in range(rng.randint(1, 2)))

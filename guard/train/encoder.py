@@ -1,0 +1,222 @@
+"""Fine-tunes the encoder: one command, seeded, resumable at any step."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from guard.detect.tokens import WindowTokens
+from guard.train import checkpoint
+from guard.train.base import base_folder, base_model, teacher
+from guard.train.batches import Batch, collate
+from guard.train.config import TrainConfig
+from guard.train.corpus import Corpus, Pick, Sampler, build
+from guard.train.model import BiasNet, Fusion, Outputs, losses
+from guard.train.references import TrainIndex
+
+
+class Progress(NamedTuple):
+    """One training step as it is reported: steps count from 1."""
+
+    step: int
+    steps: int
+    loss: float
+    parts: dict[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run reads: the corpus, its index and the batches of each epoch."""
+
+    corpus: Corpus
+    tokens: WindowTokens
+    index: TrainIndex
+    sampler: Sampler
+
+
+class Nets(nn.Module):
+    """The two trained parts under one roof, for one optimiser and one checkpoint."""
+
+    def __init__(self, net: BiasNet, fusion: Fusion) -> None:
+        super().__init__()
+        self.net = net
+        self.fusion = fusion
+
+
+def prepare(config: TrainConfig) -> Prepared:
+    """Build the corpus, embed it with the untouched base (cached) and plan the batches."""
+    corpus = build(config)
+    tokens = WindowTokens(base_folder() / "tokenizer.json", config.max_context_tokens)
+    embed = teacher(tokens)
+    rows = corpus.train
+    index = TrainIndex(
+        rows,
+        corpus.statements,
+        embed,
+        config.cache or config.work / "vectors.npz",
+        config.k,
+        config.floor,
+    )
+    # A made-up row that is biased by its reference alone is no example where the reference is
+    # too far away to be found.
+    lost = {i for i, r in enumerate(rows) if r.biased and r.source == "invented"
+            and not index.reachable(i)}  # fmt: skip
+    return Prepared(corpus, tokens, index, Sampler(rows, config, lost))
+
+
+def build_nets(config: TrainConfig) -> Nets:
+    """Return the untrained network; with ``method="lora"`` the encoder carries adapters."""
+    torch.manual_seed(config.seed)
+    encoder = base_model()
+    if config.method == "lora":
+        from peft import LoraConfig, get_peft_model
+
+        wrapped = get_peft_model(
+            encoder,
+            LoraConfig(
+                r=config.lora_rank,
+                lora_alpha=2 * config.lora_rank,
+                lora_dropout=0.05,
+                target_modules=["query", "key", "value", "dense"],
+            ),
+        )
+        encoder = wrapped.base_model
+    return Nets(BiasNet(encoder, dropout=config.dropout), Fusion())
+
+
+def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
+    """Decay weight matrices only; heads learn faster than the pretrained part."""
+    body_lr = config.lr if config.method == "full" else config.lora_lr
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in nets.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        # The embedding head starts where it should end, so it moves at the body's pace.
+        body = name.startswith(("net.encoder.", "net.embed."))
+        lr = body_lr if body else config.head_lr
+        if name.startswith("net.embed."):
+            lr = config.lr
+        decay = config.weight_decay if parameter.dim() > 1 else 0.0
+        groups.setdefault((lr, decay), []).append(parameter)
+    return torch.optim.AdamW(
+        [{"params": p, "lr": lr, "weight_decay": decay} for (lr, decay), p in groups.items()]
+    )
+
+
+def make_batch(ready: Prepared, picks: list[Pick], rng: random.Random) -> Batch:
+    """Return the tensors of one batch of training rows, with a freshly thinned index."""
+    ids = [p.row for p in picks]
+    hits = ready.index.hits(ids, rng)
+    rows = [ready.corpus.train[i] for i in ids]
+    return collate(rows, [p.context for p in picks], ready.tokens, hits, ready.index.vectors[ids])
+
+
+def train(config: TrainConfig, progress: Callable[[Progress], None] | None = None) -> Path:
+    """Train, or go on where the work folder's checkpoint stopped; return the final weights' path.
+
+    The file holds the merged state dict (LoRA adapters folded in) and the settings. ``progress``
+    is called after every step.
+    """
+    torch.set_num_threads(config.threads)
+    ready = prepare(config)
+    nets = build_nets(config)
+    optimiser = _optimiser(nets, config)
+    steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
+    if config.max_steps is not None:
+        steps = min(steps, config.max_steps)
+    warmup = max(1, round(config.warmup * steps))
+    # The plan's length belongs to the schedule: resuming under another would bend it.
+    settings = config.described() | {"steps": steps, "rows_in_corpus": len(ready.corpus.train)}
+    file = config.work / checkpoint.NAME
+    done = 0
+    saved = checkpoint.load(file, settings)
+    if saved is not None:
+        nets.load_state_dict(saved["nets"])
+        optimiser.load_state_dict(saved["optimiser"])
+        done = saved["step"]
+    base_lrs = [g["lr"] for g in optimiser.param_groups]
+    if saved is not None:
+        base_lrs = saved["base_lrs"]
+    nets.train()
+    plan: list[list[Pick]] = []
+    epoch = -1
+    for step in range(done, steps):
+        if step // ready.sampler.epoch_steps != epoch:
+            epoch = step // ready.sampler.epoch_steps
+            plan = ready.sampler.epoch(epoch)
+        started = time.perf_counter()
+        # Every random choice of a step hangs on the step alone: a resumed run repeats it.
+        torch.manual_seed(config.seed * 1_000_003 + step)
+        rng = random.Random(f"{config.seed}:step:{step}")
+        batch = make_batch(ready, plan[step % ready.sampler.epoch_steps], rng)
+        factor = min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+        for group, lr in zip(optimiser.param_groups, base_lrs, strict=True):
+            group["lr"] = lr * factor
+        loss, parts = _step(nets, optimiser, batch, config.bf16)
+        if progress is not None:
+            seconds = time.perf_counter() - started
+            progress(Progress(step + 1, steps, loss, parts, seconds))
+        if (step + 1) % config.checkpoint_every == 0 and step + 1 < steps:
+            content = {
+                "nets": nets.state_dict(),
+                "optimiser": optimiser.state_dict(),
+                "step": step + 1,
+                "settings": settings,
+                "base_lrs": base_lrs,
+            }
+            checkpoint.save(file, content)
+    final = config.work / "final.pt"
+    checkpoint.save(
+        final,
+        {
+            "nets": merged_state(nets, config),
+            "settings": settings,
+            "rows": ready.corpus.counts(),
+            "quotas": ready.sampler.quotas,
+        },
+    )
+    return final
+
+
+def _step(
+    nets: Nets, optimiser: torch.optim.Optimizer, batch: Batch, bf16: bool
+) -> tuple[float, dict[str, float]]:
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        out = nets.net(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    out = Outputs(*(part.float() for part in out))
+    change, type_change = nets.fusion(out, batch.vectors, batch.types, batch.mask)
+    parts = losses(out, change, type_change, batch.targets)
+    total = parts.total()
+    optimiser.zero_grad(set_to_none=True)
+    total.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(nets.parameters(), 1.0)
+    optimiser.step()
+    return total.item(), {name: part.item() for name, part in parts._asdict().items()}
+
+
+def merged_state(nets: Nets, config: TrainConfig) -> dict[str, Any]:
+    """Return the state dict under the names of an adapter-free network."""
+    if config.method == "full":
+        return dict(nets.state_dict())
+    encoder = nets.net.encoder
+    plain = encoder.merge_and_unload()
+    state = {k: v for k, v in nets.state_dict().items() if not k.startswith("net.encoder.")}
+    return state | {f"net.encoder.{k}": v for k, v in plain.state_dict().items()}
+
+
+def load_final(path: Path) -> tuple[Nets, dict[str, Any]]:
+    """Return the trained network in evaluation mode, and what its file says of the run."""
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    nets = Nets(BiasNet(base_model(), dropout=0.0), Fusion())
+    state = content["nets"]
+    nets.load_state_dict(state)
+    nets.eval()
+    return nets, content

@@ -1,0 +1,117 @@
+"""From trained weights to the files that ship: ONNX with int8 weights, and the fusion head."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from guard.detect import weights as files
+from guard.train.base import base_folder
+from guard.train.encoder import Nets
+from guard.train.model import BiasNet
+from guard.verdict import BIAS_TYPES
+
+OPSET = 17
+_INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
+_OUTPUTS = ["embedding", "state", "logit", "types", "spans"]
+
+
+class _Traced(nn.Module):
+    """The network with a plain tuple as output, as tracing wants it."""
+
+    def __init__(self, net: BiasNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+    ) -> tuple[Tensor, ...]:
+        return tuple(self.net(input_ids, attention_mask, token_type_ids))
+
+
+def export_onnx(nets: Nets, path: Path) -> None:
+    """Write the shared pass as float32 ONNX with dynamic batch and length."""
+    ids = torch.tensor([[101, 2023, 2003, 102, 2000, 102], [101, 2023, 2003, 102, 2000, 102]])
+    types = torch.tensor([[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1]])
+    axes = {name: {0: "n", 1: "t"} for name in [*_INPUTS, "spans"]}
+    axes |= {name: {0: "n"} for name in ("embedding", "state", "logit", "types")}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            _Traced(nets.net).eval(),
+            (ids, torch.ones_like(ids), types),
+            str(path),
+            input_names=_INPUTS,
+            output_names=_OUTPUTS,
+            dynamic_axes=axes,
+            opset_version=OPSET,
+            dynamo=False,
+        )
+
+
+def quantise(source: Path, target: Path) -> None:
+    """Store weights as int8 with a scale per channel; activations are scaled as they come."""
+    import logging
+
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    prepared = source.with_suffix(".prepared.onnx")
+    quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
+    # It advises, at length and at the level of a warning, to do what was just done.
+    logging.getLogger().setLevel(logging.ERROR)
+    quantize_dynamic(
+        str(prepared),
+        str(target),
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+        extra_options={"MatMulConstBOnly": True},
+    )
+    prepared.unlink()
+
+
+def export_fusion(nets: Nets, path: Path) -> None:
+    """Write the fusion head's arrays as an npz file."""
+    arrays = {k: v.detach().numpy().astype(np.float32) for k, v in nets.fusion.state_dict().items()}
+    np.savez(path, **arrays)
+
+
+def export(nets: Nets, folder: Path, config: dict[str, Any], *, scratch: Path) -> None:
+    """Write everything that the detector reads to ``folder``, the manifest last.
+
+    ``config`` holds ``version``, ``k``, ``floor``, ``max_context_tokens``, ``temperature`` and
+    ``operating_points`` at least; see :class:`guard.detect.weights.Settings`. The float32 network
+    stays in ``scratch``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    export_onnx(nets, scratch / "encoder.fp32.onnx")
+    quantise(scratch / "encoder.fp32.onnx", folder / files.ONNX)
+    export_fusion(nets, folder / files.FUSION)
+    shutil.copyfile(base_folder() / "tokenizer.json", folder / files.TOKENIZER)
+    write_config(folder, config)
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """Write ``config.json`` and renew the manifest."""
+    content = {
+        "name": "encoder",
+        "dim": 384,
+        "types": list(BIAS_TYPES),
+        "languages": ["en"],
+    } | config
+    text = json.dumps(content, indent=2) + "\n"
+    (folder / files.CONFIG).write_text(text, encoding="utf-8")
+    files.write_manifest(folder)
+
+
+def placeholder_points() -> dict[str, dict[str, float]]:
+    """Return thresholds of one half, until calibration has found better ones."""
+    return {name: dict.fromkeys(BIAS_TYPES, 0.5) for name in ("strict", "balanced", "quiet")}

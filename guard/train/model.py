@@ -1,0 +1,162 @@
+"""The network: one shared pass, five heads, and the fusion of references.
+
+Shapes: n windows, t tokens, k references, d = 384.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from guard.verdict import BIAS_TYPES
+
+TYPES = len(BIAS_TYPES)
+STATE = 256
+FUSED = 128
+VALUE = 64
+
+
+class Outputs(NamedTuple):
+    """What one pass gives.
+
+    ``embedding`` (n, d), norm 1; ``state`` (n, 256); ``logit`` (n,) of "biased" by the text
+    alone; ``types`` (n, 9) logits; ``spans`` (n, t, 2) logits of a token being part of the group
+    and of the attribute.
+    """
+
+    embedding: Tensor
+    state: Tensor
+    logit: Tensor
+    types: Tensor
+    spans: Tensor
+
+
+class BiasNet(nn.Module):
+    """MiniLM with heads for retrieval, bias, type and spans."""
+
+    def __init__(self, encoder: Any, dim: int = 384, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.embed = nn.Linear(dim, dim)
+        # Identity at the start: the untouched model retrieves from the first step on.
+        nn.init.eye_(self.embed.weight)
+        nn.init.zeros_(self.embed.bias)
+        self.dense = nn.Linear(2 * dim, STATE)
+        self.drop = nn.Dropout(dropout)
+        self.bias_head = nn.Linear(STATE, 1)
+        self.type_head = nn.Linear(STATE, TYPES)
+        self.span_head = nn.Linear(dim, 2)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Outputs:
+        """Run the shared pass; all inputs are (n, t) integers."""
+        states = self.encoder(
+            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+        ).last_hidden_state
+        # The segment's tokens only: context may colour them but is never pooled.
+        own = (attention_mask * (1 - token_type_ids)).to(states.dtype)
+        mean = (states * own[..., None]).sum(1) / own.sum(1, keepdim=True)
+        embedding = F.normalize(self.embed(mean), dim=1)
+        state = F.gelu(self.dense(torch.cat([states[:, 0], mean], dim=1)))
+        dropped = self.drop(state)
+        return Outputs(
+            embedding,
+            state,
+            self.bias_head(dropped).squeeze(-1),
+            self.type_head(dropped),
+            self.span_head(self.drop(states)),
+        )
+
+
+class Fusion(nn.Module):
+    r"""Adds what the references say.
+
+    For each reference :math:`r` of a text with embedding :math:`q`:
+    :math:`u = relu(W_1 [q \odot r; |q - r|; s; s^2; type; state; logit])`, :math:`v = relu(W_2 u)`;
+    the values are averaged with weights :math:`softmax(w \cdot u)` and maximised, and a linear map
+    of both gives the change of the logit and of the type logits. Without references the change is
+    zero.
+    """
+
+    def __init__(self, dim: int = 384) -> None:
+        super().__init__()
+        self.first = nn.Linear(2 * dim + 2 + TYPES + STATE + 1, FUSED)
+        self.second = nn.Linear(FUSED, VALUE)
+        self.weight = nn.Linear(FUSED, 1)
+        self.delta = nn.Linear(2 * VALUE, 1)
+        self.type_delta = nn.Linear(2 * VALUE, TYPES)
+
+    def forward(
+        self, out: Outputs, vectors: Tensor, types: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the changes (n,) and (n, 9).
+
+        ``vectors`` (n, k, d), ``types`` (n, k) ids and ``mask`` (n, k), true where a slot is used.
+        """
+        k = vectors.shape[1]
+        q = out.embedding[:, None, :].expand_as(vectors)
+        s = (q * vectors).sum(-1, keepdim=True)
+        kinds = F.one_hot(types, TYPES).to(q.dtype)
+        state = out.state[:, None, :].expand(-1, k, -1)
+        logit = out.logit[:, None, None].expand(-1, k, 1)
+        features = torch.cat(
+            [q * vectors * 100, (q - vectors).abs() * 20, s, s * s, kinds, state, logit / 4], dim=-1
+        )
+        u = F.relu(self.first(features))
+        v = F.relu(self.second(u))
+        attention = self.weight(u).squeeze(-1).masked_fill(~mask, -1e4).softmax(dim=1)
+        mean = (attention[..., None] * v).sum(1)
+        best = v.masked_fill(~mask[..., None], 0.0).amax(1)
+        pooled = torch.cat([mean, best], dim=1)
+        there = mask.any(dim=1)
+        change = self.delta(pooled).squeeze(-1) * there
+        return change, self.type_delta(pooled) * there[:, None]
+
+
+class Losses(NamedTuple):
+    """Parts of the training loss, each a scalar."""
+
+    final: Tensor
+    alone: Tensor
+    types: Tensor
+    spans: Tensor
+    distill: Tensor
+
+    def total(self) -> Tensor:
+        """Return the weighted sum that is minimised."""
+        return (
+            self.final + 0.5 * self.alone + 0.3 * self.types + 0.5 * self.spans + 4 * self.distill
+        )
+
+
+class Targets(NamedTuple):
+    """Labels of a batch; -1 (or a negative mask) leaves a row out of that part of the loss."""
+
+    biased: Tensor  # (n,) 0/1
+    alone: Tensor  # (n,) 0/1, -1 where only references decide
+    types: Tensor  # (n,) type id or -1
+    spans: Tensor  # (n, t, 2) 0/1
+    spans_mask: Tensor  # (n, t) 1 for segment tokens of rows with known spans
+    embedding: Tensor  # (n, d) the teacher's
+
+
+def losses(out: Outputs, change: Tensor, type_change: Tensor, targets: Targets) -> Losses:
+    """Compare a batch's outputs with its labels."""
+    final = F.binary_cross_entropy_with_logits(out.logit + change, targets.biased)
+    known = (targets.alone >= 0).float()
+    alone = F.binary_cross_entropy_with_logits(
+        out.logit, targets.alone.clamp(min=0), reduction="none"
+    )
+    types = F.cross_entropy(
+        out.types + type_change, targets.types, ignore_index=-1, reduction="sum"
+    )
+    spans = F.binary_cross_entropy_with_logits(out.spans, targets.spans, reduction="none").mean(-1)
+    return Losses(
+        final,
+        (alone * known).sum() / known.sum().clamp(min=1),
+        types / (targets.types >= 0).sum().clamp(min=1),
+        (spans * targets.spans_mask).sum() / targets.spans_mask.sum().clamp(min=1),
+        (1 - (out.embedding * targets.embedding).sum(-1)).mean(),
+    )

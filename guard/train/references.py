@@ -1,0 +1,143 @@
+"""The training-time bias index, thinned anew for every batch."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guard.train.rows import Row, Statement
+from guard.verdict import BIAS_TYPES
+
+Vectors = NDArray[np.float32]
+# A statement this close to a text is the text itself in other clothes.
+TOO_CLOSE = 0.98
+NEIGHBOURS = 64
+NO_REFERENCES = 0.15
+MOST_DROPPED = 0.95
+
+
+class Hits(NamedTuple):
+    """References of a batch: vectors (n, k, dim), type ids (n, k) and which slots are filled."""
+
+    vectors: Vectors
+    types: NDArray[np.int64]
+    mask: NDArray[np.bool_]
+
+
+def cached(path: Path, texts: Sequence[str], embed: Callable[[Sequence[str]], Vectors]) -> Vectors:
+    """Return ``embed(texts)``; vectors are kept in ``path`` (npz) by the texts' hashes.
+
+    Kept as float16 and returned as float32, also on the first call, so that runs agree.
+    """
+    keys = [hashlib.sha256(t.encode()).hexdigest()[:20] for t in texts]
+    known: dict[str, NDArray[np.float16]] = {}
+    if path.exists():
+        with np.load(path) as stored:
+            known = dict(zip(stored["keys"].tolist(), stored["vectors"], strict=True))
+    missing = {k: t for k, t in zip(keys, texts, strict=True) if k not in known}
+    if missing:
+        vectors = embed(list(missing.values())).astype(np.float16)
+        known |= dict(zip(missing, vectors, strict=True))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part.npz")
+        np.savez(unfinished, keys=np.array(list(known)), vectors=np.stack(list(known.values())))
+        unfinished.replace(path)
+    return np.stack([known[k] for k in keys]).astype(np.float32) if keys else _NONE
+
+
+_NONE: Vectors = np.zeros((0, 384), np.float32)
+
+
+class TrainIndex:
+    """Finds references for rows by the teacher's vectors; partners come on top.
+
+    ``vectors`` (rows, dim) are the teacher's embeddings of the rows' texts, and the targets of
+    the embedding head.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        statements: Sequence[Statement],
+        embed: Callable[[Sequence[str]], Vectors],
+        cache: Path,
+        k: int,
+        floor: float,
+    ) -> None:
+        self._rows, self._k, self._floor = rows, k, floor
+        self.vectors = cached(cache, [r.text for r in rows], embed)
+        self._index = cached(cache, [s.text for s in statements], embed)
+        self._types = np.array([BIAS_TYPES.index(s.bias_type) for s in statements], np.int64)
+        partners = [(i, p) for i, r in enumerate(rows) for p in r.partners]
+        self._partner_vectors = cached(cache, [p.text for _, p in partners], embed)
+        self._partner_types = [BIAS_TYPES.index(p.bias_type) for _, p in partners]
+        self._partners: dict[int, list[int]] = {}
+        for n, (i, _) in enumerate(partners):
+            self._partners.setdefault(i, []).append(n)
+        self._near, self._similarity = self._neighbours(statements)
+
+    def reachable(self, row: int) -> bool:
+        """Whether every partner of the row is near enough to be retrieved at all."""
+        own = self._partners.get(row, [])
+        return all(self._partner_vectors[n] @ self.vectors[row] > self._floor for n in own)
+
+    def _neighbours(self, statements: Sequence[Statement]) -> tuple[NDArray[np.int64], Vectors]:
+        count = min(NEIGHBOURS, len(statements))
+        families: dict[str, list[int]] = {}
+        for n, statement in enumerate(statements):
+            families.setdefault(statement.family, []).append(n)
+        near = np.zeros((len(self._rows), count), np.int64)
+        similarity = np.zeros((len(self._rows), count), np.float32)
+        for start in range(0, len(self._rows), 2048):
+            block = self.vectors[start : start + 2048] @ self._index.T
+            block[block >= TOO_CLOSE] = -1.0
+            for i in range(len(block)):
+                block[i, families.get(self._rows[start + i].family, [])] = -1.0
+            top = np.argpartition(-block, count - 1, axis=1)[:, :count]
+            values = np.take_along_axis(block, top, axis=1)
+            order = np.argsort(-values, axis=1)
+            near[start : start + 2048] = np.take_along_axis(top, order, axis=1)
+            similarity[start : start + 2048] = np.take_along_axis(values, order, axis=1)
+        return near, similarity
+
+    def hits(self, batch: Sequence[int], rng: random.Random, *, use: str = "random") -> Hits:
+        """Return the references of a batch.
+
+        ``use``: ``random`` thins the index for the batch as training wants it; ``all`` keeps it
+        whole, partners included; ``none`` gives no reference at all.
+        """
+        dim = self._index.shape[1]
+        out = Hits(
+            np.zeros((len(batch), self._k, dim), np.float32),
+            np.zeros((len(batch), self._k), np.int64),
+            np.zeros((len(batch), self._k), np.bool_),
+        )
+        if use == "none":
+            return out
+        draw = np.random.default_rng(rng.getrandbits(32))
+        dropped = rng.random() * MOST_DROPPED if use == "random" else 0.0
+        keep = draw.random(len(self._index)) >= dropped
+        for slot, row in enumerate(batch):
+            found: list[tuple[float, Vectors, int]] = []
+            if use == "all" or rng.random() >= NO_REFERENCES:
+                for n, s in zip(self._near[row], self._similarity[row], strict=True):
+                    if s < self._floor or len(found) == self._k:
+                        break
+                    if keep[n]:
+                        found.append((float(s), self._index[n], int(self._types[n])))
+            if rng.random() < self._rows[row].partner_share:
+                for n in self._partners.get(row, []):
+                    s = float(self._partner_vectors[n] @ self.vectors[row])
+                    if s >= self._floor:
+                        found.append((s, self._partner_vectors[n], self._partner_types[n]))
+            found.sort(key=lambda hit: -hit[0])
+            for j, (_, vector, kind) in enumerate(found[: self._k]):
+                out.vectors[slot, j], out.types[slot, j] = vector, kind
+                out.mask[slot, j] = True
+        return out

@@ -1,0 +1,61 @@
+"""What the corpus is made of: rows to learn from and statements to retrieve."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from guard.verdict import BIAS_TYPES, BiasType, Span
+
+_WORDS = re.compile(r"\w+")
+
+
+def fold(text: str) -> str:
+    """Return ``text`` without case and punctuation: two texts are one if their folds are equal."""
+    return " ".join(_WORDS.findall(text.casefold()))
+
+
+def share(text: str, salt: str = "") -> float:
+    """Return a number in [0, 1) fixed by the folded text, for splits that never move."""
+    digest = hashlib.sha256(f"{salt}|{fold(text)}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / float(1 << 48)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A biased statement that can stand in a training-time bias index."""
+
+    text: str
+    bias_type: BiasType
+    family: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One training example, in the shape the detector meets at run time.
+
+    ``biased`` is the label with the references at hand; ``alone`` the label of the text by
+    itself, None where only the references decide. ``partners`` are statements put into the
+    index with probability ``partner_share``. ``family`` names texts that must never serve each
+    other as references, and that stand on one side of the validation split. ``spans`` says that
+    the two spans are known; one may then still be None.
+    """
+
+    text: str
+    biased: bool
+    source: str
+    family: str
+    context: tuple[str, ...] = ()
+    bias_type: BiasType | None = None
+    group: Span | None = None
+    attribute: Span | None = None
+    spans: bool = False
+    alone: bool | None = None
+    partners: tuple[Statement, ...] = ()
+    partner_share: float = 0.0
+
+    @property
+    def type_id(self) -> int:
+        """Index into :data:`guard.verdict.BIAS_TYPES`, -1 where the type is unknown."""
+        return -1 if self.bias_type is None else BIAS_TYPES.index(self.bias_type)

@@ -1,0 +1,270 @@
+"""Readers of the licensed sources, each turning a published file into rows.
+
+Every function takes the data folder and yields :class:`Row`; nothing is sampled here. Sources
+without a stated licence and evaluation sets have no reader, so that they cannot slip in.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from guard.gate.segmenter import split
+from guard.train.groups import SOURCE_TYPES, group_type
+from guard.train.rows import Row, Statement, fold, share
+from guard.train.spans import (
+    TermLists,
+    changed_part,
+    find_phrase,
+    find_stem,
+    predicate_after,
+)
+from guard.verdict import Span
+
+CONTEXT_SEGMENTS = 2
+# The rest of BOLD's encyclopaedic text measures false alarms and is never trained on.
+BOLD_SHARE = 0.2
+
+LICENCES = {
+    "redditbias": "MIT",
+    "emgsd": "MIT",
+    "implicit_hate": "CC BY 4.0",
+    "hearts": "MIT",
+    "seegull": "CC BY 4.0",
+    "toxigen": "MIT",
+    "stereoset": "CC BY-SA 4.0",
+    "bold": "CC BY-SA 4.0",
+    "own": "Apache-2.0 (written for guard)",
+}
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON-lines file."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.strip():
+                yield json.loads(line)
+
+
+def pieces(text: str) -> list[str]:
+    """Return the segments of ``text`` as the gate would cut them, without blank ones."""
+    return [s.text.strip() for s in split(text) if s.text.strip()]
+
+
+def redditbias(data: Path) -> Iterator[Row]:
+    """Comments as the guard meets them: the segment that holds the annotated phrase is the text.
+
+    Other segments of a harmless comment are harmless; of a biased one nothing is known.
+    """
+    terms = TermLists(data / "redditbias" / "terms")
+    for item in read_jsonl(data / "redditbias" / "train.jsonl"):
+        if item["bias_sent"] is None:
+            continue
+        comment, biased = item["comment"], item["bias_sent"] == 1
+        parts = pieces(comment)
+        family = f"redditbias:{fold(comment)}"
+        kind = SOURCE_TYPES[item["bias_type"]]
+        at = _piece_with(parts, item["phrase"])
+        for i, part in enumerate(parts):
+            if i != at and (biased or len(part) < 12):
+                continue
+            group = attribute = None
+            if biased:
+                within = find_phrase(part, item["phrase"]) or Span(0, len(part))
+                group, attribute = terms.find(item["dimension"], part, within)
+            yield Row(
+                text=part,
+                biased=biased,
+                source="redditbias" if i == at else "redditbias_rest",
+                family=family,
+                context=tuple(parts[max(0, i - CONTEXT_SEGMENTS) : i]),
+                bias_type=kind if i == at else None,
+                group=group,
+                attribute=attribute,
+                spans=biased and group is not None and attribute is not None,
+                alone=biased,
+            )
+
+
+def _piece_with(parts: list[str], phrase: str) -> int:
+    """Return the piece that shares most words with ``phrase``, the later of equals."""
+    words = set(fold(phrase).split())
+    return max(range(len(parts)), key=lambda i: (len(words & set(fold(parts[i]).split())), i))
+
+
+def emgsd(data: Path) -> Iterator[Row]:
+    """Stereotypes and their neutral or unrelated variants.
+
+    Texts of two sentences are read as the guard reads them: the last is judged, the first is its
+    context, and by itself harmless (it is common to all variants).
+    """
+    for item in read_jsonl(data / "emgsd" / "train.jsonl"):
+        parts = pieces(item["text"])
+        biased = item["label"] == 1
+        family = f"emgsd:{fold(parts[0]) if len(parts) > 1 else fold(item['text'])}"
+        yield Row(
+            text=parts[-1],
+            biased=biased,
+            source="emgsd",
+            family=family,
+            context=tuple(parts[-1 - CONTEXT_SEGMENTS : -1]),
+            alone=biased,
+        )
+        if len(parts) > 1 and not biased:
+            yield Row(parts[0], False, "emgsd_first", family, alone=False)
+
+
+def stereoset(data: Path) -> Iterator[Row]:
+    """Minimal pairs; the attribute is what differs between the variants of an item."""
+    items: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for item in read_jsonl(data / "stereoset" / "intrasentence.jsonl"):
+        items[item["item"]].append(item)
+    for key, variants in items.items():
+        for item in variants:
+            text, biased = item["text"], item["label"] == "stereotype"
+            others = [v["text"] for v in variants if v is not item]
+            group = find_stem(text, item["target"])
+            attribute = changed_part(text, others)
+            yield Row(
+                text=text,
+                biased=biased,
+                source="stereoset",
+                family=f"stereoset:{key}",
+                bias_type=SOURCE_TYPES[item["bias_type"]],
+                group=group,
+                attribute=attribute,
+                spans=biased and group is not None and attribute is not None,
+                alone=biased,
+            )
+
+
+def hearts(data: Path) -> Iterator[Row]:
+    """Statements about nationalities and LGBTQ+ groups with their neutral counterparts."""
+    for name in ("seegull_gpt", "winoqueer_gpt"):
+        for item in read_jsonl(data / "hearts" / f"{name}.jsonl"):
+            # Some apostrophes of the published file went through a wrong decoding.
+            text = item["text"].replace("â€™", "’")
+            biased = item["label"] == "stereotype"
+            group = find_stem(text, item["group"])
+            attribute = None
+            if "phrase" in item:
+                attribute = find_stem(text, item["phrase"].removeprefix(item["group"]).strip())
+            elif group is not None:
+                attribute = predicate_after(text, group)
+            yield Row(
+                text=text,
+                biased=biased,
+                source="hearts",
+                family=f"hearts:{fold(item.get('phrase', text))}",
+                bias_type="culture" if name == "seegull_gpt" else "orientation",
+                group=group,
+                attribute=attribute,
+                spans=biased and group is not None and attribute is not None,
+                alone=biased,
+            )
+
+
+def toxigen(data: Path) -> Iterator[Row]:
+    """Demonstrations of ToxiGen: neutral and hateful statements about the same groups."""
+    for item in read_jsonl(data / "toxigen_demos" / "all.jsonl"):
+        biased = item["label"] == "hate"
+        kind = SOURCE_TYPES[item["category"]]
+        family = f"toxigen:{fold(item['text'])}"
+        yield Row(item["text"], biased, "toxigen", family, bias_type=kind, alone=biased)
+
+
+def bold(data: Path) -> Iterator[Row]:
+    """Read the training share of BOLD's Wikipedia sentences: groups named, nothing biased."""
+    for item in read_jsonl(data / "bold" / "wikipedia.jsonl"):
+        if in_bold_share(item["text"]):
+            yield Row(item["text"], False, "bold", f"bold:{fold(item['text'])}", alone=False)
+
+
+def in_bold_share(text: str) -> bool:
+    """Whether a BOLD sentence belongs to the part that training may see."""
+    return share(text, "bold") < BOLD_SHARE
+
+
+def implicit_hate(data: Path) -> Iterator[Row]:
+    """Read posts with their label, and the implied statements of the implicit ones.
+
+    A post's own implied statement is its partner: put into the index, it says in plain words
+    what the post means.
+    """
+    implied: dict[str, list[Statement]] = defaultdict(list)
+    for item in read_jsonl(data / "implicit_hate" / "implied.jsonl"):
+        text, target = item["implied_statement"].strip(), item["target"]
+        kind = group_type(target)
+        family = f"implicit_hate:{fold(item['post'])}"
+        group = find_stem(text, target)
+        attribute = predicate_after(text, group) if group else None
+        if len(text) > 8 and kind is not None:
+            implied[fold(item["post"])].append(Statement(text, kind, family))
+            yield Row(
+                text=text,
+                biased=True,
+                source="implied",
+                family=family,
+                bias_type=kind,
+                group=group,
+                attribute=attribute,
+                spans=group is not None and attribute is not None,
+                alone=True,
+            )
+    for item in read_jsonl(data / "implicit_hate" / "posts.jsonl"):
+        parts = pieces(item["post"])
+        biased = item["label"] != "not_hate"
+        partners = tuple(implied.get(fold(item["post"]), ()))
+        family = f"implicit_hate:{fold(item['post'])}"
+        if biased and len(parts) > 1:
+            # Which sentence carries the implication is not said: the post stays in one piece.
+            parts = [" ".join(parts)[:320]]
+        for i, part in enumerate(parts):
+            if len(part) < 12:
+                continue
+            yield Row(
+                text=part,
+                biased=biased,
+                source=item["label"],
+                family=family,
+                context=tuple(parts[max(0, i - CONTEXT_SEGMENTS) : i]),
+                bias_type=partners[0].bias_type if partners else None,
+                alone=None if partners else biased,
+                partners=partners,
+                partner_share=0.5 if partners else 0.0,
+            )
+
+
+def seegull(data: Path) -> Iterator[Row]:
+    """Plain sentences made of SeeGULL pairs that at least two raters of a region know."""
+    for item in read_jsonl(data / "seegull" / "pairs.jsonl"):
+        if item["region_votes"] < 2:
+            continue
+        rng = random.Random(f"{item['identity']}|{item['attribute']}")
+        frame = rng.choice(
+            (
+                "{g} people are {a}.",
+                "All {g} people are {a}.",
+                "It is well known that {g} people are {a}.",
+                "The {g} are so {a}",
+                "He is {g}, so he must be {a}.",
+                "{g} men are {a}.",
+                "{g} women are {a}.",
+            )
+        )
+        text = frame.format(g=item["identity"], a=item["attribute"])
+        yield Row(
+            text=text,
+            biased=True,
+            source="seegull",
+            family=f"seegull:{item['attribute']}",
+            bias_type="culture",
+            group=find_phrase(text, item["identity"]),
+            attribute=find_phrase(text, item["attribute"]),
+            spans=True,
+            alone=True,
+        )

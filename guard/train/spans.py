@@ -1,0 +1,132 @@
+"""Where the group and the attribute of a training text stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from guard.verdict import Span
+
+# Words between a group and what is said of it: left out of the attribute.
+_LINK = re.compile(
+    r"\s*(?:(?:people|person|persons|folks?|community|men|women|individuals)\b\s*)?"
+    r"(?:(?:are|is|were|was|be|being|must be|should be|can be|will be)\b\s*)?"
+    r"(?:(?:all|just|always|so|very|too|really|a|an|the|such|usually|often|generally)\b\s*)*",
+    re.IGNORECASE,
+)
+MAX_ATTRIBUTE_WORDS = 8
+
+
+def find_phrase(text: str, phrase: str) -> Span | None:
+    """Return the first place where ``phrase`` stands as whole words, ignoring case."""
+    if not phrase.strip():
+        return None
+    hit = re.search(rf"(?<!\w){re.escape(phrase.strip())}(?!\w)", text, re.IGNORECASE)
+    return Span(*hit.span()) if hit else None
+
+
+def find_stem(text: str, phrase: str) -> Span | None:
+    """Like :func:`find_phrase`, but the last word may be inflected ("deceitful", "deceit")."""
+    whole = find_phrase(text, phrase)
+    words = phrase.split()
+    if whole or not words:
+        return whole
+    last = words[-1]
+    stem = last[: max(4, len(last) - 3)]
+    pattern = r"\s+".join([*map(re.escape, words[:-1]), re.escape(stem) + r"\w*"])
+    hit = re.search(rf"(?<!\w){pattern}", text, re.IGNORECASE)
+    return Span(*hit.span()) if hit else None
+
+
+def predicate_after(text: str, group: Span) -> Span | None:
+    """Return what a plain statement says of its group: the words after the linking verb.
+
+    At most :data:`MAX_ATTRIBUTE_WORDS` words, without the closing punctuation; None where the
+    group ends the sentence.
+    """
+    link = _LINK.match(text, group.end)
+    start = link.end() if link else group.end
+    words = list(re.finditer(r"[^\s.!?;]+", text[start:]))
+    stop = re.search(r"[.!?;]", text[start:])
+    if stop:
+        words = [w for w in words if w.start() < stop.start()]
+    if not words or words[0].start() > 3:
+        return None
+    words = words[:MAX_ATTRIBUTE_WORDS]
+    end = start + words[-1].end()
+    while end > start and not text[end - 1].isalnum():
+        end -= 1
+    return Span(start + words[0].start(), end) if end > start else None
+
+
+def changed_part(text: str, others: Iterable[str]) -> Span | None:
+    """Return the words of ``text`` that its minimal variants do not share."""
+    mine = list(re.finditer(r"\S+", text))
+    head = tail = len(mine)
+    for other in others:
+        theirs = other.split()
+        n = min(len(mine), len(theirs))
+        first = next((i for i in range(n) if mine[i][0].lower() != theirs[i].lower()), n)
+        last = next((i for i in range(n) if mine[-1 - i][0].lower() != theirs[-1 - i].lower()), n)
+        head, tail = min(head, first), min(tail, last)
+    end_word = len(mine) - tail - 1
+    if not 0 <= head <= end_word < len(mine) or end_word - head >= MAX_ATTRIBUTE_WORDS:
+        return None
+    start, end = mine[head].start(), mine[end_word].end()
+    while end > start and not text[end - 1].isalnum():
+        end -= 1
+    return Span(start, end) if end > start else None
+
+
+class TermLists:
+    """Target and attribute words of RedditBias, one pair of lists a dimension."""
+
+    def __init__(self, folder: Path) -> None:
+        self._targets: dict[str, re.Pattern[str]] = {}
+        self._attributes: dict[str, re.Pattern[str]] = {}
+        for dimension in (
+            "gender_female",
+            "race_black",
+            "religion1_jews",
+            "religion2_muslims",
+            "orientation_lgbtq",
+        ):
+            heads = []
+            opposites = folder / f"{dimension.split('_')[0]}_opposites.txt"
+            for line in opposites.read_text(encoding="utf-8").splitlines():
+                first = line.split('","')[0].strip().strip('"')
+                first = re.sub(r"\s+(?:are|is|should|was|were|has|have)$", "", first)
+                if first:
+                    heads.append(re.escape(first))
+            words = []
+            for line in (folder / f"{dimension}.txt").read_text(encoding="utf-8").splitlines():
+                word = line.strip().strip('"')
+                if word:
+                    body = re.escape(word.rstrip("*"))
+                    words.append(body + (r"\w*" if word.endswith("*") else r"(?:s|es)?"))
+            self._targets[dimension] = _alternatives(heads)
+            self._attributes[dimension] = _alternatives(words)
+
+    def find(self, dimension: str, text: str, within: Span) -> tuple[Span | None, Span | None]:
+        """Return the group and the attribute of ``text``; hits inside ``within`` come first."""
+        group = _closest(self._targets[dimension], text, within, None)
+        return group, _closest(self._attributes[dimension], text, within, group)
+
+
+def _alternatives(bodies: list[str]) -> re.Pattern[str]:
+    longest_first = sorted(set(bodies), key=len, reverse=True)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)", re.IGNORECASE)
+
+
+def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | None) -> Span | None:
+    hits = [Span(*m.span()) for m in pattern.finditer(text)]
+    if other is not None:
+        hits = [h for h in hits if h.end <= other.start or h.start >= other.end]
+    inside = [h for h in hits if h.start >= within.start and h.end <= within.end]
+    pool = inside or hits
+    if not pool:
+        return None
+    if other is None:
+        return pool[0]
+    return min(pool, key=lambda h: min(abs(h.start - other.end), abs(other.start - h.end)))
