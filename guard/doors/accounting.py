@@ -46,12 +46,13 @@ def report_async(upstream: CustomStreamWrapper, released: Sequence[ModelResponse
 def _response(
     upstream: CustomStreamWrapper, released: Sequence[ModelResponseStream]
 ) -> ModelResponse:
-    response = _built(upstream, released) or ModelResponse(model=upstream.model)
-    whole: Any = _built(upstream, upstream.chunks)
-    # What cannot be assembled is still paid for.
-    usage = calculate_total_usage(upstream.chunks) if whole is None else whole.usage
-    response.usage = usage  # type: ignore[attr-defined]
-    return response
+    response: Any = _built(upstream, released) or ModelResponse(
+        model=upstream.model, usage=calculate_total_usage(upstream.chunks)
+    )
+    everything: Any = _built(upstream, upstream.chunks)
+    if everything is not None:
+        response.usage = everything.usage
+    return response  # type: ignore[no-any-return]
 
 
 def _built(

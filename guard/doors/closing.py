@@ -23,10 +23,9 @@ import httpx
 
 # Attributes by which LiteLLM's wrappers and iterators, and the OpenAI SDK's streams, hold what
 # they read from.
+_STREAM_LINKS = ("completion_stream", "streaming_response", "response_iterator")
 _LINKS = (
-    "completion_stream",
-    "streaming_response",
-    "response_iterator",
+    *_STREAM_LINKS,
     "async_response_iterator",
     "http_response",
     "response",
@@ -49,7 +48,12 @@ TRANSPORTS: tuple[Transport, ...] = (
     Transport("httpx, async", True, "the same, where aiohttp is switched off"),
     Transport("aiohttp, async", True, "LiteLLM's default for async calls"),
     Transport("generator", True, "mock_response, custom providers: closed by its close()"),
-    Transport("HTTP/2", True, "the stream is reset; the connection is kept, as others share it"),
+    Transport("Router", True, "through its fallback wrapper, to whichever model answers"),
+    Transport(
+        "HTTP/2",
+        False,
+        "httpx sends no reset for one stream of a shared connection; LiteLLM does not use it",
+    ),
     Transport(
         "sync generator running in another thread",
         False,
@@ -140,7 +144,8 @@ def _below(part: object) -> Iterator[object]:
         frame = part.ag_frame
     if frame is not None:
         for value in list(frame.f_locals.values()):
-            if isinstance(value, (GeneratorType, AsyncGeneratorType, httpx.Response)):
+            streams = isinstance(value, (GeneratorType, AsyncGeneratorType, httpx.Response))
+            if streams or any(link in getattr(value, "__dict__", {}) for link in _STREAM_LINKS):
                 yield value
         return
     fields = getattr(part, "__dict__", {})
