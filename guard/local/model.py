@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from guard.errors import GuardError, UsageError, WeightsError
 from guard.local import download
+from guard.local.reading import reading
 
 EXTRA = "pip install 'biasguard[local]'"
 _NEEDED = ("torch", "transformers", "accelerate", "gguf")
@@ -90,7 +89,7 @@ def _load(path: Path) -> LocalModel:
     if path.suffix == ".gguf":
         folder = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
-        with _no_bars():
+        with reading():
             tokenizer = AutoTokenizer.from_pretrained(**folder, local_files_only=True)
             network = AutoModelForCausalLM.from_pretrained(**folder, local_files_only=True)
         if path.suffix == ".gguf":
@@ -117,23 +116,3 @@ def _as_list(ends: int | list[int] | None) -> list[int]:
     if ends is None:
         return []
     return [ends] if isinstance(ends, int) else ends
-
-
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    """Keep transformers' progress bars off the caller's terminal."""
-    from transformers import modeling_gguf_pytorch_utils as unpacking
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    bar = getattr(unpacking, "tqdm", None)  # drawn whatever the switch says
-    if bar is not None:
-        unpacking.tqdm = partial(bar, disable=True)
-    try:
-        yield
-    finally:
-        if bar is not None:
-            unpacking.tqdm = bar
-        if shown:
-            logging.enable_progress_bar()

@@ -63,10 +63,11 @@ class Stops:
         if self.hit:
             return ""
         self._held += text
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
             self.hit = True
-            out, self._held = self._held[: min(found)], ""
+            # The one that was complete first, so that it does not matter how the text was cut.
+            out, self._held = self._held[: min(found)[1]], ""
             return out
         keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
         cut = len(self._held) - keep

@@ -9,6 +9,51 @@ import pytest
 
 from guard.errors import GuardError, WeightsError
 from guard.local import model
+from guard.local.generation import Generation
+from guard.local.options import Options
+from tests.local.conftest import TEMPLATE
+
+
+@pytest.fixture(scope="module")
+def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama of two layers as llama.cpp writes it: byte tokens, template inside."""
+    import numpy as np
+    from gguf import GGUFWriter
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+    tokens = ["<s>", "</s>", *sorted(ByteLevel.alphabet()), "hi"]
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(64)
+    writer.add_embedding_length(16)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(32)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3] + [1] * (len(tokens) - 2))
+    writer.add_token_merges(["h i"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_chat_template(TEMPLATE)
+    random = np.random.default_rng(0)
+    shapes = {"token_embd": (len(tokens), 16), "output": (len(tokens), 16), "output_norm": (16,)}
+    for layer in range(2):
+        own = {f"attn_{x}": (16, 16) for x in ("q", "k", "v", "output")}
+        own |= {"ffn_gate": (32, 16), "ffn_up": (32, 16), "ffn_down": (16, 32)}
+        own |= {"attn_norm": (16,), "ffn_norm": (16,)}
+        shapes |= {f"blk.{layer}.{key}": shape for key, shape in own.items()}
+    for key, shape in shapes.items():
+        writer.add_tensor(f"{key}.weight", random.normal(size=shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
 
 
 def test_a_model_is_loaded_once_however_many_ask(
@@ -53,10 +98,41 @@ def test_a_file_that_is_no_model_is_one_sentence(tmp_path: Path) -> None:
         model.load(str(tmp_path))
 
 
-def test_progress_bars_are_left_as_they_were(folder: Path, capfd: Any) -> None:
+def test_loading_draws_nothing_and_leaves_the_libraries_as_they_were(
+    folder: Path, gguf_file: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    import gguf
     from transformers.utils import logging
 
-    before = logging.is_progress_bar_enabled()
-    model._load(folder)
-    assert logging.is_progress_bar_enabled() is before
+    monkeypatch.setattr(model, "_loaded", {})
+    before = (gguf.GGUFReader, gguf.get_tensor_name_map, logging.is_progress_bar_enabled())
+    model.load(str(folder))
+    model.load(str(gguf_file))
+    assert (gguf.GGUFReader, gguf.get_tensor_name_map) == before[:2]
+    assert logging.is_progress_bar_enabled() is before[2]
     assert capfd.readouterr().err == ""
+
+
+def test_a_gguf_file_alone_holds_weights_tokenizer_and_template(gguf_file: Path) -> None:
+    loaded = model.load(str(gguf_file))
+    assert loaded.ends == {1}
+    assert loaded.context == 64
+    tokens = loaded.prompt([{"role": "user", "content": "hi"}])
+    assert loaded.tokenizer.decode(tokens) == "<s>user:hi</s><s>"
+    assert len(list(Generation(loaded, tokens, Options(max_tokens=5)))) > 0
+
+
+def test_a_gguf_file_is_parsed_once(gguf_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gguf
+
+    class Counted(gguf.GGUFReader):  # type: ignore[misc]
+        count = 0
+
+        def __init__(self, *args: Any) -> None:
+            Counted.count += 1
+            super().__init__(*args)
+
+    monkeypatch.setattr(gguf, "GGUFReader", Counted)
+    monkeypatch.setattr(model, "_loaded", {})
+    model.load(str(gguf_file))
+    assert Counted.count <= 1
