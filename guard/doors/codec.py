@@ -57,7 +57,11 @@ class ChatCodec:
 
     def parts(self, chunk: ModelResponseStream) -> list[Part]:
         """Return the chunk's texts in reading order; raises UsageError on text not a string."""
-        parts = [part for choice in self._choices(chunk) for part in choice.parts]
+        choices = self._choices(chunk)
+        if len(choices) == 1:
+            parts = choices[0].parts
+        else:
+            parts = [part for choice in choices for part in choice.parts]
         for channel, text in parts:
             if channel.kind == "tool":
                 self._sent[channel] = self._sent.get(channel, 0) + len(text)

@@ -7,6 +7,7 @@ refusal and in the transcript of its audio; both are content, told apart by thei
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from guard.errors import UsageError
@@ -16,15 +17,34 @@ from guard.verdict import Channel, ChannelKind
 REFUSAL, TRANSCRIPT = 1, 2  # numbers of the two further content channels
 FUNCTION_CALL = -1  # number of the older `function_call` among the tool channels
 
+# Fields other than content that can carry text, or hold what does.
+_OTHERS = (
+    "reasoning_content",
+    "thinking_blocks",
+    "refusal",
+    "provider_specific_fields",
+    "audio",
+    "tool_calls",
+    "function_call",
+)
+
+
+@lru_cache(1024)
+def channel_of(choice: int, kind: ChannelKind = "content", number: int = 0) -> Channel:
+    """Return the channel; the same few come with every chunk."""
+    return Channel(choice, kind, number)
+
 
 def parts_of(speech: Any, choice: int) -> list[Part]:
     """Return the texts of a delta or message in reading order, empty ones left out.
 
     Raises UsageError on text that is not a string: it cannot be judged, so it cannot go out.
     """
-    parts: list[Part] = []
-
     said = members(speech)
+    content = said.get("content")
+    if type(content) is str and not any(map(said.get, _OTHERS)):
+        return [Part(channel_of(choice), content)] if content else []
+    parts: list[Part] = []
 
     def add(text: object, kind: ChannelKind, number: int = 0) -> None:
         if text is None or text == "":
@@ -34,10 +54,10 @@ def parts_of(speech: Any, choice: int) -> list[Part]:
                 f"A response carries {kind} of type {type(text).__name__}; guard judges text only."
                 " Call the provider without guard for this kind of output."
             )
-        parts.append(Part(Channel(choice, kind, number), text))
+        parts.append(Part(channel_of(choice, kind, number), text))
 
     add(_reasoning(said), "reasoning")
-    add(said.get("content"), "content")
+    add(content, "content")
     add(_refusal(said), "content", REFUSAL)
     add(_member(said.get("audio"), "transcript"), "content", TRANSCRIPT)
     for position, call in enumerate(said.get("tool_calls") or ()):

@@ -40,7 +40,6 @@ class GuardedStream(CustomStreamWrapper):
         self._codec = ChatCodec()
         self._gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
         self._out: deque[ModelResponseStream] = deque()
-        self._text: list[str] = []
         self._over = False  # nothing more is pulled
         self._ended = False  # the provider came to its end, well or not, and LiteLLM reported it
         self._closed = False
@@ -57,7 +56,8 @@ class GuardedStream(CustomStreamWrapper):
     @property
     def response_uptil_now(self) -> str:  # type: ignore[override]
         """The released text so far, as LiteLLM keeps it: of each chunk's first choice."""
-        return "".join(self._text)
+        first = (c.choices[0].delta.content for c in self.chunks if c.choices)
+        return "".join(text for text in first if text)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_upstream":  # not there yet: the constructor failed
@@ -173,8 +173,6 @@ class GuardedStream(CustomStreamWrapper):
             sealed = self._codec.seal(chunk, self.chunks)
             self.chunks.append(sealed)
             self._out.append(sealed)
-            if sealed.choices:
-                self._text.append(sealed.choices[0].delta.content or "")
         if self._gate.stopped:
             # The guard's end of the stream stands in place of the provider's, good or bad.
             self._over = True

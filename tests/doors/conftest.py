@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import litellm
 import pytest
 
-from tests.doors.replay import Replay
+from tests.doors.replay import Replay, forget_clients
 from tests.provider import Provider, serving
 
 litellm.suppress_debug_info = True
@@ -45,3 +45,4 @@ def replay() -> Iterator[Replay]:
     litellm.custom_provider_map = [{"provider": "replay", "custom_handler": handler}]
     yield handler
     litellm.custom_provider_map = []
+    asyncio.run(forget_clients())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import litellm
 from litellm import CustomLLM
@@ -20,7 +20,31 @@ from guard.doors import chat
 from guard.doors.session import Session
 from guard.policy import Policy
 from guard.verdict import Channel, GuardTrail
-from tests.scripted import Scripted
+
+T = TypeVar("T")
+
+
+def arun(run: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine, and close the clients that LiteLLM keeps for its loop."""
+
+    async def main() -> T:
+        try:
+            return await run
+        finally:
+            await forget_clients()
+
+    return asyncio.run(main())
+
+
+async def forget_clients() -> None:
+    """Close LiteLLM's clients, sync and async, and have it make new ones."""
+    cache = litellm.in_memory_llm_clients_cache
+    for client in list(cache.cache_dict.values()):
+        closed = client.close()
+        if inspect.isawaitable(closed):
+            await closed
+    cache.flush_cache()
+
 
 MESSAGES = [{"role": "user", "content": "Tell me."}]
 
@@ -224,7 +248,7 @@ def astreamed(replay: Replay, chunks: Sequence[ModelResponseStream], s: Session)
     async def run() -> Outcome:
         return await adrain(await astream(replay, chunks, s))
 
-    return asyncio.run(run())
+    return arun(run())
 
 
 def whole(replay: Replay, saids: Sequence[Said], s: Session) -> Outcome:
@@ -244,7 +268,7 @@ def awhole(replay: Replay, saids: Sequence[Said], s: Session) -> Outcome:
         except Exception as error:
             return _trail(Outcome(error=error), getattr(error, "trail", GuardTrail()))
 
-    return asyncio.run(run())
+    return arun(run())
 
 
 def of_answer(response: Any) -> Outcome:
@@ -269,10 +293,3 @@ def serialised(*things: Any) -> str:
     return "\n".join(
         json.dumps(t.model_dump(), ensure_ascii=False, default=str) + repr(t) for t in things
     )
-
-
-def scripted(pattern: str = "BIAS", before: Any = None) -> Scripted:
-    return Scripted(pattern, before)
-
-
-counter = itertools.count

@@ -15,7 +15,7 @@ from guard.doors import chat
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.replay import Replay
-from tests.doors.test_closing import BIASED, arun, call, wires
+from tests.doors.test_closing import BIASED, call, wires
 from tests.provider import Provider, Script
 from tests.scripted import Scripted
 
@@ -68,8 +68,12 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     log = Log()
     monkeypatch.setattr(litellm, "callbacks", [log])
     yield log
-    for name in ("success_callback", "failure_callback", "_async_success_callback",
-                 "_async_failure_callback"):
+    for name in (
+        "success_callback",
+        "failure_callback",
+        "_async_success_callback",
+        "_async_failure_callback",
+    ):
         callbacks = getattr(litellm, name)
         while log in callbacks:
             callbacks.remove(log)
@@ -106,9 +110,7 @@ def test_a_stopped_stream_is_reported_once(
 
 
 @wires
-def test_a_stopped_async_stream_is_reported_once(
-    provider: Provider, log: Log, wire: str
-) -> None:
+def test_a_stopped_async_stream_is_reported_once(provider: Provider, log: Log, wire: str) -> None:
     provider.script = Script([BIASED], 0.05)
     policy = Policy()
     outcomes = []
@@ -118,7 +120,7 @@ def test_a_stopped_async_stream_is_reported_once(
         outcomes.append(await r.adrain(stream))
         await asyncio.sleep(0.5)
 
-    arun(run)
+    r.arun(run())
     assert_reported_once(log, "async success", outcomes[0].texts[r.Channel()])
 
 
@@ -192,6 +194,6 @@ class TestRouter:
             assert outcome.ends == {0: "content_filter"}
             assert await asyncio.to_thread(provider.last.over.wait, 5)
 
-        arun(run)
+        r.arun(run())
         assert provider.last.disconnected
         assert len(provider.served) == 1

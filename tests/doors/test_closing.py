@@ -35,8 +35,15 @@ def call(provider: Provider, wire: str) -> Call:
         "anthropic": ("anthropic/claude-x", provider.anthropic),
     }[wire]
     # Retries would show up as further requests.
-    return {"model": model, "api_base": base, "api_key": "k", "messages": r.MESSAGES,
-            "stream": True, "num_retries": 0, "max_retries": 0}
+    return {
+        "model": model,
+        "api_base": base,
+        "api_key": "k",
+        "messages": r.MESSAGES,
+        "stream": True,
+        "num_retries": 0,
+        "max_retries": 0,
+    }
 
 
 @pytest.fixture
@@ -47,25 +54,12 @@ def judged() -> Session:
 @pytest.fixture(params=["aiohttp", "httpx"])
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(litellm, "disable_aiohttp_transport", request.param == "httpx")
-    litellm.in_memory_llm_clients_cache.flush_cache()
+    asyncio.run(r.forget_clients())
     yield request.param
-    litellm.in_memory_llm_clients_cache.flush_cache()
+    asyncio.run(r.forget_clients())
 
 
 wires = pytest.mark.parametrize("wire", ["openai", "anthropic"])
-
-
-def arun(main: Callable[[], Any]) -> Any:
-    """Run ``main`` and leave no client of LiteLLM's behind on the ended loop."""
-
-    async def run() -> Any:
-        try:
-            return await main()
-        finally:
-            await litellm.close_litellm_async_clients()
-            litellm.in_memory_llm_clients_cache.flush_cache()
-
-    return asyncio.run(run())
 
 
 async def over(served: Served) -> bool:
@@ -105,7 +99,7 @@ def test_a_termination_is_seen_at_the_socket_async(
         assert outcome.finish == {0: "content_filter"}
         assert await over(provider.last)
 
-    arun(run)
+    r.arun(run())
     assert_left(provider.last, MOST)
     assert len(provider.served) == 1
 
@@ -154,7 +148,7 @@ def test_a_stopped_async_stream_is_never_pulled_again(
             with pytest.raises(StopAsyncIteration):
                 await anext(stream)
 
-    arun(run)
+    r.arun(run())
     assert len(provider.served) == 1
 
 
@@ -241,7 +235,10 @@ async def aleave_by_cancellation(stream: Any) -> None:
 @pytest.mark.parametrize(
     "leave",
     [
-        aleave_by_aclose, aleave_by_close, aleave_by_with, aleave_by_collection,
+        aleave_by_aclose,
+        aleave_by_close,
+        aleave_by_with,
+        aleave_by_collection,
         aleave_by_cancellation,
     ],
 )
@@ -258,7 +255,7 @@ def test_an_abandoned_async_stream_is_closed(
         await leave(streams.pop())
         assert await over(provider.last)
 
-    arun(run)
+    r.arun(run())
     assert_left(provider.last, sent[0] + 1)
 
 
@@ -291,9 +288,7 @@ def test_a_stalled_read_is_woken_by_close(provider: Provider, judged: Session) -
     assert_left(provider.last, 3)
 
 
-def test_a_sync_stream_read_asynchronously_is_closed(
-    provider: Provider, judged: Session
-) -> None:
+def test_a_sync_stream_read_asynchronously_is_closed(provider: Provider, judged: Session) -> None:
     provider.script = Script([BIASED], INTERVAL)
 
     async def run() -> None:
@@ -303,7 +298,7 @@ def test_a_sync_stream_read_asynchronously_is_closed(
         assert outcome.finish == {0: "content_filter"}
         assert await over(provider.last)
 
-    arun(run)
+    r.arun(run())
     assert_left(provider.last, MOST)
 
 
@@ -339,8 +334,9 @@ def test_an_error_comes_after_the_text_that_may_go_out(
 
 @pytest.mark.parametrize("fault", ["drop_after", "error_after"])
 def test_an_error_carries_no_text_that_was_held_back(provider: Provider, fault: str) -> None:
-    provider.script = Script([["All is well. ", "BIAS is", "x"], ["Fine", " too", "x"]],
-                             **{fault: 4})
+    provider.script = Script(
+        [["All is well. ", "BIAS is", "x"], ["Fine", " too", "x"]], **{fault: 4}
+    )
     s = r.session(Policy(), Scripted())
     outcome = r.drain(chat.completion(s, (), {**call(provider, "openai"), "n": 2}))
     error = outcome.error
@@ -349,9 +345,7 @@ def test_an_error_carries_no_text_that_was_held_back(provider: Provider, fault: 
     assert outcome.ends == {0: "content_filter"}
 
 
-def test_a_stop_takes_the_place_of_the_providers_error(
-    provider: Provider, judged: Session
-) -> None:
+def test_a_stop_takes_the_place_of_the_providers_error(provider: Provider, judged: Session) -> None:
     provider.script = Script([["All is well. ", "BIAS is", "x"]], drop_after=2)
     outcome = r.drain(chat.completion(judged, (), call(provider, "openai")))
     assert outcome.error is None
@@ -380,8 +374,12 @@ def test_a_custom_providers_async_generator_is_closed(replay: Replay, judged: Se
 
 
 def test_a_mock_response_is_stopped(judged: Session) -> None:
-    kwargs = {"model": "openai/x", "messages": r.MESSAGES, "stream": True,
-              "mock_response": "".join(BIASED)}
+    kwargs = {
+        "model": "openai/x",
+        "messages": r.MESSAGES,
+        "stream": True,
+        "mock_response": "".join(BIASED),
+    }
     outcome = r.drain(chat.completion(judged, (), kwargs))
     assert outcome.ends == {0: "content_filter"}
 
@@ -389,7 +387,7 @@ def test_a_mock_response_is_stopped(judged: Session) -> None:
         outcome = await r.adrain(await chat.acompletion(judged, (), kwargs))
         assert outcome.ends == {0: "content_filter"}
 
-    arun(run)
+    r.arun(run())
 
 
 def test_closing_something_else_does_nothing() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -88,7 +87,7 @@ def test_nothing_of_a_segment_goes_out_before_its_verdict_async(
         except BiasFound:
             pass
 
-    asyncio.run(run())
+    r.arun(run())
     assert watch.leaks == set()
 
 
@@ -102,7 +101,7 @@ def test_a_biased_segment_never_goes_out(
         for index, runs in enumerate(choices)
         for kind, tool, _ in runs
     }
-    watch, stream, events = watched(replay, chunks(choices, chunking), Policy(action=action))
+    _, stream, events = watched(replay, chunks(choices, chunking), Policy(action=action))
     outcome = r.drain(stream)
     out = r.serialised(*outcome.chunks, *stream.chunks) + stream.response_uptil_now
     out += repr(outcome.error) + str(outcome.error) + repr(events) + repr(stream.guard)
@@ -116,7 +115,9 @@ def test_a_biased_segment_never_goes_out(
 
 @both
 @given(
-    choices=choices_(most=2, kinds=KINDS), one=chunkings, two=chunkings,
+    choices=choices_(most=2, kinds=KINDS),
+    one=chunkings,
+    two=chunkings,
     action=st.sampled_from(["terminate", "redact", "flag"]),
 )
 @settings(max_examples=40, deadline=None)
@@ -171,7 +172,7 @@ def test_harmless_text_comes_in_the_providers_own_chunks(
         stream = r.stream(replay, sent, session)
         outcome = r.drain(stream)
     else:
-        outcome = asyncio.run(run())
+        outcome = r.arun(run())
     assert isinstance(stream, CustomStreamWrapper)
     own = stream.__dict__["_upstream"].chunks
     assert len(outcome.chunks) == len(own)
@@ -221,7 +222,7 @@ def test_no_object_of_litellms_is_changed(
         stream = r.stream(replay, sent, session)
         r.drain(stream)
     else:
-        stream = asyncio.run(run())
+        stream = r.arun(run())
     own = stream.__dict__["_upstream"].chunks
     assert dumped(own) == dumped(plain[: len(own)])
 
@@ -286,7 +287,7 @@ def test_an_ended_stream_is_flushed(replay: Replay, door: Door, end: str) -> Non
         async def go() -> Outcome:
             return await r.adrain(await r.chat.acompletion(session, (), {**r.CALL, "stream": True}))
 
-        return asyncio.run(go())
+        return r.arun(go())
 
     outcome = run()
     assert outcome.texts == {Channel(): text}
@@ -298,8 +299,11 @@ def test_an_ended_stream_is_flushed(replay: Replay, door: Door, end: str) -> Non
 # 6. Same everywhere.
 
 
-@given(choices_(most=3, kinds=KINDS, ordered=True), chunkings,
-       st.sampled_from(["terminate", "redact", "flag"]))
+@given(
+    choices_(most=3, kinds=KINDS, ordered=True),
+    chunkings,
+    st.sampled_from(["terminate", "redact", "flag"]),
+)
 @settings(max_examples=40, deadline=None)
 def test_whole_and_streamed_sync_and_async_agree(
     replay: Replay, choices: Any, chunking: Any, action: str

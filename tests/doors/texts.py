@@ -44,7 +44,9 @@ def choices_(
     choices = []
     for _ in range(draw(st.integers(1, most))):
         if ordered:
-            spoken = [k for k in ("reasoning", "content", "tool") if k in kinds and draw(st.booleans())]
+            spoken = [
+                k for k in ("reasoning", "content", "tool") if k in kinds and draw(st.booleans())
+            ]
             spoken = spoken or ["content"]
         else:
             spoken = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=4))

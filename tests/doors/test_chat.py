@@ -1,0 +1,306 @@
+"""Whole answers, and what a door does around a call."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from typing import Any
+
+import litellm
+import pytest
+from litellm.types.utils import Choices, Message, ModelResponse
+
+from guard.doors import chat
+from guard.doors.context import guarded, inside
+from guard.errors import BiasFound, UsageError
+from guard.policy import Policy
+from guard.verdict import Channel, Window
+from tests.doors import replay as r
+from tests.doors.replay import Replay, Said
+from tests.provider import Provider, Script
+from tests.scripted import Scripted
+
+HARMLESS = [Said(0, "reasoning", "Let me think."), Said(0, "content", "All is well. Really.")]
+BIASED = [Said(0, "content", "All is well. BIAS is. More.")]
+
+
+def answered(replay: Replay, response: ModelResponse, policy: Policy | None = None) -> Any:
+    replay.answer = response
+    return chat.completion(r.session(policy or Policy(), Scripted()), (), r.CALL)
+
+
+class TestUncut:
+    def test_the_providers_own_object_comes_back_with_the_trail(self, replay: Replay) -> None:
+        seen: list[ModelResponse] = []
+
+        class Spy(Replay):
+            def completion(self, *args: Any, **kwargs: Any) -> ModelResponse:
+                seen.append(r.answer_of(HARMLESS))
+                return seen[-1]
+
+        litellm.custom_provider_map = [{"provider": "replay", "custom_handler": Spy()}]
+        try:
+            response = chat.completion(r.session(Policy(), Scripted()), (), r.CALL)
+        finally:
+            litellm.custom_provider_map = [{"provider": "replay", "custom_handler": replay}]
+        assert response is seen[0]
+        assert type(response) is ModelResponse
+        assert [d.action for d in response.guard] == ["pass", "pass", "pass"]
+
+    def test_the_trail_is_not_part_of_the_data(self, replay: Replay) -> None:
+        response = answered(replay, r.answer_of(HARMLESS))
+        plain = litellm.completion(**r.CALL)
+        plain.id, plain.created = response.id, response.created
+        assert response.model_dump() == plain.model_dump()
+        assert response.model_dump_json() == plain.model_dump_json()
+        assert "guard" not in response.model_dump_json()
+        assert "guard" not in repr(response)
+        assert "guard" not in (response.__pydantic_extra__ or {})
+        assert "guard" not in response.json()
+
+    def test_it_survives_copies(self, replay: Replay) -> None:
+        response = answered(replay, r.answer_of(HARMLESS))
+        for twin in (
+            copy.deepcopy(response),
+            response.model_copy(),
+            pickle.loads(pickle.dumps(response)),
+        ):
+            assert twin.model_dump() == response.model_dump()
+            assert len(twin.guard) == 3
+
+    def test_an_answer_without_text(self, replay: Replay) -> None:
+        plain = ModelResponse(choices=[Choices(index=0, message=Message(content=None))])
+        response = answered(replay, plain)
+        assert list(response.guard) == []
+        assert response.choices[0].message.content is None
+
+
+class TestCut:
+    def test_terminated(self, replay: Replay) -> None:
+        policy = Policy()
+        plain = r.answer_of(BIASED)
+        before = plain.model_dump()
+        response = answered(replay, plain)
+        assert response is not plain
+        assert plain.model_dump() == {**before, "model": plain.model}
+        (choice,) = response.choices
+        assert choice.message.content == "All is well." + policy.message
+        assert choice.finish_reason == "content_filter"
+        assert response.guard.stopped
+        assert isinstance(response, ModelResponse)
+
+    def test_redacted(self, replay: Replay) -> None:
+        response = answered(replay, r.answer_of(BIASED), Policy(action="redact"))
+        (choice,) = response.choices
+        assert choice.message.content == "All is well. [removed] More."
+        assert choice.finish_reason == "stop"
+
+    def test_flagged(self, replay: Replay) -> None:
+        response = answered(replay, r.answer_of(BIASED), Policy(action="flag"))
+        assert response.choices[0].message.content == "All is well. BIAS is. More."
+        assert len(response.guard.findings) == 1
+
+    def test_raised(self, replay: Replay) -> None:
+        with pytest.raises(BiasFound) as caught:
+            answered(replay, r.answer_of(BIASED), Policy(action="raise"))
+        assert "BIAS" not in f"{caught.value}{caught.value!r}"
+        assert len(caught.value.trail.findings) == 1
+
+    def test_choices_are_cut_alone(self, replay: Replay) -> None:
+        response = answered(replay, r.answer_of([*BIASED, Said(1, "content", "Fine.")]))
+        assert [c.finish_reason for c in response.choices] == ["content_filter", "stop"]
+        assert response.choices[1].message.content == "Fine."
+
+    def test_fields_that_repeat_the_text_go(self, replay: Replay) -> None:
+        block = {"type": "thinking", "thinking": "BIAS is.", "signature": "s"}
+        message = Message(
+            content="BIAS is.",
+            reasoning_content="Fine.",
+            thinking_blocks=[block],
+            provider_specific_fields={"raw": "BIAS is."},
+            annotations=[{"note": "BIAS"}],
+        )
+        logprobs = {"content": [{"token": "BIAS", "logprob": 0.0, "top_logprobs": []}]}
+        choice = Choices(index=0, message=message, logprobs=logprobs, finish_reason="stop")
+        plain = ModelResponse(choices=[choice])
+        plain._hidden_params = {"original_response": "BIAS is.", "model_id": "m"}
+        response = answered(replay, plain)
+        assert "BIAS" not in r.serialised(response)
+        assert "BIAS" not in str(response._hidden_params)
+        assert response.choices[0].message.reasoning_content == "Fine."
+
+    def test_through_the_wire(self, provider: Provider) -> None:
+        provider.script = Script([["All is well. BIAS is."], ["Fine."]])
+        kwargs = {
+            "model": "openai/x",
+            "api_base": provider.openai,
+            "api_key": "k",
+            "messages": r.MESSAGES,
+            "n": 2,
+        }
+        response = chat.completion(r.session(Policy(), Scripted()), (), kwargs)
+        assert [c.finish_reason for c in response.choices] == ["content_filter", "stop"]
+        assert "BIAS" not in r.serialised(response)
+        assert response.usage.prompt_tokens == 7
+
+
+class TestToolCalls:
+    @pytest.mark.parametrize(
+        ("arguments", "left"),
+        [
+            ('{"q": "Fine. BIAS is."}', '{"q": "Fine.'),
+            ('{"q": "Fine."} BIAS', None),
+            ('{"q": "BIAS is."}', None),
+            ("12. BIAS is.", None),
+        ],
+    )
+    @pytest.mark.parametrize("action", ["terminate", "redact"])
+    def test_a_cut_call_never_parses(
+        self, replay: Replay, arguments: str, left: str | None, action: str
+    ) -> None:
+        s = r.session(Policy(action=action), Scripted())
+        said = [Said(0, "content", "Calling."), Said(0, "tool", arguments, header=True)]
+        pieces = [Said(0, "content", "Calling."), Said(0, "tool", "", header=True)]
+        pieces += [Said(0, "tool", c) for c in arguments]
+        outcomes = [
+            r.whole(replay, said, s),
+            r.streamed(replay, [r.chunk_of(p) for p in pieces], s),
+            r.astreamed(replay, [r.chunk_of(p) for p in said], s),
+        ]
+        for outcome in outcomes:
+            text = outcome.texts.get(Channel(0, "tool"), "")
+            assert "BIAS" not in text
+            with pytest.raises(json.JSONDecodeError):
+                json.loads(text)
+            assert outcome.ends == {0: "content_filter"}
+            if left is not None:
+                assert text == left
+
+    def test_a_whole_call_before_the_cut_stays(self, replay: Replay) -> None:
+        said = [
+            Said(0, "tool", '{"a": 1}', 0, header=True),
+            Said(0, "tool", '{"b": "BIAS"}', 1, header=True),
+        ]
+        s = r.session(Policy(), Scripted())
+        for outcome in (
+            r.whole(replay, said, s),
+            r.streamed(replay, [r.chunk_of(p) for p in said], s),
+        ):
+            assert outcome.texts[Channel(0, "tool", 0)] == '{"a": 1}'
+            assert "BIAS" not in str(outcome.texts)
+
+    def test_a_harmless_call_is_untouched(self, replay: Replay) -> None:
+        said = [Said(0, "tool", '{"a": "All is well."}', 0, header=True)]
+        outcome = r.whole(replay, said, r.session(Policy(), Scripted()))
+        assert outcome.texts == {Channel(0, "tool"): '{"a": "All is well."}'}
+
+
+class TestOnce:
+    """A response is guarded once, by the outermost door."""
+
+    def test_an_inner_door_passes_through(self, replay: Replay) -> None:
+        replay.answer = r.answer_of(BIASED)
+        s = r.session(Policy(), Scripted())
+        with inside():
+            assert guarded()
+            plain = chat.completion(s, (), r.CALL)
+            assert "BIAS" in plain.choices[0].message.content
+            assert not hasattr(plain, "guard")
+        assert not guarded()
+
+    def test_an_inner_async_door_passes_through(self, replay: Replay) -> None:
+        async def run() -> Any:
+            replay.answer = r.answer_of(BIASED)
+            with inside():
+                return await chat.acompletion(r.session(Policy(), Scripted()), (), r.CALL)
+
+        assert "BIAS" in r.arun(run()).choices[0].message.content
+
+    def test_calls_made_while_a_stream_is_read_are_inside(self, replay: Replay) -> None:
+        seen: list[bool] = []
+
+        def source() -> Any:
+            seen.append(guarded())
+            yield r.chunk_of(Said(0, "content", "Fine."))
+
+        s = r.session(Policy(), Scripted())
+        replay.source = source
+        r.drain(chat.completion(s, (), {**r.CALL, "stream": True}))
+
+        async def run() -> None:
+            await r.adrain(await chat.acompletion(s, (), {**r.CALL, "stream": True}))
+
+        r.arun(run())
+        assert seen == [True, True]
+        assert not guarded()
+
+
+class TestSession:
+    MESSAGES = (
+        {"role": "user", "content": "First."},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": [{"type": "text", "text": "Last."}, {"type": "image_url"}]},
+        {"role": "tool", "content": "42"},
+    )
+
+    @pytest.mark.parametrize("shown", [True, False])
+    @pytest.mark.parametrize("positional", [True, False])
+    def test_the_last_user_message_is_context_where_the_policy_says_so(
+        self, replay: Replay, shown: bool, positional: bool
+    ) -> None:
+        windows: list[Window] = []
+        s = r.session(Policy(user_context=shown), Scripted(before=windows.append))
+        replay.answer = r.answer_of(HARMLESS[1:])
+        if positional:
+            chat.completion(s, ("replay/x", self.MESSAGES), {})
+        else:
+            chat.completion(s, (), {"model": "replay/x", "messages": self.MESSAGES})
+        assert [w.user for w in windows] == ["Last." if shown else "", ""]
+
+    def test_sinks_get_every_decision(self, replay: Replay) -> None:
+        events: list[Any] = []
+        replay.answer = r.answer_of(BIASED)
+        response = chat.completion(r.session(Policy(), Scripted(), [events.append]), (), r.CALL)
+        assert events == list(response.guard)
+
+    def test_an_answer_of_another_kind_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="EmbeddingResponse"):
+            chat.guard(r.session(Policy(), Scripted()), litellm.EmbeddingResponse())
+
+    def test_output_that_is_not_text_is_refused(self, replay: Replay) -> None:
+        # Of a first choice LiteLLM itself refuses it.
+        chunk = r.chunk_of(Said(0, "content", "x"), Said(1, "content", "y"))
+        chunk.choices[1].delta.content = [{"type": "text", "text": "BIAS"}]
+        outcome = r.streamed(replay, [chunk], r.session(Policy(), Scripted()))
+        assert isinstance(outcome.error, UsageError)
+        assert outcome.chunks == []
+        assert replay.closed
+        assert "BIAS" not in str(outcome.error)
+
+
+class TestStreamObject:
+    def test_it_reads_like_litellms_own(self, replay: Replay) -> None:
+        sent = [r.chunk_of(Said(0, "content", "All is well."))]
+        stream = r.stream(replay, sent, r.session(Policy(), Scripted()))
+        assert isinstance(stream, litellm.CustomStreamWrapper)
+        assert stream.model == "x"
+        assert stream.custom_llm_provider == "replay"
+        assert stream.logging_obj is not None
+        assert stream._hidden_params is stream.hidden_params
+        assert stream.messages == r.MESSAGES
+        assert iter(stream) is stream
+        assert stream.chunks == []
+        assert stream.response_uptil_now == ""
+        with pytest.raises(AttributeError):
+            _ = stream.no_such_thing
+        r.drain(stream)
+        assert stream.response_uptil_now == "All is well."
+        assert len(stream.guard) == 1
+
+    def test_a_stopped_stream_holds_released_text_only(self, replay: Replay) -> None:
+        sent = [r.chunk_of(Said(0, "content", t)) for t in ("Fine. ", "BIAS is.", " More.")]
+        stream = r.stream(replay, sent, r.session(Policy(), Scripted()))
+        r.drain(stream)
+        assert "BIAS" not in r.serialised(*stream.chunks)
+        assert "BIAS" not in stream.response_uptil_now

@@ -1,0 +1,172 @@
+"""The chat codec alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from litellm.types.utils import Delta, ModelResponseStream, Usage
+from litellm.types.utils import StreamingChoices as Choice
+
+from guard.doors.codec import ChatCodec
+from guard.doors.errors import cleaned
+from guard.doors.fields import REFUSAL, TRANSCRIPT
+from guard.doors.tools import breaker
+from guard.errors import UsageError
+from guard.gate import Part
+from guard.policy import Policy
+from guard.verdict import Channel
+from tests.doors import replay as r
+from tests.doors.replay import Replay, Said, chunk_of
+from tests.scripted import Scripted
+
+CONTENT, THOUGHT = Channel(), Channel(0, "reasoning")
+
+
+def chunk(*choices: Choice, **fields: Any) -> ModelResponseStream:
+    return ModelResponseStream(id="c", created=1, model="x", choices=list(choices), **fields)
+
+
+def rich() -> ModelResponseStream:
+    """A chunk whose text stands in every field that LiteLLM repeats it in."""
+    delta = Delta(
+        role="assistant",
+        content="Hello BIAS",
+        reasoning_content="Think BIAS",
+        thinking_blocks=[{"type": "thinking", "thinking": "Think BIAS"}],
+        reasoning_items=[{"id": "1", "summary": [{"text": "Think BIAS"}]}],
+        provider_specific_fields={"raw": "BIAS"},
+        annotations=[{"note": "BIAS"}],
+        tool_calls=[
+            {
+                "index": 2,
+                "id": "i",
+                "type": "function",
+                "function": {"name": "f", "arguments": "BIAS"},
+            }
+        ],
+        novelty="BIAS",
+    )
+    logprobs = {"content": [{"token": "BIAS", "logprob": 0.0, "top_logprobs": []}]}
+    made = chunk(Choice(delta=delta, logprobs=logprobs), provider_specific_fields={"r": "BIAS"})
+    made.citations = ["BIAS"]
+    made._hidden_params = {"provider_specific_fields": {"r": "BIAS"}, "model_id": "m"}
+    return made
+
+
+def test_parts_come_in_reading_order() -> None:
+    assert ChatCodec().parts(rich()) == [
+        Part(THOUGHT, "Think BIAS"),
+        Part(CONTENT, "Hello BIAS"),
+        Part(Channel(0, "tool", 2), "BIAS"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("delta", "part"),
+    [
+        (Delta(thinking_blocks=[{"type": "thinking", "thinking": "t"}]), Part(THOUGHT, "t")),
+        (Delta(refusal="no"), Part(Channel(0, "content", REFUSAL), "no")),
+        (Delta(audio={"transcript": "a"}), Part(Channel(0, "content", TRANSCRIPT), "a")),
+        (Delta(function_call={"arguments": "x"}), Part(Channel(0, "tool", -1), "x")),
+        (
+            Delta(
+                tool_calls=[{"index": 1, "type": "custom", "custom": {"name": "n", "input": "x"}}]
+            ),
+            Part(Channel(0, "tool", 1), "x"),
+        ),
+        (Delta(reasoning="r"), Part(THOUGHT, "r")),
+    ],
+)
+def test_every_field_that_speaks_is_read(delta: Delta, part: Part) -> None:
+    made = chunk(Choice(delta=delta))
+    assert ChatCodec().parts(made) == [part]
+    cut = ChatCodec().cut(made, 0, {part.channel: ""})
+    assert cut is None or ChatCodec().parts(cut) == []
+
+
+@pytest.mark.parametrize("content", [["a"], 3, {"text": "a"}])
+def test_what_is_not_text_is_refused(content: Any) -> None:
+    with pytest.raises(UsageError, match="judges text only"):
+        ChatCodec().parts(chunk(Choice(delta=Delta(content=content))))
+
+
+def test_a_changed_copy_repeats_nothing() -> None:
+    made = rich()
+    before = r.serialised(made)
+    texts = {THOUGHT: "Think", CONTENT: "Hello", Channel(0, "tool", 2): ""}
+    cut = ChatCodec().cut(made, 0, texts)
+    assert cut is not None
+    assert "BIAS" not in r.serialised(cut)
+    assert "BIAS" not in str(cut._hidden_params)
+    assert cut.choices[0].delta.role == "assistant"
+    assert cut.choices[0].delta.tool_calls[0].function.name == "f"
+    assert ChatCodec().parts(cut) == [Part(THOUGHT, "Think"), Part(CONTENT, "Hello")]
+    assert r.serialised(made) == before
+    assert (cut.id, cut.created, cut.model) == (made.id, made.created, made.model)
+
+
+def test_an_unchanged_choice_of_a_split_chunk_keeps_all_its_fields() -> None:
+    made = rich()
+    made.choices.append(Choice(index=1, delta=Delta(content="Other")))
+    texts = {p.channel: p.text for p in ChatCodec().parts(made) if p.channel.choice == 0}
+    cut = ChatCodec().cut(made, 0, texts)
+    assert cut is not None
+    assert cut.model_dump()["choices"] == [made.model_dump()["choices"][0]]
+    assert len(made.choices) == 2
+
+
+def test_a_copy_that_says_nothing_is_left_out() -> None:
+    codec = ChatCodec()
+    assert codec.cut(chunk(Choice(delta=Delta(content="BIAS"))), 0, {CONTENT: ""}) is None
+    finish = chunk(Choice(delta=Delta(content="BIAS"), finish_reason="stop"))
+    kept = codec.cut(finish, 0, {CONTENT: ""})
+    assert kept is not None
+    assert kept.choices[0].finish_reason == "stop"
+    assert codec.cut(finish, 0, {CONTENT: ""}, ends=True) is None
+
+
+def test_usage_alone_belongs_to_no_choice() -> None:
+    codec = ChatCodec()
+    usage = Usage(prompt_tokens=1, completion_tokens=1, total_tokens=2)
+    assert codec.choices(chunk(Choice(delta=Delta()), usage=usage)) == []
+    assert codec.choices(chunk(Choice(delta=Delta(content="x")), usage=usage)) == [0]
+    assert codec.choices(chunk(Choice(delta=Delta()))) == [0]
+    assert codec.finished(chunk(Choice(index=1, finish_reason="stop"))) == [1]
+
+
+def test_the_last_chunk() -> None:
+    codec = ChatCodec()
+    last = codec.last(rich(), 3, "Stopped.")
+    assert [(c.index, c.delta.content, c.finish_reason) for c in last.choices] == [
+        (3, "Stopped.", "content_filter")
+    ]
+    assert "BIAS" not in r.serialised(last)
+    assert codec.seal(last, []).choices[0].delta.role == "assistant"
+
+
+def test_later_chunks_do_not_repeat_what_was_replaced(replay: Replay) -> None:
+    echo = Delta(
+        content=" And on.", reasoning_items=[{"id": "1", "summary": [{"text": "BIAS is."}]}]
+    )
+    sent = [chunk_of(Said(0, "content", t)) for t in ("Fine.", " BIAS is.", " More.")]
+    sent.append(chunk(Choice(delta=echo)))
+    outcome = r.streamed(replay, sent, r.session(Policy(action="redact"), Scripted()))
+    assert outcome.texts == {CONTENT: "Fine. [removed] More. And on."}
+    assert "BIAS" not in r.serialised(*outcome.chunks)
+
+
+@given(st.text('{}[]"a1 ,:', max_size=8))
+def test_broken_arguments_never_parse(released: str) -> None:
+    text = released + breaker(released, complete=False)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(text)
+    assert breaker(released, complete=True) in ("", "{")
+
+
+def test_an_error_of_another_kind_stays_itself() -> None:
+    error = ValueError("x")
+    assert cleaned(error, "", began=False) is error
