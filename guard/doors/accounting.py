@@ -29,18 +29,20 @@ def report(upstream: CustomStreamWrapper, released: Sequence[ModelResponseStream
 
 def report_async(upstream: CustomStreamWrapper, released: Sequence[ModelResponseStream]) -> None:
     """Report from a coroutine, as LiteLLM does at a stream's end: in a task of its own."""
-    if litellm.disable_streaming_logging:
+    if not litellm.disable_streaming_logging:
+        response = _response(upstream, released)
+        task = asyncio.get_running_loop().create_task(_dispatch(upstream.logging_obj, response))
+        _reporting.add(task)
+        task.add_done_callback(_reporting.discard)
+
+
+async def _dispatch(log: Any, response: ModelResponse) -> None:
+    if hasattr(log, "dispatch_success_handlers"):
+        await log.dispatch_success_handlers(response, cache_hit=False, prefer_async_handlers=True)
         return
-    response = _response(upstream, released)
-    log: Any = upstream.logging_obj
-    if getattr(log, "_on_deferred_stream_complete", None) is not None:
-        # The proxy reports by itself, once its own checks at the stream's end are through.
-        log._deferred_stream_complete_args = (response, False)
-        return
-    reporting = log.dispatch_success_handlers(response, cache_hit=False, prefer_async_handlers=True)
-    task = asyncio.get_running_loop().create_task(reporting)
-    _reporting.add(task)
-    task.add_done_callback(_reporting.discard)
+    # Versions of LiteLLM that leave it to the stream to run both kinds of callback.
+    await log.async_success_handler(response, cache_hit=False, start_time=None, end_time=None)
+    executor.submit(log.success_handler, response, None, None, False)
 
 
 def _response(
@@ -64,6 +66,5 @@ def _built(
             chunks=list(chunks),
             messages=upstream.messages,
             logging_obj=upstream.logging_obj,
-            count_prompt_tokens=getattr(upstream, "count_prompt_tokens", None),
         )
     return response if isinstance(response, ModelResponse) else None

@@ -178,9 +178,16 @@ class GuardedStream(CustomStreamWrapper):
             self._over = True
             self._error = self._gate.error
         elif self._error is not None:
-            began = bool(self.chunks)
-            self._error = cleaned(self._error, self.response_uptil_now, began=began)
+            self._error = cleaned(
+                self._error, self.response_uptil_now, self._held(), began=bool(self.chunks)
+            )
         return self._gate.stopped or self._error is not None
+
+    def _held(self) -> list[str]:
+        """Return the texts of the provider's chunks that did not go out as they were."""
+        out = {id(chunk) for chunk in self.chunks}
+        held = (c for c in getattr(self._upstream, "chunks", ()) if id(c) not in out)
+        return [text for chunk in held for _, text in ChatCodec().parts(chunk)]
 
     def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> ModelResponseStream:
         if self._out:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -343,6 +344,21 @@ def test_an_error_carries_no_text_that_was_held_back(provider: Provider, fault: 
     assert isinstance(error, litellm.exceptions.MidStreamFallbackError)
     assert "BIAS" not in f"{error}{error!r}{error.__dict__}{error.__cause__}{error.args}"
     assert outcome.ends == {0: "content_filter"}
+
+
+def test_an_error_that_quotes_the_held_chunk_does_not_leak(provider: Provider) -> None:
+    # LiteLLM gives up on a model that says the same a hundred times, and says what.
+    provider.script = Script([["Fine.", *[" BIAS"] * 120]])
+    s = r.session(Policy(action="redact"), Scripted())
+    stream = chat.completion(s, (), call(provider, "openai"))
+    seen: list[Any] = []
+    with pytest.raises(Exception, match="repeating the same chunk") as caught:
+        seen.extend(stream)
+    assert "BIAS" not in f"{caught.value}{caught.value!r}{vars(caught.value)}"
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "BIAS" not in shown
+    assert "BIAS" not in r.serialised(*seen)
+    assert provider.last.over.wait(5)
 
 
 def test_a_stop_takes_the_place_of_the_providers_error(provider: Provider, judged: Session) -> None:
