@@ -26,6 +26,7 @@ ALLOWED = {
     "doors": {"verdict", "policy", "errors", "gate", "detect.serving"},
     "core": {"verdict", "policy", "errors", "config", "gate", "detect", "doors", "retrieve"},
     "local": {"errors"},
+    "evaluate": {"verdict", "errors", "policy", "core", "places"},
     "train": {"verdict", "errors", "places", "gate", "detect", "retrieve", "policy", "core"},
 }
 
