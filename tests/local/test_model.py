@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from guard.errors import GuardError, WeightsError
 from guard.local import model
@@ -87,6 +91,27 @@ def test_a_missing_extra_names_what_to_install(
     monkeypatch.setitem(sys.modules, "accelerate", None)
     with pytest.raises(GuardError, match=r"need accelerate.*pip install 'biasguard\[local\]'"):
         model.load(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("loaded", "chosen", "expected"),
+    [(False, None, "PASSIVE"), (False, "ACTIVE", "ACTIVE"), (True, None, None)],
+)
+def test_torch_is_told_not_to_spin_unless_someone_chose(
+    loaded: bool, chosen: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+    monkeypatch.setattr(
+        importlib, "import_module", lambda name: seen.append(os.environ.get("OMP_WAIT_POLICY"))
+    )
+    modules = {"torch": torch} if loaded else {}
+    monkeypatch.setattr(model, "sys", SimpleNamespace(modules=modules))
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if chosen:
+        monkeypatch.setenv("OMP_WAIT_POLICY", chosen)
+    model._import()
+    assert set(seen) == {expected}
+    assert os.environ.get("OMP_WAIT_POLICY") == chosen
 
 
 def test_a_file_that_is_no_model_is_one_sentence(tmp_path: Path) -> None:
