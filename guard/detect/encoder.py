@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +25,8 @@ from guard.retrieve.index import BiasIndex
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, Window
 
 Floats = NDArray[np.float32]
+# Calls with this many windows are worth more than one thread.
+_MANY = 4
 
 
 class Pass(NamedTuple):
@@ -71,10 +76,14 @@ class Encoder:
     ) -> None:
         self._weights = open_weights(Path(folder) if folder is not None else SHIPPED)
         settings = self._weights.settings
+        #: Turns windows into inputs; public for training and its checks.
         self.tokens = WindowTokens(self._weights.folder / TOKENIZER, settings.max_context_tokens)
         self._fusion = FusionHead.load(self._weights.folder / FUSION, len(BIAS_TYPES))
         self._network = _network(self._weights)
         self._bound: _Bound | None = None
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_owner = 0
         if use_references:
             self.use_index(index if index is not None else shipped("index"))
 
@@ -125,6 +134,15 @@ class Encoder:
         for i, text in enumerate(texts):
             out[i] = self.run(self.tokens.encode(text)[0]).embedding
         return out
+
+    def threads(self) -> ThreadPoolExecutor:
+        """Return the threads that share the windows of one long call, one a core and at most 8."""
+        with self._lock:
+            # After a fork the threads are gone, and only their executor is left.
+            if self._pool is None or self._pool_owner != os.getpid():
+                self._pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1), "guard-encoder")
+                self._pool_owner = os.getpid()
+            return self._pool
 
     def run(self, encoded: Encoded) -> Pass:
         """Run the network on one input."""
@@ -179,7 +197,12 @@ class EncoderSession:
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
         """Return one :class:`Scores` a window, in order."""
-        return [self._encoder.judge(w, self._bound) for w in windows]
+        if len(windows) < _MANY:
+            return [self._encoder.judge(w, self._bound) for w in windows]
+        return list(self._encoder.threads().map(self._judge, windows))
+
+    def _judge(self, window: Window) -> Scores:
+        return self._encoder.judge(window, self._bound)
 
 
 def _by_score(scores: Scores) -> float:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
-# Scales of the product, the difference and the logit among the features.
-PRODUCT_SCALE, DIFFERENCE_SCALE, LOGIT_SCALE = 100.0, 20.0, 0.25
+# Scales of the product, the difference and the logit among the features, and of the references'
+# averaged types.
+PRODUCT_SCALE, DIFFERENCE_SCALE, LOGIT_SCALE, NAMED_SCALE = 100.0, 20.0, 0.25, 4.0
 
 
 class FusionHead:
@@ -63,8 +64,11 @@ class FusionHead:
         v = np.maximum(self._linear("second", u), 0)
         attention = self._linear("weight", u)
         attention = np.exp(attention - attention.max())
-        pooled = np.concatenate([(attention * v).sum(axis=0) / attention.sum(), v.max(axis=0)])
-        return float(self._linear("delta", pooled)[0]), self._linear("type_delta", pooled)
+        attention /= attention.sum()
+        pooled = np.concatenate([(attention * v).sum(axis=0), v.max(axis=0)])
+        named = (attention * self._kinds[types]).sum(axis=0) * NAMED_SCALE
+        change = float(self._linear("delta", pooled)[0])
+        return change, self._linear("type_delta", np.concatenate([pooled, named]))
 
     def _linear(self, name: str, x: Floats) -> Floats:
         y: Floats = x @ self._w[f"{name}.weight"].T + self._w[f"{name}.bias"]

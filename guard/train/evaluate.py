@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from guard.detect.encoder import Encoder
 from guard.gate.segmenter import split
+from guard.train.metrics import auroc
 from guard.train.sources import CONTEXT_SEGMENTS, in_bold_share, read_jsonl
-from guard.train.validate import auroc
 from guard.verdict import BiasType, Scores, Window
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from guard.detect.tokens import WindowTokens
+from guard.train.base import base_folder, teacher
 from guard.train.batches import collate
-from guard.train.encoder import Nets
+from guard.train.config import TrainConfig
+from guard.train.corpus import build
+from guard.train.encoder import Nets, load_final
+from guard.train.metrics import auroc
+from guard.train.own import own_statements
 from guard.train.references import TrainIndex
 from guard.train.rows import Row
 
@@ -66,21 +72,6 @@ def judge(
     return Judged(alone, final, kinds, cosine, spans)
 
 
-def auroc(scores: Array, labels: Array) -> float:
-    """Return the area under the ROC curve, nan if one class is absent.
-
-    The Mann-Whitney statistic with mid-ranks for ties.
-    """
-    positive = int(labels.sum())
-    negative = len(labels) - positive
-    if not positive or not negative:
-        return float("nan")
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    total = float(ranks[labels > 0].sum())
-    return (total - positive * (positive + 1) / 2) / (positive * negative)
-
-
 class Figures(NamedTuple):
     """Figures of one source: n rows, share biased, accuracy at logit 0, AUROC, type accuracy.
 
@@ -115,4 +106,27 @@ def by_source(rows: Sequence[Row], judged: Judged, *, alone: bool = False) -> di
             float(judged.cosine[ids].mean()),
             float(np.nanmean(spans)) if np.isfinite(spans).any() else float("nan"),
         )
+    return out
+
+
+def compare(config: TrainConfig, finals: dict[str, Path], most: int = 600) -> dict[str, Any]:
+    """Return the validation figures per source of several runs, with the shipped statements.
+
+    ``finals`` maps names to final weights; at most ``most`` rows of a source are judged, the same
+    for every run.
+    """
+    corpus = build(config)
+    rows: list[Row] = []
+    for source in sorted({r.source for r in corpus.validation}):
+        pool = [r for r in corpus.validation if r.source == source]
+        rows += random.Random(config.seed).sample(pool, min(most, len(pool)))
+    tokens = WindowTokens(base_folder() / "tokenizer.json", config.max_context_tokens)
+    cache = config.cache or config.work / "vectors.npz"
+    statements = own_statements(config.statements)
+    index = TrainIndex(rows, statements, teacher(tokens), cache, config.k, config.floor)
+    out = {}
+    for name, path in finals.items():
+        nets, _ = load_final(path)
+        figures = by_source(rows, judge(nets, rows, index, tokens))
+        out[name] = {source: f._asdict() for source, f in figures.items()}
     return out

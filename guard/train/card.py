@@ -1,0 +1,224 @@
+"""Writes the model card from the figures of a release, so that no number is typed by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from guard.train.base import BASE_NAME, BASE_SHA256
+from guard.train.sources import BOLD_SHARE, LICENCES
+
+# Which of the corpus's row sources come from which published one.
+_PARTS = {
+    "redditbias": ("redditbias", "redditbias_rest"),
+    "emgsd": ("emgsd", "emgsd_first"),
+    "stereoset": ("stereoset",),
+    "hearts": ("hearts",),
+    "implicit_hate": ("implied", "implicit_hate", "explicit_hate", "not_hate"),
+    "seegull": ("seegull",),
+    "toxigen": ("toxigen",),
+    "bold": ("bold",),
+    "own": ("own", "negatives", "pairs", "invented", "renamed", "bare"),
+}
+_NAMES = {
+    "redditbias": "RedditBias, training part (Barikeri et al. 2021)",
+    "emgsd": "EMGSD, training part (Holistic AI)",
+    "stereoset": "StereoSet, intrasentence (Nadeem et al. 2021)",
+    "hearts": "HEARTS: SeeGULL-GPT and WinoQueer-GPT (Holistic AI)",
+    "implicit_hate": "Latent Hatred / implicit hate corpus (ElSherief et al. 2021)",
+    "seegull": "SeeGULL, pairs with two votes or more in a region (Jha et al. 2023)",
+    "toxigen": "ToxiGen, demonstrations (Hartvigsen et al. 2022)",
+    "bold": f"BOLD, {BOLD_SHARE:.0%} of the Wikipedia sentences (Dhamala et al. 2021)",
+    "own": "Statements, harmless sentences, minimal pairs and made-up rows written for guard",
+}
+_SETS = {
+    "redditbias": "RedditBias, held-out comments",
+    "emgsd": "EMGSD, evaluation part",
+    "toxicbias": "ToxicBias, evaluation part (read only, never trained on)",
+    "crows_pairs": "CrowS-Pairs, direction stereo, both sentences (never trained on)",
+    "bold": "BOLD Wikipedia sentences outside the training share (all harmless)",
+}
+
+
+def card(figures: dict[str, Any], screens: dict[str, dict[str, Any]]) -> str:
+    """Return the card as Markdown.
+
+    ``figures`` is what :func:`guard.train.release.release` returns; ``screens`` maps the name of
+    a short run to its validation figures per source, as ``validate.compare`` gives them.
+    """
+    run, points, parity = figures["training"], figures["points"], figures["parity"]
+    sections = [
+        _HEAD,
+        "## Data\n\n" + _data(figures["rows"]),
+        "## Recipe\n\n" + _recipe(run),
+        "## Full fine-tuning or LoRA\n\n" + _screens(screens),
+        "## Operating points\n\n" + _points(points),
+        "## Figures\n\n" + _figures(figures["measured"]),
+        "## int8 against float32\n\n" + _parity(parity),
+        _LIMITS,
+        _NOTICES,
+    ]
+    return "\n\n".join(s.strip() for s in sections) + "\n"
+
+
+_HEAD = f"""
+# Model card: encoder
+
+The embedded detector of guard. It reads one segment (a sentence or clause) with a little context
+and says, in one pass of a six-layer network: how likely the segment forces a social group together
+with a demeaning or stereotyped attribute; the bias type (nine); where group and attribute stand;
+and a vector with which references are found in the bias index. A small fusion head then lets the
+references change score and type.
+
+* Base: `{BASE_NAME}` (Apache-2.0), float32 weights with sha256 `{BASE_SHA256}`.
+* Files: `encoder.onnx` (int8 weights), `fusion.npz`, `tokenizer.json`, `config.json`,
+  `manifest.json` (hashes, checked at every load).
+* Language: English. Text mostly in a script other than Latin is given back as unjudged; other
+  languages in Latin script are judged, but nothing is known of how well.
+"""
+
+
+def _data(rows: dict[str, int]) -> str:
+    lines = ["| source | licence | rows |", "| --- | --- | --- |"]
+    for key, parts in _PARTS.items():
+        total = sum(rows.get(p, 0) for p in parts)
+        lines.append(f"| {_NAMES[key]} | {LICENCES[key]} | {total:,} |")
+    return (
+        "\n".join(lines)
+        + "\n\nRows of the training corpus after the split; an epoch draws from them by quotas, so "
+        "that no source drowns another. Of every source 8 % of the texts (by a hash of the text or "
+        "of the item) validate and are never trained on. Texts of evaluation files were removed "
+        "(same words, whatever case and punctuation); a test asserts it. Sources without a stated "
+        "licence were not used."
+    )
+
+
+def _recipe(run: dict[str, Any]) -> str:
+    return f"""
+Inputs are built as at run time: a comment is cut into segments by the gate's own segmenter, the
+segment with the annotated phrase is judged, up to two segments before it are context; other rows
+get foreign context now and then, which the label does not follow.
+
+One loss for the verdict with references, one for the text alone, and one each for type, spans and
+distillation: the embedding head starts as the identity and is held to the base model's sentence
+vectors, so that one pass serves verdict and retrieval.
+
+References come from a training-time index of own statements and statements of the licensed
+sources, thinned anew for each batch (0 to 95 % dropped), absent altogether in 15 % of rows; no
+text finds itself or a near-copy. Rows about invented groups teach what a match means: a plain
+predicate is biased only while a statement that says the same of the same group stands in the
+index; opposed, quoted or unrelated sentences stay harmless beside the same statement.
+
+Method {run["method"]}, {run["steps"]:,} steps of {run["batch_size"]} rows ({run["epochs"]:g}
+epochs), AdamW, learning rate {run["lr"]:g} (heads {run["head_lr"]:g}), weight decay
+{run["weight_decay"]:g}, linear warm-up over {run["warmup"]:.0%} of the steps and linear decay,
+dropout {run["dropout"]:g}, seed {run["seed"]}, {"bfloat16 autocast" if run["bf16"] else "float32"}
+on CPU. One run; `python -m guard.train` repeats it.
+""".strip()
+
+
+def _screens(screens: dict[str, dict[str, Any]]) -> str:
+    sources = sorted({s for figures in screens.values() for s in figures})
+    header = "| validation rows (n) | " + " | ".join(screens) + " |"
+    lines = [header, "| --- |" + " --- |" * len(screens)]
+    for source in sources:
+        cells = []
+        n = 0
+        for figures in screens.values():
+            f = figures[source]
+            n = f["n"]
+            area = "" if f["auroc"] != f["auroc"] else f" / {f['auroc']:.3f}"
+            cells.append(f"{f['accuracy']:.3f}{area}")
+        lines.append(f"| {source} ({n}) | " + " | ".join(cells) + " |")
+    return (
+        "Short runs on the same 8,000 rows, two epochs, one seed; accuracy at logit 0, and AUROC "
+        "where both labels occur. The better one shipped.\n\n" + "\n".join(lines)
+    )
+
+
+def _points(points: dict[str, Any]) -> str:
+    n = points["n"]
+    lines = [
+        "| point | threshold | accuracy, comments | recall, comments | alarms, harmless texts |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, p in points["points"].items():
+        lines.append(
+            f"| {name} | {p['threshold']:.3f} | {p['accuracy']:.3f} | {p['recall']:.3f} "
+            f"| {p['alarms']:.3f} |"
+        )
+    return (
+        f"Scores are calibrated with the temperature {points['temperature']:.3f}. Temperature and "
+        f"thresholds were chosen on validation texts alone: {n['redditbias']} RedditBias comments, "
+        f"{n['own']} own sentences and {n['bold']} BOLD sentences. All types share a threshold.\n\n"
+        + "\n".join(lines)
+    )
+
+
+def _figures(measured: dict[str, Any]) -> str:
+    lines = [
+        "| set | n | biased | point | accuracy | F1 | AUROC | missed | alarms | accuracy alone "
+        "| AUROC alone |",
+        "| --- |" + " --- |" * 10,
+    ]
+    for name, kinds in measured.items():
+        for point in ("strict", "balanced", "quiet"):
+            f, alone = kinds["references"][point], kinds["alone"][point]
+            lines.append(
+                f"| {_SETS[name]} | {f['n']:,} | {_share(f['prevalence'])} | {point} "
+                f"| {_share(f['accuracy'])} | {_share(f['f1'])} | {_share(f['auroc'])} "
+                f"| {_share(f['miss'])} | {_share(f['alarm'])} | {_share(alone['accuracy'])} "
+                f"| {_share(alone['auroc'])} |"
+            )
+    return (
+        "Measured with the shipped int8 weights through the path of the guard: the gate's "
+        "segments, two segments of context, the highest segment's score. `missed` is the share of "
+        "biased texts not found, `alarms` that of harmless texts found, `alone` the same weights "
+        "without references. None of these texts was used for a choice.\n\n" + "\n".join(lines)
+    )
+
+
+def _share(x: float) -> str:
+    return "–" if x != x else f"{x:.3f}"
+
+
+def _parity(p: dict[str, float]) -> str:
+    return (
+        f"On {p['n']} validation comments: mean absolute difference of the logit {p['logit']:.3f}, "
+        f"sign changed in {p['flips']:.1%}, mean cosine of the embeddings {p['cosine']:.4f}; with "
+        f"the base model's embeddings {p['base']:.4f}, of whose five nearest statements "
+        f"{p['neighbours']:.0%} are found. Activations are scaled per run, so windows are judged "
+        "one at a time: a score does not depend on its batch."
+    )
+
+
+_LIMITS = """
+## Limits
+
+* Labels of the sources disagree on what bias is; RedditBias labels in particular are noisy, and a
+  stereotype that is praised, joked about or merely well known is labelled differently by each.
+* It judges single sentences. Bias that only shows over a paragraph, in irony or in a comparison
+  of answers is missed; so is much that needs knowledge of the world.
+* Groups that the sources name often (by nationality, religion, gender, race, orientation) are
+  judged better than those of age, disability and appearance, for which only own texts exist.
+* The attribution is one pair a segment; group and attribute are words of the text, and empty
+  where none stands out.
+* A statement added to the index catches sentences that say the same of the same group. It does
+  not teach a new kind of bias, and a sentence far from its wording is not found.
+* Figures on single-sentence sets say little about long answers of a chat model; use
+  `guard audit` on your own traffic.
+"""
+
+_NOTICES = """
+## Attribution
+
+* Latent Hatred: Mai ElSherief, Caleb Ziems, David Muchlinski, Vaishnavi Anupindi, Jordyn Seybolt,
+  Munmun De Choudhury, Diyi Yang. CC BY 4.0. Posts were cut into sentences.
+* SeeGULL: Akshita Jha, Aida Mostafazadeh Davani, Chandan K. Reddy, Shachi Dave, Vinodkumar
+  Prabhakaran, Sunipa Dev. CC BY 4.0. Pairs were put into sentences.
+* StereoSet: Moin Nadeem, Anna Bethke, Siva Reddy. CC BY-SA 4.0. Used as training examples.
+* BOLD: Jwala Dhamala, Tony Sun, Varun Kumar, Satyapriya Krishna, Yada Pruksachatkun, Kai-Wei
+  Chang, Rahul Gupta. CC BY-SA 4.0. Used as training examples.
+* RedditBias, EMGSD, HEARTS and ToxiGen are under the MIT licence.
+
+No text of these sources is part of the files in this folder.
+"""

@@ -1,0 +1,123 @@
+"""The corpus holds no evaluation text, and its spans point at what they name."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from guard.train import own, sources
+from guard.train.config import TrainConfig
+from guard.train.corpus import Sampler, assert_no_leak, build, eval_folds, licensed_rows
+from guard.train.groups import group_type, invented_group
+from guard.train.rows import Row, fold, share
+from guard.train.spans import changed_part, find_phrase, find_stem, predicate_after
+
+ROOT = Path(__file__).resolve().parents[2]
+STATEMENTS = ROOT / "index" / "statements.jsonl"
+DATA = Path(os.environ.get("GUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
+
+
+@needs_data
+def test_no_evaluation_text_is_trained_on(tmp_path: Path) -> None:
+    corpus = build(TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300))
+    forbidden = eval_folds(DATA)
+    assert len(forbidden) > 7000
+    assert_no_leak(corpus.train + corpus.validation, forbidden)
+    assert not {fold(s.text) for s in corpus.statements} & forbidden
+
+
+@needs_data
+def test_no_family_is_trained_on_and_validated_on(tmp_path: Path) -> None:
+    corpus = build(TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300))
+    assert not {r.family for r in corpus.train} & {r.family for r in corpus.validation}
+
+
+@needs_data
+def test_spans_stay_in_their_text() -> None:
+    for row in licensed_rows(DATA):
+        for span in (row.group, row.attribute):
+            assert span is None or 0 <= span.start < span.end <= len(row.text)
+
+
+@needs_data
+def test_measured_encyclopaedic_sentences_are_not_trained_on() -> None:
+    rows = list(sources.bold(DATA))
+    assert rows
+    assert all(share(r.text, "bold") < sources.BOLD_SHARE for r in rows)
+
+
+def test_a_leak_is_found() -> None:
+    row = Row("Stand Back, please!", False, "own", "f")
+    with pytest.raises(AssertionError, match="own"):
+        assert_no_leak([row], {"stand back please"})
+
+
+def test_own_texts_give_rows_of_both_labels() -> None:
+    rows = list(own.own(STATEMENTS))
+    assert {r.biased for r in rows} == {True, False}
+    assert all(r.text.strip() for r in rows)
+
+
+def test_invented_rows_need_their_reference() -> None:
+    predicates = own.read_predicates()
+    rows = list(own.invented(random.Random(1), list(own.own(STATEMENTS)), predicates, 120))
+    biased = [r for r in rows if r.biased and r.source == "invented"]
+    assert biased
+    for row in biased:
+        assert row.alone is None
+        assert row.partner_share == 1.0
+        assert row.group is not None
+        name = row.text[row.group.start : row.group.end]
+        assert name.lower() in row.partners[0].text.lower()
+
+
+def test_invented_groups_are_plural_names() -> None:
+    names = {invented_group(random.Random(i)) for i in range(50)}
+    assert len(names) > 40
+    assert all(n[0].isupper() and n.isalpha() for n in names)
+
+
+@pytest.mark.parametrize(
+    ("group", "kind"),
+    [
+        ("gay Muslims", "orientation"),
+        ("Black women", "race"),
+        ("women", "gender"),
+        ("old people", "age"),
+        ("Mexicans", "culture"),
+        ("liberals", "social"),
+        ("the moon", None),
+    ],
+)
+def test_group_types(group: str, kind: str | None) -> None:
+    assert group_type(group) == kind
+
+
+def test_span_finders() -> None:
+    text = "All gay people are just weak."
+    group = find_phrase(text, "gay people")
+    assert group is not None
+    said = predicate_after(text, group)
+    assert said is not None
+    assert text[slice(*said)] == "weak"
+    deceit = find_stem("They are deceitful.", "deceit")
+    assert deceit is not None
+    assert "They are deceitful."[slice(*deceit)] == "deceitful"
+    changed = changed_part("The poet can rhyme", ["The poet can rap", "The poet can fish"])
+    assert changed is not None
+    assert "The poet can rhyme"[slice(*changed)] == "rhyme"
+    assert find_phrase("manners", "man") is None
+
+
+def test_epochs_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    rows = list(own.own(STATEMENTS))[:400]
+    config = TrainConfig(work=tmp_path, data=None)
+    first, again = Sampler(rows, config), Sampler(rows, config)
+    assert first.epoch(3) == again.epoch(3)
+    assert first.epoch(3) != first.epoch(4)
+    drawn = [p.row for batch in first.epoch(0) for p in batch]
+    assert len(drawn) == first.epoch_rows

