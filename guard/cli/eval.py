@@ -1,0 +1,202 @@
+"""``guard eval``: how well the detector judges labelled text, with the figures to compare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from guard.errors import UsageError
+
+if TYPE_CHECKING:
+    from guard.evaluate.result import Result
+
+# Tables are wide; where nobody's terminal says how wide, they are not folded.
+_PIPED_WIDTH = 200
+
+
+@click.command("eval")
+@click.option(
+    "--data", "names", multiple=True, metavar="NAME|FILE", help="A known set or a CSV; repeatable."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=Path("../shared/data"),
+    show_default=True,
+    help="Folder of the known sets.",
+)
+@click.option("--list", "listing", is_flag=True, help="Name the known sets and stop.")
+@click.option(
+    "--operating-point",
+    type=click.Choice(["strict", "balanced", "quiet"]),
+    help="Set of thresholds to judge by; all are shown beside.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Judge a random part of so many texts.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Fixes the random draws.")
+@click.option(
+    "--bootstrap",
+    "draws",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    help="Draws for the 95 % intervals; 0 for none.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--markdown", metavar="FILE|-", help="Write the tables as Markdown.")
+@click.option(
+    "--show-errors",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Show the texts of N false alarms and N misses.",
+)
+@click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read; count them.")
+def eval(
+    names: tuple[str, ...],
+    data_dir: Path,
+    listing: bool,
+    operating_point: str | None,
+    limit: int | None,
+    seed: int,
+    draws: int,
+    as_json: bool,
+    markdown: str | None,
+    show_errors: int,
+    skip_bad: bool,
+) -> None:
+    """Measure the detector on labelled text.
+
+    Prints accuracy with both error rates, AUROC and intervals, beside simple baselines and
+    published figures. A CSV of your own needs the columns text and label (1 or 0); bias_type,
+    group and attribute are read if they are there.
+    """
+    if listing:
+        _list(data_dir, as_json)
+        return
+    if not names:
+        raise UsageError("Nothing to measure on: give --data NAME or FILE; --list names the sets.")
+    if as_json and markdown == "-":
+        raise UsageError("Standard output takes --json or --markdown -, not both.")
+    if markdown not in (None, "-") and not Path(str(markdown)).resolve().parent.is_dir():
+        raise UsageError(f"The folder of {markdown} does not exist; make it first.")
+    _check_extra()
+
+    from guard.core import Guard
+    from guard.evaluate import report
+    from guard.evaluate.baselines import terms_for
+    from guard.evaluate.run import evaluate
+    from guard.evaluate.sources import load
+
+    # Every mistake in the files comes to light before the first text is judged.
+    sets = [
+        load(name, data_dir, limit=limit, seed=seed, skip_bad=skip_bad)
+        for name in dict.fromkeys(names)
+    ]
+    guard = Guard(operating_point=operating_point) if operating_point else Guard()
+    terms = terms_for(data_dir)
+    results: list[Result] = []
+    interrupted = False
+    with _progress(sum(len(s.examples) for s in sets)) as advance:
+        for dataset in sets:
+            try:
+                result = evaluate(
+                    dataset,
+                    guard,
+                    terms=terms,
+                    draws=draws,
+                    seed=seed,
+                    limit=limit,
+                    show_errors=show_errors,
+                    progress=advance(dataset.name),
+                )
+            except KeyboardInterrupt:
+                interrupted = True
+                break
+            results.append(result)
+    if as_json:
+        found: dict[str, Any] = {"sets": [r.as_json() for r in results]}
+        click.echo(json.dumps({**found, "interrupted": interrupted}, ensure_ascii=False))
+    elif markdown != "-":
+        _show(results)
+    if markdown is not None:
+        _write(markdown, report.markdown(results))
+    if interrupted:
+        left = ", ".join(s.name for s in sets[len(results) :])
+        click.echo(f"Interrupted; not measured: {left}.", err=True)
+        raise click.exceptions.Exit(130)
+
+
+def _check_extra() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("sklearn") is None:
+        raise UsageError("guard eval needs scikit-learn: pip install 'biasguard[eval]'.")
+
+
+def _list(data_dir: Path, as_json: bool) -> None:
+    from guard.evaluate.sources import SOURCES, present
+
+    here = present(data_dir)
+    if as_json:
+        rows = [
+            {"name": s.name, "title": s.title, "file": s.file, "present": here[s.name]}
+            for s in SOURCES.values()
+        ]
+        click.echo(json.dumps({"data_dir": str(data_dir), "sets": rows}, ensure_ascii=False))
+        return
+    for source in SOURCES.values():
+        state = "here" if here[source.name] else f"missing: {data_dir / source.file}"
+        click.echo(f"{source.name:17} {source.title:36} {state}")
+
+
+def _show(results: list[Result]) -> None:
+    from rich.console import Console
+
+    from guard.evaluate import report
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PIPED_WIDTH)
+    for result in results:
+        report.show(console, result)
+
+
+def _write(target: str, text: str) -> None:
+    if target == "-":
+        click.echo(text)
+        return
+    try:
+        Path(target).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}.") from None
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
+    """Show a bar on standard error while texts are judged; nothing where it is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield lambda name: lambda count: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("judging", total=total)
+
+        def advance(name: str) -> Callable[[int], None]:
+            before = bar.tasks[0].completed
+
+            def done(count: int) -> None:
+                bar.update(task, description=name, completed=before + count)
+
+            return done
+
+        yield advance

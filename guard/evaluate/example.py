@@ -1,0 +1,62 @@
+"""What every evaluation file is turned into, and the bias types by the names of their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from guard.verdict import BIAS_TYPES, BiasType, Span
+
+
+class BadRow(ValueError):
+    """A row cannot be read; its text is the reason, without the place and without the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One text with what its source says of it.
+
+    ``biased`` is None where the source gives no label. The tuples hold what is acceptable and are
+    empty where it is not known: any of ``bias_types``, ``groups`` and ``attributes`` is right.
+    ``attribute_spans`` are the marked characters of the text. ``axes`` are further properties that
+    figures are broken down by, ``parts`` named subsets shown beside the whole. Examples of one
+    ``unit`` are variants of each other: drawn together where texts are drawn. ``role`` says which
+    of a pair should score higher.
+    """
+
+    text: str
+    biased: bool | None
+    id: str
+    bias_types: tuple[BiasType, ...] = ()
+    groups: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+    attribute_spans: tuple[Span, ...] = ()
+    axes: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
+    unit: str = ""
+    role: Literal["", "more", "less"] = ""
+
+
+# Names that the sources give to types, folded to lower case.
+_TYPES: Mapping[str, BiasType] = {
+    **{t: t for t in BIAS_TYPES},
+    "race-color": "race",
+    "religious_ideology": "religion",
+    "nationality": "culture",
+    "lgbtq": "orientation",
+    "lgbtq+": "orientation",
+    "sexual-orientation": "orientation",
+    "sexual_orientation": "orientation",
+    "physical-appearance": "appearance",
+    "profession": "social",
+    "political": "social",
+    "political_ideology": "social",
+    "socioeconomic": "social",
+    "socio-economical status": "social",
+}
+
+
+def bias_type(name: str) -> BiasType | None:
+    """Return the bias type that a source calls ``name``, None where it has no counterpart."""
+    return _TYPES.get(name.strip().casefold())

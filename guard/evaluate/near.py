@@ -1,0 +1,35 @@
+"""Which texts of an evaluation set nearly stand in its training set."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+_WORD = re.compile(r"\w+")
+_LENGTH = 4
+_HALF = 0.5
+
+
+def far_from(texts: Sequence[str], training: Iterable[str]) -> list[bool]:
+    """Return for each text whether it is far from every training text.
+
+    Far: it shares less than half of its distinct word 4-grams (lower case, punctuation left out)
+    with any single training text. A text of fewer than four words is compared as a whole.
+    """
+    holders: dict[str, list[int]] = defaultdict(list)
+    for number, text in enumerate(training):
+        for gram in _grams(text):
+            holders[gram].append(number)
+    return [_most_shared(_grams(text), holders) < _HALF for text in texts]
+
+
+def _grams(text: str) -> set[str]:
+    words = _WORD.findall(text.casefold())
+    last = max(len(words) - _LENGTH, 0)
+    return {" ".join(words[i : i + _LENGTH]) for i in range(last + 1)}
+
+
+def _most_shared(grams: set[str], holders: dict[str, list[int]]) -> float:
+    counts = Counter(number for gram in grams for number in holders.get(gram, ()))
+    return max(counts.values(), default=0) / len(grams)

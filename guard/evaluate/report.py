@@ -1,0 +1,261 @@
+"""How a result looks: the same tables on a console and as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from guard.evaluate.baselines import ALWAYS, TERMS
+from guard.evaluate.bootstrap import Figure
+from guard.evaluate.matching import AS_RULE
+from guard.evaluate.result import Result, Scope
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LABELS: Mapping[str, str] = {
+    "accuracy": "Acc",
+    "f1": "F1",
+    "precision": "precision",
+    "alarm": "false alarms",
+    "miss": "misses",
+    "macro_f1": "macro-F1",
+    "auroc": "AUROC",
+    "prevalence": "prevalence",
+    "cs": "CS (type)",
+    "as": "AS (group + attribute)",
+    "group": "group",
+    "attribute_f1": "attribute F1, found",
+    "attribute_f1_all": "attribute F1, all",
+    "pair_order": "pair order",
+    "overall": "overall",
+    "usable": "usable",
+    "ece": "ECE",
+}
+# Shown wherever a set gives no way to check them: an accuracy never stands alone.
+_ALWAYS_SHOWN = frozenset(
+    "accuracy f1 precision alarm miss macro_f1 auroc prevalence overall usable ece".split()
+)
+# A baseline gives no type, group or probability.
+_OF_BASELINES = frozenset("accuracy f1 precision alarm miss macro_f1 auroc prevalence".split())
+_IN_ROWS = ("accuracy", "f1", "macro_f1", "auroc", "alarm", "miss", "prevalence")
+_MAYBE_IN_ROWS = ("cs", "as", "group", "attribute_f1", "pair_order", "overall")
+_GROUPS_SHOWN = 20
+
+
+class Grid(NamedTuple):
+    """A table: the first column holds names, the others figures."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def grids(result: Result) -> list[Grid]:
+    """Return the tables of one set: measures, publications, operating points, breakdowns."""
+    return [
+        _measures(result),
+        *_published(result),
+        _points(result),
+        *_breakdowns(result),
+    ]
+
+
+def notes(result: Result) -> list[str]:
+    """Return the sentences below the tables: protocol, drawing, skipped and unjudged rows."""
+    data = result.dataset
+    found = [data.protocol]
+    if any(e.groups and e.attributes for e in data.examples):
+        found.append(f"{AS_RULE}.")
+    if result.note:
+        found.append(result.note)
+    if result.own_thresholds:
+        found.append(
+            "The settings of this folder carry thresholds of their own; the table of operating "
+            "points is without them."
+        )
+    if result.limit is not None and len(data.examples) < data.total:
+        found.append(
+            f"A random {len(data.examples)} of {data.total} texts (seed {result.seed}), at the "
+            f"limit {result.limit}."
+        )
+    if data.skipped:
+        found.append(f"{len(data.skipped)} bad rows skipped, the first: {data.skipped[0]}.")
+    if result.unjudged:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(result.unjudged.items()))
+        found.append(f"Not judged: {reasons}; they count in usable and overall alone.")
+    brackets = "no intervals"
+    if result.draws:
+        brackets = f"95 % intervals by {result.draws} draws of texts (seed {result.seed})"
+    found.append(
+        f"{brackets}; n is each measure's own denominator; nan where it is 0. "
+        f"The term list: {result.terms}."
+    )
+    for source in dict.fromkeys(p.source for p in result.published):
+        names = ", ".join(p.system for p in result.published if p.source == source)
+        found.append(f"{names}: {source}.")
+    return found
+
+
+def heading(result: Result) -> str:
+    """Return one line: the set, its size and what judged it."""
+    index = f", index {result.index_version[:12]}" if result.index_version else ""
+    return (
+        f"{result.dataset.title} ({result.dataset.name}): {result.whole.n} texts, "
+        f"{result.detector}{index}, operating point {result.operating_point}"
+    )
+
+
+def show(console: Console, result: Result) -> None:
+    """Print one set's tables, and the texts of errors where they were asked for."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text(heading(result), "bold"))
+    for grid in grids(result):
+        table = Table(
+            title=Text(grid.title, "italic"), title_justify="left", pad_edge=False, box=SIMPLE_HEAD
+        )
+        for i, name in enumerate(grid.header):
+            table.add_column(Text(name), justify="right" if i else "left")
+        for row in grid.rows:
+            table.add_row(*(Text(cell) for cell in row))
+        console.print(table)
+    for note in notes(result):
+        console.print(Text(note, "dim"))
+    for line in _errors(result):
+        console.print(Text(line))
+    console.print()
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """Return the tables of all sets as one Markdown text."""
+    lines = ["# Evaluation", ""]
+    for result in results:
+        lines += [f"## {result.dataset.title}", "", heading(result) + ".", ""]
+        for grid in grids(result):
+            lines += [f"### {grid.title}", "", *_markdown_table(grid), ""]
+        lines += [f"- {note}" for note in notes(result)]
+        lines.append("")
+        if result.errors:
+            lines += ["### Errors", "", *(f"- {line}" for line in _errors(result)), ""]
+    return "\n".join(lines)
+
+
+def _measures(result: Result) -> Grid:
+    whole = result.whole
+    header = ["measure", "n", "guard", "95 % interval"]
+    for part in result.parts:
+        header += ["n", part.name]
+    # The first publication stands beside; the others would make the table too wide.
+    beside = result.published[:1]
+    header += [*whole.baselines, *(p.system for p in beside)]
+    rows = []
+    for name, label in LABELS.items():
+        mine = whole.figures[name]
+        others = [s.figures[name] for s in result.parts]
+        if name not in _ALWAYS_SHOWN and all(math.isnan(f.value) for f in (mine, *others)):
+            continue
+        row = [label, str(mine.n), _value(name, mine), _interval(name, mine)]
+        for figure in others:
+            row += [str(figure.n), _with_interval(name, figure)]
+        for of in whole.baselines.values():
+            row.append(_value(name, of[name]) if name in _OF_BASELINES else "")
+        rows.append([*row, *(_plain(p.figures.get(name)) for p in beside)])
+    return Grid("all measures", header, rows)
+
+
+def _published(result: Result) -> Iterator[Grid]:
+    """Yield the figures of every publication, where there is more than the one beside ours."""
+    if len(result.published) < 2:
+        return
+    named = dict.fromkeys(name for p in result.published for name in p.figures)
+    header = ["published", *(LABELS[name] for name in named), "source"]
+    rows = [
+        [p.system, *(_plain(p.figures.get(name)) for name in named), p.source]
+        for p in result.published
+    ]
+    mine = [_value(name, result.whole.figures[name]) for name in named]
+    yield Grid("published figures", header, [["guard", *mine, "here"], *rows])
+
+
+def _points(result: Result) -> Grid:
+    rows = []
+    for point, of in result.points.items():
+        # The chosen point is named even where the user's own thresholds stand in its place.
+        chosen = " (chosen)" if point == result.operating_point else ""
+        rows.append([f"{point}{chosen}", *_cells(of, _IN_ROWS), _value("overall", of["overall"])])
+    return Grid("operating points", ["point", *_labels([*_IN_ROWS, "overall"])], rows)
+
+
+def _breakdowns(result: Result) -> Iterator[Grid]:
+    for axis, scopes in result.breakdowns.items():
+        maybe = [
+            m for m in _MAYBE_IN_ROWS if any(not math.isnan(s.figures[m].value) for s in scopes)
+        ]
+        measures = [*_IN_ROWS, *maybe]
+        header = [axis, "n", *_labels(measures)]
+        header += [f"{baseline} Acc/F1" for baseline in ("always", "terms")]
+        shown = scopes[:_GROUPS_SHOWN]
+        title = f"by {axis}"
+        if len(scopes) > len(shown):
+            title += f", the {len(shown)} largest of {len(scopes)} (all with --json)"
+        yield Grid(title, header, [_scope_row(s, measures) for s in shown])
+
+
+def _scope_row(scope: Scope, measures: Sequence[str]) -> list[str]:
+    row = [scope.name, str(scope.n), *_cells(scope.figures, measures)]
+    for kind in (ALWAYS, TERMS):
+        of = scope.baselines[kind]
+        row.append(f"{_value('accuracy', of['accuracy'])}/{_value('f1', of['f1'])}")
+    return row
+
+
+def _labels(measures: Sequence[str]) -> list[str]:
+    """Return short column heads: what stands in brackets is said in the first table."""
+    return [LABELS[m].split(" (")[0].removesuffix(", found") for m in measures]
+
+
+def _cells(of: Mapping[str, Figure], measures: Sequence[str]) -> list[str]:
+    # Two measures with their interval say how sure a row is; all intervals are in --json.
+    return [
+        _with_interval(m, of[m]) if m in ("accuracy", "alarm") else _value(m, of[m])
+        for m in measures
+    ]
+
+
+def _errors(result: Result) -> Iterator[str]:
+    for e in result.errors:
+        kind = f" as {e.bias_type}" if e.bias_type else ""
+        yield f"{e.kind} {e.score:.3f}{kind} {e.id}: {' '.join(e.text.split())}"
+
+
+def _value(name: str, figure: Figure) -> str:
+    # False alarms are the rate that is small: 0.4 % and 0.5 % must not look the same.
+    return f"{figure.value:.{4 if name == 'alarm' else 3}f}"
+
+
+def _with_interval(name: str, figure: Figure) -> str:
+    return f"{_value(name, figure)} {_interval(name, figure)}".strip()
+
+
+def _interval(name: str, figure: Figure) -> str:
+    if math.isnan(figure.low):
+        return ""
+    digits = 4 if name == "alarm" else 3
+    return f"[{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
+
+
+def _plain(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}".removesuffix("0")
+
+
+def _markdown_table(grid: Grid) -> Iterator[str]:
+    def cells(row: Sequence[str]) -> str:
+        return "| " + " | ".join(c.replace("|", "\\|") for c in row) + " |"
+
+    yield cells(grid.header)
+    yield "|" + "|".join(["---"] + ["---:"] * (len(grid.header) - 1)) + "|"
+    yield from (cells(row) for row in grid.rows)

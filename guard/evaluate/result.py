@@ -1,0 +1,117 @@
+"""The figures of one set, as plain values; :meth:`Result.as_json` is what ``--json`` prints."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from guard.evaluate.bootstrap import Figure
+from guard.evaluate.metrics import Bin
+from guard.evaluate.published import Published
+from guard.evaluate.sources import Dataset
+
+
+class ErrorText(NamedTuple):
+    """A text judged otherwise than labelled; shown only on request."""
+
+    kind: str
+    id: str
+    score: float
+    bias_type: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Figures of n labelled texts, and those of the baselines on the same texts."""
+
+    name: str
+    n: int
+    figures: dict[str, Figure]
+    baselines: dict[str, dict[str, Figure]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Everything measured on one set, and what it was measured with."""
+
+    dataset: Dataset
+    detector: str
+    index_version: str
+    operating_point: str
+    own_thresholds: bool
+    terms: str
+    draws: int
+    seed: int
+    limit: int | None
+    seconds: float
+    whole: Scope
+    parts: list[Scope]
+    points: dict[str, dict[str, Figure]]
+    breakdowns: dict[str, list[Scope]]
+    reliability: list[Bin]
+    unjudged: dict[str, int]
+    published: tuple[Published, ...]
+    note: str
+    errors: list[ErrorText]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values; nan is null. Texts are in it only where errors were asked for."""
+        data = self.dataset
+        found: dict[str, Any] = {
+            "set": data.name,
+            "title": data.title,
+            "protocol": data.protocol,
+            "note": self.note,
+            "sha256": data.sha256,
+            "texts": self.whole.n,
+            "texts_in_file": data.total,
+            "limit": self.limit,
+            "seed": self.seed,
+            "bootstrap": self.draws,
+            "skipped_rows": len(data.skipped),
+            "skipped": data.skipped,
+            "detector": self.detector,
+            "index_version": self.index_version,
+            "operating_point": self.operating_point,
+            "own_thresholds": self.own_thresholds,
+            "term_list": self.terms,
+            "seconds": round(self.seconds, 3),
+            "unjudged": self.unjudged,
+            "figures": _figures(self.whole.figures),
+            "baselines": {k: _figures(v) for k, v in self.whole.baselines.items()},
+            "published": [p._asdict() | {"figures": dict(p.figures)} for p in self.published],
+            "operating_points": {k: _figures(v) for k, v in self.points.items()},
+            "parts": [_scope(s) for s in self.parts],
+            "breakdowns": {k: [_scope(s) for s in v] for k, v in self.breakdowns.items()},
+            "reliability": [b._asdict() for b in self.reliability],
+        }
+        if self.errors:
+            found["errors"] = [e._asdict() for e in self.errors]
+        return found
+
+
+def _scope(scope: Scope) -> dict[str, Any]:
+    return {
+        "name": scope.name,
+        "texts": scope.n,
+        "figures": _figures(scope.figures),
+        "baselines": {k: _figures(v) for k, v in scope.baselines.items()},
+    }
+
+
+def _figures(figures: dict[str, Figure]) -> dict[str, dict[str, float | int | None]]:
+    return {
+        name: {
+            "value": _number(f.value),
+            "low": _number(f.low),
+            "high": _number(f.high),
+            "n": f.n,
+        }
+        for name, f in figures.items()
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,216 @@
+"""Judges a set as users get it and measures the answers.
+
+Every text goes through :meth:`guard.Guard.trail`, cut into segments with their context as in any
+answer that is guarded. The segments' scores, types and attributions are taken once, without a
+threshold; thresholds are then held against them as the policy does, so that every operating point
+is measured in one pass. What a text gets is what :meth:`guard.Guard.check` gives: the finding on
+its highest segment.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from guard.core import Guard, highest
+from guard.evaluate import baselines
+from guard.evaluate.bootstrap import Figure, figures
+from guard.evaluate.columns import Answer, Columns, columns
+from guard.evaluate.example import Example
+from guard.evaluate.metrics import reliability
+from guard.evaluate.published import NOTES, PUBLISHED
+from guard.evaluate.result import ErrorText, Result, Scope
+from guard.evaluate.sources import Dataset
+from guard.policy import Policy
+from guard.verdict import BiasType, Decision, GuardTrail
+
+Points = Mapping[str, Mapping[BiasType, float]]
+# Texts judged between two reports of progress; an interruption waits for no more than these.
+BATCH = 64
+
+
+def evaluate(
+    dataset: Dataset,
+    guard: Guard,
+    *,
+    terms: baselines.Terms,
+    draws: int = 1000,
+    seed: int = 0,
+    show_errors: int = 0,
+    limit: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Result:
+    """Judge the texts of ``dataset`` by ``guard`` and return every figure of it.
+
+    ``draws`` redrawn samples give the intervals, ``seed`` fixes them; ``limit`` is only recorded
+    (the set was drawn when it was read). ``progress`` is called with the number of texts done
+    after each batch. ``show_errors`` keeps that many false alarms and misses with their texts.
+    """
+    begin = time.perf_counter()
+    examples = dataset.examples
+    trails: list[GuardTrail] = []
+    for batch in judged(examples, guard):
+        trails += batch
+        progress(len(trails))
+    seconds = time.perf_counter() - begin
+    points = guard.detector.operating_points
+    answers = [answer(t, guard.policy, points) for t in trails]
+    plain = {
+        baselines.ALWAYS: baselines.always_biased(examples),
+        baselines.TERMS: baselines.term_list(examples, terms),
+    }
+    measure = _Measure(examples, answers, plain, draws, seed)
+    whole = list(range(len(examples)))
+    return Result(
+        dataset=dataset,
+        detector=guard.detector.name,
+        index_version=_index_version(trails),
+        operating_point=guard.policy.operating_point,
+        own_thresholds=guard.policy.threshold is not None or bool(guard.policy.thresholds),
+        terms=terms.origin,
+        draws=draws,
+        seed=seed,
+        limit=limit,
+        seconds=seconds,
+        whole=measure.scope("all", whole, baseline_draws=draws),
+        parts=[
+            measure.scope(name, rows, baseline_draws=draws)
+            for name, rows in _grouped(examples, lambda e: e.parts).items()
+        ],
+        points={
+            name: figures(
+                columns(examples, [answer(t, _at(guard.policy, name), points) for t in trails]),
+                draws=draws,
+                seed=seed,
+            )
+            for name in points
+        },
+        breakdowns={
+            axis: [measure.scope(name, rows) for name, rows in groups.items()]
+            for axis, groups in _axes(examples).items()
+        },
+        reliability=reliability(measure.columns(whole)),
+        unjudged=dict(Counter(a.reason for a in answers if a.reason)),
+        published=PUBLISHED.get(dataset.name, ()),
+        note=NOTES.get(dataset.name, ""),
+        errors=_errors(examples, answers, show_errors),
+    )
+
+
+def judged(examples: Sequence[Example], guard: Guard) -> Iterator[list[GuardTrail]]:
+    """Yield the trails of the texts batch by batch, each segment scored without a threshold."""
+    free = copy.copy(guard)
+    free.policy = guard.policy.model_copy(update={"threshold": 0.0, "thresholds": {}})
+    free.sinks = ()
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        for begin in range(0, len(examples), BATCH):
+            yield list(pool.map(free.trail, [e.text for e in examples[begin : begin + BATCH]]))
+
+
+def answer(trail: GuardTrail, policy: Policy, points: Points) -> Answer:
+    """Return what ``policy`` makes of a text whose segments were scored without a threshold.
+
+    The score is the highest of any segment, so that it does not depend on thresholds; the finding
+    is that of :func:`guard.core.highest`.
+    """
+    top = highest(GuardTrail([_decided(d, policy, points) for d in trail]))
+    if top.unjudged:
+        return Answer(0.0, False, reason=top.unjudged)
+    score = max(d.verdict.score for d in trail if not d.verdict.unjudged)
+    return Answer(score, top.biased, top.bias_type, top.attributions)
+
+
+def _decided(decision: Decision, policy: Policy, points: Points) -> Decision:
+    verdict = decision.verdict
+    if verdict.bias_type is None:  # unjudged
+        return decision
+    threshold = policy.threshold_for(verdict.bias_type, points)
+    verdict = replace(verdict, threshold=threshold)
+    if verdict.score < threshold:
+        verdict = replace(verdict, biased=False, bias_type=None, attributions=())
+    return replace(decision, verdict=verdict)
+
+
+class _Measure:
+    """Figures of any rows of one set, beside those of the baselines."""
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        answers: Sequence[Answer],
+        plain: Mapping[str, Sequence[Answer]],
+        draws: int,
+        seed: int,
+    ) -> None:
+        self._examples, self._answers, self._plain = examples, answers, plain
+        self._draws, self._seed = draws, seed
+
+    def columns(self, rows: Sequence[int], answers: Sequence[Answer] | None = None) -> Columns:
+        said = self._answers if answers is None else answers
+        return columns([self._examples[i] for i in rows], [said[i] for i in rows])
+
+    def scope(self, name: str, rows: Sequence[int], baseline_draws: int = 0) -> Scope:
+        beside: dict[str, dict[str, Figure]] = {
+            kind: figures(self.columns(rows, said), draws=baseline_draws, seed=self._seed)
+            for kind, said in self._plain.items()
+        }
+        mine = self.columns(rows)
+        return Scope(
+            name,
+            len(mine.label),
+            figures(mine, draws=self._draws, seed=self._seed),
+            beside,
+        )
+
+
+def _at(policy: Policy, point: str) -> Policy:
+    """Return the policy at a named operating point, without thresholds of the user's own."""
+    return policy.model_copy(update={"operating_point": point, "threshold": None, "thresholds": {}})
+
+
+def _grouped(
+    examples: Sequence[Example], keys: Callable[[Example], Sequence[str]]
+) -> dict[str, list[int]]:
+    """Return the rows under each key, most rows first; a text can stand under several."""
+    found: dict[str, list[int]] = {}
+    for i, example in enumerate(examples):
+        for key in dict.fromkeys(keys(example)):
+            found.setdefault(key, []).append(i)
+    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def _axes(examples: Sequence[Example]) -> dict[str, dict[str, list[int]]]:
+    """Return the rows by type, by group and by every axis that the source knows."""
+    names = list(dict.fromkeys(axis for e in examples for axis in e.axes))
+    axes = {"type": _grouped(examples, lambda e: e.bias_types)}
+    if "group" not in names:
+        axes["group"] = _grouped(examples, lambda e: [g.casefold() for g in e.groups])
+    for axis in names:
+        axes[axis] = _grouped(
+            examples,
+            lambda e, axis=axis: [e.axes[axis]] if axis in e.axes else [],  # type: ignore[misc]
+        )
+    return {axis: groups for axis, groups in axes.items() if groups}
+
+
+def _errors(examples: Sequence[Example], answers: Sequence[Answer], most: int) -> list[ErrorText]:
+    """Return the surest false alarms and the clearest misses, ``most`` of each."""
+    if not most:
+        return []
+    rows = [
+        ErrorText("false alarm" if a.biased else "miss", e.id, a.score, a.bias_type, e.text)
+        for e, a in zip(examples, answers, strict=True)
+        if e.biased is not None and not a.reason and a.biased != e.biased
+    ]
+    alarms = sorted((r for r in rows if r.kind == "false alarm"), key=lambda r: -r.score)
+    misses = sorted((r for r in rows if r.kind == "miss"), key=lambda r: r.score)
+    return alarms[:most] + misses[:most]
+
+
+def _index_version(trails: Sequence[GuardTrail]) -> str:
+    return next((d.verdict.index_version for t in trails for d in t), "")

@@ -1,0 +1,371 @@
+"""The known evaluation sets and how they are read; a path to a CSV file works in their place."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from guard.errors import UsageError
+from guard.evaluate import adapters
+from guard.evaluate.example import BadRow, Example
+from guard.evaluate.near import far_from
+from guard.evaluate.terms import redditbias_terms
+
+Adapter = Callable[[adapters.Record, str], list[Example]]
+UNSEEN = "not in the training share"
+FAR = "without near-duplicates"
+
+
+class Source(NamedTuple):
+    """A known set: its file under the data folder, and what a reader of its figures must know.
+
+    ``adapter`` gives the function of one record; it gets the data folder for what lies beside.
+    ``parts`` adds named subsets that need more than the record.
+    """
+
+    name: str
+    file: str
+    title: str
+    protocol: str
+    adapter: Callable[[Path], Adapter]
+    parts: Callable[[Path, list[Example]], list[Example]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A set as read: examples, and what the report must say of where they come from.
+
+    ``total`` counts the texts before a random draw of some; ``skipped`` holds the reasons of the
+    rows left out with their file and line.
+    """
+
+    name: str
+    title: str
+    protocol: str
+    examples: list[Example]
+    total: int
+    skipped: list[str]
+    sha256: str
+
+
+_TRAINED = "The shipped encoder was trained on this source: its figures here show the fit."
+
+SOURCES: dict[str, Source] = {
+    s.name: s
+    for s in (
+        Source(
+            "redditbias",
+            "redditbias/eval.jsonl",
+            "RedditBias comments",
+            "Label bias_sent; rows without it are left out. Acceptable groups and attributes are "
+            "the dimension's terms that stand in the comment.",
+            lambda data: partial(
+                adapters.redditbias, terms=redditbias_terms(data / "redditbias" / "terms")
+            ),
+        ),
+        Source(
+            "crows_pairs",
+            "crows_pairs/eval.jsonl",
+            "CrowS-Pairs",
+            "Pair order: sent_more scores strictly above sent_less. Classification, pairs of the "
+            "stereo direction alone: sent_more is biased, sent_less is not (half of the texts; the "
+            "paper's own protocol is not published). The counterpart often carries the same "
+            "attribute for another group, which bounds a judge of single sentences below 1.",
+            lambda data: adapters.crows_pairs,
+        ),
+        Source(
+            "toxicbias",
+            "toxicbias/eval.jsonl",
+            "ToxicBias comments (from Jigsaw)",
+            "Label bias. A comment of several categories is right with any of them.",
+            lambda data: adapters.toxicbias,
+        ),
+        Source(
+            "emgsd",
+            "emgsd/eval.jsonl",
+            "EMGSD",
+            "Category stereotype against neutral and unrelated. Attribute F1 over the words "
+            "between === of stereotypes. A near-duplicate shares half or more of its word 4-grams "
+            "with one training text.",
+            lambda data: adapters.emgsd,
+            lambda data, examples: _far_from_training(data, examples),
+        ),
+        Source(
+            "stereobias",
+            "stereobias/all.jsonl",
+            "StereoBias",
+            "Label bias; stereotype is annotated apart and shown as a breakdown.",
+            lambda data: adapters.stereobias,
+        ),
+        Source(
+            "stereoset",
+            "stereoset/intrasentence.jsonl",
+            "StereoSet, intrasentence",
+            f"Label stereotype against anti-stereotype and unrelated. {_TRAINED}",
+            lambda data: adapters.stereoset,
+        ),
+        Source(
+            "hearts_seegull",
+            "hearts/seegull_gpt.jsonl",
+            "HEARTS, nationalities",
+            f"Label stereotype against neutral and unrelated. {_TRAINED}",
+            lambda data: partial(adapters.hearts, kind="culture"),
+        ),
+        Source(
+            "hearts_winoqueer",
+            "hearts/winoqueer_gpt.jsonl",
+            "HEARTS, LGBTQ+ groups",
+            f"Label stereotype against neutral and unrelated. {_TRAINED}",
+            lambda data: partial(adapters.hearts, kind="orientation"),
+        ),
+        Source(
+            "toxigen_demos",
+            "toxigen_demos/all.jsonl",
+            "ToxiGen demonstrations",
+            f"Label hate against neutral. {_TRAINED}",
+            lambda data: adapters.toxigen,
+        ),
+        Source(
+            "implicit_hate",
+            "implicit_hate/posts.jsonl",
+            "Implicit hate, posts",
+            f"Implicit and explicit hate against none. {_TRAINED}",
+            lambda data: adapters.implicit_hate,
+        ),
+        Source(
+            "bold",
+            "bold/wikipedia.jsonl",
+            "BOLD, Wikipedia sentences",
+            "Every text is harmless: the false-alarm rate is what counts. A fifth of the texts "
+            "may be trained on; the part beside leaves it out.",
+            lambda data: adapters.bold,
+            lambda data, examples: _unseen(examples),
+        ),
+    )
+}
+# Names as the data folder spells them.
+_ALIASES = {
+    "crows": "crows_pairs",
+    "toxigen": "toxigen_demos",
+    "bold/wikipedia": "bold",
+    "hearts/seegull_gpt": "hearts_seegull",
+    "hearts/winoqueer_gpt": "hearts_winoqueer",
+}
+
+
+def load(
+    what: str,
+    data_dir: Path,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    skip_bad: bool = False,
+) -> Dataset:
+    """Read a known set by its name, or a CSV file by its path.
+
+    With ``limit`` a random part of at least one unit and about that many texts is kept, drawn by
+    ``seed``; variants of one unit stay together.
+
+    Raises UsageError for an unknown name, a file that is missing or empty, and, unless
+    ``skip_bad``, for the first row that cannot be read, with its file and line.
+    """
+    name = _ALIASES.get(what, what)
+    skipped: list[str] | None = [] if skip_bad else None
+    if name in SOURCES:
+        dataset = _known(SOURCES[name], data_dir, skipped)
+    elif Path(what).is_file():
+        dataset = _table(Path(what), skipped)
+    else:
+        raise UsageError(
+            f"{what} is neither a known set ({', '.join(SOURCES)}) nor a file; see guard eval "
+            "--list."
+        )
+    if not dataset.examples:
+        raise UsageError(f"{what} holds no text with a label.")
+    return replace(dataset, examples=_draw(dataset.examples, limit, seed))
+
+
+def present(data_dir: Path) -> dict[str, bool]:
+    """Return for every known set whether its file is there."""
+    return {name: (data_dir / s.file).is_file() for name, s in SOURCES.items()}
+
+
+def _known(source: Source, data_dir: Path, skipped: list[str] | None) -> Dataset:
+    path = data_dir / source.file
+    if not data_dir.is_dir():
+        raise UsageError(f"There is no folder of evaluation data at {data_dir}; give --data-dir.")
+    if not path.is_file():
+        raise UsageError(f"The set {source.name} needs {path}, which is not there.")
+    raw = _bytes(path)
+    lines = enumerate(_decoded(path, raw).split("\n"), start=1)
+    records = ((line, text) for line, text in lines if text.strip())
+    adapter = source.adapter(data_dir)
+
+    def read(text: str, key: str) -> list[Example]:
+        return adapter(_object(text), key)
+
+    examples = _read(path, source.file, records, read, skipped)
+    if source.parts is not None:
+        examples = source.parts(data_dir, examples)
+    return _dataset(source.name, source.title, source.protocol, examples, skipped, raw)
+
+
+def _table(path: Path, skipped: list[str] | None) -> Dataset:
+    if path.suffix.casefold() in (".jsonl", ".json", ".parquet", ".xlsx"):
+        raise UsageError(f"{path} is no CSV; give a CSV file with the columns text and label.")
+    raw = _bytes(path)
+    rows = _csv_rows(path, _decoded(path, raw))
+    examples = _read(path, path.name, rows, lambda row, key: _csv_example(row, key), skipped)
+    protocol = "A CSV file of the user's own, labels as given."
+    return _dataset(path.stem, str(path), protocol, examples, skipped, raw)
+
+
+def _dataset(
+    name: str,
+    title: str,
+    protocol: str,
+    examples: list[Example],
+    skipped: list[str] | None,
+    raw: bytes,
+) -> Dataset:
+    # A text without a label serves only as one of a pair.
+    kept = [e for e in examples if e.biased is not None or e.role]
+    return Dataset(
+        name, title, protocol, kept, len(kept), skipped or [], hashlib.sha256(raw).hexdigest()
+    )
+
+
+def _read(
+    path: Path,
+    short: str,
+    records: Iterator[tuple[int, Any]],
+    adapter: Callable[[Any, str], list[Example]],
+    skipped: list[str] | None,
+) -> list[Example]:
+    """Turn records into examples; ``skipped`` gathers bad rows, None makes them errors."""
+    examples = []
+    for line, record in records:
+        try:
+            examples += adapter(record, f"{short}:{line}")
+        except BadRow as error:  # noqa: PERF203 - each row may be bad by itself
+            reason = f"{path}, line {line}: {error}"
+            if skipped is None:
+                raise UsageError(f"{reason}. Mend the row or give --skip-bad.") from None
+            skipped.append(reason)
+    return examples
+
+
+def _object(text: str) -> adapters.Record:
+    try:
+        record = json.loads(text)
+    except ValueError:
+        raise BadRow("the line is not JSON") from None
+    if not isinstance(record, dict):
+        raise BadRow("the line is not a JSON object")
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class _CsvRow:
+    """A row with its header; ``broken`` is the reason where the CSV reader could not read it."""
+
+    header: Sequence[str]
+    values: Sequence[str]
+    broken: str = ""
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, _CsvRow]]:
+    """Yield the line each row begins at, and the row; blank lines are no rows."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    while True:
+        begin = reader.line_num + 1
+        try:
+            values = next(reader)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            if header is None:
+                raise UsageError(f"{path}, line {begin}: the CSV is broken: {error}.") from None
+            yield begin, _CsvRow(header, [], f"the CSV is broken: {error}")
+            continue
+        if header is None:
+            header = [name.strip().casefold() for name in values]
+            missing = [name for name in ("text", "label") if name not in header]
+            if missing:
+                raise UsageError(
+                    f"{path}, line {begin}: the header lacks {' and '.join(missing)}; the columns "
+                    "are text, label and, if known, bias_type, group, attribute."
+                )
+        elif values:
+            yield begin, _CsvRow(header, values)
+    if header is None:
+        raise UsageError(f"{path} is empty; its first line names the columns text and label.")
+
+
+def _csv_example(row: _CsvRow, key: str) -> list[Example]:
+    if row.broken:
+        raise BadRow(row.broken)
+    if len(row.values) != len(row.header):
+        raise BadRow(f"the row has {len(row.values)} fields, the header {len(row.header)}")
+    return adapters.table_row(dict(zip(row.header, row.values, strict=True)), key)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _decoded(path: Path, raw: bytes) -> str:
+    try:
+        # Spreadsheets put a byte order mark before the header.
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}, line {line}: not UTF-8 text; convert the file first.") from None
+
+
+def _draw(examples: list[Example], limit: int | None, seed: int) -> list[Example]:
+    if limit is None or limit >= len(examples):
+        return examples
+    units: dict[str, int] = {}
+    for e in examples:
+        units[e.unit or e.id] = units.get(e.unit or e.id, 0) + 1
+    order = list(units)
+    random.Random(seed).shuffle(order)
+    chosen: set[str] = set()
+    count = 0
+    for unit in order:
+        if chosen and count + units[unit] > limit:
+            break
+        chosen.add(unit)
+        count += units[unit]
+    return [e for e in examples if (e.unit or e.id) in chosen]
+
+
+def _far_from_training(data: Path, examples: list[Example]) -> list[Example]:
+    path = data / "emgsd" / "train.jsonl"
+    if not path.is_file():
+        return examples
+    train = (json.loads(line)["text"] for line in _decoded(path, _bytes(path)).split("\n") if line)
+    far = far_from([e.text for e in examples], train)
+    return [
+        replace(e, parts=(*e.parts, FAR)) if f else e for e, f in zip(examples, far, strict=True)
+    ]
+
+
+def _unseen(examples: list[Example]) -> list[Example]:
+    # What may be trained on is training's own choice: one function says it for both.
+    from guard.train.sources import in_bold_share
+
+    return [e if in_bold_share(e.text) else replace(e, parts=(*e.parts, UNSEEN)) for e in examples]

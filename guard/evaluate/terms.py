@@ -1,0 +1,91 @@
+"""Term lists: which groups and attributes a text names.
+
+RedditBias (Barikeri et al. 2021) carries no target or attribute column, but its comments were
+gathered by lists of both, one pair a dimension; the lists find them again.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from guard.errors import UsageError
+
+DIMENSIONS = (
+    "gender_female",
+    "race_black",
+    "religion1_jews",
+    "religion2_muslims",
+    "orientation_lgbtq",
+)
+# "women are","men are": a target and its counterpart with a verb that is not part of the target.
+_VERB = re.compile(r"\s+(?:are|is|should|was|were|has|have)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class TermList:
+    """Patterns of group terms and of attribute terms."""
+
+    targets: re.Pattern[str]
+    attributes: re.Pattern[str]
+
+    def groups_in(self, text: str) -> tuple[str, ...]:
+        """Return the group terms of ``text`` as they stand there, each once."""
+        return _found(self.targets, text)
+
+    def attributes_in(self, text: str) -> tuple[str, ...]:
+        """Return the attribute terms of ``text`` as they stand there, each once."""
+        return _found(self.attributes, text)
+
+
+def redditbias_terms(folder: Path) -> dict[str, TermList]:
+    """Read the lists of every dimension from RedditBias's folder ``terms``.
+
+    Targets are the left column of ``<subject>_opposites.txt`` without its verb, attributes the
+    lines of ``<dimension>.txt``. Raises UsageError where a list is missing.
+    """
+    return {dimension: _dimension(folder, dimension) for dimension in DIMENSIONS}
+
+
+def make(targets: Iterable[str], attributes: Iterable[str]) -> TermList:
+    """Return a list of own terms; attributes and groups may be inflected by ``s`` or ``es``."""
+    return TermList(_any_of(map(_inflected, targets)), _any_of(map(_inflected, attributes)))
+
+
+def _dimension(folder: Path, dimension: str) -> TermList:
+    subject = dimension.split("_")[0]
+    targets = _targets(folder / f"{subject}_opposites.txt")
+    words = _cells(folder / f"{dimension}.txt")
+    return TermList(_any_of(map(re.escape, targets)), _any_of(map(_inflected, words)))
+
+
+def _cells(path: Path) -> list[str]:
+    """Return the first cell of every line that has one."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"The term list {path} cannot be read: {error.strerror}.") from None
+    # Cells may be quoted; a counterpart may be missing or empty.
+    cells = (row[0].strip() for row in csv.reader(lines, skipinitialspace=True) if row)
+    return [cell for cell in cells if cell]
+
+
+def _targets(path: Path) -> list[str]:
+    return [_VERB.sub("", cell) for cell in _cells(path)]
+
+
+def _inflected(term: str) -> str:
+    # A wildcard stands for any ending; other terms may stand in the plural.
+    return re.escape(term.rstrip("*")) + (r"\w*" if term.endswith("*") else "(?:s|es)?")
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    longest_first = sorted(set(patterns), key=lambda p: (-len(p), p))
+    return re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)", re.IGNORECASE)
+
+
+def _found(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(hit.group() for hit in pattern.finditer(text)))

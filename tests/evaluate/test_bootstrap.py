@@ -1,0 +1,103 @@
+"""Intervals: the vectorised measures equal the plain ones; intervals are as wide as theory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from guard.evaluate.bootstrap import exact_at_the_end, figures, interval, resampled, weighted
+from guard.evaluate.columns import Answer, columns
+from guard.evaluate.example import Example
+from guard.evaluate.metrics import MEASURES, point
+from tests.evaluate.samples import many, told, worked
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_of_one_give_the_plain_measures(seed: int) -> None:
+    c = columns(*many(300, seed))
+    plain, vector = point(c), weighted(c, np.ones((1, c.units)))
+    assert set(vector) == set(MEASURES)
+    for name in MEASURES:
+        assert vector[name][0] == pytest.approx(plain[name], abs=1e-9, nan_ok=True), name
+
+
+def test_counts_of_two_are_texts_that_stand_there_twice() -> None:
+    examples, answers = worked()
+    counts = np.ones((1, len(examples)))
+    counts[0, [1, 5]] = 2
+    vector = weighted(columns(examples, answers), counts)
+    again = [
+        *examples,
+        *(
+            Example(
+                **{f: getattr(examples[i], f) for f in Example.__slots__} | {"id": f"again:{i}"}
+            )
+            for i in (1, 5)
+        ),
+    ]
+    plain = point(columns(again, [*answers, answers[1], answers[5]]))
+    for name in set(MEASURES) - {"ece"}:  # the bins stay those of the sample
+        assert vector[name][0] == pytest.approx(plain[name], abs=1e-12, nan_ok=True), name
+
+
+def test_the_interval_of_a_share_is_as_wide_as_the_binomial_one() -> None:
+    examples = [told(i, True) for i in range(400)]
+    answers = [Answer(0.9, True)] * 300 + [Answer(0.1, False)] * 100
+    found = figures(columns(examples, answers), draws=2000, seed=1)["accuracy"]
+    half = 1.96 * math.sqrt(0.75 * 0.25 / 400)
+    assert found.value == 0.75
+    assert found.low == pytest.approx(0.75 - half, abs=0.006)
+    assert found.high == pytest.approx(0.75 + half, abs=0.006)
+
+
+def test_nineteen_of_twenty_intervals_hold_the_truth() -> None:
+    rng = np.random.default_rng(7)
+    examples = [told(i, True) for i in range(150)]
+    held = 0
+    for _ in range(200):
+        said = rng.random(150) < 0.7
+        answers = [Answer(float(s), bool(s)) for s in said]
+        redrawn = resampled(columns(examples, answers), draws=300, seed=int(rng.integers(1 << 30)))
+        low, high = interval(redrawn["accuracy"])
+        held += low <= 0.7 <= high
+    assert 178 <= held <= 199
+
+
+def test_texts_of_one_unit_are_drawn_together() -> None:
+    # 50 units of four alike texts hold no more than 50 texts do.
+    alike = [Example("a", True, f"{u}:{i}", unit=str(u)) for u in range(50) for i in range(4)]
+    apart = [Example("a", True, f"{u}:{i}") for u in range(50) for i in range(4)]
+    answers = [Answer(float(u % 2), u % 2 == 1) for u in range(50) for _ in range(4)]
+    wide = figures(columns(alike, answers), draws=1000, seed=0)["accuracy"]
+    narrow = figures(columns(apart, answers), draws=1000, seed=0)["accuracy"]
+    assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(2, rel=0.15)
+
+
+def test_the_seed_fixes_the_intervals() -> None:
+    c = columns(*many(200))
+    assert repr(figures(c, draws=100, seed=3)) == repr(figures(c, draws=100, seed=3))
+    assert repr(figures(c, draws=100, seed=3)) != repr(figures(c, draws=100, seed=4))
+
+
+def test_without_draws_there_are_no_intervals() -> None:
+    found = figures(columns(*worked()), draws=0, seed=0)
+    assert found["accuracy"].value == pytest.approx(7 / 9)
+    assert math.isnan(found["accuracy"].low)
+
+
+def test_undefined_draws_are_left_out_and_nothing_defined_is_nan() -> None:
+    assert interval(np.array([np.nan, 0.5, 0.5])) == (0.5, 0.5)
+    assert all(math.isnan(x) for x in interval(np.array([np.nan])))
+    c = columns([], [])
+    assert all(math.isnan(f.low) for f in figures(c, draws=10, seed=0).values())
+
+
+def test_no_error_in_n_is_no_proof_of_none() -> None:
+    examples = [told(i, False) for i in range(300)]
+    found = figures(columns(examples, [Answer(0.1, False)] * 300), draws=100, seed=0)
+    assert found["alarm"].value == 0
+    assert found["alarm"].high == pytest.approx(0.01222, abs=1e-5)  # Clopper-Pearson, 0 of 300
+    assert found["accuracy"].low == pytest.approx(1 - 0.01222, abs=1e-5)
+    assert exact_at_the_end(0, 10) == pytest.approx((0, 0.3085), abs=1e-4)

@@ -1,0 +1,198 @@
+"""``guard eval`` as a user meets it, with the scripted detector."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import guard.cli
+import guard.core
+from tests.scripted import Scripted
+
+ROWS = """text,label,bias_type
+All is well. Here BIAS stands.,1,gender
+BIAS again.,1,race
+Nothing of it.,1,gender
+Fine words.,0,
+A BIAS alarm.,0,
+"""
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scripted:
+    detector = Scripted()
+    monkeypatch.setattr(guard.core, "_detector", lambda *given: detector)
+    monkeypatch.setitem(guard.cli._COMMANDS, "eval", ("guard.cli.eval", "Measure the detector."))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text(ROWS, encoding="utf-8")
+    return detector
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(guard.cli.main, ["eval", *args])
+
+
+def sentence(result: Result) -> str:
+    """The error of a user's mistake: one line, exit code 2, no traceback."""
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    (line,) = [x for x in result.stderr.splitlines() if x.startswith("Error: ")]
+    return line
+
+
+def test_tables_on_the_console() -> None:
+    result = run("--data", "mine.csv", "--bootstrap", "20")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    for word in ("Acc", "F1", "false alarms", "misses", "AUROC", "prevalence", "always biased"):
+        assert word in result.stdout
+    assert "0.600" in result.stdout
+    assert "balanced (chosen)" in result.stdout
+    assert "BIAS alarm" not in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_json() -> None:
+    found = json.loads(run("--data", "mine.csv", "--json", "--bootstrap", "20").stdout)
+    (one,) = found["sets"]
+    assert found["interrupted"] is False
+    assert one["figures"]["accuracy"]["value"] == pytest.approx(0.6)
+    low, high = (one["figures"]["accuracy"][k] for k in ("low", "high"))
+    assert 0 <= low <= 0.6 <= high <= 1
+    assert one["baselines"]["always biased"]["accuracy"]["value"] == pytest.approx(0.6)
+    assert one["operating_points"].keys() == {"strict", "balanced", "quiet"}
+    assert one["bootstrap"] == 20
+    assert [s["name"] for s in one["breakdowns"]["type"]] == ["gender", "race"]
+    assert "errors" not in one
+
+
+def test_the_same_seed_gives_the_same_figures() -> None:
+    args = ("--data", "mine.csv", "--json", "--limit", "4", "--seed", "5")
+    first, second = (json.loads(run(*args).stdout)["sets"][0] for _ in range(2))
+    del first["seconds"], second["seconds"]
+    assert first == second
+    assert (first["limit"], first["seed"], first["texts"], first["texts_in_file"]) == (4, 5, 4, 5)
+
+
+def test_errors_on_request() -> None:
+    result = run("--data", "mine.csv", "--show-errors", "2", "--bootstrap", "0")
+    assert "false alarm 0.900 as gender mine.csv:6: A BIAS alarm." in result.stdout
+    assert "miss 0.100 mine.csv:4: Nothing of it." in result.stdout
+
+
+def test_operating_point(scripted: Scripted) -> None:
+    scripted.operating_points = {
+        name: dict.fromkeys(types, 0.95 if name == "quiet" else 0.5)
+        for name, types in Scripted.operating_points.items()
+    }
+    found = json.loads(run("--data", "mine.csv", "--json", "--operating-point", "quiet").stdout)
+    (one,) = found["sets"]
+    assert one["operating_point"] == "quiet"
+    assert one["figures"]["miss"]["value"] == 1
+    assert one["operating_points"]["balanced"]["miss"]["value"] == pytest.approx(1 / 3)
+
+
+def test_markdown(tmp_path: Path) -> None:
+    result = run("--data", "mine.csv", "--markdown", "out.md", "--bootstrap", "10")
+    assert result.exit_code == 0
+    assert "all measures" in result.stdout
+    assert "| Acc |" in (tmp_path / "out.md").read_text()
+    piped = run("--data", "mine.csv", "--markdown", "-", "--bootstrap", "10").stdout
+    assert piped.startswith("# Evaluation")
+    assert piped.strip() == (tmp_path / "out.md").read_text().strip()
+
+
+def test_several_sets_in_one_run(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("text,label\nBIAS,1\n")
+    found = json.loads(
+        run("--data", "mine.csv", "--data", "other.csv", "--data", "mine.csv", "--json").stdout
+    )
+    assert [s["set"] for s in found["sets"]] == ["mine", "other"]
+
+
+def test_list(tmp_path: Path) -> None:
+    (tmp_path / "crows_pairs").mkdir()
+    (tmp_path / "crows_pairs" / "eval.jsonl").write_text("")
+    result = run("--list", "--data-dir", str(tmp_path))
+    lines = {line.split()[0]: line for line in result.stdout.splitlines()}
+    assert lines["crows_pairs"].endswith("here")
+    assert "missing" in lines["emgsd"]
+    found = json.loads(run("--list", "--json").stdout)
+    assert {s["name"] for s in found["sets"]} >= {"redditbias", "bold"}
+
+
+def test_skipped_rows_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text(ROWS + "worse,maybe,\n")
+    said = sentence(run("--data", "bad.csv"))
+    assert "bad.csv, line 7: label 'maybe' is not one of 1, biased" in said
+    assert "--skip-bad" in said
+    result = run("--data", "bad.csv", "--skip-bad", "--bootstrap", "0")
+    assert result.exit_code == 0
+    assert "1 bad rows skipped, the first: bad.csv, line 7" in result.stdout
+
+
+def test_mistakes_end_in_one_sentence() -> None:
+    assert "give --data NAME or FILE" in sentence(run())
+    assert "neither a known set" in sentence(run("--data", "nothing"))
+    assert "give --data-dir" in sentence(run("--data", "emgsd", "--data-dir", "nowhere"))
+    assert "not both" in sentence(run("--data", "mine.csv", "--json", "--markdown", "-"))
+    assert "does not exist" in sentence(run("--data", "mine.csv", "--markdown", "no/out.md"))
+
+
+def test_no_text_is_judged_before_every_file_was_read(scripted: Scripted, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("text,label\nx,maybe\n")
+    assert "line 2" in sentence(run("--data", "mine.csv", "--data", "bad.csv"))
+    assert scripted.calls == 0
+
+
+def test_an_interruption_keeps_the_sets_that_are_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from guard.evaluate import run as module
+
+    (tmp_path / "other.csv").write_text("text,label\nBIAS,1\n")
+    real = module.judged
+
+    def interrupted(examples, guard):  # type: ignore[no-untyped-def]
+        if len(examples) == 1:
+            raise KeyboardInterrupt
+        return real(examples, guard)
+
+    monkeypatch.setattr(module, "judged", interrupted)
+    result = run("--data", "mine.csv", "--data", "other.csv", "--json", "--bootstrap", "0")
+    assert result.exit_code == 130
+    found = json.loads(result.stdout)
+    assert found["interrupted"] is True
+    assert [s["set"] for s in found["sets"]] == ["mine"]
+    assert "not measured: other" in result.stderr
+
+
+def test_without_the_extra_one_sentence_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'biasguard[eval]'" in sentence(run("--data", "mine.csv"))
+
+
+def test_the_module_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, guard.cli.eval; "
+        "print([m for m in ('sklearn', 'numpy', 'scipy', 'litellm', 'onnxruntime') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_real_set_end_to_end(data: Path) -> None:
+    result = run(
+        "--data", "crows_pairs", "--data-dir", str(data), "--limit", "60", "--bootstrap", "20",
+        "--json",
+    )  # fmt: skip
+    (one,) = json.loads(result.stdout)["sets"]
+    assert one["figures"]["pair_order"]["n"] == 30
+    assert one["parts"][0]["name"] == "stereo direction"
+    assert one["published"][0]["system"] == "BiasAlert"

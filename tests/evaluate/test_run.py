@@ -1,0 +1,245 @@
+"""Judging a set: what is measured is what ``Guard.check`` says, at every operating point."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from guard import Guard
+from guard.evaluate import report
+from guard.evaluate.baselines import Terms, always_biased, term_list, terms_for
+from guard.evaluate.result import Result
+from guard.evaluate.run import BATCH, answer, evaluate, judged
+from guard.evaluate.sources import Dataset, load
+from guard.evaluate.terms import make
+from guard.verdict import BIAS_TYPES, Attribution, BiasType, Scores, Span, Window
+from tests.scripted import Scripted
+
+TERMS = Terms("made up", (make(["pilots"], ["late"]),))
+ROWS = """text,label,bias_type,group,attribute
+All is well. Here BIAS stands.,1,gender,BIAS,BIAS
+BIAS again.,1,race,dogs,late
+Nothing of it.,1,gender,,
+Fine words.,0,,,
+A BIAS alarm.,0,,,
+"""
+
+
+class Graded(Scripted):
+    """Scores by the digit in a window; odd digits are race, with a lower threshold than age."""
+
+    operating_points: ClassVar = {
+        name: {t: at + (0.2 if t == "age" else 0) for t in BIAS_TYPES}
+        for name, at in (("strict", 0.2), ("balanced", 0.4), ("quiet", 0.6))
+    }
+
+    def score(self, window: Window) -> Scores:
+        digits = [c for c in window.text if c.isdigit()]
+        if not digits:
+            return Scores(0.0, "social", unjudged="language")
+        kind: BiasType = "race" if int(digits[0]) % 2 else "age"
+        place = Span(0, 3)
+        return Scores(int(digits[0]) / 10, kind, (Attribution("g", digits[0], place, place),))
+
+
+def dataset(tmp_path: Path, rows: str = ROWS) -> Dataset:
+    path = tmp_path / "mine.csv"
+    path.write_text(rows, encoding="utf-8")
+    return load(str(path), Path("nowhere"))
+
+
+def measured(tmp_path: Path, guard: Guard | None = None, rows: str = ROWS, **more: int) -> Result:
+    guard = guard or Guard(detector=Scripted())
+    return evaluate(dataset(tmp_path, rows), guard, terms=TERMS, **{"draws": 50, **more})
+
+
+def test_figures_of_a_small_set(tmp_path: Path) -> None:
+    found = measured(tmp_path).whole.figures
+    assert found["accuracy"].value == pytest.approx(3 / 5)
+    assert found["miss"].value == pytest.approx(1 / 3)
+    assert found["alarm"].value == pytest.approx(1 / 2)
+    assert found["cs"].value == pytest.approx(1 / 2)  # the second text is of type race
+    assert found["as"].value == pytest.approx(1 / 2)
+    assert found["overall"].value == pytest.approx(2 / 5)
+    assert found["usable"].value == 1
+
+
+TEXTS = [
+    "Row 5 is here.",
+    "Row 4 is here. Then row 3 comes along. ",
+    "Row 6 is here. And one of 7 also.",
+    "Row 8 is first. No digit here. Then 5.",
+    "Nothing with digits. Nor here.",
+    "Row 5 stands. Row 4 stands.",
+]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"operating_point": "strict"},
+        {"operating_point": "balanced"},
+        {"operating_point": "quiet"},
+        {"threshold": 0.55},
+        {"thresholds": {"race": 0.9}},
+    ],
+)
+def test_answers_are_what_check_gives(settings: dict[str, object]) -> None:
+    guard = Guard(detector=Graded(), **settings)
+    free = Guard(detector=Graded(), threshold=0.0)
+    for text, verdict in zip(TEXTS, guard.check_many(TEXTS), strict=True):
+        found = answer(free.trail(text), guard.policy, guard.detector.operating_points)
+        assert found.biased == verdict.biased
+        assert found.bias_type == verdict.bias_type
+        assert found.attributions == verdict.attributions
+        assert found.reason == verdict.unjudged
+
+
+def test_the_score_is_that_of_the_highest_segment_whatever_the_thresholds() -> None:
+    guard = Guard(detector=Graded())
+    free = Guard(detector=Graded(), threshold=0.0)
+    # Row 6 is of a type whose threshold it misses in `quiet`; the score stays.
+    found = answer(free.trail("A 6 here. A 3 there."), guard.policy, Graded.operating_points)
+    assert found.score == 0.6
+
+
+def test_every_operating_point_is_measured(tmp_path: Path) -> None:
+    rows = "text,label\n" + "".join(f"Row {i} is here.,{int(i > 4)}\n" for i in range(10))
+    result = measured(tmp_path, Guard(detector=Graded()), rows)
+    alarms = {name: of["alarm"].value for name, of in result.points.items()}
+    # strict: 3 race, 4 age (.4 >= .4); balanced: none below 5; quiet: none.
+    assert alarms == pytest.approx({"strict": 2 / 5, "balanced": 0, "quiet": 0})
+    assert result.operating_point == "balanced"
+    assert result.whole.figures == result.points["balanced"]
+
+
+def test_own_thresholds_are_said(tmp_path: Path) -> None:
+    result = measured(tmp_path, Guard(detector=Scripted(), threshold=0.95))
+    assert result.own_thresholds
+    assert result.whole.figures["miss"].value == 1
+    assert result.points["balanced"]["miss"].value == pytest.approx(1 / 3)
+    assert any("thresholds of their own" in n for n in report.notes(result))
+
+
+def test_unjudged_texts_are_an_outcome_of_their_own(tmp_path: Path) -> None:
+    result = measured(tmp_path, Guard(detector=Graded()), "text,label\nno digit,1\nRow 9.,1\n")
+    assert result.unjudged == {"language": 1}
+    assert result.whole.figures["usable"].value == 0.5
+    assert result.whole.figures["accuracy"].n == 1
+    assert any("Not judged: 1 language" in n for n in report.notes(result))
+
+
+def test_a_failing_detector_is_counted_not_hidden(tmp_path: Path) -> None:
+    def fail(window: Window) -> None:
+        if "again" in window.text:
+            raise RuntimeError("no")
+
+    result = measured(tmp_path, Guard(detector=Scripted(before=fail)))
+    assert result.unjudged == {"failure": 1}
+    assert result.whole.figures["usable"].value == pytest.approx(4 / 5)
+
+
+def test_sinks_of_the_users_guard_hear_nothing(tmp_path: Path) -> None:
+    heard: list[object] = []
+    measured(tmp_path, Guard(detector=Scripted(), sinks=[heard.append]))
+    assert heard == []
+
+
+def test_progress_comes_by_batches(tmp_path: Path) -> None:
+    rows = "text,label\n" + "".join(f"word {i},0\n" for i in range(BATCH + 3))
+    seen: list[int] = []
+    guard = Guard(detector=Scripted())
+    evaluate(dataset(tmp_path, rows), guard, terms=TERMS, draws=0, progress=seen.append)
+    assert seen == [BATCH, BATCH + 3]
+    assert [len(b) for b in judged(dataset(tmp_path, rows).examples, guard)] == [BATCH, 3]
+
+
+def test_breakdowns_have_their_n_and_baselines(tmp_path: Path) -> None:
+    result = measured(tmp_path)
+    assert {s.name: s.n for s in result.breakdowns["type"]} == {"gender": 2, "race": 1}
+    assert {s.name: s.n for s in result.breakdowns["group"]} == {"bias": 1, "dogs": 1}
+    gender = result.breakdowns["type"][0]
+    assert gender.figures["accuracy"].value == 0.5
+    assert gender.baselines["always biased"]["accuracy"].value == 1
+
+
+def test_texts_of_errors_only_on_request(tmp_path: Path) -> None:
+    assert "A BIAS alarm" not in json.dumps(measured(tmp_path).as_json())
+    errors = measured(tmp_path, show_errors=5).errors
+    assert [(e.kind, e.id) for e in errors] == [
+        ("false alarm", "mine.csv:6"),
+        ("miss", "mine.csv:4"),
+    ]
+    assert "A BIAS alarm" in report.markdown([measured(tmp_path, show_errors=1)])
+
+
+def test_json_has_no_nan(tmp_path: Path) -> None:
+    plain = measured(tmp_path, rows="text,label\nfine,0\n").as_json()
+    again = json.loads(json.dumps(plain, allow_nan=False))
+    assert again["figures"]["f1"]["value"] is None
+    assert again["figures"]["alarm"]["value"] == 0
+    assert again["texts"] == 1
+    assert again["detector"] == "scripted-1"
+    assert again["index_version"] == "index-1"
+
+
+def test_baselines() -> None:
+    examples = _examples("pilots are late", "pilots fly", "late again", "")
+    assert [a.biased for a in always_biased(examples)] == [True] * 4
+    assert [a.biased for a in term_list(examples, TERMS)] == [True, False, False, False]
+
+
+def test_the_own_term_list_serves_where_the_lists_are_missing(tmp_path: Path) -> None:
+    terms = terms_for(tmp_path)
+    assert terms.origin == "own short list"
+    found = term_list(_examples("Old people are useless.", "Old people read.", "Useless!"), terms)
+    assert [a.biased for a in found] == [True, False, False]
+
+
+def test_real_term_list(data: Path) -> None:
+    assert terms_for(data).origin == "RedditBias terms"
+
+
+def _examples(*texts: str) -> list:  # type: ignore[type-arg]
+    from guard.evaluate.example import Example
+
+    return [Example(t, True, str(i)) for i, t in enumerate(texts)]
+
+
+def test_published_figures_stand_beside_with_their_source(data: Path) -> None:
+    guard = Guard(detector=Scripted())
+    part = load("redditbias", data, limit=40)
+    result = evaluate(part, guard, terms=TERMS, draws=10, limit=40)
+    measures, published, *_ = report.grids(result)
+    assert measures.header[-1] == "BiasAlert"
+    assert ["BiasAlert", "0.84", "0.82", "1.00", "0.97", "0.82", "BiasAlert paper, Table 1"] in (
+        published.rows
+    )
+    notes = " ".join(report.notes(result))
+    assert "the predicted group matches a target term" in notes
+    assert "A random 40 of 1728 texts (seed 0)" in notes
+
+
+def test_accuracy_never_stands_alone(tmp_path: Path) -> None:
+    grids = report.grids(measured(tmp_path, rows="text,label\nfine,0\n"))
+    labels = [row[0] for row in grids[0].rows]
+    for name in ("Acc", "F1", "false alarms", "misses", "AUROC", "prevalence", "usable"):
+        assert name in labels
+    for grid in grids[1:]:
+        assert {"Acc", "false alarms", "misses", "AUROC", "prevalence"} <= set(grid.header)
+
+
+def test_markdown_tables_are_whole(tmp_path: Path) -> None:
+    rows = [
+        line.replace("\\|", "")
+        for line in report.markdown([measured(tmp_path)]).splitlines()
+        if line.startswith("|")
+    ]
+    assert len(rows) > 10
+    widths = [row.count("|") for row in rows]
+    breaks = [i for i, row in enumerate(rows) if set(row) <= set("|-: ")]
+    for at in breaks:
+        assert widths[at] == widths[at - 1] == widths[at + 1]

@@ -1,0 +1,242 @@
+"""Reading sets and CSV files: counts of the real files, and mistakes that name file and line."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from guard.errors import UsageError
+from guard.evaluate.near import far_from
+from guard.evaluate.sources import FAR, SOURCES, UNSEEN, Dataset, load, present
+from guard.train.sources import in_bold_share
+
+
+def table(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.csv"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def mistake(what: str, data_dir: Path = Path("nowhere")) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(what, data_dir)
+    return str(caught.value)
+
+
+# --- the real files -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "biased"),
+    [
+        ("redditbias", 1728, 992),
+        ("crows_pairs", 1582, 683),
+        ("toxicbias", 432, 346),
+        ("emgsd", 5653, 1852),
+        ("stereobias", 3006, 1883),
+        ("stereoset", 5016, 1648),
+        ("hearts_seegull", 1661, 555),
+        ("hearts_winoqueer", 2557, 883),
+        ("toxigen_demos", 627, 342),
+        ("implicit_hate", 21477, 8187),
+        ("bold", 14282, 0),
+    ],
+)
+def test_real_counts(data: Path, name: str, texts: int, biased: int) -> None:
+    dataset = load(name, data)
+    assert len(dataset.examples) == dataset.total == texts
+    assert sum(e.biased is True for e in dataset.examples) == biased
+    assert dataset.skipped == []
+    assert len({e.id for e in dataset.examples}) == texts
+
+
+def test_every_set_is_present_where_the_data_is(data: Path) -> None:
+    assert set(present(data)) == set(SOURCES)
+    assert all(present(data).values())
+
+
+def test_real_redditbias_terms_are_found_in_nearly_all_biased_rows(data: Path) -> None:
+    rows = [e for e in load("redditbias", data).examples if e.biased]
+    assert len({e.axes["dimension"] for e in rows}) == 5
+    for dimension in {e.axes["dimension"] for e in rows}:
+        of = [e for e in rows if e.axes["dimension"] == dimension]
+        assert sum(bool(e.groups and e.attributes) for e in of) / len(of) >= 0.98
+
+
+def test_real_crows_pairs(data: Path) -> None:
+    examples = load("crows_pairs", data).examples
+    assert len({e.unit for e in examples}) == 791
+    assert sum(e.biased is None for e in examples) == 2 * 108
+    assert sum(e.parts != () for e in examples) == 2 * 683
+
+
+def test_real_emgsd_parts_and_marks(data: Path) -> None:
+    examples = load("emgsd", data).examples
+    # Half of their 4-grams in one training text: 2,828 of 5,653.
+    assert sum(FAR in e.parts for e in examples) == 2825
+    assert sum(bool(e.attribute_spans) for e in examples if e.biased) >= 1655
+
+
+def test_real_bold_part_is_what_training_leaves_out(data: Path) -> None:
+    for e in load("bold", data).examples:
+        assert (UNSEEN in e.parts) is not in_bold_share(e.text)
+
+
+def test_real_toxicbias_categories(data: Path) -> None:
+    counts = Counter(e.axes["category"] for e in load("toxicbias", data).examples)
+    assert counts["race"] == 153
+    assert counts["none"] == 86
+
+
+# --- near-duplicates ------------------------------------------------------------------------
+
+
+def test_near_duplicates() -> None:
+    training = ["the old pilot was late again today", "short one"]
+    texts = [
+        "The old pilot was late.",  # both of its two 4-grams
+        "the old pilot was rude to us today",  # one of five
+        "nothing alike stands there at all",
+        "Short one!",
+        "short two",
+    ]
+    assert far_from(texts, training) == [False, True, True, False, True]
+
+
+# --- CSV ------------------------------------------------------------------------------------
+
+
+def test_a_plain_csv(tmp_path: Path) -> None:
+    path = table(tmp_path, 'text,label\n"Pilots, again.",1\n\nAll is well.,harmless\n')
+    dataset = load(path, Path("nowhere"))
+    assert [(e.text, e.biased, e.id) for e in dataset.examples] == [
+        ("Pilots, again.", True, "mine.csv:2"),
+        ("All is well.", False, "mine.csv:4"),
+    ]
+    assert dataset.name == "mine"
+    assert len(dataset.sha256) == 64
+
+
+def test_a_csv_with_every_column_and_others(tmp_path: Path) -> None:
+    path = table(
+        tmp_path,
+        "\ufeffid,Label,Text,bias_type,group,attribute\n"
+        "7,yes,Pilots are late.,social|age,pilots,late\n",
+    )
+    (example,) = load(path, Path("nowhere")).examples
+    assert example.bias_types == ("social", "age")
+    assert (example.groups, example.attributes) == (("pilots",), ("late",))
+
+
+def test_lines_are_counted_where_rows_begin(tmp_path: Path) -> None:
+    path = table(tmp_path, 'text,label\n"two\nlines",1\nfine,0\nbad,maybe\n')
+    assert "mine.csv, line 5: label 'maybe' is not one of 1, biased" in mistake(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty; its first line names the columns"),
+        ("text,label\n", "holds no text with a label"),
+        ("text\nfine\n", "line 1: the header lacks label"),
+        ("a,b\nfine,1\n", "line 1: the header lacks text and label"),
+        ("text,label\nfine,1,2\n", "line 2: the row has 3 fields, the header 2"),
+        ("text,label\nfine,1\nfine\n", "line 3: the row has 1 fields, the header 2"),
+        ("text,label\n ,1\n", "line 2: the field text is empty"),
+        ("text,label\nfine,\n", "line 2: label '' is not one of"),
+        (
+            "text,label,bias_type\nfine,1,weather\n",
+            "line 2: bias type 'weather' is not one of gender",
+        ),
+        ('text,label\n"open,1\nfine,0\n', "line 2: the CSV is broken"),
+        ('text,label\n"a"b,1\n', "line 2: the CSV is broken"),
+    ],
+)
+def test_mistakes_in_a_csv(tmp_path: Path, text: str, said: str) -> None:
+    assert said in mistake(table(tmp_path, text))
+
+
+def test_a_csv_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "latin.csv"
+    path.write_bytes("text,label\nfine,0\ncafé,1\n".encode("latin-1"))
+    assert "latin.csv, line 3: not UTF-8 text" in mistake(str(path))
+
+
+def test_bad_rows_are_skipped_on_request_and_counted(tmp_path: Path) -> None:
+    path = table(tmp_path, 'text,label\nfine,0\nbad,maybe\n"a"b,1\nshort\nalso fine,1\n')
+    dataset = load(path, Path("nowhere"), skip_bad=True)
+    assert [e.text for e in dataset.examples] == ["fine", "also fine"]
+    assert [s.split(": ")[0].split(", ")[1] for s in dataset.skipped] == [
+        "line 3",
+        "line 4",
+        "line 5",
+    ]
+
+
+def test_names_that_are_nothing(tmp_path: Path) -> None:
+    said = mistake("redditbais")
+    assert "neither a known set" in said
+    assert "redditbias" in said
+    (tmp_path / "rows.jsonl").write_text("{}")
+    assert "is no CSV" in mistake(str(tmp_path / "rows.jsonl"))
+    assert "no folder of evaluation data at nowhere; give --data-dir" in mistake("emgsd")
+    assert "The set emgsd needs" in mistake("emgsd", tmp_path)
+
+
+# --- JSON lines -----------------------------------------------------------------------------
+
+
+def posts(tmp_path: Path, *lines: str) -> Path:
+    folder = tmp_path / "implicit_hate"
+    folder.mkdir()
+    (folder / "posts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+FINE = json.dumps({"post": "fine\u2028here", "label": "not_hate"}, ensure_ascii=False)
+
+
+def test_bad_json_lines(tmp_path: Path) -> None:
+    folder = posts(tmp_path, FINE, "", "{broken", "[1]", FINE)
+    assert "posts.jsonl, line 3: the line is not JSON. Mend the row" in mistake(
+        "implicit_hate", folder
+    )
+    dataset = load("implicit_hate", folder, skip_bad=True)
+    assert [e.id for e in dataset.examples] == [
+        "implicit_hate/posts.jsonl:1",
+        "implicit_hate/posts.jsonl:5",
+    ]
+    assert "line 4: the line is not a JSON object" in dataset.skipped[1]
+
+
+def test_redditbias_without_its_lists(tmp_path: Path) -> None:
+    folder = tmp_path / "redditbias"
+    folder.mkdir()
+    (folder / "eval.jsonl").write_text("{}\n")
+    assert "term list" in mistake("redditbias", tmp_path)
+
+
+# --- drawing --------------------------------------------------------------------------------
+
+
+def drawn(tmp_path: Path, limit: int, seed: int = 0) -> Dataset:
+    rows = "".join(f"text {i},{i % 2}\n" for i in range(50))
+    return load(table(tmp_path, "text,label\n" + rows), Path("nowhere"), limit=limit, seed=seed)
+
+
+def test_a_random_part(tmp_path: Path) -> None:
+    some = drawn(tmp_path, 10)
+    assert len(some.examples) == 10
+    assert some.total == 50
+    assert some.examples == drawn(tmp_path, 10).examples
+    assert some.examples != drawn(tmp_path, 10, seed=1).examples
+    assert len(drawn(tmp_path, 99).examples) == 50
+
+
+def test_pairs_are_drawn_whole(data: Path) -> None:
+    some = load("crows_pairs", data, limit=101)
+    assert len(some.examples) == 100
+    assert set(Counter(e.unit for e in some.examples).values()) == {2}
