@@ -28,6 +28,7 @@ def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
     tokens = ["<s>", "</s>", *sorted(ByteLevel.alphabet()), "hi"]
     writer = GGUFWriter(path, "llama")
+    writer.add_name("tiny")  # older transformers read it
     writer.add_context_length(64)
     writer.add_embedding_length(16)
     writer.add_block_count(2)
