@@ -1,7 +1,8 @@
-"""Which texts of an evaluation set nearly stand in its training set."""
+"""Which texts of an evaluation set stand, or nearly stand, in what was trained on."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Sequence
 _WORD = re.compile(r"\w+")
 _LENGTH = 4
 _HALF = 0.5
+_BOLD_SHARE = 0.2
 
 
 def far_from(texts: Sequence[str], training: Iterable[str]) -> list[bool]:
@@ -22,6 +24,17 @@ def far_from(texts: Sequence[str], training: Iterable[str]) -> list[bool]:
         for gram in _grams(text):
             holders[gram].append(number)
     return [_most_shared(_grams(text), holders) < _HALF for text in texts]
+
+
+def in_training_share(text: str) -> bool:
+    """Whether training may see this BOLD sentence: a fifth of them, by a hash of the words.
+
+    The rule of ``guard.train.sources.in_bold_share``, which this room does not import; a test
+    holds the two together on every sentence.
+    """
+    words = " ".join(_WORD.findall(text.casefold()))
+    digest = hashlib.sha256(f"bold|{words}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / float(1 << 48) < _BOLD_SHARE
 
 
 def _grams(text: str) -> set[str]:

@@ -55,7 +55,7 @@ def evaluate(
     examples = dataset.examples
     trails: list[GuardTrail] = []
     for batch in judged(examples, guard):
-        trails += batch
+        trails += [_without_references(trail) for trail in batch]
         progress(len(trails))
     seconds = time.perf_counter() - begin
     points = guard.detector.operating_points
@@ -107,9 +107,13 @@ def judged(examples: Sequence[Example], guard: Guard) -> Iterator[list[GuardTrai
     free = copy.copy(guard)
     free.policy = guard.policy.model_copy(update={"threshold": 0.0, "thresholds": {}})
     free.sinks = ()
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+    try:
         for begin in range(0, len(examples), BATCH):
             yield list(pool.map(free.trail, [e.text for e in examples[begin : begin + BATCH]]))
+    finally:
+        # An interruption waits for the texts at work, not for the rest of the batch.
+        pool.shutdown(cancel_futures=True)
 
 
 def answer(trail: GuardTrail, policy: Policy, points: Points) -> Answer:
@@ -134,6 +138,11 @@ def _decided(decision: Decision, policy: Policy, points: Points) -> Decision:
     if verdict.score < threshold:
         verdict = replace(verdict, biased=False, bias_type=None, attributions=())
     return replace(decision, verdict=verdict)
+
+
+def _without_references(trail: GuardTrail) -> GuardTrail:
+    # Kept for every text of a set, they would be most of the memory; no measure reads them.
+    return GuardTrail([replace(d, verdict=replace(d.verdict, references=())) for d in trail])
 
 
 class _Measure:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from guard.errors import UsageError
 from guard.evaluate import adapters
 from guard.evaluate.example import BadRow, Example
-from guard.evaluate.near import far_from
+from guard.evaluate.near import far_from, in_training_share
 from guard.evaluate.terms import redditbias_terms
 
 Adapter = Callable[[adapters.Record, str], list[Example]]
@@ -365,7 +365,6 @@ def _far_from_training(data: Path, examples: list[Example]) -> list[Example]:
 
 
 def _unseen(examples: list[Example]) -> list[Example]:
-    # What may be trained on is training's own choice: one function says it for both.
-    from guard.train.sources import in_bold_share
-
-    return [e if in_bold_share(e.text) else replace(e, parts=(*e.parts, UNSEEN)) for e in examples]
+    return [
+        e if in_training_share(e.text) else replace(e, parts=(*e.parts, UNSEEN)) for e in examples
+    ]

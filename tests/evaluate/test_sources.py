@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from guard.errors import UsageError
-from guard.evaluate.near import far_from
+from guard.evaluate.near import far_from, in_training_share
 from guard.evaluate.sources import FAR, SOURCES, UNSEEN, Dataset, load, present
 from guard.train.sources import in_bold_share
 
@@ -240,3 +240,9 @@ def test_pairs_are_drawn_whole(data: Path) -> None:
     some = load("crows_pairs", data, limit=101)
     assert len(some.examples) == 100
     assert set(Counter(e.unit for e in some.examples).values()) == {2}
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_the_training_share_of_bold_is_the_one_training_takes(number: int) -> None:
+    text = f"Pilot {number}, of the crew, is an early flyer."
+    assert in_training_share(text) is in_bold_share(text)
