@@ -39,7 +39,8 @@ def arun(run: Coroutine[Any, Any, T]) -> T:
 async def forget_clients() -> None:
     """Close LiteLLM's clients, sync and async, and have it make new ones."""
     cache = litellm.in_memory_llm_clients_cache
-    for client in list(cache.cache_dict.values()):
+    keep = (litellm.module_level_client, litellm.module_level_aclient)
+    for client in [c for c in cache.cache_dict.values() if c not in keep]:
         closed = client.close()
         if inspect.isawaitable(closed):
             await closed
