@@ -26,7 +26,7 @@ def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tokenizers.pre_tokenizers import ByteLevel
 
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    tokens = ["<s>", "</s>", *sorted(ByteLevel.alphabet()), "hi"]
+    tokens = ["<s>", "</s>", *sorted(ByteLevel.alphabet()), "hi", "er"]
     writer = GGUFWriter(path, "llama")
     writer.add_name("tiny")  # older transformers read it
     writer.add_context_length(64)
@@ -41,7 +41,7 @@ def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(tokens)
     writer.add_token_types([3, 3] + [1] * (len(tokens) - 2))
-    writer.add_token_merges(["h i"])
+    writer.add_token_merges(["h i", "e r"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     writer.add_chat_template(TEMPLATE)
