@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,6 +43,9 @@ _OF_BASELINES = frozenset("accuracy f1 precision alarm miss macro_f1 auroc preva
 _IN_ROWS = ("accuracy", "f1", "macro_f1", "auroc", "alarm", "miss", "prevalence")
 _MAYBE_IN_ROWS = ("cs", "as", "group", "attribute_f1", "pair_order", "overall")
 _GROUPS_SHOWN = 20
+# Columns that rich puts between two cells, and an interval behind its figure.
+_BETWEEN = 3
+_BEHIND = re.compile(r"(?<=\S) \[[^]]*\]$")
 
 
 class Grid(NamedTuple):
@@ -114,10 +118,9 @@ def show(console: Console, result: Result) -> None:
     from rich.text import Text
 
     console.print(Text(heading(result), "bold"))
-    for grid in grids(result):
-        table = Table(
-            title=Text(grid.title, "italic"), title_justify="left", pad_edge=False, box=SIMPLE_HEAD
-        )
+    for grid in (part for whole in grids(result) for part in fitted(whole, console.width)):
+        title = Text(grid.title, "italic")
+        table = Table(title=title, title_justify="left", pad_edge=False, box=SIMPLE_HEAD)
         for i, name in enumerate(grid.header):
             table.add_column(Text(name), justify="right" if i else "left")
         for row in grid.rows:
@@ -128,6 +131,34 @@ def show(console: Console, result: Result) -> None:
     for line in _errors(result):
         console.print(Text(line))
     console.print()
+
+
+def fitted(grid: Grid, width: int) -> list[Grid]:
+    """Return the table in pieces no wider than ``width``: a figure is never cut short.
+
+    Intervals behind a figure go first, then columns move to a piece of their own below.
+    """
+    if _width(grid) <= width:
+        return [grid]
+    rows = [[_BEHIND.sub("", cell) for cell in row] for row in grid.rows]
+    pieces: list[Grid] = []
+    columns = [0]
+    for column in range(1, len(grid.header)):
+        if len(columns) > 1 and _width(_columns(grid, rows, [*columns, column])) > width:
+            pieces.append(_columns(grid, rows, columns))
+            columns = [0]
+        columns.append(column)
+    return [*pieces, _columns(grid, rows, columns)]
+
+
+def _columns(grid: Grid, rows: list[list[str]], columns: Sequence[int]) -> Grid:
+    title = grid.title if 1 in columns else f"{grid.title}, continued"
+    return Grid(title, [grid.header[c] for c in columns], [[r[c] for c in columns] for r in rows])
+
+
+def _width(grid: Grid) -> int:
+    cells = zip(grid.header, *grid.rows, strict=True)
+    return sum(max(map(len, column)) + _BETWEEN for column in cells)
 
 
 def markdown(results: Sequence[Result]) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from rich.console import Console
 
 from guard import Guard
 from guard.evaluate import report
@@ -243,3 +245,16 @@ def test_markdown_tables_are_whole(tmp_path: Path) -> None:
     breaks = [i for i, row in enumerate(rows) if set(row) <= set("|-: ")]
     for at in breaks:
         assert widths[at] == widths[at - 1] == widths[at + 1]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
+def test_no_figure_is_cut_short_on_a_narrow_terminal(tmp_path: Path, width: int) -> None:
+    result = measured(tmp_path)
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    for grid in report.grids(result):
+        pieces = report.fitted(grid, width)
+        names = [name for piece in pieces for name in piece.header[1:]]
+        assert names == grid.header[1:]
+        assert all(piece.header[0] == grid.header[0] for piece in pieces)
+    report.show(console, result)
+    assert "…" not in console.file.getvalue()  # type: ignore[attr-defined]
