@@ -15,6 +15,7 @@ _COMMANDS = {
     "check": ("guard.cli.check", "Judge text: biased or not, which group, on what evidence."),
     "demo": ("guard.cli.demo", "Watch guarded streams being written, and a biased one cut."),
     "doctor": ("guard.cli.doctor", "Say what is installed, verified and missing."),
+    "eval": ("guard.cli.eval", "Measure the detector on labelled data, with intervals."),
     "models": ("guard.cli.models", "Fetch models that run on this machine."),
     "train": ("guard.cli.train", "Train the embedded detector anew."),
 }

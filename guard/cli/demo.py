@@ -103,6 +103,7 @@ def demo(
         if local:
             from guard.local import provider
 
+            provider.load("smollm2")  # says what is missing before anything is asked
             provider.register()
             model = provider.SMOLLM2
     if model is None:
