@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import inspect
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import AsyncGeneratorType, FrameType, GeneratorType
 from typing import Any, NamedTuple
 
@@ -79,13 +79,19 @@ def connections(stream: object) -> list[httpx.Response]:
     return [x for x in _under(stream) if isinstance(x, httpx.Response) and not x.is_closed]
 
 
-def close(stream: object, loop: asyncio.AbstractEventLoop | None = None) -> None:
+def close(
+    stream: object,
+    loop: asyncio.AbstractEventLoop | None = None,
+    known: Iterable[httpx.Response] = (),
+) -> None:
     """Close everything under ``stream`` from synchronous code.
 
-    Parts that only an event loop can close are closed on ``loop``, the one they were opened in:
-    at once by its next turn if it runs, never if it has ended.
+    ``known`` are connections found under it earlier: a generator that an exception has ended no
+    longer leads to the one it read from. Parts that only an event loop can close are closed on
+    ``loop``, the one they were opened in: at once by its next turn if it runs, never if it has
+    ended.
     """
-    parts = _under(stream)
+    parts = _under(stream, known)
     late = [x for x in reversed(parts) if _needs_loop(x)]
     for part in reversed(parts):
         if part not in late:
@@ -97,10 +103,10 @@ def close(stream: object, loop: asyncio.AbstractEventLoop | None = None) -> None
             loop.call_soon_threadsafe(_spawn, loop, late)
 
 
-async def aclose(stream: object) -> None:
+async def aclose(stream: object, known: Iterable[httpx.Response] = ()) -> None:
     """Close everything under ``stream``; a pending cancellation waits until that is done."""
     with anyio.CancelScope(shield=True):
-        await _aclose_all(list(reversed(_under(stream))))
+        await _aclose_all(list(reversed(_under(stream, known))))
 
 
 async def _aclose_all(parts: list[object]) -> None:
@@ -123,10 +129,10 @@ def _spawn(loop: asyncio.AbstractEventLoop, parts: list[object]) -> None:
     task.add_done_callback(_closing.discard)
 
 
-def _under(stream: object) -> list[object]:
+def _under(stream: object, known: Iterable[httpx.Response] = ()) -> list[object]:
     """Return ``stream`` and the objects it reads from, outermost first, each once."""
     found: list[object] = []
-    waiting = [stream]
+    waiting = [stream, *known]
     while waiting and len(found) < _MOST:
         part = waiting.pop(0)
         if not any(part is x for x in found):

@@ -44,6 +44,9 @@ class GuardedStream(CustomStreamWrapper):
         self._ended = False  # the provider came to its end, well or not, and LiteLLM reported it
         self._closed = False
         self._error: Exception | None = None
+        # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
+        self._connections = closing.connections(upstream)
+        self._began = False
         self._loop: asyncio.AbstractEventLoop | None = None
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
@@ -143,7 +146,7 @@ class GuardedStream(CustomStreamWrapper):
         except Exception as error:
             self._end(error)
         else:
-            self._gate.push(chunk)
+            self._take(chunk)
 
     async def _apull(self) -> None:
         try:
@@ -153,7 +156,13 @@ class GuardedStream(CustomStreamWrapper):
         except Exception as error:
             self._end(error)
         else:
-            self._gate.push(chunk)
+            self._take(chunk)
+
+    def _take(self, chunk: ModelResponseStream) -> None:
+        if not self._began:
+            self._began = True
+            self._connections = closing.connections(self._upstream)
+        self._gate.push(chunk)
 
     def _end(self, error: Exception | None = None) -> None:
         if self._over:
@@ -202,10 +211,10 @@ class GuardedStream(CustomStreamWrapper):
 
     def _shut(self) -> None:
         if not self._closed:
-            closing.close(self._upstream, self._loop)
+            closing.close(self._upstream, self._loop, self._connections)
             self._closed = True
 
     async def _ashut(self) -> None:
         if not self._closed:
-            await closing.aclose(self._upstream)
+            await closing.aclose(self._upstream, self._connections)
             self._closed = True
