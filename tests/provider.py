@@ -33,6 +33,9 @@ class Script:
     choices: Sequence[Sequence[Delta]] = (("Hello",),)
     interval: float = 0.0
     finish: str = "stop"
+    finish_early: bool = (
+        False  # a choice's finish reason follows its last delta, not the last of all
+    )
     drop_after: int | None = None
     error_after: int | None = None
     stall_after: int | None = None
@@ -201,6 +204,7 @@ class _OpenAI:
             } | fields
             return f"data: {json.dumps(chunk)}\n\n"
 
+        end = {"delta": {}, "finish_reason": script.finish}
         for turn in range(max(len(c) for c in script.choices)):
             for index, deltas in enumerate(script.choices):
                 if turn < len(deltas):
@@ -211,8 +215,11 @@ class _OpenAI:
                         fields = {"role": "assistant"} | fields
                     choice = {"index": index, "delta": fields, "finish_reason": None}
                     yield True, event([choice | ({"logprobs": logprobs} if logprobs else {})])
+                if script.finish_early and turn == len(deltas) - 1:
+                    yield False, event([end | {"index": index}])
         for index in range(len(script.choices)):
-            yield False, event([{"index": index, "delta": {}, "finish_reason": script.finish}])
+            if not script.finish_early:
+                yield False, event([end | {"index": index}])
         if (body.get("stream_options") or {}).get("include_usage"):
             yield False, event([], usage=_OpenAI.usage(script))
         yield False, "data: [DONE]\n\n"

@@ -26,7 +26,7 @@ def completion(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any])
         return litellm.completion(*args, **kwargs)
     with inside():
         response = litellm.completion(*args, **kwargs)
-    return guard(session, response, user=session.user(args, kwargs))
+    return guard(session, response, user=session.user(args, kwargs), n=kwargs.get("n") or 1)
 
 
 async def acompletion(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -38,13 +38,16 @@ async def acompletion(session: Session, args: Sequence[Any], kwargs: Mapping[str
         return await litellm.acompletion(*args, **kwargs)
     with inside():
         response = await litellm.acompletion(*args, **kwargs)
-    return await aguard(session, response, user=session.user(args, kwargs))
+    return await aguard(session, response, user=session.user(args, kwargs), n=kwargs.get("n") or 1)
 
 
-def guard(session: Session, response: object, *, user: str = "") -> Any:
-    """Guard a chat response of LiteLLM, whole or streamed; a stream is judged as it is read."""
+def guard(session: Session, response: object, *, user: str = "", n: int = 1) -> Any:
+    """Guard a chat response of LiteLLM, whole or streamed; a stream is judged as it is read.
+
+    ``n`` is the number of choices that were asked for.
+    """
     if isinstance(response, CustomStreamWrapper):
-        return GuardedStream(response, session, user=user)
+        return GuardedStream(response, session, user=user, n=n)
     answer = _whole(response)
     said = whole.answers(answer)
     gate = whole.gate_for(session, said, user)
@@ -55,10 +58,10 @@ def guard(session: Session, response: object, *, user: str = "") -> Any:
     return whole.released(answer, said, gate)
 
 
-async def aguard(session: Session, response: object, *, user: str = "") -> Any:
+async def aguard(session: Session, response: object, *, user: str = "", n: int = 1) -> Any:
     """Guard as :func:`guard` does, without blocking the event loop."""
     if isinstance(response, CustomStreamWrapper):
-        return GuardedStream(response, session, user=user)
+        return GuardedStream(response, session, user=user, n=n)
     answer = _whole(response)
     said = whole.answers(answer)
     gate = whole.gate_for(session, said, user)

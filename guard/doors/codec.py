@@ -47,9 +47,13 @@ def _choice(choice: StreamingChoices) -> _Choice:
 
 
 class ChatCodec:
-    """The gate's codec for LiteLLM's ``ModelResponseStream``; never changes one it was given."""
+    """The gate's codec for LiteLLM's ``ModelResponseStream``; never changes one it was given.
 
-    def __init__(self) -> None:
+    ``n`` is the number of choices that were asked for.
+    """
+
+    def __init__(self, n: int = 1) -> None:
+        self._n = n
         self._read: tuple[ModelResponseStream | None, list[_Choice]] = (None, [])
         self._sent: dict[Channel, int] = {}  # characters the provider sent, by tool channel
         self._changed: set[int] = set()  # choices of which text was cut or replaced
@@ -78,7 +82,13 @@ class ChatCodec:
         return [c.choice for c in choices]
 
     def finished(self, chunk: ModelResponseStream) -> list[int]:
-        """Return the choices whose finish reason the chunk brings."""
+        """Return the choice whose finish reason the chunk brings.
+
+        None where several were asked for: LiteLLM then gives one finish reason for all, the
+        first that came, and puts it on the first choice, which may go on.
+        """
+        if self._n > 1:
+            return []
         return [c.choice for c in self._choices(chunk) if c.ends]
 
     def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:

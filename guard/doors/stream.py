@@ -32,13 +32,15 @@ class GuardedStream(CustomStreamWrapper):
     a break and collection, an exception or a cancellation), the provider's connection is closed.
     """
 
-    def __init__(self, upstream: CustomStreamWrapper, session: Session, *, user: str = "") -> None:
+    def __init__(
+        self, upstream: CustomStreamWrapper, session: Session, *, user: str = "", n: int = 1
+    ) -> None:
         # LiteLLM's own constructor is left out: all of its state is the upstream's.
         self.chunks: list[ModelResponseStream] = []
         self._upstream = upstream
         self._session = session
-        self._codec = ChatCodec()
-        self._gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
+        self._codec = ChatCodec(n)
+        self._gate = ResponseGate(self._codec, session.policy, n=n, user=user, sinks=session.sinks)
         self._out: deque[ModelResponseStream] = deque()
         self._over = False  # nothing more is pulled
         self._ended = False  # the provider came to its end, well or not, and LiteLLM reported it

@@ -230,15 +230,19 @@ async def adrain(stream: Any) -> Outcome:
 CALL = {"model": "replay/x", "messages": MESSAGES}
 
 
+def choices_in(chunks: Sequence[ModelResponseStream]) -> int:
+    return max((c.index for chunk in chunks for c in chunk.choices), default=0) + 1
+
+
 def stream(replay: Replay, chunks: Sequence[ModelResponseStream], s: Session) -> Any:
     """A guarded sync stream over ``chunks``."""
     replay.source = lambda: iter([c.model_copy(deep=True) for c in chunks])
-    return chat.completion(s, (), {**CALL, "stream": True})
+    return chat.completion(s, (), {**CALL, "stream": True, "n": choices_in(chunks)})
 
 
 async def astream(replay: Replay, chunks: Sequence[ModelResponseStream], s: Session) -> Any:
     replay.source = lambda: iter([c.model_copy(deep=True) for c in chunks])
-    return await chat.acompletion(s, (), {**CALL, "stream": True})
+    return await chat.acompletion(s, (), {**CALL, "stream": True, "n": choices_in(chunks)})
 
 
 def streamed(replay: Replay, chunks: Sequence[ModelResponseStream], s: Session) -> Outcome:

@@ -126,6 +126,24 @@ def test_when_every_choice_has_ended_the_provider_is_stopped(provider: Provider)
     assert_left(provider.last, 8)
 
 
+def test_a_choice_that_has_not_begun_is_waited_for(provider: Provider, judged: Session) -> None:
+    later = [{"content": ""}] * 4
+    provider.script = Script([["BIAS is.", " x"], [*later, "Fine."]], 0.02)
+    outcome = r.drain(chat.completion(judged, (), {**call(provider, "openai"), "n": 2}))
+    assert outcome.ends == {0: "content_filter"}
+    assert outcome.texts[r.Channel(1)] == "Fine."
+    assert provider.last.finished
+
+
+def test_a_finish_reason_that_is_another_choices_ends_no_segment(
+    provider: Provider, judged: Session
+) -> None:
+    # LiteLLM puts the second choice's finish reason on the first.
+    provider.script = Script([["All BI", "AS", " is."], ["Fine."]], finish_early=True)
+    outcome = r.drain(chat.completion(judged, (), {**call(provider, "openai"), "n": 2}))
+    assert outcome.texts == {r.Channel(0): judged.policy.message, r.Channel(1): "Fine."}
+
+
 def test_a_stopped_stream_is_never_pulled_again(provider: Provider, judged: Session) -> None:
     provider.script = Script([BIASED], INTERVAL)
     stream = chat.completion(judged, (), call(provider, "openai"))
