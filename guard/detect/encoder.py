@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.detect.fusion import FusionHead
+from guard.detect.lexical import LexicalHead
 from guard.detect.script import mostly_latin
 from guard.detect.spans import attribution
 from guard.detect.tokens import Encoded, WindowTokens
-from guard.detect.weights import FUSION, ONNX, SHIPPED, TOKENIZER, Weights, open_weights
+from guard.detect.weights import FUSION, LEXICAL, ONNX, SHIPPED, TOKENIZER, Weights, open_weights
 from guard.errors import BiasIndexError
 from guard.places import shipped
 from guard.retrieve.index import BiasIndex
@@ -79,6 +80,7 @@ class Encoder:
         #: Turns windows into inputs; public for training and its checks.
         self.tokens = WindowTokens(self._weights.folder / TOKENIZER, settings.max_context_tokens)
         self._fusion = FusionHead.load(self._weights.folder / FUSION, len(BIAS_TYPES))
+        self._lexical = LexicalHead.load(self._weights.folder / LEXICAL)
         self._network = _network(self._weights)
         self._bound: _Bound | None = None
         self._lock = threading.Lock()
@@ -161,9 +163,13 @@ class Encoder:
             return Scores(0.0, "social", unjudged="language")
         context = [t for t in (window.user, *window.context) if t.strip()]
         parts = self.tokens.encode(window.text, context)
-        return max((self._judge_part(window.text, p, bound) for p in parts), key=_by_score)
+        # The wording belongs to the segment as a whole, whatever parts the network reads it in.
+        wording = self._weights.settings.lexical_weight * self._lexical.logit(window.text)
+        return max((self._judge_part(window.text, p, wording, bound) for p in parts), key=_by_score)
 
-    def _judge_part(self, text: str, encoded: Encoded, bound: _Bound | None) -> Scores:
+    def _judge_part(
+        self, text: str, encoded: Encoded, wording: float, bound: _Bound | None
+    ) -> Scores:
         settings = self._weights.settings
         out = self.run(encoded)
         logit, types = out.logit, out.types
@@ -179,7 +185,7 @@ class Encoder:
                 references = tuple(bound.index.reference(h) for h in hits)
         found = attribution(text, encoded, out.spans)
         attributions: tuple[Attribution, ...] = () if found is None else (found,)
-        score = 1 / (1 + math.exp(-logit / settings.temperature))
+        score = 1 / (1 + math.exp(-(logit + wording) / settings.temperature))
         return Scores(score, BIAS_TYPES[int(types.argmax())], attributions, references)
 
 

@@ -14,10 +14,11 @@ from guard.verdict import BiasType
 
 ONNX = "encoder.onnx"
 FUSION = "fusion.npz"
+LEXICAL = "lexical.npz"
 TOKENIZER = "tokenizer.json"
 CONFIG = "config.json"
 MANIFEST = "manifest.json"
-FILES = (ONNX, FUSION, TOKENIZER, CONFIG)
+FILES = (ONNX, FUSION, LEXICAL, TOKENIZER, CONFIG)
 SHIPPED = Path(__file__).resolve().parent.parent / "models" / "encoder"
 _MEND = "reinstall the package, or point `weights` at a folder that `guard train encoder` wrote"
 
@@ -27,8 +28,9 @@ class Settings:
     """What ``config.json`` says of the weights.
 
     ``k`` references at most, none with a cosine below ``floor``. A score is
-    ``sigmoid(logit / temperature)``. ``operating_points`` holds a threshold in [0, 1] per bias
-    type for each name. ``languages`` are ISO 639-1 codes.
+    ``sigmoid((network + references + lexical_weight * n-grams) / temperature)``.
+    ``operating_points`` holds a threshold in [0, 1] per bias type for each name. ``languages`` are
+    ISO 639-1 codes.
     """
 
     version: str
@@ -36,6 +38,7 @@ class Settings:
     k: int
     floor: float
     max_context_tokens: int
+    lexical_weight: float
     temperature: float
     operating_points: Mapping[str, Mapping[BiasType, float]]
     languages: tuple[str, ...]
@@ -113,6 +116,7 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             k=int(raw["k"]),
             floor=float(raw["floor"]),
             max_context_tokens=int(raw["max_context_tokens"]),
+            lexical_weight=float(raw["lexical_weight"]),
             temperature=float(raw["temperature"]),
             operating_points=points,
             languages=tuple(raw["languages"]),

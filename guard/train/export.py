@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from guard.detect import weights as files
+from guard.detect.lexical import LexicalHead
+from guard.train import lexical
 from guard.train.base import base_folder
 from guard.train.encoder import Nets
 from guard.train.model import BiasNet
@@ -84,7 +86,9 @@ def export_fusion(nets: Nets, path: Path) -> None:
     np.savez(path, **arrays)
 
 
-def export(nets: Nets, folder: Path, config: dict[str, Any], *, scratch: Path) -> None:
+def export(
+    nets: Nets, words: LexicalHead, folder: Path, config: dict[str, Any], *, scratch: Path
+) -> None:
     """Write everything that the detector reads to ``folder``, the manifest last.
 
     ``config`` holds ``version``, ``k``, ``floor``, ``max_context_tokens``, ``temperature`` and
@@ -95,6 +99,7 @@ def export(nets: Nets, folder: Path, config: dict[str, Any], *, scratch: Path) -
     export_onnx(nets, scratch / "encoder.fp32.onnx")
     quantise(scratch / "encoder.fp32.onnx", folder / files.ONNX)
     export_fusion(nets, folder / files.FUSION)
+    lexical.save(words, folder / files.LEXICAL)
     shutil.copyfile(base_folder() / "tokenizer.json", folder / files.TOKENIZER)
     write_config(folder, config)
 

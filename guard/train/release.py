@@ -15,12 +15,14 @@ from guard.detect.encoder import Encoder
 from guard.detect.weights import CONFIG
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
-from guard.train import calibrate, evaluate
+from guard.train import calibrate, evaluate, lexical
 from guard.train.base import BASE_NAME, BASE_SHA256, teacher
 from guard.train.config import TrainConfig
+from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
 from guard.train.export import export, placeholder_points, write_config
 from guard.train.rows import share
+from guard.train.validate import ablation
 from guard.verdict import BIAS_TYPES
 
 WEIGHTS_VERSION = "1.0"
@@ -43,17 +45,23 @@ def release(
         "k": config.k,
         "floor": config.floor,
         "max_context_tokens": config.max_context_tokens,
+        "lexical_weight": lexical.WEIGHT,
         "temperature": 1.0,
         "operating_points": placeholder_points(),
         "base": {"name": BASE_NAME, "sha256": BASE_SHA256},
         "training": content["settings"] | {"rows": content["rows"]},
     }
-    export(nets, folder, settings, scratch=config.work)
+    corpus = build(config)
+    sampler = Sampler(corpus.train, config)
+    drawn = sorted({p.row for batch in sampler.epoch(0) for p in batch})
+    words = lexical.fit_rows([corpus.train[i] for i in drawn])
+    export(nets, words, folder, settings, scratch=config.work)
     say("exported")
     build_index(config.statements, index, Encoder(folder, use_references=False))
     say("index built")
     figures: dict[str, Any] = {"training": content["settings"], "rows": content["rows"]}
     figures["parity"] = parity(nets, config, folder)
+    figures["ablation"] = ablation(config, nets)
     figures["points"] = set_points(config, folder, index)
     say(f"calibrated: {figures['points']}")
     figures["measured"] = measure(config.data, folder, index, say)

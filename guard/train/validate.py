@@ -109,6 +109,24 @@ def by_source(rows: Sequence[Row], judged: Judged, *, alone: bool = False) -> di
     return out
 
 
+def ablation(config: TrainConfig, nets: Nets) -> dict[str, dict[str, float]]:
+    """Return figures on invented groups and own pairs, each with references and without.
+
+    The invented rows use predicates and names that training never saw. Without any
+    reference a plain predicate about an unknown group can only be called harmless.
+    """
+    rows = [r for r in build(config).validation if r.source in ("invented", "pairs", "own")]
+    tokens = WindowTokens(base_folder() / "tokenizer.json", config.max_context_tokens)
+    cache = config.cache or config.work / "vectors.npz"
+    statements = own_statements(config.statements)
+    index = TrainIndex(rows, statements, teacher(tokens), cache, config.k, config.floor)
+    found = {use: by_source(rows, judge(nets, rows, index, tokens, use)) for use in ("all", "none")}
+    return {
+        source: {"n": f.n, "with": f.accuracy, "without": found["none"][source].accuracy}
+        for source, f in found["all"].items()
+    }
+
+
 def compare(config: TrainConfig, finals: dict[str, Path], most: int = 600) -> dict[str, Any]:
     """Return the validation figures per source of several runs, with the shipped statements.
 

@@ -91,6 +91,7 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
 
     from guard.detect.encoder import Encoder
     from guard.train.export import export, placeholder_points
+    from guard.train.lexical import fit
 
     run(config(tmp_path, few, max_steps=3))
     nets, _ = load_final(tmp_path / "final.pt")
@@ -99,10 +100,12 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
         "k": 5,
         "floor": 0.4,
         "max_context_tokens": 64,
+        "lexical_weight": 0.5,
         "temperature": 1.0,
         "operating_points": placeholder_points(),
     }
-    export(nets, tmp_path / "out", settings, scratch=tmp_path)
+    words = fit(["Old people are useless.", "Old people are here."], [True, False])
+    export(nets, words, tmp_path / "out", settings, scratch=tmp_path)
     encoder = Encoder(tmp_path / "out", use_references=False)
     for text in ("Old people are useless at work.", "The library opens at nine."):
         (one,) = encoder.tokens.encode(text, ["A sentence before it."])
