@@ -63,10 +63,14 @@ class Gate:
         if action == "redact" and self.channel.kind == "tool":
             action = "terminate"  # text put inside arguments could change what the tool does
         repeats = verdict.biased and self._repeats(segment, verdict)
+        joins = self._replaced_to == self._settled and segment.fresh > segment.start
+        if not joins:
+            self._settle(segment.start + _blank(segment.text))
         if action in ("pass", "flag"):
             self._settle(segment.release)
         elif action == "redact":
-            self._replace(segment)
+            self._settle(segment.end, "" if joins else self._policy.replacement)
+            self._replaced_to = segment.end
         else:
             self.stopped = True
             self._new.clear()
@@ -97,9 +101,11 @@ class Gate:
         self._pass_blanks()
 
     def _pass_blanks(self) -> None:
-        # White space alone is not judged; it keeps its place behind the text before it.
+        # White space says nothing: it is not judged, and goes out once all before it is settled.
         while self._asked and self._asked[0].text.isspace():
             self._settle(self._asked.popleft().release)
+        if not self._asked and not self.stopped:
+            self._settle(self._segmenter.lead)
 
     def _repeats(self, segment: Segment, verdict: Verdict) -> bool:
         """Whether the finding lies in the overlap with a segment already found biased."""
@@ -113,12 +119,6 @@ class Gate:
             self._fates.append(Settled(upto - self._settled, text))
             self._settled = upto
 
-    def _replace(self, segment: Segment) -> None:
-        begin = max(segment.start, self._settled)
-        joins = self._replaced_to == begin and segment.fresh > segment.start
-        if not joins:
-            # White space that leads the segment says nothing, and keeps the words apart.
-            kept = segment.text[begin - segment.start :]
-            self._settle(begin + len(kept) - len(kept.lstrip()))
-        self._settle(segment.end, "" if joins else self._policy.replacement)
-        self._replaced_to = segment.end
+
+def _blank(text: str) -> int:
+    return len(text) - len(text.lstrip())

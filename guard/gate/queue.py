@@ -145,10 +145,14 @@ class ChunkQueue(Generic[C]):
         self._ended.add(choice)
         for channel in [c for c in self._open if c.choice == choice]:
             del self._open[channel]
+        whole = True
         for held in self._lines.pop(choice, ()):
             held.whole = False
-            texts = held.texts(choice)
-            del held.pieces[choice]
+            texts: dict[Channel, str] = {}
+            for piece in held.pieces.pop(choice):
+                if whole:  # nothing goes out behind the first passage that does not
+                    texts[piece.channel] = texts.get(piece.channel, "") + piece.result
+                    whole = piece.settled == len(piece.text)
             if any(texts.values()):
                 cut = self._codec.cut(held.chunk, choice, texts, ends=True)
                 if cut is not None:

@@ -86,6 +86,18 @@ class Segmenter:
         """Characters fed and not yet part of a segment."""
         return len(self._buffer) - self._fresh
 
+    @property
+    def lead(self) -> int:
+        """Offset up to which the open segment is white space; its start where it begins otherwise.
+
+        Text that an earlier segment shares counts as no white space.
+        """
+        at = self._start
+        if at == self._fresh:
+            while at < len(self._buffer) and self._buffer[at].isspace():
+                at += 1
+        return self._base + at
+
     def feed(self, text: str) -> list[Segment]:
         """Add ``text`` and return the segments that are now complete."""
         self._buffer += text

@@ -103,7 +103,7 @@ def test_a_stopped_stream_is_reported_once(
     outcome = r.drain(stream)
     response = assert_reported_once(log, "success", outcome.texts[r.Channel()])
     expected = {"terminate": policy.message, "raise": ""}[action]
-    assert response.choices[0].message.content == "All is well." + expected
+    assert response.choices[0].message.content == "All is well. " + expected
     # The tokens are those that the provider sent, not only those that went out.
     sent = litellm.token_counter(model="x", text="".join(BIASED[:3]))
     assert response.usage.completion_tokens >= sent or wire == "anthropic"

@@ -85,7 +85,7 @@ class TestCut:
         assert response is not plain
         assert plain.model_dump() == {**before, "model": plain.model}
         (choice,) = response.choices
-        assert choice.message.content == "All is well." + policy.message
+        assert choice.message.content == "All is well. " + policy.message
         assert choice.finish_reason == "content_filter"
         assert response.guard.stopped
         assert isinstance(response, ModelResponse)
@@ -149,7 +149,7 @@ class TestToolCalls:
     @pytest.mark.parametrize(
         ("arguments", "left"),
         [
-            ('{"q": "Fine. BIAS is."}', '{"q": "Fine.'),
+            ('{"q": "Fine. BIAS is."}', '{"q": "Fine. '),
             ('{"q": "Fine."} BIAS', None),
             ('{"q": "BIAS is."}', None),
             ("12. BIAS is.", None),

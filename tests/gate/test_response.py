@@ -103,8 +103,8 @@ actions = st.sampled_from(["terminate", "redact", "flag", "raise"])
 
 
 def expected(text: str, action: str) -> str:
-    """What may be seen of ``text``: all of it up to the first biased segment."""
-    biased = (s.start for s in split(text) if "X" in s.text)
+    """What may be seen of ``text``: all of it up to the words of the first biased segment."""
+    biased = (s.end - len(s.text.lstrip()) for s in split(text) if "X" in s.text)
     return text if action == "flag" else text[: next(biased, len(text))]
 
 
@@ -200,14 +200,14 @@ def test_nothing_of_a_segment_is_out_before_its_verdict(
 
 def test_a_termination_ends_its_choice_with_the_message_once() -> None:
     run = Run(chunked("Fine. X here. More. ", [3] * 9), Policy(message="stop"))
-    assert run.text() == "Fine."
+    assert run.text() == "Fine. "
     assert [c.last for c in run.out if c.done] == ["stop"]
     assert run.gate.stopped
     assert not run.pulled_to_the_end
 
 
 @pytest.mark.parametrize(
-    ("scope", "other"), [("choice", "Yes. All is well."), ("response", "Yes.")]
+    ("scope", "other"), [("choice", "Yes. All is well."), ("response", "Yes. ")]
 )
 def test_scope_says_whether_other_choices_end_too(scope: str, other: str) -> None:
     chunks = [
@@ -217,7 +217,7 @@ def test_scope_says_whether_other_choices_end_too(scope: str, other: str) -> Non
         Chunk({}, done=[0, 1]),
     ]
     run = Run(chunks, Policy(scope=scope), n=2)
-    assert run.text(Channel(0)) == "So."
+    assert run.text(Channel(0)) == "So. "
     assert run.text(Channel(1)) == other
     assert run.gate.stopped == (scope == "response")
 
@@ -228,9 +228,18 @@ def test_a_choice_that_has_not_spoken_keeps_the_stream_open() -> None:
     assert run.text(Channel(1)) == "Fine. "
 
 
+def test_white_space_after_a_sentence_does_not_wait_for_the_next() -> None:
+    chunks = chunked("One day. Two is long", [9])
+    gate = ResponseGate(ChunkCodec(), Policy())
+    gate.push(chunks[0])
+    (job,) = gate.pending()
+    gate.resolve(job, marked(""))
+    assert gate.emit() == [chunks[0]]
+
+
 def test_raise_gives_the_error_after_what_was_judged_and_no_message() -> None:
     run = Run(chunked("Fine. X here. ", [4] * 4), Policy(action="raise", message="found"))
-    assert run.text() == "Fine."
+    assert run.text() == "Fine. "
     assert isinstance(run.gate.error, BiasFound)
     assert str(run.gate.error) == "found"
     assert run.gate.error.trail.biased
