@@ -78,7 +78,7 @@ def _from_file(folder: Path) -> tuple[dict[str, Any], str]:
             return _table(own), str(own)
         project = place / "pyproject.toml"
         if project.is_file():
-            table = _table(project).get("tool", {}).get("guard")
+            table: dict[str, Any] | None = _table(project).get("tool", {}).get("guard")
             if table is not None:
                 return table, f"{project} [tool.guard]"
     return {}, "guard"

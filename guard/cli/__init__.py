@@ -42,15 +42,17 @@ class _Lazy(click.Group):
         try:
             return super().invoke(ctx)
         except (UsageError, WeightsError, BiasIndexError) as error:
-            raise _exit(str(error), 2) from None
+            raise _Exit(str(error), 2) from None
         except GuardError as error:
-            raise _exit(str(error), 1) from None
+            raise _Exit(str(error), 1) from None
 
 
-def _exit(message: str, code: int) -> click.ClickException:
-    exception = click.ClickException(message)
-    exception.exit_code = code
-    return exception
+class _Exit(click.ClickException):
+    """One sentence and an exit code, in place of a traceback."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.exit_code = code  # type: ignore[misc]  # click declares it on the class
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 
 from guard.detect.serving import Judge
 from guard.errors import UsageError
@@ -61,7 +68,9 @@ class TextStream:
         """Stop reading and close the source."""
         self._released.close()
 
-    def _run(self, texts: Iterable[str], judge: Judge, gate: ResponseGate[str]) -> Any:
+    def _run(
+        self, texts: Iterable[str], judge: Judge, gate: ResponseGate[str]
+    ) -> Generator[str, None, None]:
         source = iter(texts)
         over = False
         try:
@@ -95,14 +104,15 @@ class AsyncTextStream:
         return self
 
     async def __anext__(self) -> str:
-        text: str = await self._released.__anext__()
-        return text
+        return await self._released.__anext__()
 
     async def aclose(self) -> None:
         """Stop reading and close the source."""
         await self._released.aclose()
 
-    async def _run(self, texts: AsyncIterable[str], judge: Judge, gate: ResponseGate[str]) -> Any:
+    async def _run(
+        self, texts: AsyncIterable[str], judge: Judge, gate: ResponseGate[str]
+    ) -> AsyncGenerator[str, None]:
         source = aiter(texts)
         over = False
         try:

