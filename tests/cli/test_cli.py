@@ -99,12 +99,12 @@ def test_an_unknown_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_missing_and_wrong_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from guard.detect.encoder import WEIGHTS
+    from guard.detect.weights import SHIPPED
 
     monkeypatch.setenv("GUARD_WEIGHTS", str(tmp_path / "nowhere"))
     assert "nowhere" in sentence(run("check", "x"))
     copy = tmp_path / "copy"
-    shutil.copytree(WEIGHTS, copy)
+    shutil.copytree(SHIPPED, copy)
     with (copy / "encoder.onnx").open("r+b") as file:
         file.seek(1000)
         file.write(b"\0broken\0")
@@ -179,6 +179,18 @@ def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert broken["area"] == "detector"
 
 
+def _until_it_waits(pid: int) -> None:
+    """Return once the process has slept for a second: it is through its imports, and reads."""
+    asleep = 0
+    while asleep < 10:
+        time.sleep(0.1)
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists():  # no such file system here
+            time.sleep(5)
+            return
+        asleep = asleep + 1 if stat.read_text().rsplit(")", 1)[1].split()[0] == "S" else 0
+
+
 def test_interrupting_a_command_leaves_no_traceback() -> None:
     """Ctrl-C in a real process that is waiting for its input."""
     process = subprocess.Popen(
@@ -188,7 +200,7 @@ def test_interrupting_a_command_leaves_no_traceback() -> None:
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
-    time.sleep(2)
+    _until_it_waits(process.pid)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 1
