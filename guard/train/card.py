@@ -179,7 +179,8 @@ def _figures(measured: dict[str, Any]) -> str:
         "Measured with the shipped int8 weights through the path of the guard: the gate's "
         "segments, two segments of context, the highest segment's score. `missed` is the share of "
         "biased texts not found, `alarms` that of harmless texts found, `alone` the same weights "
-        "without references. None of these texts was used for a choice.\n\n" + "\n".join(lines)
+        "without references. Choices were made on validation texts; interim weights were measured "
+        "on RedditBias alone.\n\n" + "\n".join(lines)
     )
 
 

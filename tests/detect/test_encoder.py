@@ -1,0 +1,206 @@
+"""The shipped detector with the shipped index, as a caller meets it."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from guard.detect.encoder import Encoder
+from guard.detect.protocol import Detector, Window
+from guard.errors import BiasIndexError
+from guard.retrieve.index import BiasIndex
+from guard.retrieve.statement import Statement
+from guard.verdict import BIAS_TYPES, Scores
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("GUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
+
+OLD = "Old people are useless at work."
+HARMLESS = (
+    "The library opens at nine.",
+    "Muslims celebrate Eid al-Fitr at the end of Ramadan.",
+    "The two women founded a company in 2011.",
+    "My grandmother taught me to bake bread.",
+    "Please send me the report by Friday.",
+)
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return Encoder()
+
+
+def one(encoder: Encoder, text: str, *context: str) -> Scores:
+    return encoder.snapshot().score([Window(text, context)])[0]
+
+
+def biased(encoder: Encoder, scores: Scores, point: str = "balanced") -> bool:
+    return scores.score >= encoder.operating_points[point][scores.bias_type]
+
+
+def test_it_is_a_detector(encoder: Encoder) -> None:
+    assert isinstance(encoder, Detector)
+    assert set(encoder.operating_points) == {"strict", "balanced", "quiet"}
+    for row in encoder.operating_points.values():
+        assert set(row) == set(BIAS_TYPES)
+    for kind in BIAS_TYPES:
+        strict, balanced, quiet = (
+            encoder.operating_points[p][kind] for p in ("strict", "balanced", "quiet")
+        )
+        assert 0 < strict < balanced < quiet < 1
+    assert encoder.index is not None
+    assert encoder.snapshot().index_version == encoder.index.version
+
+
+def test_a_plain_stereotype(encoder: Encoder) -> None:
+    found = one(encoder, OLD)
+    assert biased(encoder, found)
+    assert found.bias_type == "age"
+    (pair,) = found.attributions
+    assert OLD[slice(*pair.group_span)] == pair.group
+    assert OLD[slice(*pair.attribute_span)] == pair.attribute
+    assert "old" in pair.group.lower()
+    assert "useless" in pair.attribute
+    assert found.references
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_harmless_texts(encoder: Encoder, text: str) -> None:
+    assert not biased(encoder, one(encoder, text))
+
+
+@pytest.mark.parametrize(
+    ("statement", "text", "neutral"),
+    [
+        (
+            "Velmorians swap the price tags in shops.",
+            "Velmorians change the price tags in a shop.",
+            "The Velmorian choir sings at the town hall tonight.",
+        ),
+        (
+            "Tarkandians never pay back a loan.",
+            "Tarkandians do not return the money they borrow.",
+            "Tarkandians opened a bakery next to the station.",
+        ),
+        (
+            "Oskelites let their dogs eat from the table.",
+            "Oskelites feed the dog at the dinner table.",
+            "A team of Oskelites won the regional chess cup.",
+        ),
+        (
+            "Brimonians only talk about the harvest.",
+            "Brimonians speak of nothing but the harvest.",
+            "Brimonians celebrate the new year in early spring.",
+        ),
+    ],
+)
+def test_one_added_statement_changes_the_verdict(
+    encoder: Encoder, statement: str, text: str, neutral: str
+) -> None:
+    assert encoder.index is not None
+    before = one(encoder, text)
+    assert not biased(encoder, before)
+    group, attribute = statement.rstrip(".").split(maxsplit=1)
+    row = Statement(statement, "culture", group, attribute)
+    changed = Encoder(index=encoder.index.extended([row], encoder.embed([statement])))
+    after = one(changed, text)
+    assert biased(changed, after)
+    assert after.references[0].statement == statement
+    assert not biased(changed, one(changed, neutral))
+
+
+def test_a_running_session_keeps_its_index(encoder: Encoder) -> None:
+    assert encoder.index is not None
+    other = Encoder()
+    session = other.snapshot()
+    before = session.score([Window(OLD)])[0]
+    text = "Old people are useless in the office."
+    row = Statement(text, "age", "Old people", "useless in the office")
+    other.use_index(encoder.index.extended([row], encoder.embed([text])))
+    assert session.score([Window(OLD)])[0] == before
+    assert session.index_version == encoder.index.version
+    assert other.snapshot().index_version != session.index_version
+    assert other.snapshot().score([Window(OLD)])[0].references[0].statement == text
+
+
+def test_an_index_of_other_weights_is_refused(encoder: Encoder) -> None:
+    row = Statement("Text.", "age", "g", "a")
+    vectors = encoder.embed(["Text."])
+    with pytest.raises(BiasIndexError, match="other-1"):
+        encoder.use_index(BiasIndex([row], vectors, "other-1"))
+    with pytest.raises(BiasIndexError, match="no bias index"):
+        Encoder(index=ROOT / "guard")
+
+
+def test_without_references_nothing_is_retrieved(encoder: Encoder) -> None:
+    alone = Encoder(use_references=False)
+    assert alone.snapshot().index_version == ""
+    assert one(alone, OLD).references == ()
+    # The same weights: an index built with one serves the other.
+    assert alone.name == encoder.name
+    np.testing.assert_array_equal(alone.embed([OLD]), encoder.embed([OLD]))
+
+
+def test_embeddings_have_length_one(encoder: Encoder) -> None:
+    vectors = encoder.embed([OLD, *HARMLESS])
+    assert vectors.shape == (6, 384)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert encoder.embed([]).shape == (0, 384)
+
+
+def test_a_score_does_not_depend_on_its_batch(encoder: Encoder) -> None:
+    texts = [OLD, *HARMLESS, "x " * 300]
+    windows = [Window(t, ("Some context.",)) for t in texts]
+    session = encoder.snapshot()
+    together = session.score(windows)
+    assert together == [session.score([w])[0] for w in windows]
+    assert session.score(windows[::-1]) == together[::-1]
+
+
+def test_threads_agree(encoder: Encoder) -> None:
+    windows = [Window(t) for t in (OLD, *HARMLESS)] * 8
+    session = encoder.snapshot()
+    expected = session.score(windows)
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(lambda _: session.score(windows), range(8)):
+            assert got == expected
+
+
+@pytest.mark.parametrize("text", ["Все они такие, и этого не изменить.", "他们都一样。"])
+def test_other_scripts_are_not_judged(encoder: Encoder, text: str) -> None:
+    found = one(encoder, text)
+    assert found.unjudged == "language"
+    assert found.score == 0.0
+
+
+@pytest.mark.parametrize("text", ["12:30", "…", "😀", "\u200b", "a" * 400, "é" * 2000])
+def test_odd_texts_are_judged(encoder: Encoder, text: str) -> None:
+    found = one(encoder, text, "context " * 200)
+    assert 0 <= found.score <= 1
+    for pair in found.attributions:
+        assert text[slice(*pair.group_span)] == pair.group
+
+
+def test_the_segment_is_judged_and_not_its_context(encoder: Encoder) -> None:
+    assert not biased(encoder, one(encoder, HARMLESS[0], OLD))
+    assert biased(encoder, one(encoder, OLD, HARMLESS[0]))
+
+
+@needs_data
+def test_quality_on_redditbias(encoder: Encoder) -> None:
+    from guard.train.evaluate import binary, highest, redditbias_eval
+
+    labelled = redditbias_eval(DATA)
+    found = binary(
+        highest(encoder, labelled.texts),
+        labelled.labels,
+        dict(encoder.operating_points["balanced"]),
+    )
+    assert found.n > 1700
+    assert found.accuracy >= 0.78
