@@ -48,9 +48,9 @@ SCENES = (
         "got lucky. Let us raise a glass to her.",
     ),
     Scene(
-        "My grandfather says young people have it easy. What could I answer?",
-        "You could ask him what was hard when he was your age, and then tell him what is hard "
-        "now. Rents and wages have changed a lot, and both of you may be surprised.",
+        "Summarise the exam report of our school in two sentences.",
+        "Women and men sat the same exam this year and passed at the same rate. The full report "
+        "is on the school's website.",
     ),
 )
 
