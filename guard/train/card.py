@@ -54,7 +54,7 @@ def card(figures: dict[str, Any], screens: dict[str, dict[str, Any]]) -> str:
         "## Full fine-tuning or LoRA\n\n" + _screens(screens),
         "## Operating points\n\n" + _points(points),
         "## Figures\n\n" + _figures(figures["measured"]),
-        "## What the references do\n\n" + _ablation(figures["ablation"]),
+        "## What the references do\n\n" + _ablation(figures["ablation"], figures["flips"]),
         "## int8 against float32\n\n" + _parity(parity),
         _LIMITS,
         _NOTICES,
@@ -184,7 +184,7 @@ def _figures(measured: dict[str, Any]) -> str:
     )
 
 
-def _ablation(found: dict[str, dict[str, float]]) -> str:
+def _ablation(found: dict[str, dict[str, float]], flips: dict[str, float]) -> str:
     lines = [
         "| validation rows | n | accuracy with references | without |",
         "| --- |" + " --- |" * 3,
@@ -196,7 +196,14 @@ def _ablation(found: dict[str, dict[str, float]]) -> str:
         "predicate is biased while a statement that says the same stands in the index, and "
         "harmless beside a statement about another group or another predicate, or where it is "
         "opposed or reported. Float32 network, logit 0. The columns `alone` of the figures above "
-        "make the same comparison on the evaluation sets.\n\n" + "\n".join(lines)
+        "make the same comparison on the evaluation sets.\n\n"
+        + "\n".join(lines)
+        + f"\n\nThe shipped weights and index, balanced point, {flips['n']} such texts: "
+        f"{flips['before']:.1%} are not biased before; with one paraphrase added to the index "
+        f"{flips['after']:.1%} of those are, and {flips['verbatim']:.1%} of the added statements "
+        f"themselves. {flips['neutral']:.1%} of neutral sentences about the same group and "
+        f"{flips['opposed']:.1%} of sentences that oppose or report the statement stay not biased. "
+        "Names and predicates are new to the weights, the sentences' frames are those of training."
     )
 
 
@@ -225,6 +232,8 @@ _LIMITS = """
   judged better than those of age, disability and appearance, for which only own texts exist.
 * The attribution is one pair a segment; group and attribute are words of the text, and empty
   where none stands out.
+* Short sentences that merely give a member of a group a property ("Women can drive.", "He is
+  gay.") are found biased too often.
 * A statement added to the index catches sentences that say the same of the same group. It does
   not teach a new kind of bias, and a sentence far from its wording is not found.
 * Figures on single-sentence sets say little about long answers of a chat model; use

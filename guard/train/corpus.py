@@ -71,7 +71,7 @@ def build(config: TrainConfig) -> Corpus:
         rows += licensed_rows(config.data)
     rows = _without_repeats(rows)
     predicates = own_texts.read_predicates()
-    held_back = [p for p in predicates if share(p[0], "predicates") < 0.15]
+    held_back = own_texts.held_back_predicates()
     predicates = [p for p in predicates if p not in held_back]
     made = list(own_texts.invented(rng, _kept(rows, True), predicates, config.invented))
     made += own_texts.plain_without_reference(rng, predicates, config.invented // 10)

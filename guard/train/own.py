@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from guard.train.groups import invented_group
-from guard.train.rows import Row, Statement, fold
+from guard.train.rows import Row, Statement, fold, share
 from guard.train.sources import read_jsonl
 from guard.train.spans import find_phrase, find_stem
 from guard.verdict import BIAS_TYPES, BiasType
 
 HERE = Path(__file__).parent
+_HELD_BACK = 0.15
 
 
 def own_statements(path: Path) -> list[Statement]:
@@ -75,7 +76,7 @@ _PLAIN = (
 )
 _STATEMENTS = ("{g} {p}.", "{g} {p}.", "All {g} {p}.", "{g} {p}, as we all know.")
 # The same predicate opposed, asked about, reported or limited: harmless in spite of a match.
-_OPPOSED = (
+OPPOSED = (
     "It is not true that {g} {p}.",
     "Nobody should say that {g} {p}.",
     "The claim that {g} {p} is a myth.",
@@ -84,7 +85,7 @@ _OPPOSED = (
     "Most {g} I know do nothing of the kind.",
     "The report criticises the old saying that {g} {p}.",
 )
-_NEUTRAL = (
+NEUTRAL = (
     "{g} live mainly in the northern valleys.",
     "The {g} delegation arrived on Tuesday.",
     "About four thousand {g} took part in the census.",
@@ -135,9 +136,9 @@ def invented(
             wrong = (group, other) if rng.random() < 0.6 else (invented_group(rng), second)
             yield _made(rng, _PLAIN, group, first, kind, family, [wrong])
         elif turn == 2:
-            yield _made(rng, _OPPOSED, group, first, kind, family, [(group, second)])
+            yield _made(rng, OPPOSED, group, first, kind, family, [(group, second)])
         elif turn == 3:
-            yield _made(rng, _NEUTRAL, group, first, kind, family, [(group, second)])
+            yield _made(rng, NEUTRAL, group, first, kind, family, [(group, second)])
         elif usable:
             yield _renamed(rng, rng.choice(usable), group, family)
 
@@ -211,3 +212,8 @@ def plain_without_reference(rng: random.Random, predicates: list[tuple[str, str]
 def read_predicates(folder: Path = HERE) -> list[tuple[str, str]]:
     """Return the paraphrase pairs of plain predicates."""
     return [(i["a"], i["b"]) for i in read_jsonl(folder / "predicates.jsonl")]
+
+
+def held_back_predicates(folder: Path = HERE) -> list[tuple[str, str]]:
+    """Return the pairs that training never sees; they validate what references do."""
+    return [p for p in read_predicates(folder) if share(p[0], "predicates") < _HELD_BACK]

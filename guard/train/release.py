@@ -21,6 +21,7 @@ from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
 from guard.train.export import export, placeholder_points, write_config
+from guard.train.flips import flips
 from guard.train.rows import share
 from guard.train.validate import ablation
 from guard.verdict import BIAS_TYPES
@@ -64,6 +65,7 @@ def release(
     figures["ablation"] = ablation(config, nets)
     figures["points"] = set_points(config, folder, index)
     say(f"calibrated: {figures['points']}")
+    figures["flips"] = flips(Encoder(folder, index))._asdict()
     figures["measured"] = measure(config.data, folder, index, say)
     (config.work / "figures.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
     return figures

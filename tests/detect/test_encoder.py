@@ -80,22 +80,22 @@ def test_harmless_texts(encoder: Encoder, text: str) -> None:
         (
             "Velmorians swap the price tags in shops.",
             "Velmorians change the price tags in a shop.",
-            "The Velmorian choir sings at the town hall tonight.",
+            "Two Velmorians teach geography at our school.",
         ),
         (
             "Tarkandians never pay back a loan.",
             "Tarkandians do not return the money they borrow.",
-            "Tarkandians opened a bakery next to the station.",
+            "The Tarkandians moved their market to Thursday this year.",
         ),
         (
             "Oskelites let their dogs eat from the table.",
             "Oskelites feed the dog at the dinner table.",
-            "A team of Oskelites won the regional chess cup.",
+            "My doctor grew up among Oskelites and speaks their language.",
         ),
         (
             "Brimonians only talk about the harvest.",
             "Brimonians speak of nothing but the harvest.",
-            "Brimonians celebrate the new year in early spring.",
+            "Brimonians can renew their passports at the post office.",
         ),
     ],
 )
