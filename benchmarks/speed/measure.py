@@ -140,16 +140,18 @@ def verdicts(texts: list[str]) -> list[Figure]:
 
 
 def memory() -> list[Figure]:
-    """Return the resident memory the guard adds to a process that has LiteLLM."""
+    """Return the resident memory the guard adds to a process that has LiteLLM; Linux only."""
+    if not Path("/proc/self/statm").exists():
+        return []
     code = (
         "import resource, litellm;"
-        "a = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+        "held = lambda: int(open('/proc/self/statm').read().split()[1]) * resource.getpagesize();"
+        "before = held();"
         "from guard import Guard; Guard().check('Some words to judge.');"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - a)"
+        "print(held() - before)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    unit = 1024**2 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there
-    return [Figure("memory beyond LiteLLM", int(done.stdout) / unit, "MB", "<= 250")]
+    return [Figure("memory beyond LiteLLM", int(done.stdout) / 1e6, "MB", "<= 250")]
 
 
 def read(path: Path | None) -> list[str]:
