@@ -41,6 +41,11 @@ class Gate:
         self._found_to = 0
         self._replaced_to = -1
 
+    @property
+    def settled_all(self) -> bool:
+        """Whether every character fed has been settled."""
+        return not self._asked and self._segmenter.held == 0
+
     def feed(self, text: str) -> None:
         """Add text that the provider sent."""
         if not self.stopped:

@@ -132,6 +132,11 @@ class ResponseGate(Generic[C]):
         self._out = []
         return out
 
+    def _ran_out(self, choice: int) -> bool:
+        """Whether the provider ended ``choice`` and all it said has been let out: it stays whole."""
+        gates = (g for c, g in self._gates.items() if c.choice == choice)
+        return choice in self._over and all(g.settled_all for g in gates)
+
     def _finish(self, channel: Channel) -> None:
         gate = self._gates[channel]
         gate.finish()
@@ -152,7 +157,13 @@ class ResponseGate(Generic[C]):
         if decision.action == "raise":
             self.error = BiasFound(message, self.trail) if found else DetectorError(message)
         everything = decision.action == "raise" or policy.scope == "response"
-        ended = [c for c, done in self._ended.items() if not done and (everything or c == choice)]
+        ended = [choice]
+        if everything:
+            ended += [
+                c
+                for c, done in self._ended.items()
+                if not (done or c == choice or self._ran_out(c))
+            ]
         for each in ended:
             self._ended[each] = True
             self._over.add(each)

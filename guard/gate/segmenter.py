@@ -52,6 +52,8 @@ _ABBREVIATIONS = frozenset(
 _BEFORE_NUMBER = frozenset({"no", "nos", "p", "art", "para"})
 _WORD_BEFORE = re.compile(r"[^\s\"'“”‘’()\[\]{}<>/,;:!?…—–]+\Z")
 _CLAUSE = re.compile(r"[,;:—–、，；：)\n](?=\s)|[、，；：]")
+# Characters of a line that show how it begins; the longest marker is seven.
+_HEAD = 7
 # How far back a word before a full stop is read; longer tokens are no abbreviations.
 _LOOKBEHIND = 24
 
@@ -77,6 +79,7 @@ class Segmenter:
         self._start = 0  # these three are indexes into the buffer
         self._fresh = 0
         self._scan = 0
+        self._lead = 0  # white space of the open segment seen so far ends here
         self._in_code = False
         self._line_is_unit = False  # the current line is a heading or a table row
         self._line_known = False  # whether the first line of the channel has been looked at
@@ -92,11 +95,12 @@ class Segmenter:
 
         Text that an earlier segment shares counts as no white space.
         """
-        at = self._start
-        if at == self._fresh:
-            while at < len(self._buffer) and self._buffer[at].isspace():
-                at += 1
-        return self._base + at
+        if self._start == self._fresh:
+            self._lead = max(self._lead, self._start)
+            while self._lead < len(self._buffer) and self._buffer[self._lead].isspace():
+                self._lead += 1
+            return self._base + self._lead
+        return self._base + self._start
 
     def feed(self, text: str) -> list[Segment]:
         """Add ``text`` and return the segments that are now complete."""
@@ -115,7 +119,7 @@ class Segmenter:
 
     def _cut(self, *, final: bool) -> list[Segment]:
         done: list[Segment] = []
-        if not self._line_known and not self._look_at_line(self._start, final):
+        if not self._line_known and not self._look_at_line(final):
             return done
         while True:
             limit = self._start + self._max
@@ -222,11 +226,10 @@ class Segmenter:
         following = at + 1
         while following < len(text) and following < horizon and text[following] in _SPACE:
             following += 1
-        # A marker is at most six characters long; wait for those, or for the line's end.
-        enough = following + 6 <= len(text) or "\n" in text[following : following + 6]
-        if not enough and not final and len(text) < horizon + 6:
+        enough = following + _HEAD <= len(text) or "\n" in text[following : following + _HEAD]
+        if not enough and not final and len(text) < horizon + _HEAD:
             return None
-        head = text[following : following + 6]
+        head = text[following : following + _HEAD]
         was_code, was_unit = self._in_code, self._line_is_unit
         blank = head[:1] in ("\n", "")
         marked = _MARKER.match(head) is not None
@@ -238,14 +241,16 @@ class Segmenter:
             return at + 1
         return 0
 
-    def _look_at_line(self, start: int, final: bool) -> bool:
+    def _look_at_line(self, final: bool) -> bool:
         """Read how the channel's first line begins; False while too little of it is there."""
-        at = start
-        while at < len(self._buffer) and self._buffer[at] in _SPACE:
+        at, text = self._start, self._buffer
+        horizon = at + self._lookahead
+        while at < len(text) and at < horizon and text[at] in _SPACE:
             at += 1
-        if len(self._buffer) < at + 6 and "\n" not in self._buffer[at:] and not final:
+        head = text[at : at + _HEAD]
+        if len(head) < _HEAD and "\n" not in head and not final:
             return False
-        self._enter_line(self._buffer[at : at + 6])
+        self._enter_line(head)
         self._line_known = True
         return True
 
@@ -289,6 +294,7 @@ class Segmenter:
             self._base += self._start
             self._fresh -= self._start
             self._scan -= self._start
+            self._lead = max(0, self._lead - self._start)
             self._start = 0
 
 

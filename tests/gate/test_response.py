@@ -222,6 +222,14 @@ def test_scope_says_whether_other_choices_end_too(scope: str, other: str) -> Non
     assert run.gate.stopped == (scope == "response")
 
 
+def test_a_choice_that_was_let_out_to_its_end_stays_whole() -> None:
+    chunks = [Chunk({Channel(0): "All is well."}, done=[0]), Chunk({Channel(1): "X."}, done=[1])]
+    run = Run(chunks, Policy(scope="response", message="stop"), n=2)
+    assert run.out[0] is chunks[0]
+    assert [c.last for c in run.out[1:]] == ["stop"]
+    assert run.gate.stopped
+
+
 def test_a_choice_that_has_not_spoken_keeps_the_stream_open() -> None:
     chunks = [Chunk({Channel(0): "X. "}), Chunk({Channel(1): "Fine. "}), Chunk({}, done=[1])]
     run = Run(chunks, Policy(), n=2)

@@ -48,6 +48,7 @@ def pieces(text: str) -> list[str]:
         ("a wrapped\nline goes on. End.", ["a wrapped\nline goes on.", " End."]),
         ("A paragraph\n\nAnother", ["A paragraph\n", "\n", "Another"]),
         ("# Title\nText here.", ["# Title\n", "Text here."]),
+        ("Some words\n###### Small\nText", ["Some words\n", "###### Small\n", "Text"]),
         ("List:\nfirst", ["List:\n", "first"]),
         ("| a | b |\n| c | d |", ["| a | b |\n", "| c | d |"]),
         ("```py\nx = a.b. c\ny = 1\n```\nDone. Ok.",
@@ -119,8 +120,19 @@ def test_what_is_held_is_bounded_whatever_the_text(text: str, limit: tuple[int, 
     segmenter = Segmenter(*limit)
     for char in text:
         segmenter.feed(char)
-        # A marker after a line break is read up to six characters past the spaces before it.
+        # A marker after a line break is read up to seven characters past the spaces before it.
         assert segmenter.held <= longest + lookahead + 8
+
+
+@pytest.mark.parametrize("text", [" " * 5_000, "\n" * 5_000, "\t " * 2_500, " a" + " " * 5_000])
+def test_white_space_is_held_no_longer_than_words(text: str) -> None:
+    segmenter = Segmenter()
+    segments = []
+    for char in text:
+        segments += segmenter.feed(char)
+        assert segmenter.lead >= 0
+        assert segmenter.held <= 240 + 32 + 8
+    assert "".join(s.text[s.fresh - s.start :] for s in segments + segmenter.finish()) == text
 
 
 def test_text_after_the_end_of_a_channel_begins_a_new_segment() -> None:
