@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,17 +13,23 @@ from typing import TYPE_CHECKING, Any
 from guard.config import OWN_KEYS, policy_from, settings
 from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
+from guard.detect.workers import Workers
 from guard.errors import ConfigError, UsageError
 from guard.gate import Job, ResponseGate
 from guard.gate.response import Sink
 from guard.policy import Policy
-from guard.verdict import GuardTrail, Verdict
+from guard.verdict import Decision, GuardTrail, Verdict
 
 if TYPE_CHECKING:
     from guard.doors.session import Session
     from guard.doors.text import AsyncTextStream, TextStream
 
+PolicyLike = Policy | Mapping[str, Any] | str
+"""A policy, some of its settings, or the name of an operating point."""
+
 __all__ = ["Guard", "acompletion", "completion"]
+
+_log = logging.getLogger("guard")
 
 # Windows judged at a time when many texts are checked.
 _LOT = 64
@@ -41,7 +50,7 @@ class Guard:
 
     def __init__(
         self,
-        policy: Policy | Mapping[str, Any] | str | None = None,
+        policy: PolicyLike | None = None,
         *,
         detector: str | Detector | None = None,
         index: str | Path | None = None,
@@ -52,34 +61,39 @@ class Guard:
         given = settings()
         own = {key: given.pop(key) for key in OWN_KEYS if key in given}
         base = policy if isinstance(policy, Policy) else policy_from(given)
-        if isinstance(policy, str):
-            overrides = {"operating_point": policy, **overrides}
-        elif policy is not None and not isinstance(policy, Policy):
-            overrides = {**policy, **overrides}
-        self.policy = policy_from(overrides, base=base, where="Guard")
-        self.sinks = tuple(sinks)
-        self.detector = _detector(
-            detector if detector is not None else own.get("detector", "encoder"),
-            index if index is not None else own.get("index"),
-            weights if weights is not None else own.get("weights"),
-        )
+        named = {} if isinstance(policy, Policy) else _named(policy, "Guard")
+        self.policy = policy_from({**named, **overrides}, base=base, where="Guard")
+        self.sinks = tuple(_shielded(sink) for sink in sinks)
+        self._workers = Workers()
+        if detector is not None and not isinstance(detector, str):
+            self.detector = _checked(detector, index, weights)
+        else:
+            self.detector = _detector(
+                detector or own.get("detector", "encoder"),
+                index if index is not None else own.get("index"),
+                weights if weights is not None else own.get("weights"),
+            )
 
     def check(self, text: str) -> Verdict:
         """Return the verdict on the highest-scoring segment of ``text``.
 
-        Spans point into the whole text. Raises UsageError for empty text.
+        Spans point into the whole text. Where nothing is biased and a segment could not be judged
+        for a reason on which the policy would stop, the verdict is that segment's ``unjudged``.
+        Raises UsageError for empty text.
         """
         return self.check_many([text])[0]
 
     def check_many(self, texts: Iterable[str]) -> list[Verdict]:
         """Return one verdict a text, in order, each as ``check`` gives it."""
-        return [highest(trail) for trail in self._trails(list(texts))]
+        if isinstance(texts, (str, bytes)):
+            raise UsageError("check_many takes a list of texts; for a single one call check.")
+        return [highest(trail, self.policy) for trail in self._trails(list(texts))]
 
     def trail(self, text: str) -> GuardTrail:
         """Return the decisions on every segment of ``text``; none of them stops the others."""
         return self._trails([text])[0]
 
-    def stream(self, texts: Iterable[str], *, guard: Mapping[str, Any] | None = None) -> TextStream:
+    def stream(self, texts: Iterable[str], *, guard: PolicyLike | None = None) -> TextStream:
         """Return an iterator of what may be shown of ``texts``, guarded as they come."""
         from guard.doors.text import TextCodec, TextStream
 
@@ -88,7 +102,7 @@ class Guard:
         return TextStream(texts, session.judge, gate)
 
     def astream(
-        self, texts: AsyncIterable[str], *, guard: Mapping[str, Any] | None = None
+        self, texts: AsyncIterable[str], *, guard: PolicyLike | None = None
     ) -> AsyncTextStream:
         """Return the same for text that is awaited."""
         from guard.doors.text import AsyncTextStream, TextCodec
@@ -97,7 +111,7 @@ class Guard:
         gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
         return AsyncTextStream(texts, session.judge, gate)
 
-    def completion(self, *args: Any, guard: Mapping[str, Any] | None = None, **kwargs: Any) -> Any:
+    def completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.completion`` with the same arguments and guard what it returns.
 
         ``guard`` holds settings of the policy for this call alone. A stream is a
@@ -108,15 +122,13 @@ class Guard:
 
         return chat.completion(self.session(guard), args, kwargs)
 
-    async def acompletion(
-        self, *args: Any, guard: Mapping[str, Any] | None = None, **kwargs: Any
-    ) -> Any:
+    async def acompletion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Do the same for ``litellm.acompletion``."""
         from guard.doors import chat
 
         return await chat.acompletion(self.session(guard), args, kwargs)
 
-    def session(self, call: Mapping[str, Any] | None = None) -> Session:
+    def session(self, call: PolicyLike | None = None) -> Session:
         """Return what a door needs for one response; ``call`` holds that call's own settings.
 
         The session keeps the index version of this moment.
@@ -124,9 +136,13 @@ class Guard:
         from guard.doors.session import Session
 
         policy = self.policy
-        if call:
-            policy = policy_from(call, base=policy, where="guard= of this call")
-        return Session(policy=policy, judge=Judge(self.detector, policy), sinks=self.sinks)
+        if isinstance(call, Policy):
+            policy = call
+        elif call is not None:
+            where = "guard= of this call"
+            policy = policy_from(_named(call, where), base=policy, where=where)
+        judge = Judge(self.detector, policy, self._workers)
+        return Session(policy=policy, judge=judge, sinks=self.sinks)
 
     def _trails(self, texts: Sequence[str]) -> list[GuardTrail]:
         from guard.doors.text import TextCodec
@@ -135,7 +151,7 @@ class Guard:
         policy = policy_from(
             {"action": "flag", "failure": "open", "language": "pass"}, base=self.policy
         )
-        judge = Judge(self.detector, policy)
+        judge = Judge(self.detector, policy, self._workers)
         waiting: list[tuple[ResponseGate[str], Job]] = []
         gates = []
         for number, text in enumerate(texts):
@@ -164,32 +180,23 @@ def completion(*args: Any, **kwargs: Any) -> Any:
 
 async def acompletion(*args: Any, **kwargs: Any) -> Any:
     """Call ``litellm.acompletion`` and guard what it returns, by the default guard."""
-    return await _default().acompletion(*args, **kwargs)
+    # The first call loads the weights, which takes longer than an event loop may wait.
+    guard = await asyncio.to_thread(_default)
+    return await guard.acompletion(*args, **kwargs)
+
+
+# Threads that ask at the same time for what is not loaded yet get one and the same.
+_loading = threading.RLock()
+
+
+def _default() -> Guard:
+    with _loading:
+        return _default_guard()
 
 
 @cache
-def _default() -> Guard:
+def _default_guard() -> Guard:
     return Guard()
-
-
-def _detector(
-    detector: str | Detector, index: str | Path | None, weights: str | Path | None
-) -> Detector:
-    if isinstance(detector, Detector):
-        if index is not None or weights is not None:
-            raise ConfigError(
-                "Guard: index and weights belong to the detector 'encoder'; give them to your own "
-                "detector instead."
-            )
-        return detector
-    if detector != "encoder":
-        raise ConfigError(
-            f"Guard: unknown detector {detector!r}; give 'encoder' or an object with name, "
-            "operating_points and snapshot()."
-        )
-    return _encoder(
-        None if weights is None else Path(weights), None if index is None else Path(index)
-    )
 
 
 @cache
@@ -200,6 +207,55 @@ def _encoder(weights: Path | None, index: Path | None) -> Detector:
     return Encoder(weights, index)
 
 
+def _detector(detector: str, index: str | Path | None, weights: str | Path | None) -> Detector:
+    if detector != "encoder":
+        raise ConfigError(f"Guard: unknown detector {detector!r}; {_DETECTORS}.")
+    with _loading:
+        return _encoder(
+            None if weights is None else Path(weights), None if index is None else Path(index)
+        )
+
+
+_DETECTORS = "give 'encoder' or an object with name, operating_points and snapshot()"
+
+
+def _checked(detector: Detector, index: str | Path | None, weights: str | Path | None) -> Detector:
+    if not isinstance(detector, Detector):
+        raise ConfigError(f"Guard: a {type(detector).__name__} is no detector; {_DETECTORS}.")
+    if index is not None or weights is not None:
+        raise ConfigError(
+            "Guard: index and weights belong to the detector 'encoder'; give them to your own "
+            "detector instead."
+        )
+    return detector
+
+
+def _named(policy: PolicyLike | None, where: str) -> Mapping[str, Any]:
+    """Return the settings that a mapping or the name of an operating point stands for."""
+    if policy is None:
+        return {}
+    if isinstance(policy, str):
+        return {"operating_point": policy}
+    if isinstance(policy, Mapping):
+        return policy
+    raise ConfigError(
+        f"{where}: got a {type(policy).__name__}; give a Policy, a mapping of settings or the name "
+        "of an operating point."
+    )
+
+
+def _shielded(sink: Sink) -> Sink:
+    """Return ``sink`` made harmless: what it raises is its own affair, not the reader's."""
+
+    def call(decision: Decision) -> None:
+        try:
+            sink(decision)
+        except Exception as error:
+            _log.error("a sink failed with %s", type(error).__name__)
+
+    return call
+
+
 def _check_text(text: object, number: int, total: int) -> None:
     which = "The text" if total == 1 else f"Text {number + 1} of {total}"
     if not isinstance(text, str):
@@ -208,7 +264,17 @@ def _check_text(text: object, number: int, total: int) -> None:
         raise UsageError(f"{which} is empty; give text to judge.")
 
 
-def highest(trail: GuardTrail) -> Verdict:
-    """Return the verdict on the highest-scoring segment, its spans moved into the whole text."""
-    decision = max(trail, key=lambda d: (d.verdict.biased, not d.verdict.unjudged, d.verdict.score))
+def highest(trail: GuardTrail, policy: Policy) -> Verdict:
+    """Return the verdict that stands for a whole text, its spans moved into it.
+
+    That is the highest-scoring biased one; else one that ``policy`` stops on because it could not
+    be judged; else the highest-scoring.
+    """
+
+    def rank(decision: Decision) -> tuple[bool, bool, bool, float]:
+        verdict = decision.verdict
+        stops = policy.stops_unjudged(verdict.unjudged)
+        return verdict.biased, stops, not verdict.unjudged, verdict.score
+
+    decision = max(trail, key=rank)
     return decision.verdict.shifted(decision.span.start)

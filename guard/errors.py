@@ -36,5 +36,8 @@ class BiasFound(GuardError):
     """Raised by the action ``raise``. Carries the trail; its text quotes nothing of the passage."""
 
     def __init__(self, message: str, trail: GuardTrail) -> None:
-        super().__init__(message)
+        super().__init__(message, trail)
         self.trail = trail
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,8 +21,10 @@ from hypothesis import strategies as st
 
 from guard import BiasFound, Guard, Policy
 from guard.errors import ConfigError, DetectorError, UsageError
-from guard.verdict import Decision
+from guard.verdict import Decision, Scores, Window
 from tests.scripted import Scripted, failing, slow
+
+ROOT = Path(__file__).parents[1]
 
 sentences = st.lists(
     st.sampled_from(
@@ -156,7 +167,8 @@ def test_a_stopped_source_is_closed_and_never_pulled_again(mode: str) -> None:
         assert list(stream) == []
     else:
         assert asyncio.run(collect(guard.astream(source))) == ["stopped"]
-    assert (source.pulled, source.closed) == (1, 1)
+    assert source.pulled == 1
+    assert source.closed
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -170,7 +182,7 @@ def test_a_failing_source_is_closed_and_its_error_is_the_callers(mode: str) -> N
     )
     with pytest.raises(ConnectionError, match="gone"):
         read()
-    assert source.closed == 1
+    assert source.closed
 
 
 def test_a_consumer_that_stops_reading_closes_the_source() -> None:
@@ -178,21 +190,40 @@ def test_a_consumer_that_stops_reading_closes_the_source() -> None:
     stream = guard_stream = make().stream(source)
     next(stream)
     guard_stream.close()
-    assert source.closed == 1
+    assert source.closed
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_the_source_is_closed_before_the_last_text_is_handed_out(mode: str) -> None:
+    source = Source(["BIAS. ", "more. "])
+
+    async def first() -> str:
+        return await anext(guard.astream(source))
+
+    guard = make(message="stopped")
+    got = next(guard.stream(source)) if mode == "sync" else asyncio.run(first())
+    assert got == "stopped"
+    assert source.closed
+
+
+def test_a_stream_nobody_read_closes_its_source_too() -> None:
+    source = Source(["One. "])
+    make().stream(source).close()
+    assert (source.pulled, bool(source.closed)) == (0, True)
 
 
 def test_an_interrupt_closes_the_source() -> None:
     source = Source(["One. "], fails=KeyboardInterrupt())  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         list(make().stream(source))  # type: ignore[arg-type]
-    assert source.closed == 1
+    assert source.closed
 
 
 def test_a_chunk_that_is_no_string_is_named_and_the_source_closed() -> None:
     source = Source(["Fine. ", 7])
     with pytest.raises(UsageError, match="chunk must be a string, got int"):
         list(make().stream(source))  # type: ignore[arg-type]
-    assert source.closed == 1
+    assert source.closed
 
 
 def test_raise_carries_the_trail_and_quotes_nothing() -> None:
@@ -222,6 +253,127 @@ def test_fail_closed_and_open(before: object, caplog: pytest.LogCaptureFixture) 
         with pytest.raises(DetectorError, match="unchecked"):
             list(closed.stream(["Some words. "], guard={"action": "raise"}))
     assert "Some words" not in caplog.text
+
+
+class Odd(Scripted):
+    """Answers something that is no score."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def score(self, window: object) -> object:
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 0.9, Scores(float("nan"), "age"), Scores(7.0, "age"), Scores(0.1, "colour")]
+)
+def test_an_answer_that_is_no_score_is_a_failure_not_harmless(answer: object) -> None:
+    guard = Guard(detector=Odd(answer), failure_message="unchecked")
+    assert list(guard.stream(["BIAS one. "])) == ["unchecked"]
+    assert guard.check("BIAS one.").unjudged == "failure"
+
+
+def test_a_detector_without_a_threshold_for_every_type_is_refused() -> None:
+    detector = Scripted()
+    detector.operating_points = {"balanced": {"age": 0.5}}
+    with pytest.raises(ConfigError, match=r"no threshold 'gender' at the operating point"):
+        Guard(detector=detector).check("Some words.")
+    assert Guard(detector=detector, threshold=0.5).check("BIAS.").biased
+
+
+def test_a_segment_that_failed_is_not_hidden_by_harmless_ones() -> None:
+    def fails_on_two(window: Window) -> None:
+        if "two" in window.text:
+            raise RuntimeError
+
+    text = "One is fine. It is two now. Three is fine."
+    assert Guard(detector=Scripted(before=fails_on_two)).check(text).unjudged == "failure"
+    assert not Guard(detector=Scripted(before=fails_on_two), failure="open").check(text).unjudged
+    assert Guard(detector=Scripted(before=fails_on_two)).check(text + " BIAS.").biased
+
+
+def test_a_failure_takes_the_time_it_took() -> None:
+    verdict = Guard(detector=Scripted(before=failing)).check("Some words.")
+    assert verdict.elapsed_ms < 1000
+
+
+def test_hung_detectors_hold_up_neither_others_nor_the_end_of_the_process() -> None:
+    """Every thread of a guard hangs; the same guard still judges, and the process ends."""
+    code = """
+import os, threading
+from guard import Guard
+from tests.scripted import Scripted
+hang = threading.Event()
+def before(window):
+    if "hang" in window.text:
+        hang.wait()
+guard = Guard(detector=Scripted(before=before), timeout_ms=100)
+for _ in range((os.cpu_count() or 1) + 1):
+    assert guard.check("hang here.").unjudged == "failure"
+assert guard.check("BIAS is.").biased
+print("done")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_a_detector_may_ask_a_guard_itself() -> None:
+    inner = make()
+    outer = Guard(detector=Scripted(before=lambda w: inner.check(w.text) and None))
+    assert outer.check("One. " * 40 + "BIAS.").biased
+
+
+def test_threads_of_a_guard_end_with_it() -> None:
+    guard = make()
+    guard.check("One.")
+    assert any(t.name == "guard-judge" for t in threading.enumerate())
+    before = threading.active_count()
+    del guard
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while threading.active_count() >= before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() < before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_child_judges_too() -> None:
+    guard = make()
+    guard.check("One.")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if guard.check("BIAS.").biased else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_first_callers_at_once_load_one_encoder() -> None:
+    with ThreadPoolExecutor(6) as pool:
+        guards = list(pool.map(lambda _: Guard(), range(6)))
+    assert len({id(g.detector) for g in guards}) == 1
+
+
+def test_a_sink_that_fails_does_not_take_the_answer_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def sink(decision: Decision) -> None:
+        raise ValueError("secret")
+
+    assert "".join(make(sinks=[sink]).stream(["One. Two."])) == "One. Two."
+    assert "a sink failed with ValueError" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_the_error_of_raise_survives_pickling() -> None:
+    with pytest.raises(BiasFound) as caught:
+        list(make(action="raise").stream(["BIAS. "]))
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert again.trail == caught.value.trail
 
 
 def test_a_running_stream_keeps_its_index_version() -> None:
@@ -271,6 +423,29 @@ def test_policies_are_given_in_three_ways() -> None:
     assert Guard("quiet", detector=Scripted()).policy == Policy(operating_point="quiet")
     assert Guard({"threshold": 0.3}, detector=Scripted()).policy == Policy(threshold=0.3)
     assert Guard(Policy(action="flag"), detector=Scripted()).policy.action == "flag"
+
+
+def test_a_call_takes_a_policy_in_the_same_ways() -> None:
+    guard = make()
+    assert guard.session(Policy(action="flag")).policy.action == "flag"
+    assert guard.session("quiet").policy.operating_point == "quiet"
+    for wrong in (5, True):
+        with pytest.raises(ConfigError, match="give a Policy, a mapping of settings or the name"):
+            guard.session(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="give a Policy, a mapping of settings or the name"):
+            Guard(wrong, detector=Scripted())  # type: ignore[arg-type]
+
+
+def test_settings_of_the_encoder_do_not_get_into_the_way_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GUARD_INDEX", "/nowhere")
+    assert make().check("BIAS.").biased
+
+
+def test_one_text_is_not_a_list_of_texts() -> None:
+    with pytest.raises(UsageError, match="for a single one call check"):
+        make().check_many("BIAS")
 
 
 def test_a_detector_nobody_knows_is_refused() -> None:

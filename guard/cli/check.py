@@ -36,11 +36,11 @@ def check(text: str, operating_point: str | None, every: bool, as_json: bool) ->
     guard = Guard(operating_point=operating_point) if operating_point else Guard()
     trail = guard.trail(said)
     if as_json:
-        verdict = highest(trail)
+        verdict = highest(trail, guard.policy)
         found = {**_plain(verdict), "segments": [_segment(d) for d in trail]}
         click.echo(json.dumps(found, ensure_ascii=False))
         return
-    _show(said, list(trail) if every else trail.findings, len(trail), highest(trail))
+    _show(said, list(trail) if every else trail.findings, len(trail), highest(trail, guard.policy))
 
 
 def _read(text: str) -> str:

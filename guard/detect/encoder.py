@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -159,13 +160,14 @@ class Encoder:
 
     def judge(self, window: Window, bound: _Bound | None) -> Scores:
         """Score one window; of an overlong segment's parts the highest counts."""
-        if not mostly_latin(window.text):
+        text = _encodable(window.text)
+        if not mostly_latin(text):
             return Scores(0.0, "social", unjudged="language")
-        context = [t for t in (window.user, *window.context) if t.strip()]
-        parts = self.tokens.encode(window.text, context)
+        context = [_encodable(t) for t in (window.user, *window.context) if t.strip()]
+        parts = self.tokens.encode(text, context)
         # The wording belongs to the segment as a whole, whatever parts the network reads it in.
-        wording = self._weights.settings.lexical_weight * self._lexical.logit(window.text)
-        return max((self._judge_part(window.text, p, wording, bound) for p in parts), key=_by_score)
+        wording = self._weights.settings.lexical_weight * self._lexical.logit(text)
+        return max((self._judge_part(text, p, wording, bound) for p in parts), key=_by_score)
 
     def _judge_part(
         self, text: str, encoded: Encoded, wording: float, bound: _Bound | None
@@ -209,6 +211,15 @@ class EncoderSession:
 
     def _judge(self, window: Window) -> Scores:
         return self._encoder.judge(window, self._bound)
+
+
+# Halves of a character that JSON escapes have torn apart; LiteLLM lets them pass.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _encodable(text: str) -> str:
+    """Return ``text`` as UTF-8 can say it; each torn half becomes one mark, so offsets hold."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def _by_score(scores: Scores) -> float:

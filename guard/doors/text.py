@@ -56,7 +56,8 @@ class TextStream:
 
     def __init__(self, texts: Iterable[str], judge: Judge, gate: ResponseGate[str]) -> None:
         self.guard: GuardTrail = gate.trail
-        self._released = self._run(texts, judge, gate)
+        self._source = iter(texts)
+        self._released = self._run(judge, gate)
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -65,32 +66,34 @@ class TextStream:
         return next(self._released)
 
     def close(self) -> None:
-        """Stop reading and close the source."""
+        """Stop reading and close the source; safe to call again."""
         self._released.close()
+        self._shut()
 
-    def _run(
-        self, texts: Iterable[str], judge: Judge, gate: ResponseGate[str]
-    ) -> Generator[str, None, None]:
-        source = iter(texts)
+    def _shut(self) -> None:
+        if callable(close := getattr(self._source, "close", None)):
+            close()
+
+    def _run(self, judge: Judge, gate: ResponseGate[str]) -> Generator[str, None, None]:
         over = False
         try:
             while not gate.stopped and not over:
                 try:
-                    gate.push(next(source))
+                    gate.push(next(self._source))
                 except StopIteration:
                     over = True
                     gate.finish()
                 while jobs := gate.pending():
-                    for job, verdict in zip(
-                        jobs, judge.judge([j.window for j in jobs]), strict=True
-                    ):
+                    verdicts = judge.judge([j.window for j in jobs])
+                    for job, verdict in zip(jobs, verdicts, strict=True):
                         gate.resolve(job, verdict)
+                if gate.stopped:  # before the last text: its reader may not come back
+                    self._shut()
                 yield from gate.emit()
             if gate.error is not None:
                 raise gate.error
         finally:
-            if callable(close := getattr(source, "close", None)):
-                close()
+            self._shut()
 
 
 class AsyncTextStream:
@@ -98,7 +101,8 @@ class AsyncTextStream:
 
     def __init__(self, texts: AsyncIterable[str], judge: Judge, gate: ResponseGate[str]) -> None:
         self.guard: GuardTrail = gate.trail
-        self._released = self._run(texts, judge, gate)
+        self._source = aiter(texts)
+        self._released = self._run(judge, gate)
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self
@@ -107,30 +111,32 @@ class AsyncTextStream:
         return await self._released.__anext__()
 
     async def aclose(self) -> None:
-        """Stop reading and close the source."""
+        """Stop reading and close the source; safe to call again."""
         await self._released.aclose()
+        await self._shut()
 
-    async def _run(
-        self, texts: AsyncIterable[str], judge: Judge, gate: ResponseGate[str]
-    ) -> AsyncGenerator[str, None]:
-        source = aiter(texts)
+    async def _shut(self) -> None:
+        if callable(close := getattr(self._source, "aclose", None)):
+            await close()
+
+    async def _run(self, judge: Judge, gate: ResponseGate[str]) -> AsyncGenerator[str, None]:
         over = False
         try:
             while not gate.stopped and not over:
                 try:
-                    gate.push(await anext(source))
+                    gate.push(await anext(self._source))
                 except StopAsyncIteration:
                     over = True
                     gate.finish()
                 while jobs := gate.pending():
-                    for job, verdict in zip(
-                        jobs, await judge.ajudge([j.window for j in jobs]), strict=True
-                    ):
+                    verdicts = await judge.ajudge([j.window for j in jobs])
+                    for job, verdict in zip(jobs, verdicts, strict=True):
                         gate.resolve(job, verdict)
+                if gate.stopped:  # before the last text: its reader may not come back
+                    await self._shut()
                 for text in gate.emit():
                     yield text
             if gate.error is not None:
                 raise gate.error
         finally:
-            if callable(close := getattr(source, "aclose", None)):
-                await close()
+            await self._shut()

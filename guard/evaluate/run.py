@@ -122,7 +122,7 @@ def answer(trail: GuardTrail, policy: Policy, points: Points) -> Answer:
     The score is the highest of any segment, so that it does not depend on thresholds; the finding
     is that of :func:`guard.core.highest`.
     """
-    top = highest(GuardTrail([_decided(d, policy, points) for d in trail]))
+    top = highest(GuardTrail([_decided(d, policy, points) for d in trail]), policy)
     if top.unjudged:
         return Answer(0.0, False, reason=top.unjudged)
     score = max(d.verdict.score for d in trail if not d.verdict.unjudged)

@@ -133,7 +133,7 @@ class ResponseGate(Generic[C]):
         return out
 
     def _ran_out(self, choice: int) -> bool:
-        """Whether the provider ended ``choice`` and all it said has been let out: it stays whole."""
+        """Whether the provider ended ``choice`` and all of it was let out; it then stays whole."""
         gates = (g for c, g in self._gates.items() if c.choice == choice)
         return choice in self._over and all(g.settled_all for g in gates)
 

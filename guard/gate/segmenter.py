@@ -247,8 +247,9 @@ class Segmenter:
         horizon = at + self._lookahead
         while at < len(text) and at < horizon and text[at] in _SPACE:
             at += 1
-        head = text[at : at + _HEAD]
-        if len(head) < _HEAD and "\n" not in head and not final:
+        head = text[at : at + 3]
+        # One character tells a heading, a table row or plain text; a fence takes three.
+        if len(head) < (3 if head[:1] in ("`", "~") else 1) and not final:
             return False
         self._enter_line(head)
         self._line_known = True

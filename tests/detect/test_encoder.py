@@ -17,7 +17,7 @@ from guard.retrieve.statement import Statement
 from guard.verdict import BIAS_TYPES, Scores
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("GUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
+DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
 
 OLD = "Old people are useless at work."
@@ -204,3 +204,13 @@ def test_quality_on_redditbias(encoder: Encoder) -> None:
     )
     assert found.n > 1700
     assert found.accuracy >= 0.78
+
+
+def test_half_characters_are_judged_with_their_sentence() -> None:
+    """An emoji that JSON escapes have torn in two reaches the guard as lone surrogates."""
+    encoder = Encoder()
+    torn = "Old people \ud83d\ude00 are useless at work."
+    (scores,) = encoder.snapshot().score([Window(torn, ("So \ud83d",))])
+    assert scores.score > 0.5
+    for pair in scores.attributions:
+        assert torn[slice(*pair.attribute_span)] == pair.attribute

@@ -17,7 +17,7 @@ from guard.train.spans import changed_part, find_phrase, find_stem, predicate_af
 
 ROOT = Path(__file__).resolve().parents[2]
 STATEMENTS = ROOT / "index" / "statements.jsonl"
-DATA = Path(os.environ.get("GUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
+DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
 
 
