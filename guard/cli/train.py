@@ -83,17 +83,34 @@ def encoder(**options: Any) -> None:
 @_run_options
 @click.option("--to", type=_PATH, required=True, help="Folder that receives the weights.")
 @click.option("--index", type=_PATH, required=True, help="Folder of the bias index to embed anew.")
+@click.option(
+    "--screen",
+    "screens",
+    multiple=True,
+    metavar="NAME=FINAL",
+    help="A short run's final.pt to compare in the card; may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the measured figures.")
-def release(to: Path, index: Path, as_json: bool, **options: Any) -> None:
+def release(to: Path, index: Path, screens: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Export a finished run, embed the index with it, calibrate, measure and write the card."""
+    named = dict(pair.partition("=")[::2] for pair in screens)
+    if not all(named.values()):
+        raise click.UsageError("--screen takes NAME=FINAL, a name and the path of a final.pt.")
     config = _config(options)
+    final = config.work / "final.pt"
+    if not final.is_file():
+        raise click.UsageError(f"{final} is not there; finish the run: guard train encoder.")
     from guard.train.card import card
     from guard.train.release import release as export
+    from guard.train.validate import compare
 
-    figures = export(config, config.work / "final.pt", to, index)
     kept = config.work / "screens.json"
-    screens = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-    (to / "CARD.md").write_text(card(figures, screens), encoding="utf-8")
+    if named:
+        compared = compare(config, {name: Path(path) for name, path in named.items()})
+        kept.write_text(json.dumps(compared), encoding="utf-8")
+    figures = export(config, final, to, index)
+    shown = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    (to / "CARD.md").write_text(card(figures, shown), encoding="utf-8")
     click.echo(json.dumps(figures) if as_json else str(to))
 
 

@@ -118,7 +118,7 @@ Method {run["method"]}, {run["steps"]:,} steps of {run["batch_size"]} rows ({run
 epochs), AdamW, learning rate {run["lr"]:g} (heads {run["head_lr"]:g}), weight decay
 {run["weight_decay"]:g}, linear warm-up over {run["warmup"]:.0%} of the steps and linear decay,
 dropout {run["dropout"]:g}, seed {run["seed"]}, {"bfloat16 autocast" if run["bf16"] else "float32"}
-on CPU. One run; `python -m guard.train` repeats it.
+on CPU. One run; `guard train encoder` repeats it.
 """.strip()
 
 
@@ -237,7 +237,7 @@ _LIMITS = """
 * A statement added to the index catches sentences that say the same of the same group. It does
   not teach a new kind of bias, and a sentence far from its wording is not found.
 * Figures on single-sentence sets say little about long answers of a chat model; use
-  `guard audit` on your own traffic.
+  `guard eval --data yours.csv` on your own texts.
 """
 
 _NOTICES = """
