@@ -29,7 +29,11 @@ def train() -> None:
 def _run_options(command: Any) -> Any:
     options = (
         click.option("--work", type=_PATH, required=True, help="Folder of the run's checkpoints."),
-        click.option("--data", type=_PATH, required=True, help="Folder of the licensed sources."),
+        click.option(
+            "--data",
+            type=_PATH,
+            help="Folder of the licensed sources; without it, texts written for guard alone.",
+        ),
         click.option(
             "--statements",
             type=_PATH,
@@ -97,6 +101,8 @@ def release(to: Path, index: Path, screens: tuple[str, ...], as_json: bool, **op
     if not all(named.values()):
         raise click.UsageError("--screen takes NAME=FINAL, a name and the path of a final.pt.")
     config = _config(options)
+    if config.data is None:
+        raise click.UsageError("--data is missing: calibration needs texts of the sources.")
     final = config.work / "final.pt"
     if not final.is_file():
         raise click.UsageError(f"{final} is not there; finish the run: guard train encoder.")
@@ -117,7 +123,7 @@ def release(to: Path, index: Path, screens: tuple[str, ...], as_json: bool, **op
 def _config(options: dict[str, Any]) -> TrainConfig:
     from guard.places import shipped
 
-    if not options["data"].is_dir():
+    if options["data"] is not None and not options["data"].is_dir():
         raise click.UsageError(f"--data {options['data']} is no folder; name the sources' folder.")
     if options["statements"] is None:
         options["statements"] = shipped("index") / "statements.jsonl"
