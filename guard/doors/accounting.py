@@ -31,18 +31,13 @@ def report_async(upstream: CustomStreamWrapper, released: Sequence[ModelResponse
     """Report from a coroutine, as LiteLLM does at a stream's end: in a task of its own."""
     if not litellm.disable_streaming_logging:
         response = _response(upstream, released)
-        task = asyncio.get_running_loop().create_task(_dispatch(upstream.logging_obj, response))
+        task = asyncio.get_running_loop().create_task(
+            upstream.logging_obj.dispatch_success_handlers(
+                response, cache_hit=False, prefer_async_handlers=True
+            )
+        )
         _reporting.add(task)
         task.add_done_callback(_reporting.discard)
-
-
-async def _dispatch(log: Any, response: ModelResponse) -> None:
-    if hasattr(log, "dispatch_success_handlers"):
-        await log.dispatch_success_handlers(response, cache_hit=False, prefer_async_handlers=True)
-        return
-    # Versions of LiteLLM that leave it to the stream to run both kinds of callback.
-    await log.async_success_handler(response, cache_hit=False, start_time=None, end_time=None)
-    executor.submit(log.success_handler, response, None, None, False)
 
 
 def _response(
