@@ -47,6 +47,19 @@ async def forget_clients() -> None:
     cache.flush_cache()
 
 
+def forget_callback(callback: object) -> None:
+    """Take a callback out of the lists that LiteLLM copies it to."""
+    for name in (
+        "success_callback",
+        "failure_callback",
+        "_async_success_callback",
+        "_async_failure_callback",
+    ):
+        callbacks = getattr(litellm, name)
+        while callback in callbacks:
+            callbacks.remove(callback)
+
+
 MESSAGES = [{"role": "user", "content": "Tell me."}]
 
 

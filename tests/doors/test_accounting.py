@@ -68,15 +68,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     log = Log()
     monkeypatch.setattr(litellm, "callbacks", [log])
     yield log
-    for name in (
-        "success_callback",
-        "failure_callback",
-        "_async_success_callback",
-        "_async_failure_callback",
-    ):
-        callbacks = getattr(litellm, name)
-        while log in callbacks:
-            callbacks.remove(log)
+    r.forget_callback(log)
 
 
 def assert_reported_once(log: Log, kind: str, texts: str) -> Any:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import pickle
-from typing import Any
+import queue
+import threading
+from collections.abc import Iterator
+from contextvars import copy_context
+from typing import Any, ClassVar
 
 import litellm
 import pytest
+from litellm.integrations.custom_logger import CustomLogger
 from litellm.types.utils import Choices, Message, ModelResponse
 
+from guard.core import Guard
 from guard.doors import chat
 from guard.doors.context import guarded, inside
 from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window
 from tests.doors import replay as r
-from tests.doors.replay import Replay, Said
+from tests.doors.replay import Replay, Said, forget_callback
 from tests.provider import Provider, Script
 from tests.scripted import Scripted
 
@@ -234,6 +241,79 @@ class TestOnce:
         r.arun(run())
         assert seen == [True, True]
         assert not guarded()
+
+    def test_a_copy_of_the_context_outlives_no_call(self) -> None:
+        with inside():
+            copied = copy_context()
+            with inside():
+                nested = copy_context()
+            assert guarded()
+            assert copied.run(guarded)
+            assert nested.run(guarded)
+        assert not guarded()
+        assert not copied.run(guarded)
+        assert not nested.run(guarded)
+
+    @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+    def test_a_call_made_by_a_callback_is_guarded(self, logger: Asking, stream: bool) -> None:
+        response = logger.guard.completion(**logger.CALL, stream=stream)
+        if stream:
+            r.drain(response)
+        assert logger.heard.get(timeout=10) == (True, Policy().message)
+
+    @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+    def test_a_call_made_by_an_async_callback_is_guarded(
+        self, logger: Asking, stream: bool
+    ) -> None:
+        async def run() -> tuple[bool, str]:
+            response = await logger.guard.acompletion(**logger.CALL, stream=stream)
+            if stream:
+                await r.adrain(response)
+            return await asyncio.to_thread(logger.heard.get, timeout=10)
+
+        assert r.arun(run()) == (True, Policy().message)
+
+
+class Asking(CustomLogger):
+    """A callback of LiteLLM's that makes one guarded call of its own, and notes what it gets."""
+
+    CALL: ClassVar[dict[str, Any]] = {
+        "model": "openai/x",
+        "messages": r.MESSAGES,
+        "mock_response": "All is well. And so on.",
+    }
+    INNER: ClassVar[dict[str, Any]] = {**CALL, "mock_response": "BIAS is."}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.guard = Guard(detector=Scripted())
+        self.heard: queue.Queue[tuple[bool, str]] = queue.Queue()
+        self.asked = threading.Event()
+
+    def _note(self, response: Any) -> None:
+        self.heard.put((hasattr(response, "guard"), response.choices[0].message.content))
+
+    def log_success_event(
+        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
+        if not self.asked.is_set():
+            self.asked.set()
+            self._note(self.guard.completion(**self.INNER))
+
+    async def async_log_success_event(
+        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
+        if not self.asked.is_set():
+            self.asked.set()
+            self._note(await self.guard.acompletion(**self.INNER))
+
+
+@pytest.fixture
+def logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
+    logger = Asking()
+    monkeypatch.setattr(litellm, "callbacks", [logger])
+    yield logger
+    forget_callback(logger)
 
 
 class TestSession:
