@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Container, Iterable
 from typing import Any
 
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
@@ -16,7 +17,7 @@ from guard.doors.context import inside
 from guard.doors.errors import cleaned
 from guard.doors.session import Session
 from guard.gate import Job, ResponseGate
-from guard.verdict import GuardTrail, Verdict
+from guard.verdict import Channel, GuardTrail, Verdict
 
 
 class GuardedStream(CustomStreamWrapper):
@@ -190,15 +191,24 @@ class GuardedStream(CustomStreamWrapper):
             self._error = self._gate.error
         elif self._error is not None:
             self._error = cleaned(
-                self._error, self.response_uptil_now, self._held(), began=bool(self.chunks)
+                self._error,
+                self.response_uptil_now,
+                self._withheld(),
+                began=bool(self.chunks),
+                shown="\n".join(_joined(self.chunks)),
             )
         return self._gate.stopped or self._error is not None
 
-    def _held(self) -> list[str]:
-        """Return the texts of the provider's chunks that did not go out as they were."""
+    def _withheld(self) -> list[str]:
+        """Return the texts of the provider's chunks that did not go out as they were.
+
+        Joined as they were said, and one by one: LiteLLM quotes single chunks.
+        """
         out = {id(chunk) for chunk in self.chunks}
-        held = (c for c in getattr(self._upstream, "chunks", ()) if id(c) not in out)
-        return [text for chunk in held for _, text in ChatCodec().parts(chunk)]
+        chunks = getattr(self._upstream, "chunks", ())
+        held = (c for c in chunks if id(c) not in out)
+        single = {text for c in held for _, text in ChatCodec().parts(c)}
+        return [*_joined(chunks, without=out), *single]
 
     def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> ModelResponseStream:
         if self._out:
@@ -220,3 +230,19 @@ class GuardedStream(CustomStreamWrapper):
         if not self._closed:
             await closing.aclose(self._upstream, self._connections)
             self._closed = True
+
+
+def _joined(
+    chunks: Iterable[ModelResponseStream], without: Container[int] = frozenset()
+) -> list[str]:
+    """Return the text of ``chunks``, each channel's joined; one in ``without`` (ids) parts it."""
+    codec = ChatCodec()
+    runs: dict[Channel, list[list[str]]] = {}
+    for chunk in chunks:
+        for channel, text in codec.parts(chunk):
+            own = runs.setdefault(channel, [[]])
+            if id(chunk) not in without:
+                own[-1].append(text)
+            elif own[-1]:
+                own.append([])
+    return [text for own in runs.values() for run in own if (text := "".join(run))]
