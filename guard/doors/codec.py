@@ -14,7 +14,16 @@ from litellm.types.utils import (
     StreamingChoices,
 )
 
-from guard.doors.fields import FUNCTION_CALL, REFUSAL, is_custom, members, parts_of, tool_number
+from guard.doors.fields import (
+    FUNCTION_CALL,
+    REFUSAL,
+    THINKING,
+    is_custom,
+    members,
+    parts_of,
+    thinking_blocks,
+    tool_number,
+)
 from guard.doors.tools import breaker
 from guard.gate import Part
 from guard.verdict import Channel
@@ -207,6 +216,7 @@ def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta
         content=text("content"),
         role=delta.role,
         reasoning_content=text("reasoning") or None,
+        thinking_blocks=thinking_blocks(text("reasoning", THINKING)),
         tool_calls=calls or None,
         function_call=older,
         **more,

@@ -15,6 +15,7 @@ from guard.gate import Part
 from guard.verdict import Channel, ChannelKind
 
 REFUSAL, TRANSCRIPT = 1, 2  # numbers of the two further content channels
+THINKING = 1  # number of the thinking blocks among the reasoning channels, where they differ
 FUNCTION_CALL = -1  # number of the older `function_call` among the tool channels
 
 # Fields other than content that can carry text, or hold what does.
@@ -56,7 +57,11 @@ def parts_of(speech: Any, choice: int) -> list[Part]:
             )
         parts.append(Part(channel_of(choice, kind, number), text))
 
-    add(_reasoning(said), "reasoning")
+    reasoning, thinking = said.get("reasoning_content"), _thinking(said)
+    # LiteLLM fills both alike; a provider that fills only the blocks still speaks.
+    add(reasoning or thinking, "reasoning")
+    if reasoning and thinking != reasoning:
+        add(thinking, "reasoning", THINKING)
     add(content, "content")
     add(_refusal(said), "content", REFUSAL)
     add(_member(said.get("audio"), "transcript"), "content", TRANSCRIPT)
@@ -92,13 +97,17 @@ def _arguments(call: Any) -> object:
     return _member(getattr(call, "function", None), "arguments")
 
 
-def _reasoning(said: Mapping[str, Any]) -> object:
-    text = said.get("reasoning_content")
-    if text:
-        return text
-    # LiteLLM fills both; a provider that fills only the blocks still speaks.
-    blocks = said.get("thinking_blocks") or ()
-    return "".join(_member(block, "thinking") or "" for block in blocks)
+def _thinking(said: Mapping[str, Any]) -> object:
+    """Return the text of the thinking blocks; of blocks that hold no text, what they hold."""
+    texts = [_member(block, "thinking") for block in said.get("thinking_blocks") or ()]
+    texts = [text for text in texts if text]
+    other = [text for text in texts if not isinstance(text, str)]
+    return other[0] if other else "".join(texts)
+
+
+def thinking_blocks(text: str | None) -> list[Any] | None:
+    """Return what a delta or message carries ``text`` in; a signature would not fit a cut one."""
+    return [{"type": "thinking", "thinking": text}] if text else None
 
 
 def _refusal(said: Mapping[str, Any]) -> object:

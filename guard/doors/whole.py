@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 
 from litellm.types.utils import Choices, Function, FunctionCall, ModelResponse
 
-from guard.doors.fields import FUNCTION_CALL, REFUSAL, is_custom, parts_of, tool_number
+from guard.doors.fields import (
+    FUNCTION_CALL,
+    REFUSAL,
+    THINKING,
+    is_custom,
+    parts_of,
+    thinking_blocks,
+    tool_number,
+)
 from guard.doors.session import Session
 from guard.doors.tools import breaker
 from guard.gate import Part, ResponseGate
@@ -107,6 +115,7 @@ def _cut(choice: Choices, said: Answer, out: list[Answer]) -> Choices:
         role=message.role,
         tool_calls=calls or None,
         reasoning_content=texts.get(Channel(said.choice, "reasoning")) or None,
+        thinking_blocks=thinking_blocks(texts.get(Channel(said.choice, "reasoning", THINKING))),
         provider_specific_fields={"refusal": refusal} if refusal else None,
     )
     cut.function_call = older

@@ -137,6 +137,17 @@ class TestCut:
         assert "BIAS" not in str(response._hidden_params)
         assert response.choices[0].message.reasoning_content == "Fine."
 
+    def test_thinking_blocks_of_their_own_are_judged(self, replay: Replay) -> None:
+        blocks = [{"type": "thinking", "thinking": "Fine. BIAS is.", "signature": "s"}]
+        message = Message(content="Yes.", reasoning_content="Well.", thinking_blocks=blocks)
+        plain = ModelResponse(choices=[Choices(index=0, message=message, finish_reason="stop")])
+        response = answered(replay, plain)
+        (choice,) = response.choices
+        assert "BIAS" not in r.serialised(response)
+        assert choice.finish_reason == "content_filter"
+        assert choice.message.reasoning_content == "Well."
+        assert choice.message.thinking_blocks == [{"type": "thinking", "thinking": "Fine. "}]
+
     def test_through_the_wire(self, provider: Provider) -> None:
         provider.script = Script([["All is well. BIAS is."], ["Fine."]])
         kwargs = {

@@ -13,7 +13,7 @@ from litellm.types.utils import StreamingChoices as Choice
 from pydantic import ValidationError
 
 from guard.doors.codec import ChatCodec
-from guard.doors.fields import REFUSAL, TRANSCRIPT
+from guard.doors.fields import REFUSAL, THINKING, TRANSCRIPT
 from guard.doors.tools import breaker
 from guard.errors import UsageError
 from guard.gate import Part
@@ -80,6 +80,35 @@ def test_every_field_that_speaks_is_read(delta: Delta, part: Part) -> None:
     assert ChatCodec().parts(made) == [part]
     cut = ChatCodec().cut(made, 0, {part.channel: ""})
     assert cut is None or ChatCodec().parts(cut) == []
+
+
+def test_thinking_blocks_are_read_apart_where_they_say_something_else() -> None:
+    blocks = [{"type": "thinking", "thinking": t, "signature": "s"} for t in ("Fine. ", "BIAS")]
+    alike = Delta(reasoning_content="Fine. BIAS", thinking_blocks=blocks)
+    assert ChatCodec().parts(chunk(Choice(delta=alike))) == [Part(THOUGHT, "Fine. BIAS")]
+    made = chunk(Choice(delta=Delta(reasoning_content="Well.", thinking_blocks=blocks)))
+    blocked = Channel(0, "reasoning", THINKING)
+    assert ChatCodec().parts(made) == [Part(THOUGHT, "Well."), Part(blocked, "Fine. BIAS")]
+    cut = ChatCodec().cut(made, 0, {THOUGHT: "Well.", blocked: "Fine. "})
+    assert cut is not None
+    assert ChatCodec().parts(cut) == [Part(THOUGHT, "Well."), Part(blocked, "Fine. ")]
+    assert "BIAS" not in r.serialised(cut)
+
+
+def test_thinking_that_is_not_text_is_refused() -> None:
+    delta = Delta(reasoning_content="Well.", thinking_blocks=[{"thinking": ["BIAS"]}])
+    with pytest.raises(UsageError, match="judges text only"):
+        ChatCodec().parts(chunk(Choice(delta=delta)))
+
+
+def test_thinking_blocks_of_their_own_are_judged_in_a_stream(replay: Replay) -> None:
+    block = {"type": "thinking", "thinking": "Fine. BIAS is.", "signature": "s"}
+    sent = [chunk(Choice(delta=Delta(reasoning_content="All is well.", thinking_blocks=[block])))]
+    outcome = r.streamed(replay, sent, r.session(Policy(), Scripted()))
+    assert outcome.ends == {0: "content_filter"}
+    assert outcome.texts[THOUGHT] == "All is well."
+    assert "BIAS" not in r.serialised(*outcome.chunks)
+    assert "Fine. " in r.serialised(*outcome.chunks)
 
 
 def test_a_custom_tools_input_is_read_and_cut() -> None:
