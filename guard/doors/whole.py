@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from litellm.types.utils import Choices, Function, FunctionCall, ModelResponse
@@ -57,8 +57,18 @@ class AnswerCodec:
 
 
 def answers(response: ModelResponse) -> list[Answer]:
-    """Return what each choice of ``response`` says; raises UsageError on output not text."""
-    return [Answer(c.index, tuple(parts_of(c.message, c.index))) for c in response.choices]
+    """Return what each choice of ``response`` says; raises UsageError on output not text.
+
+    A choice is known by its index; by its position where two claim the same, as LiteLLM gives 0 to
+    a choice without one.
+    """
+    numbers: Sequence[int] = [c.index for c in response.choices]
+    if len(set(numbers)) < len(numbers):
+        numbers = range(len(numbers))
+    return [
+        Answer(number, tuple(parts_of(choice.message, number)))
+        for number, choice in zip(numbers, response.choices, strict=True)
+    ]
 
 
 def gate_for(session: Session, said: Iterable[Answer], user: str) -> ResponseGate[Answer]:

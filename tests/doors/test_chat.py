@@ -148,6 +148,20 @@ class TestCut:
         assert choice.message.reasoning_content == "Well."
         assert choice.message.thinking_blocks == [{"type": "thinking", "thinking": "Fine. "}]
 
+    def test_choices_of_one_index_are_told_apart(self, replay: Replay) -> None:
+        texts = ["Fine.", "All is well. BIAS is.", "Really."]
+        choices = [Choices(message=Message(content=t), finish_reason="stop") for t in texts]
+        assert {c.index for c in choices} == {0}
+        response = answered(replay, ModelResponse(choices=choices))
+        assert [c.message.content for c in response.choices] == [
+            "Fine.",
+            "All is well. " + Policy().message,
+            "Really.",
+        ]
+        reasons = [c.finish_reason for c in response.choices]
+        assert reasons == ["stop", "content_filter", "stop"]
+        assert [d.channel.choice for d in response.guard] == [0, 1, 1, 2]
+
     def test_through_the_wire(self, provider: Provider) -> None:
         provider.script = Script([["All is well. BIAS is."], ["Fine."]])
         kwargs = {
