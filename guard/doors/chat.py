@@ -51,10 +51,7 @@ def guard(session: Session, response: object, *, user: str = "", n: int = 1) -> 
     answer = _whole(response)
     said = whole.answers(answer)
     gate = whole.gate_for(session, said, user)
-    while jobs := gate.pending():
-        verdicts = session.judge.judge([job.window for job in jobs])
-        for job, verdict in zip(jobs, verdicts, strict=True):
-            gate.resolve(job, verdict)
+    session.settle(gate)
     return whole.released(answer, said, gate)
 
 
@@ -65,10 +62,7 @@ async def aguard(session: Session, response: object, *, user: str = "", n: int =
     answer = _whole(response)
     said = whole.answers(answer)
     gate = whole.gate_for(session, said, user)
-    while jobs := gate.pending():
-        verdicts = await session.judge.ajudge([job.window for job in jobs])
-        for job, verdict in zip(jobs, verdicts, strict=True):
-            gate.resolve(job, verdict)
+    await session.asettle(gate)
     return whole.released(answer, said, gate)
 
 

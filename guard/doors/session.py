@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from guard.detect.serving import Judge
+from guard.gate import ResponseGate
 from guard.policy import Policy
 from guard.verdict import Decision
 
@@ -25,6 +26,20 @@ class Session:
             return ""
         messages = kwargs.get("messages", args[1] if len(args) > 1 else None) or ()
         return next((_text(m) for m in reversed(messages) if _role(m) == "user"), "")
+
+    def settle(self, gate: ResponseGate[Any]) -> None:
+        """Have judged what ``gate`` waits for."""
+        while jobs := gate.pending():
+            verdicts = self.judge.judge([job.window for job in jobs])
+            for job, verdict in zip(jobs, verdicts, strict=True):
+                gate.resolve(job, verdict)
+
+    async def asettle(self, gate: ResponseGate[Any]) -> None:
+        """Do the same without blocking the event loop."""
+        while jobs := gate.pending():
+            verdicts = await self.judge.ajudge([job.window for job in jobs])
+            for job, verdict in zip(jobs, verdicts, strict=True):
+                gate.resolve(job, verdict)
 
 
 def _role(message: Any) -> object:

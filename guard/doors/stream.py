@@ -16,8 +16,8 @@ from guard.doors.codec import ChatCodec
 from guard.doors.context import inside
 from guard.doors.errors import cleaned
 from guard.doors.session import Session
-from guard.gate import Job, ResponseGate
-from guard.verdict import Channel, GuardTrail, Verdict
+from guard.gate import ResponseGate
+from guard.verdict import Channel, GuardTrail
 
 
 class GuardedStream(CustomStreamWrapper):
@@ -85,8 +85,7 @@ class GuardedStream(CustomStreamWrapper):
             while not self._out and not self._over:
                 with inside():
                     self._pull()
-                while jobs := self._gate.pending():
-                    self._resolve(jobs, self._session.judge.judge([j.window for j in jobs]))
+                self._session.settle(self._gate)
                 if self._release():
                     self._shut()
                     if not self._ended:
@@ -101,8 +100,7 @@ class GuardedStream(CustomStreamWrapper):
             while not self._out and not self._over:
                 with inside():
                     await self._apull()
-                while jobs := self._gate.pending():
-                    self._resolve(jobs, await self._session.judge.ajudge([j.window for j in jobs]))
+                await self._session.asettle(self._gate)
                 if self._release():
                     await self._ashut()
                     if not self._ended:
@@ -174,10 +172,6 @@ class GuardedStream(CustomStreamWrapper):
         self._closed = error is None
         self._error = error
         self._gate.finish()
-
-    def _resolve(self, jobs: list[Job], verdicts: list[Verdict]) -> None:
-        for job, verdict in zip(jobs, verdicts, strict=True):
-            self._gate.resolve(job, verdict)
 
     def _release(self) -> bool:
         """Queue what may go out; return whether the provider's connection is to be closed."""
