@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import litellm
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import ModelResponse
 
-from guard.doors import whole
+from guard.doors import closing, whole
 from guard.doors.context import guarded, inside
 from guard.doors.session import Session
 from guard.doors.stream import GuardedStream
@@ -20,13 +21,14 @@ def completion(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any])
     """Call ``litellm.completion(*args, **kwargs)`` and guard what it returns.
 
     Raises what LiteLLM raises; BiasFound and DetectorError under the action ``raise``; UsageError
-    on an answer that is not text.
+    on an answer that is not text, and on an ``n`` that is no whole number.
     """
     if guarded():
         return litellm.completion(*args, **kwargs)
+    user, n = session.user(args, kwargs), _asked(litellm.completion, args, kwargs)
     with inside():
         response = litellm.completion(*args, **kwargs)
-    return guard(session, response, user=session.user(args, kwargs), n=kwargs.get("n") or 1)
+    return guard(session, response, user=user, n=n)
 
 
 async def acompletion(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -36,19 +38,24 @@ async def acompletion(session: Session, args: Sequence[Any], kwargs: Mapping[str
     """
     if guarded():
         return await litellm.acompletion(*args, **kwargs)
+    user, n = session.user(args, kwargs), _asked(litellm.acompletion, args, kwargs)
     with inside():
         response = await litellm.acompletion(*args, **kwargs)
-    return await aguard(session, response, user=session.user(args, kwargs), n=kwargs.get("n") or 1)
+    return await aguard(session, response, user=user, n=n)
 
 
 def guard(session: Session, response: object, *, user: str = "", n: int = 1) -> Any:
     """Guard a chat response of LiteLLM, whole or streamed; a stream is judged as it is read.
 
-    ``n`` is the number of choices that were asked for.
+    ``n`` is the number of choices that were asked for. A stream that cannot be guarded is closed.
     """
-    if isinstance(response, CustomStreamWrapper):
-        return GuardedStream(response, session, user=user, n=n)
-    answer = _whole(response)
+    try:
+        if isinstance(response, CustomStreamWrapper):
+            return GuardedStream(response, session, user=user, n=n)
+        answer = _whole(response)
+    except BaseException:
+        closing.close(response)
+        raise
     said = whole.answers(answer)
     gate = whole.gate_for(session, said, user)
     session.settle(gate)
@@ -57,9 +64,13 @@ def guard(session: Session, response: object, *, user: str = "", n: int = 1) -> 
 
 async def aguard(session: Session, response: object, *, user: str = "", n: int = 1) -> Any:
     """Guard as :func:`guard` does, without blocking the event loop."""
-    if isinstance(response, CustomStreamWrapper):
-        return GuardedStream(response, session, user=user, n=n)
-    answer = _whole(response)
+    try:
+        if isinstance(response, CustomStreamWrapper):
+            return GuardedStream(response, session, user=user, n=n)
+        answer = _whole(response)
+    except BaseException:
+        await closing.aclose(response)
+        raise
     said = whole.answers(answer)
     gate = whole.gate_for(session, said, user)
     await session.asettle(gate)
@@ -73,3 +84,14 @@ def _whole(response: object) -> ModelResponse:
         f"LiteLLM answered a chat call with {type(response).__name__}, which guard cannot read;"
         " call it without guard, or through the door that belongs to it."
     )
+
+
+def _asked(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Return the number of choices that a call of ``function`` asks for."""
+    names = inspect.signature(function).parameters if len(args) > 2 else ()
+    n = {**dict(zip(names, args, strict=False)), **kwargs}.get("n")
+    if n is None:
+        return 1
+    if not isinstance(n, int):
+        raise UsageError(f"n must be a whole number, got {n!r}.")
+    return max(n, 1)

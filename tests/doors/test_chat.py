@@ -384,6 +384,87 @@ class TestSession:
         assert "BIAS" not in str(outcome.error)
 
 
+class TestNumberOfChoices:
+    """The stream stays open for as many choices as the call asks for, however it asks."""
+
+    SENT = ((0, "BIAS is. "), (0, "More. "), (1, "All is well."))
+
+    def play(self, replay: Replay) -> None:
+        replay.source = lambda: iter([r.chunk_of(Said(c, "content", t)) for c, t in self.SENT])
+
+    def assert_second_choice_came(self, outcome: r.Outcome) -> None:
+        assert outcome.ends == {0: "content_filter"}
+        assert outcome.texts[Channel(1)] == "All is well."
+
+    def test_named_or_by_position(self, replay: Replay) -> None:
+        s = r.session(Policy(), Scripted())
+        for args, kwargs in (
+            (("replay/x", r.MESSAGES), {"n": 2}),
+            (("replay/x", r.MESSAGES, None, None, None, 2), {}),
+        ):
+            self.play(replay)
+            stream = chat.completion(s, args, {**kwargs, "stream": True})
+            self.assert_second_choice_came(r.drain(stream))
+
+    def test_named_or_by_position_async(self, replay: Replay) -> None:
+        # The async call has its parameters in another order.
+        s = r.session(Policy(), Scripted())
+
+        async def run(args: Any, kwargs: Any) -> r.Outcome:
+            return await r.adrain(await chat.acompletion(s, args, {**kwargs, "stream": True}))
+
+        for args, kwargs in (
+            (("replay/x", r.MESSAGES), {"n": 2}),
+            (("replay/x", r.MESSAGES, None, None, None, None, None, 2), {}),
+        ):
+            self.play(replay)
+            self.assert_second_choice_came(r.arun(run(args, kwargs)))
+
+    @pytest.mark.parametrize("n", ["2", 2.0, [2]])
+    def test_what_is_no_number_is_refused_before_the_call(self, replay: Replay, n: Any) -> None:
+        opened: list[int] = []
+        replay.source = lambda: iter([opened.append(1)])
+        call = {**r.CALL, "stream": True, "n": n}
+        s = r.session(Policy(), Scripted())
+        with pytest.raises(UsageError, match="n must be a whole number"):
+            chat.completion(s, (), call)
+        with pytest.raises(UsageError, match="n must be a whole number"):
+            r.arun(chat.acompletion(s, (), call))
+        assert opened == []
+
+    @pytest.mark.parametrize("fault", ["n", "kind"])
+    def test_a_stream_that_cannot_be_guarded_is_closed(self, replay: Replay, fault: str) -> None:
+        wrong: Any = "2"
+        s = r.session(Policy(), Scripted())
+
+        class Other:
+            """A stream that the chat door does not know."""
+
+            def __init__(self, stream: Any) -> None:
+                self.completion_stream = stream
+
+        def opened() -> Any:
+            if fault == "n":
+                stream = litellm.completion(**r.CALL, stream=True)
+                next(stream)
+                return stream
+            source = replay.play()
+            next(source)
+            return Other(source)
+
+        self.play(replay)
+        with pytest.raises((TypeError, UsageError)):
+            chat.guard(s, opened(), n=wrong)
+        assert replay.closed
+
+        async def run() -> None:
+            await chat.aguard(s, opened(), n=wrong)
+
+        with pytest.raises((TypeError, UsageError)):
+            r.arun(run())
+        assert replay.closed
+
+
 class TestStreamObject:
     def test_it_reads_like_litellms_own(self, replay: Replay) -> None:
         sent = [r.chunk_of(Said(0, "content", "All is well."))]
