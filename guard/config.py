@@ -42,11 +42,26 @@ def policy_from(
     for key in values:
         if key not in known:
             raise ConfigError(f"{where}: unknown setting {key!r}; known are {', '.join(known)}.")
-    merged = {**(base.model_dump() if base is not None else {}), **values}
+    # What the base was not given is a default, which no source has asked for.
+    given = base.model_dump(exclude_unset=True) if base is not None else {}
     try:
-        return Policy.model_validate(merged)
+        return Policy.model_validate(merge(given, values))
     except ValidationError as error:
         raise ConfigError(f"{where}: {_sentence(error)}") from None
+
+
+def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of two sources, of which the later wins.
+
+    A later ``operating_point`` also takes the place of an earlier ``threshold`` and ``thresholds``,
+    a later ``threshold`` that of earlier ``thresholds``: they would else overrule it.
+    """
+    overruled = set()
+    if "operating_point" in later:
+        overruled = {"threshold", "thresholds"}
+    elif "threshold" in later:
+        overruled = {"thresholds"}
+    return {**{k: v for k, v in earlier.items() if k not in overruled}, **later}
 
 
 def settings(folder: Path | None = None) -> dict[str, Any]:
@@ -59,7 +74,7 @@ def settings(folder: Path | None = None) -> dict[str, Any]:
     _check(merged, where)
     variables = _from_environment()
     _check(variables, "environment")
-    return {**merged, **variables}
+    return merge(merged, variables)
 
 
 def _check(values: Mapping[str, Any], where: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.config import policy_from, settings
+from guard.config import merge, policy_from, settings
 from guard.errors import ConfigError
 from guard.policy import Policy
 
@@ -88,3 +88,55 @@ def test_thresholds_of_a_type_win_over_one_for_all() -> None:
     assert policy.threshold_for("age", points) == 0.9
     assert policy.threshold_for("race", points) == 0.2
     assert Policy().threshold_for("race", points) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "merged"),
+    [
+        ({"threshold": 0.9}, {"operating_point": "strict"}, {"operating_point": "strict"}),
+        ({"thresholds": {"age": 0.9}}, {"operating_point": "quiet"}, {"operating_point": "quiet"}),
+        ({"thresholds": {"age": 0.9}}, {"threshold": 0.2}, {"threshold": 0.2}),
+        (
+            {"threshold": 0.9, "thresholds": {"age": 0.9}},
+            {"operating_point": "strict", "thresholds": {"race": 0.3}},
+            {"operating_point": "strict", "thresholds": {"race": 0.3}},
+        ),
+        (
+            {"threshold": 0.9, "operating_point": "quiet"},
+            {"thresholds": {"age": 0.3}},
+            {"threshold": 0.9, "operating_point": "quiet", "thresholds": {"age": 0.3}},
+        ),
+        ({"threshold": 0.9}, {"action": "flag"}, {"threshold": 0.9, "action": "flag"}),
+    ],
+)
+def test_the_later_choice_of_thresholds_wins(
+    earlier: dict[str, object], later: dict[str, object], merged: dict[str, object]
+) -> None:
+    assert merge(earlier, later) == merged
+    policy = policy_from(later, base=policy_from(earlier))
+    assert policy == policy_from(merged)
+    # What no source gave stays not given, however many sources follow.
+    assert policy_from({}, base=policy).model_fields_set == set(merged)
+
+
+def test_an_operating_point_of_the_environment_wins_over_a_threshold_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "guard.toml").write_text("threshold = 0.99\n[thresholds]\ngender = 0.95\n")
+    monkeypatch.setenv("GUARD_OPERATING_POINT", "strict")
+    assert settings() == {"operating_point": "strict"}
+    monkeypatch.setenv("GUARD_THRESHOLD", "0.2")
+    assert settings() == {"operating_point": "strict", "threshold": "0.2"}
+
+
+def test_an_argument_wins_over_the_thresholds_of_a_file(tmp_path: Path) -> None:
+    from guard import Guard
+
+    (tmp_path / "guard.toml").write_text("threshold = 0.99\n[thresholds]\ngender = 0.95\n")
+    policy = Guard(threshold=0.2).policy
+    assert (policy.threshold, policy.thresholds) == (0.2, {})
+    guard = Guard(operating_point="strict")
+    assert (guard.policy.threshold, guard.policy.thresholds) == (None, {})
+    call = guard.session({"threshold": 0.7}).policy
+    assert (call.threshold, call.operating_point) == (0.7, "strict")
+    assert Guard(threshold=0.2).session("quiet").policy.threshold is None
