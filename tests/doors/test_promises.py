@@ -322,6 +322,42 @@ def test_whole_and_streamed_sync_and_async_agree(
         assert outcome.comparable == first
 
 
+@given(choices_(kinds=KINDS, ordered=True), chunkings)
+@few
+def test_whole_and_streamed_agree_where_one_stop_ends_all(
+    replay: Replay, choices: Any, chunking: Any
+) -> None:
+    session = r.session(Policy(scope="response"), Scripted(TRIGGER))
+    everything = saids(choices, ([10**6], 0))[0]
+    streamed = r.streamed(replay, chunks(choices, chunking), session)
+    assert r.whole(replay, everything, session).comparable == streamed.comparable
+
+
+def test_what_one_stop_leaves_of_other_choices_depends_on_what_had_come(replay: Replay) -> None:
+    # Why the test above has one choice. A stop that ends all choices leaves of the others what
+    # was judged by then: of a whole answer the choices before it, of a stream what had come of
+    # each, as they interleave. And LiteLLM gives a stream of several choices one finish reason
+    # for all, so even a choice that was complete cannot be told from one that would go on.
+    policy = Policy(scope="response")
+    session = r.session(policy, Scripted(TRIGGER))
+    said = [
+        r.Said(0, "content", "All is well. Really."),
+        r.Said(1, "content", f"{TRIGGER} is. More."),
+    ]
+    whole = r.whole(replay, said, session)
+    assert whole.texts == {Channel(0): "All is well. Really.", Channel(1): policy.message}
+    assert whole.ends == {1: "content_filter"}
+    ordered, reversed_ = ([r.chunk_of(s) for s in line] for line in (said, said[::-1]))
+    first = r.streamed(replay, [*ordered, r.chunk_of(finish="stop")], session)
+    assert first.texts == {
+        Channel(0): "All is well. " + policy.message,
+        Channel(1): policy.message,
+    }
+    other = r.streamed(replay, [*reversed_, r.chunk_of(finish="stop")], session)
+    assert other.texts == {Channel(0): policy.message, Channel(1): policy.message}
+    assert first.ends == other.ends == {0: "content_filter", 1: "content_filter"}
+
+
 @given(choices_(kinds=("content",)).filter(lambda c: c[0][0][2].strip()), chunkings)
 @few
 def test_check_gives_the_same_verdicts(replay: Replay, choices: Any, chunking: Any) -> None:
