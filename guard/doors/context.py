@@ -6,20 +6,25 @@ passes the call through.
 
 LiteLLM copies the context into what it starts for its callbacks, where it outlives the call. So
 the context holds a mark that the call itself takes back: a copy of it guards nothing any more.
+On LiteLLM's logging threads, which may begin before the call returns, it never does.
 """
 
 from __future__ import annotations
 
+import threading
 from contextvars import ContextVar, Token
+
+_LOGGING = "litellm-logging"  # how the names of LiteLLM's logging threads begin
 
 
 class _Mark:
     """Stands for one call of a door; ``alive`` until it returns."""
 
-    __slots__ = ("alive",)
+    __slots__ = ("alive", "thread")
 
     def __init__(self) -> None:
         self.alive = True
+        self.thread = threading.get_ident()
 
 
 _inside: ContextVar[_Mark | None] = ContextVar("guard_inside", default=None)
@@ -28,7 +33,10 @@ _inside: ContextVar[_Mark | None] = ContextVar("guard_inside", default=None)
 def guarded() -> bool:
     """Whether a door further out guards what is called now."""
     mark = _inside.get()
-    return mark is not None and mark.alive
+    if mark is None or not mark.alive:
+        return False
+    here = threading.current_thread()
+    return mark.thread == here.ident or not here.name.startswith(_LOGGING)
 
 
 class inside:  # noqa: N801  (read as `with inside():`; a class, as a stream enters it each chunk)

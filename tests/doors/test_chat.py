@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import litellm
 import pytest
 from litellm.integrations.custom_logger import CustomLogger
+from litellm.litellm_core_utils.thread_pool_executor import executor
 from litellm.types.utils import Choices, Message, ModelResponse
 
 from guard.core import Guard
@@ -278,6 +279,16 @@ class TestOnce:
         assert not guarded()
         assert not copied.run(guarded)
         assert not nested.run(guarded)
+
+    def test_a_logging_thread_of_litellms_is_never_inside_the_call_it_logs(self) -> None:
+        def log() -> tuple[bool, bool]:
+            before = guarded()
+            with inside():
+                return before, guarded()
+
+        with inside():
+            # LiteLLM may begin to log before the call has returned.
+            assert executor.submit(copy_context().run, log).result(5) == (False, True)
 
     @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
     def test_a_call_made_by_a_callback_is_guarded(self, logger: Asking, stream: bool) -> None:
