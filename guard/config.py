@@ -24,6 +24,7 @@ else:
 # Settings that are not the policy's.
 OWN_KEYS = ("detector", "index", "weights")
 _PREFIX = "GUARD_"
+_MAY_BE_NONE = ("threshold", "timeout_ms")
 
 
 def known_keys() -> list[str]:
@@ -70,33 +71,45 @@ def settings(folder: Path | None = None) -> dict[str, Any]:
     The file is ``guard.toml`` or the ``[tool.guard]`` table of ``pyproject.toml`` in ``folder``
     (by default the working directory) or the nearest folder above that has either.
     """
-    merged, where = _from_file(folder or Path.cwd())
-    _check(merged, where)
-    variables = _from_environment()
-    _check(variables, "environment")
-    return merge(merged, variables)
+    values, where, place = _from_file((folder or Path.cwd()).absolute())
+    values = _checked(values, where)
+    for key in ("index", "weights"):
+        if key in values:  # a file means folders beside itself, from wherever it was found
+            values[key] = str(place / values[key])
+    return merge(values, _checked(_from_environment(), "environment"))
 
 
-def _check(values: Mapping[str, Any], where: str) -> None:
+def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return ``values`` with "none" understood; raises ConfigError on what cannot be used."""
     names = known_keys()
-    for key in values:
+    # TOML has no word for nothing, and a variable has none either.
+    plain = {k: None if k in _MAY_BE_NONE and v == "none" else v for k, v in values.items()}
+    for key, value in plain.items():
         if key not in names:
             shown = f"{_PREFIX}{key.upper()}" if where == "environment" else key
             raise ConfigError(f"{where}: unknown setting {shown!r}; known are {', '.join(names)}.")
-    policy_from({k: v for k, v in values.items() if k not in OWN_KEYS}, where=where)
+        if key in OWN_KEYS and not isinstance(value, str):
+            raise ConfigError(f"{where}: {key} takes a text, got {value!r}.")
+    policy_from({k: v for k, v in plain.items() if k not in OWN_KEYS}, where=where)
+    return plain
 
 
-def _from_file(folder: Path) -> tuple[dict[str, Any], str]:
+def _from_file(folder: Path) -> tuple[dict[str, Any], str, Path]:
+    """Return the nearest file's settings, its name for messages, and its folder."""
     for place in (folder, *folder.parents):
         own = place / "guard.toml"
         if own.is_file():
-            return _table(own), str(own)
+            return _table(own), str(own), place
         project = place / "pyproject.toml"
         if project.is_file():
-            table: dict[str, Any] | None = _table(project).get("tool", {}).get("guard")
-            if table is not None:
-                return table, f"{project} [tool.guard]"
-    return {}, "guard"
+            tools = _table(project).get("tool", {})
+            table = tools.get("guard") if isinstance(tools, dict) else None
+            if table is None:
+                continue
+            if not isinstance(table, dict):
+                raise ConfigError(f"{project}: [tool.guard] must be a table, got {table!r}.")
+            return table, f"{project} [tool.guard]", place
+    return {}, "guard", folder
 
 
 def _table(path: Path) -> dict[str, Any]:
@@ -104,6 +117,8 @@ def _table(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not readable as TOML ({error}); mend or remove it.") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from None
 
 
 def _from_environment() -> dict[str, Any]:
@@ -112,8 +127,6 @@ def _from_environment() -> dict[str, Any]:
         if name.startswith(_PREFIX):
             key = name.removeprefix(_PREFIX).lower()
             values[key] = _mapping(name, text) if key == "thresholds" else text
-            if key in ("threshold", "timeout_ms") and text.lower() in ("", "none"):
-                values[key] = None
     return values
 
 

@@ -47,8 +47,8 @@ class Policy(BaseModel):
     """Whether a failed or late detector stops the output or lets it pass as ``unjudged``."""
     language: Literal["pass", "stop"] = "pass"
     """What to do with text outside the detector's languages."""
-    timeout_ms: Annotated[float, Field(gt=0)] | None = 5000.0
-    """Time one verdict may take; None waits for ever."""
+    timeout_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 5000.0
+    """Time one verdict may take, a day at most; None waits for ever."""
 
     max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
     overlap: Annotated[int, Field(ge=0)] = 80

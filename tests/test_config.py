@@ -140,3 +140,58 @@ def test_an_argument_wins_over_the_thresholds_of_a_file(tmp_path: Path) -> None:
     call = guard.session({"threshold": 0.7}).policy
     assert (call.threshold, call.operating_point) == (0.7, "strict")
     assert Guard(threshold=0.2).session("quiet").policy.threshold is None
+
+
+@pytest.mark.parametrize("line", ["index = 3", "weights = true", "detector = [1]"])
+def test_settings_that_name_things_take_texts(tmp_path: Path, line: str) -> None:
+    (tmp_path / "guard.toml").write_text(line)
+    with pytest.raises(ConfigError, match=r"guard\.toml: \w+ takes a text, got"):
+        settings()
+
+
+def test_folders_in_a_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "guard.toml").write_text('weights = "w"\nindex = "/i"\n')
+    below = tmp_path / "a"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert settings() == {"weights": str(tmp_path / "w"), "index": "/i"}
+    monkeypatch.setenv("GUARD_WEIGHTS", "mine")
+    assert settings()["weights"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("pyproject.toml", "tool = 3"), ("pyproject.toml", "[tool]\nguard = 3")]
+)
+def test_odd_project_files(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    if "guard" in text:
+        with pytest.raises(ConfigError, match=r"\[tool\.guard\] must be a table, got 3"):
+            settings()
+    else:
+        assert settings() == {}
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "guard.toml").write_text("")
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(ConfigError, match=r"guard\.toml: cannot be read \(Permission denied\)"):
+        settings()
+
+
+def test_no_time_limit_can_be_said_in_a_file_and_in_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "guard.toml").write_text('timeout_ms = "none"')
+    assert policy_from(settings()).timeout_ms is None
+    (tmp_path / "guard.toml").unlink()
+    monkeypatch.setenv("GUARD_TIMEOUT_MS", "none")
+    assert policy_from(settings()).timeout_ms is None
+
+
+def test_a_time_limit_no_clock_can_hold_is_refused() -> None:
+    with pytest.raises(ConfigError, match="timeout_ms: input should be less than or equal"):
+        policy_from({"timeout_ms": 1e300})

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.provider import Script, serving
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(name: str, *args: str, said: str = "") -> str:
+def run(name: str, *args: str, said: str = "", **variables: str) -> str:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *args],
         input=said,
@@ -18,9 +20,29 @@ def run(name: str, *args: str, said: str = "") -> str:
         text=True,
         timeout=120,
         check=True,
-        env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+        env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", **variables},
     )
     return done.stdout
+
+
+def test_a_chat_removes_what_is_biased_and_goes_on() -> None:
+    with serving() as provider:
+        provider.script = Script(
+            [["Ask both the same. ", "Old people are use", "less at work. ", "Then decide."]]
+        )
+        out = run(
+            "chat.py",
+            "openai/x",
+            said="Whom shall I hire?\nAnd then?\n\n",
+            OPENAI_API_BASE=provider.openai,
+            OPENAI_API_KEY="none",
+        )
+        asked = [served.body["messages"] for served in provider.served]
+    assert out.count("model: Ask both the same. [removed] Then decide.") == 2
+    assert "useless" not in out.replace("with useless at work", "")
+    assert [len(messages) for messages in asked] == [1, 3]
+    # The model reads on what the user saw.
+    assert asked[1][1]["content"] == "Ask both the same. [removed] Then decide."
 
 
 def test_quickstart_is_short_and_cuts_the_biased_sentence() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +15,7 @@ import click
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
-    from guard.verdict import Decision, Verdict
+    from guard.verdict import Decision, GuardTrail, Verdict
 
 
 @click.command()
@@ -40,24 +42,42 @@ def check(text: str, operating_point: str | None, every: bool, as_json: bool) ->
         found = {**_plain(verdict), "segments": [_segment(d) for d in trail]}
         click.echo(json.dumps(found, ensure_ascii=False))
         return
-    _show(said, list(trail) if every else trail.findings, len(trail), highest(trail, guard.policy))
+    _show(said, list(trail) if every else trail.findings, trail)
 
 
 def _read(text: str) -> str:
     if text == "-":
-        return sys.stdin.read()
+        return _decoded(sys.stdin.buffer.read(), "standard input")
     try:
         path = Path(text)
         if not path.is_file():
+            if _LIKE_A_FILE.fullmatch(text):
+                raise UsageError(
+                    f"There is no file {text}; if it is the text to judge, pipe it: guard check -"
+                )
             return text
-    except (OSError, ValueError):  # too long for a path, or holds a null character
+        return _decoded(path.read_bytes(), text)
+    except UsageError:
+        raise
+    except ValueError:  # holds a null character: no path
         return text
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UsageError(f"{text} is not UTF-8 text; convert it first.") from None
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return text
         raise UsageError(f"{text} cannot be read: {error.strerror}.") from None
+
+
+# One word with a folder before it or a usual ending of text files behind it.
+_LIKE_A_FILE = re.compile(
+    r"(?:[.~]{0,2}/)?[\w.-]+(?:/[\w.-]+)*\.(?:txt|md|csv|tsv|json|jsonl|html|xml|log|rst|yaml|yml)"
+)
+
+
+def _decoded(said: bytes, where: str) -> str:
+    try:
+        return said.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{where} is not UTF-8 text; convert it first.") from None
 
 
 def _plain(verdict: Verdict) -> dict[str, Any]:
@@ -78,7 +98,7 @@ def _segment(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _show(said: str, decisions: list[Decision], total: int, top: Verdict) -> None:
+def _show(said: str, decisions: list[Decision], trail: GuardTrail) -> None:
     from rich.console import Console
 
     from guard.cli.evidence import show_verdict
@@ -86,11 +106,15 @@ def _show(said: str, decisions: list[Decision], total: int, top: Verdict) -> Non
     console = Console(highlight=False)
     for decision in decisions:
         show_verdict(console, said[slice(*decision.span)].strip(), decision.verdict)
-    if not decisions:
-        if top.unjudged:
-            console.print(f"not judged ({top.unjudged}); {total} segment(s)")
-        else:
-            console.print(
-                f"[green]not biased[/]  highest score {top.score:.2f} of {total} segment(s), "
-                f"threshold {top.threshold:.2f}"
-            )
+    unjudged = [d.verdict.unjudged for d in trail if d.verdict.unjudged]
+    if unjudged:
+        reasons = ", ".join(sorted(set(unjudged)))
+        console.print(
+            f"[yellow]not judged[/]  {len(unjudged)} of {len(trail)} segments ({reasons})"
+        )
+    if not decisions and len(unjudged) < len(trail):
+        best = max(d.verdict.score for d in trail if not d.verdict.unjudged)
+        console.print(
+            f"[green]not biased[/]  highest score {best:.2f} of "
+            f"{len(trail) - len(unjudged)} segment(s)"
+        )

@@ -122,8 +122,13 @@ def demo(
             call |= {"model": model, "max_tokens": max_tokens}
         told.append(_play(console, guard, scene, call, slowly=model is None))
     cut = sum(bool(t["findings"]) for t in told)
+    unchecked = sum(t["stopped"] and not t["findings"] for t in told)
     verb = {"terminate": "cut", "redact": "redacted", "flag": "flagged"}[action]
-    console.print(f"[bold]{len(told)} streams[/]: {cut} {verb}, {len(told) - cut} passed whole.")
+    parts = [f"{cut} {verb}"]
+    if unchecked:
+        parts.append(f"{unchecked} stopped as they could not be checked")
+    parts.append(f"{len(told) - cut - unchecked} passed whole")
+    console.print(f"[bold]{len(told)} streams[/]: {', '.join(parts)}.")
     if as_json:
         click.echo(json.dumps({"scripted": model is None, "streams": told}, ensure_ascii=False))
 
@@ -158,7 +163,9 @@ def _play(
     console.print()
     trail: GuardTrail = stream.guard
     for finding in trail.findings:
-        show_verdict(console, _hidden(scene, finding.span), finding.verdict)
+        # What a model said and nobody saw stays unseen; a scripted passage may be read.
+        passage = scene.answer[slice(*finding.span)].strip()
+        show_verdict(console, passage, finding.verdict)
     console.print()
     return {
         "prompt": scene.prompt,
@@ -166,8 +173,3 @@ def _play(
         "stopped": trail.stopped,
         "findings": [d.verdict.judgement for d in trail.findings],
     }
-
-
-def _hidden(scene: Scene, span: tuple[int, int]) -> str:
-    """Return the passage where it was scripted; a model's own is not shown after all."""
-    return scene.answer[slice(*span)].strip() or "(not shown)"

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import click
+from packaging.requirements import Requirement
 
 from guard.errors import GuardError
 
 State = Literal["ok", "absent", "note", "broken"]
-
-_BASE = ("litellm", "pydantic", "faiss-cpu", "onnxruntime", "tokenizers", "numpy", "rich")
-_EXTRAS = {"local": ("torch", "transformers", "gguf", "accelerate"), "train": ("peft", "onnx")}
 
 
 class Finding(NamedTuple):
@@ -60,40 +58,39 @@ def _show(findings: list[Finding]) -> None:
 
 def _packages() -> Iterator[Finding]:
     yield Finding("python", platform.python_version(), "ok", sys.executable)
-    ranges = _ranges()
-    for name in _BASE:
-        yield _package(name, "packages", ranges, needed=True)
-    for extra, names in _EXTRAS.items():
-        for name in names:
-            yield _package(name, f"extra [{extra}]", {}, needed=False)
+    seen: set[str] = set()
+    for extra in ("", "local", "train", "eval"):
+        for requirement in _stated():
+            if requirement.name in seen or not _asked_by(requirement, extra):
+                continue
+            seen.add(requirement.name)
+            yield _package(requirement, f"extra [{extra}]" if extra else "packages", not extra)
 
 
-def _ranges() -> dict[str, str]:
-    """Return the version range of each base package, as this distribution states it."""
+def _stated() -> list[Requirement]:
+    """Return what this distribution says it needs; nothing where it is run without an install."""
     try:
-        stated = importlib.metadata.requires("biasguard") or []
+        return [Requirement(line) for line in importlib.metadata.requires("biasguard") or []]
     except importlib.metadata.PackageNotFoundError:
-        return {}
-    plain = [s.split(";")[0].strip() for s in stated if "extra ==" not in s]
-    return {name: s.removeprefix(name) for s in plain for name in _BASE if s.startswith(name)}
+        return []
 
 
-def _package(name: str, area: str, ranges: dict[str, str], *, needed: bool) -> Finding:
+def _asked_by(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def _package(requirement: Requirement, area: str, needed: bool) -> Finding:
+    name, stated = requirement.name, requirement.specifier
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        mend = f"pip install '{name}{ranges.get(name, '')}'" if needed else "not installed"
+        mend = f"pip install '{name}{stated}'" if needed else "not installed"
         return Finding(area, name, "broken" if needed else "absent", mend)
-    stated = ranges.get(name, "")
-    if stated and not _within(version, stated):
-        return Finding(area, name, "broken", f"{version} is outside {stated}")
+    if not stated.contains(version, prereleases=True):
+        # An extra that is out of range breaks only what uses it.
+        state: State = "broken" if needed else "note"
+        return Finding(area, name, state, f"{version} is outside {stated}")
     return Finding(area, name, "ok", version)
-
-
-def _within(version: str, stated: str) -> bool:
-    from packaging.specifiers import SpecifierSet
-
-    return SpecifierSet(stated).contains(version, prereleases=True)
 
 
 def _names() -> Iterator[Finding]:

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def show_verdict(console: Console, text: str, verdict: Verdict, *, references: int = 3) -> None:
-    """Print the finding on ``text``: what, how sure, who is tied to what, on what evidence."""
+    """Print the finding on ``text``: what, how sure, who is tied to what, on what evidence.
+
+    Empty text is a passage that is not to be shown.
+    """
     if verdict.unjudged:
         console.print(Text(f"not judged ({verdict.unjudged})  ", "yellow") + Text(text, "dim"))
         return
@@ -25,7 +28,8 @@ def show_verdict(console: Console, text: str, verdict: Verdict, *, references: i
     head += Text(f" (threshold {verdict.threshold:.2f})  {verdict.bias_type}  ", "red")
     head += Text(f"{verdict.elapsed_ms:.0f} ms", "dim")
     console.print(head)
-    console.print(Text(f"  “{text}”", "dim"))
+    if text:
+        console.print(Text(f"  “{text}”", "dim"))
     for pair in verdict.attributions:
         console.print(
             Text("  group ") + Text(pair.group, "bold") + Text("  tied to ")

@@ -39,6 +39,10 @@ def sentence(result: Result) -> str:
     return lines[0]
 
 
+def _fails(*_: object) -> None:
+    raise RuntimeError
+
+
 def test_check_prints_the_verdict_with_its_evidence() -> None:
     result = run("check", BIASED)
     assert result.exit_code == 0
@@ -91,6 +95,38 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     assert "not UTF-8 text" in sentence(run("check", "image"))
 
 
+def test_bytes_on_standard_input_that_are_no_text() -> None:
+    result = CliRunner().invoke(main, ["check", "-"], input=b"caf\xe9 is nice")
+    assert "standard input is not UTF-8 text" in sentence(result)
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "./notes.md", "a/b/c.csv"])
+def test_a_file_that_is_not_there_is_not_judged_by_its_name(name: str) -> None:
+    assert f"There is no file {name}" in sentence(run("check", name))
+
+
+@pytest.mark.parametrize("text", ["and/or", "Hello.", "e.g.", "x" * 5000, "a\0b"])
+def test_words_that_resemble_a_path_are_text(text: str) -> None:
+    assert run("check", text).exit_code == 0
+
+
+def test_segments_that_could_not_be_judged_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run("check", f"{HARMLESS} 図書館は九時に開きます。")
+    assert "1 of 2 segments (language)" in result.stdout
+    assert "not biased" in result.stdout
+    monkeypatch.setattr("guard.detect.encoder.EncoderSession.score", _fails)
+    result = run("check", HARMLESS)
+    assert "1 of 1 segments (failure)" in result.stdout
+    assert "not biased" not in result.stdout
+
+
+def test_the_operating_point_wins_over_a_threshold_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "guard.toml").write_text("threshold = 0.999\n")
+    found = json.loads(run("check", "--json", "--operating-point", "strict", BIASED).stdout)
+    assert found["threshold"] < 0.999
+    assert found["biased"]
+
+
 def test_an_unknown_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "guard.toml").write_text("treshold = 0.4\n")
     assert "unknown setting 'treshold'" in sentence(run("check", "x"))
@@ -138,6 +174,16 @@ def test_the_demo_redacts_where_told_to() -> None:
     told = json.loads(run("demo", "--json", "--action", "redact").stdout)
     assert told["streams"][1]["shown"].endswith("So I would take the younger one.")
     assert "useless" not in told["streams"][1]["shown"]
+
+
+def test_the_demo_tells_streams_it_could_not_check_from_harmless_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("guard.detect.encoder.EncoderSession.score", _fails)
+    result = run("demo")
+    assert "5 streams: 0 cut, 5 stopped as they could not be checked, 0 passed whole." in (
+        " ".join(result.stdout.split())
+    )
 
 
 @pytest.mark.parametrize(
