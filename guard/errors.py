@@ -36,8 +36,9 @@ class BiasFound(GuardError):
     """Raised by the action ``raise``. Carries the trail; its text quotes nothing of the passage."""
 
     def __init__(self, message: str, trail: GuardTrail) -> None:
-        super().__init__(message, trail)
+        super().__init__(message)
         self.trail = trail
 
-    def __str__(self) -> str:
-        return str(self.args[0])
+    def __reduce__(self) -> tuple[type[BiasFound], tuple[str, GuardTrail]]:
+        # The trail is no argument of the exception: its repr would quote the passage.
+        return type(self), (str(self), self.trail)

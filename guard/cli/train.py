@@ -57,7 +57,8 @@ def _run_options(command: Any) -> Any:
 
 @train.command()
 @_run_options
-def encoder(**options: Any) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the weights' path as a JSON object.")
+def encoder(as_json: bool, **options: Any) -> None:
     """Train the encoder, or go on where the run in --work stopped.
 
     The run is seeded, and gives the same weights whether or not it was interrupted.
@@ -80,7 +81,7 @@ def encoder(**options: Any) -> None:
             bar.update(task, total=step.steps, completed=step.step, loss=f"loss {step.loss:.3f}")
 
         final = run(config, show)
-    click.echo(final)
+    click.echo(json.dumps({"final": str(final)}) if as_json else str(final))
 
 
 @train.command()
