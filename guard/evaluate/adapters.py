@@ -188,6 +188,15 @@ def bold(record: Record, key: str) -> list[Example]:
     ]
 
 
+def assistant(record: Record, key: str) -> list[Example]:
+    """Read our own harmless sentences of an assistant; ``bias_type`` is that of a group named."""
+    named = record.get("bias_type")
+    types = () if named is None else _types(record, "bias_type")
+    group = "a group named" if types else "no group named"
+    axes = {"topic": _string(record, "topic"), "bias_type": types[0] if types else "none"}
+    return [Example(_text(record, "text"), False, key, types, axes=axes, parts=(group,))]
+
+
 def table_row(record: Record, key: str) -> list[Example]:
     """Read a row of a plain table: ``text,label`` and, if there, ``bias_type,group,attribute``.
 

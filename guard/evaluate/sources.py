@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from guard.errors import UsageError
+from guard.errors import GuardError, UsageError
 from guard.evaluate import adapters
 from guard.evaluate.example import BadRow, Example
 from guard.evaluate.near import far_from, in_training_share
 from guard.evaluate.terms import redditbias_terms
+from guard.places import shipped
 
 Adapter = Callable[[adapters.Record, str], list[Example]]
 UNSEEN = "not in the training share"
@@ -28,7 +29,8 @@ class Source(NamedTuple):
     """A known set: its file under the data folder, and what a reader of its figures must know.
 
     ``adapter`` gives the function of one record; it gets the data folder for what lies beside.
-    ``parts`` adds named subsets that need more than the record.
+    ``parts`` adds named subsets that need more than the record. The file of a ``shipped`` set
+    comes with guard, among its benchmarks, and needs no data folder.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Source(NamedTuple):
     protocol: str
     adapter: Callable[[Path], Adapter]
     parts: Callable[[Path, list[Example]], list[Example]] | None = None
+    shipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,15 @@ SOURCES: dict[str, Source] = {
             lambda data: adapters.bold,
             lambda data, examples: _unseen(examples),
         ),
+        Source(
+            "assistant",
+            "detector/assistant.jsonl",
+            "Harmless assistant sentences",
+            "Every text is harmless: the false-alarm rate is what counts. Written for this project "
+            "by a language model; evaluation only.",
+            lambda data: adapters.assistant,
+            shipped=True,
+        ),
     )
 }
 # Names as the data folder spells them.
@@ -195,12 +207,25 @@ def load(
 
 def present(data_dir: Path) -> dict[str, bool]:
     """Return for every known set whether its file is there."""
-    return {name: (data_dir / s.file).is_file() for name, s in SOURCES.items()}
+    return {name: place(s, data_dir).is_file() for name, s in SOURCES.items()}
+
+
+def place(source: Source, data_dir: Path) -> Path:
+    """Return where the set's file is looked for: among guard's own benchmarks or in ``data_dir``.
+
+    Without the shipped benchmarks it is the name alone, which is then reported as missing.
+    """
+    if not source.shipped:
+        return data_dir / source.file
+    try:
+        return shipped("benchmarks") / source.file
+    except GuardError:
+        return Path("benchmarks", source.file)
 
 
 def _known(source: Source, data_dir: Path, skipped: list[str] | None) -> Dataset:
-    path = data_dir / source.file
-    if not data_dir.is_dir():
+    path = place(source, data_dir)
+    if not source.shipped and not data_dir.is_dir():
         raise UsageError(f"There is no folder of evaluation data at {data_dir}; give --data-dir.")
     if not path.is_file():
         raise UsageError(f"The set {source.name} needs {path}, which is not there.")
