@@ -92,6 +92,7 @@ def close(
     ended.
     """
     parts = _under(stream, known)
+    _wake_readers(parts)
     late = [x for x in reversed(parts) if _needs_loop(x)]
     for part in reversed(parts):
         if part not in late:
@@ -106,7 +107,9 @@ def close(
 async def aclose(stream: object, known: Iterable[httpx.Response] = ()) -> None:
     """Close everything under ``stream``; a pending cancellation waits until that is done."""
     with anyio.CancelScope(shield=True):
-        await _aclose_all(list(reversed(_under(stream, known))))
+        parts = _under(stream, known)
+        _wake_readers(parts)
+        await _aclose_all(list(reversed(parts)))
 
 
 async def _aclose_all(parts: list[object]) -> None:
@@ -182,9 +185,20 @@ def _close_now(part: Any) -> object:
     if isinstance(part, httpx.Response):
         if part.is_closed:
             return None
-        _shut_down(part)
     close = getattr(part, "close", None)
     return close() if callable(close) else None
+
+
+def _wake_readers(parts: Iterable[object]) -> None:
+    """Shut the sockets down before anything is closed.
+
+    What stands on a connection closes it; and a socket closed under a blocked read neither wakes
+    the reader nor tells the provider.
+    """
+    for part in parts:
+        if isinstance(part, httpx.Response) and _is_sync_response(part) and not part.is_closed:
+            with contextlib.suppress(Exception):
+                _shut_down(part)
 
 
 def _shut_down(response: httpx.Response) -> None:
