@@ -40,7 +40,7 @@ def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
     Draws in which a measure is not defined are left out of its interval. The interval of ``ece``
     keeps the bins of the sample; like every interval of an absolute error it lies a little high.
     A share of exactly 0 or 1 has the exact binomial interval in its place, since redrawing would
-    give it none.
+    give it none; so has the false-alarm rate of texts that are all harmless and each a unit.
     """
     values, over = metrics.point(c), metrics.denominators(c)
     redrawn = resampled(c, draws=draws, seed=seed) if draws else {}
@@ -49,6 +49,8 @@ def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
         low, high = interval(redrawn.get(name, np.zeros(0)))
         if draws and name in _SHARES and values[name] in (0.0, 1.0):
             low, high = exact_at_the_end(values[name], over[name])
+        elif draws and name == "alarm" and over[name] and _harmless_singles(c):
+            low, high = exact(round(values[name] * over[name]), over[name])
         found[name] = Figure(values[name], low, high, over[name])
     return found
 
@@ -57,6 +59,20 @@ def exact_at_the_end(share: float, n: int, level: float = LEVEL) -> tuple[float,
     """Return the Clopper-Pearson interval of a share of n that is 0 or 1 (Biometrika 26, 1934)."""
     reach = float(((1 - level) / 2) ** (1 / n))
     return (0.0, 1 - reach) if share == 0 else (reach, 1.0)
+
+
+def exact(count: int, n: int, level: float = LEVEL) -> tuple[float, float]:
+    """Return the Clopper-Pearson interval of ``count`` in n texts."""
+    from scipy.special import betaincinv  # type: ignore[import-untyped]
+
+    tail = (1 - level) / 2
+    low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
+    high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
+    return low, high
+
+
+def _harmless_singles(c: Columns) -> bool:
+    return not c.label.any() and c.units == len(c.label)
 
 
 def interval(samples: Floats, level: float = LEVEL) -> tuple[float, float]:
