@@ -182,9 +182,8 @@ def _needs_loop(part: object) -> bool:
 
 
 def _close_now(part: Any) -> object:
-    if isinstance(part, httpx.Response):
-        if part.is_closed:
-            return None
+    if isinstance(part, httpx.Response) and part.is_closed:
+        return None
     close = getattr(part, "close", None)
     return close() if callable(close) else None
 
