@@ -95,21 +95,17 @@ class Guard:
 
     def stream(self, texts: Iterable[str], *, guard: PolicyLike | None = None) -> TextStream:
         """Return an iterator of what may be shown of ``texts``, guarded as they come."""
-        from guard.doors.text import TextCodec, TextStream
+        from guard.doors.text import TextStream
 
-        session = self.session(guard)
-        gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
-        return TextStream(texts, session.judge, gate)
+        return TextStream(texts, self.session(guard))
 
     def astream(
         self, texts: AsyncIterable[str], *, guard: PolicyLike | None = None
     ) -> AsyncTextStream:
         """Return the same for text that is awaited."""
-        from guard.doors.text import AsyncTextStream, TextCodec
+        from guard.doors.text import AsyncTextStream
 
-        session = self.session(guard)
-        gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
-        return AsyncTextStream(texts, session.judge, gate)
+        return AsyncTextStream(texts, self.session(guard))
 
     def completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.completion`` with the same arguments and guard what it returns.

@@ -23,12 +23,6 @@ BiasType = Literal[
 ]
 BIAS_TYPES: tuple[BiasType, ...] = get_args(BiasType)
 
-# The BiasAlert paper (Table 8) names seven types; its `social` also covers these two.
-PAPER_TYPES: Mapping[BiasType, str] = {t: t for t in BIAS_TYPES} | {
-    "age": "social",
-    "appearance": "social",
-}
-
 # Answers of the BiasAlert template use the adjective where one is common.
 _ADJECTIVES: Mapping[BiasType, str] = {
     "race": "racial",

@@ -12,7 +12,7 @@ from collections.abc import (
     Mapping,
 )
 
-from guard.detect.serving import Judge
+from guard.doors.session import Session
 from guard.errors import UsageError
 from guard.gate import Part, ResponseGate
 from guard.verdict import Channel, GuardTrail
@@ -54,10 +54,11 @@ class TextStream:
     The source is closed as soon as the guard stops it, it fails, or this stream is closed.
     """
 
-    def __init__(self, texts: Iterable[str], judge: Judge, gate: ResponseGate[str]) -> None:
+    def __init__(self, texts: Iterable[str], session: Session) -> None:
+        gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
         self.guard: GuardTrail = gate.trail
         self._source = iter(texts)
-        self._released = self._run(judge, gate)
+        self._released = self._run(session, gate)
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -74,7 +75,7 @@ class TextStream:
         if callable(close := getattr(self._source, "close", None)):
             close()
 
-    def _run(self, judge: Judge, gate: ResponseGate[str]) -> Generator[str, None, None]:
+    def _run(self, session: Session, gate: ResponseGate[str]) -> Generator[str, None, None]:
         over = False
         try:
             while not gate.stopped and not over:
@@ -83,10 +84,7 @@ class TextStream:
                 except StopIteration:
                     over = True
                     gate.finish()
-                while jobs := gate.pending():
-                    verdicts = judge.judge([j.window for j in jobs])
-                    for job, verdict in zip(jobs, verdicts, strict=True):
-                        gate.resolve(job, verdict)
+                session.settle(gate)
                 if gate.stopped:  # before the last text: its reader may not come back
                     self._shut()
                 yield from gate.emit()
@@ -99,10 +97,11 @@ class TextStream:
 class AsyncTextStream:
     """The same for a source that is awaited."""
 
-    def __init__(self, texts: AsyncIterable[str], judge: Judge, gate: ResponseGate[str]) -> None:
+    def __init__(self, texts: AsyncIterable[str], session: Session) -> None:
+        gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
         self.guard: GuardTrail = gate.trail
         self._source = aiter(texts)
-        self._released = self._run(judge, gate)
+        self._released = self._run(session, gate)
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self
@@ -119,7 +118,7 @@ class AsyncTextStream:
         if callable(close := getattr(self._source, "aclose", None)):
             await close()
 
-    async def _run(self, judge: Judge, gate: ResponseGate[str]) -> AsyncGenerator[str, None]:
+    async def _run(self, session: Session, gate: ResponseGate[str]) -> AsyncGenerator[str, None]:
         over = False
         try:
             while not gate.stopped and not over:
@@ -128,10 +127,7 @@ class AsyncTextStream:
                 except StopAsyncIteration:
                     over = True
                     gate.finish()
-                while jobs := gate.pending():
-                    verdicts = await judge.ajudge([j.window for j in jobs])
-                    for job, verdict in zip(jobs, verdicts, strict=True):
-                        gate.resolve(job, verdict)
+                await session.asettle(gate)
                 if gate.stopped:  # before the last text: its reader may not come back
                     await self._shut()
                 for text in gate.emit():
