@@ -1,121 +1,348 @@
-"""Temperature and operating points, chosen on validation texts alone."""
+"""Temperature and operating points, chosen on validation texts alone.
+
+Pure functions of judged texts; what the texts are is said in :mod:`guard.train.pools`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.detect.encoder import Encoder
-from guard.train.corpus import VALIDATION_SHARE
-from guard.train.evaluate import Labelled, highest
-from guard.train.own import HERE
-from guard.train.rows import fold, share
-from guard.train.sources import in_bold_share, read_jsonl
+from guard.verdict import BIAS_TYPES, BiasType
 
-Array = NDArray[np.float64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Thresholds = dict[BiasType, float]
 
+# What the temperature is fitted on: every source weighs the same, whatever its size.
+SOURCES: dict[str, tuple[str, ...]] = {
+    "RedditBias": ("redditbias",),
+    "EMGSD": ("emgsd",),
+    "StereoSet": ("stereoset",),
+    "HEARTS": ("hearts",),
+    "implicit hate": ("implied", "implicit_hate"),
+    "own": ("statements", "negatives", "pairs"),
+    "BOLD": ("bold",),
+}
+# Where accuracy and recall are counted, each pool weighing the same, and where false alarms are.
+COMMENTS = ("redditbias", "emgsd")
+HARMLESS = ("negatives", "bold")
 
-def _held_out(family: str) -> bool:
-    return share(family, "validation") < VALIDATION_SHARE
+#: Share of harmless texts that a point may call biased.
+ALARMS = {"strict": 0.05, "balanced": 0.01, "quiet": 0.0025}
+#: `strict` finds this share of biased comments where its alarms allow it.
+RECALL = 0.9
+#: `quiet` gives at most this share of `balanced`'s false alarms on comments.
+QUIET_SHARE = 0.5
+#: A type's rates are blended with those of all types, as if so many more of its texts had them.
+PRIOR = 300
+#: A type with fewer texts keeps the common threshold.
+LEAST = 50
+#: Single texts make accuracy jump: it is averaged over the thresholds so near.
+WIDTH = 0.1
 
-
-def redditbias_validation(data: Path) -> Labelled:
-    """Whole comments of RedditBias's training file whose family validates."""
-    rows = [
-        r
-        for r in read_jsonl(data / "redditbias" / "train.jsonl")
-        if r["bias_sent"] is not None and _held_out(f"redditbias:{fold(r['comment'])}")
-    ]
-    return Labelled([r["comment"] for r in rows], [r["bias_sent"] == 1 for r in rows])
-
-
-def own_validation(statements: Path, folder: Path = HERE) -> Labelled:
-    """Own negatives and both halves of own pairs that validate."""
-    negatives = [r["text"] for r in read_jsonl(folder / "negatives.jsonl")]
-    negatives = [t for t in negatives if _held_out(f"own:{fold(t)}")]
-    pairs = [
-        r for r in read_jsonl(folder / "pairs.jsonl") if _held_out(f"pair:{fold(r['biased'])}")
-    ]
-    biased = [r["biased"] for r in pairs]
-    harmless = [*negatives, *(r["harmless"] for r in pairs)]
-    return Labelled([*biased, *harmless], [True] * len(biased) + [False] * len(harmless))
-
-
-def bold_validation(data: Path) -> Labelled:
-    """BOLD sentences of the training share that validate: all harmless."""
-    texts = [
-        r["text"]
-        for r in read_jsonl(data / "bold" / "wikipedia.jsonl")
-        if in_bold_share(r["text"]) and _held_out(f"bold:{fold(r['text'])}")
-    ]
-    return Labelled(texts, [False] * len(texts))
+GRID: Floats = np.round(np.arange(0.02, 0.991, 0.005), 3)
 
 
-def logits(encoder: Encoder, texts: Sequence[str], temperature: float) -> Array:
-    """Return the logit of each text's highest segment, undoing ``temperature``."""
-    p = np.clip([s.score for s in highest(encoder, texts)], 1e-9, 1 - 1e-9)
-    found: Array = np.log(p / (1 - p)) * temperature
+class Judged(NamedTuple):
+    """n judged texts: ``pool`` and predicted ``kind`` by name, ``biased`` by label, ``logit``."""
+
+    pool: NDArray[np.str_]
+    biased: Bools
+    kind: NDArray[np.str_]
+    logit: Floats
+
+    def of(self, pools: Sequence[str]) -> Judged:
+        """Return the texts of some pools."""
+        return self.where(np.isin(self.pool, pools))
+
+    def where(self, chosen: NDArray[Any]) -> Judged:
+        """Return the texts of a mask or of places."""
+        return Judged(*(column[chosen] for column in self))
+
+
+def sigmoid(x: Floats) -> Floats:
+    """Return 1 / (1 + e^-x)."""
+    y: Floats = 1 / (1 + np.exp(-x))
+    return y
+
+
+def equal_weights(texts: Judged) -> Floats:
+    """Return weights that sum to 1, the same sum for each of ``SOURCES`` that has a text.
+
+    Without a text of any, all weigh the same.
+    """
+    weight = np.zeros(len(texts.pool))
+    for pools in SOURCES.values():
+        inside = np.isin(texts.pool, pools)
+        weight[inside] = 1 / max(1, int(inside.sum()))
+    if not weight.any():
+        weight[:] = 1
+    found: Floats = weight / weight.sum()
     return found
 
 
-def fit_temperature(values: Array, labels: Array) -> float:
+def log_loss(logits: Floats, biased: Bools, weights: Floats) -> float:
+    """Return the weighted mean of -log p(label), in nats."""
+    return float(weights @ np.logaddexp(0, np.where(biased, -logits, logits)))
+
+
+def fit_temperature(logits: Floats, biased: Bools, weights: Floats | None = None) -> float:
     """Return the temperature with the least log loss, searched on a grid from 0.5 to 5."""
-    grid = np.geomspace(0.5, 5, 120)
-    signed = np.where(labels > 0, values, -values)
-    loss = [np.log1p(np.exp(-np.clip(signed / t, -500, 500))).mean() for t in grid]
-    return float(grid[int(np.argmin(loss))])
+    if weights is None:
+        weights = np.full(len(logits), 1 / len(logits))
+    grid = np.geomspace(0.5, 5, 240)
+    return float(grid[int(np.argmin([log_loss(logits / t, biased, weights) for t in grid]))])
 
 
-class Point(NamedTuple):
-    """A threshold with what it gives on validation."""
+def gain_of_a_bias(logits: Floats, biased: Bools, weights: Floats) -> float:
+    """Return how much log loss a constant beside the temperature would save."""
+    shifts = np.linspace(-1.5, 1.5, 61)
+    return log_loss(logits, biased, weights) - min(
+        log_loss(logits + b, biased, weights) for b in shifts
+    )
 
-    threshold: float
+
+class Share(NamedTuple):
+    """``hits`` of ``n``, with the exact one-sided 95 % upper bound of the rate behind it."""
+
+    hits: int
+    n: int
+    bound: float
+
+
+def upper_bound(count: int, n: int, level: float = 0.95) -> float:
+    """Return the Clopper-Pearson upper bound of a rate of which ``count`` in ``n`` was seen.
+
+    The rate at which so few would be seen with probability 1 - ``level`` (Biometrika 26, 1934).
+    """
+    from scipy.special import betaincinv  # type: ignore[import-untyped]
+
+    return float(betaincinv(count + 1, n - count, level)) if count < n else 1.0
+
+
+class Bin(NamedTuple):
+    """Texts of like score: their weight, mean score and share of biased ones."""
+
+    weight: float
+    score: float
+    biased: float
+
+
+def reliability(scores: Floats, biased: Bools, weights: Floats, bins: int = 10) -> list[Bin]:
+    """Return the reliability diagram in bins of equal weight, lowest scores first.
+
+    Equal scores share a bin.
+    """
+    _, place = np.unique(scores, return_inverse=True)
+    mass = np.bincount(place, weights)
+    middle = (np.cumsum(mass) - mass / 2) / mass.sum()
+    bin_of = np.minimum((middle * bins).astype(int), bins - 1)[place]
+    found = []
+    for b in np.unique(bin_of):
+        w = weights * (bin_of == b)
+        total = float(w.sum())
+        found.append(Bin(total, float(w @ scores) / total, float(w @ biased) / total))
+    return found
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+    """Return the expected calibration error (Guo et al. 2017, equation 5)."""
+    return sum(b.weight * abs(b.biased - b.score) for b in bins) / sum(b.weight for b in bins)
+
+
+def calibration_interval(
+    texts: Judged, scores: Floats, draws: int = 500, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % interval of the error by redrawing texts within each pool."""
+    rng = np.random.default_rng(seed)
+    pools = [np.flatnonzero(texts.pool == p) for p in np.unique(texts.pool)]
+    found = []
+    for _ in range(draws):
+        ids = np.concatenate([rng.choice(p, len(p)) for p in pools])
+        drawn = texts.where(ids)
+        bins = reliability(scores[ids], drawn.biased, equal_weights(drawn))
+        found.append(calibration_error(bins))
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(low), float(high)
+
+
+class Curve(NamedTuple):
+    """A rate at every threshold of ``GRID``, and over how many texts."""
+
+    rate: Floats
+    n: int
+
+    def blended(self, common: Curve) -> Floats:
+        """Return the rate as if ``PRIOR`` more texts had shown the common one."""
+        own = self.rate * self.n if self.n else np.zeros_like(self.rate)
+        found: Floats = (own + PRIOR * common.rate) / (self.n + PRIOR)
+        return found
+
+
+class Curves(NamedTuple):
+    """What the choice goes by: on comments accuracy, recall and alarms, alarms on harmless texts.
+
+    A rate without a text is 0.
+    """
+
+    accuracy: Curve
+    recall: Curve
+    alarms: Curve
+    harmless: Curve
+
+
+def curves(texts: Judged, scores: Floats, kind: BiasType | None = None) -> Curves:
+    """Return the rates of texts predicted to be of ``kind``, by default of all.
+
+    Pools of ``COMMENTS`` weigh the same as a whole, whatever their size.
+    """
+    chosen = np.ones(len(scores), bool) if kind is None else texts.kind == kind
+
+    def curve(pools: Sequence[str], label: bool | None, right: bool | None) -> Curve:
+        total, weight, count = np.zeros(len(GRID)), 0.0, 0
+        for pool in pools:
+            inside = texts.pool == pool
+            if label is not None:
+                inside &= texts.biased == label
+            of = inside & chosen
+            if not of.any():
+                continue
+            said = scores[of][None, :] >= GRID[:, None]
+            hits = said == texts.biased[of] if right is None else said == right
+            share = 1 / int(inside.sum())
+            total += share * hits.sum(axis=1)
+            weight += share * int(of.sum())
+            count += int(of.sum())
+        return Curve(total / weight if weight else total, count)
+
+    return Curves(
+        curve(COMMENTS, None, None),
+        curve(COMMENTS, True, True),
+        curve(COMMENTS, False, True),
+        curve(HARMLESS, False, True),
+    )
+
+
+class Rates(NamedTuple):
+    """The rates that a choice is made on, each of shape ``GRID``."""
+
+    accuracy: Floats
+    recall: Floats
+    alarms: Floats
+    harmless: Floats
+
+
+def _places(rates: Rates) -> dict[str, int]:
+    """Return the place on ``GRID`` of every operating point, in order."""
+    last = len(GRID) - 1
+
+    def first(allowed: Bools) -> int:
+        return int(np.argmax(allowed)) if allowed.any() else last
+
+    lowest = {point: first(rates.harmless <= most) for point, most in ALARMS.items()}
+    balanced = lowest["balanced"] + int(np.argmax(_smooth(rates.accuracy)[lowest["balanced"] :]))
+    calm = first(rates.alarms <= QUIET_SHARE * rates.alarms[balanced])
+    quiet = max(balanced, lowest["quiet"], calm)
+    sharp = np.flatnonzero(rates.recall >= RECALL)
+    strict = min(balanced, max(lowest["strict"], int(sharp[-1]) if len(sharp) else 0))
+    return {"strict": strict, "balanced": balanced, "quiet": quiet}
+
+
+def _smooth(rate: Floats) -> Floats:
+    """Return the mean of the rate over the thresholds within ``WIDTH``."""
+    near = (np.abs(GRID[:, None] - GRID[None, :]) <= WIDTH + 1e-9).astype(float)
+    found: Floats = np.round(near @ rate / near.sum(axis=1), 9)
+    return found
+
+
+def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
+    """Choose a threshold per point and predicted type, on calibrated scores.
+
+    Every point calls at most its share of ``ALARMS`` of the harmless texts biased. Within that,
+    ``balanced`` is the most accurate on comments, on the mean over ``WIDTH``; ``quiet`` gives from
+    there on half of balanced's alarms on comments; ``strict`` is the highest up to balanced with a
+    recall of ``RECALL``. The same is asked of the texts of each type, their rates blended with
+    those of all texts; where the thresholds together give more alarms than the point may, all of
+    them rise alike.
+    """
+    common = curves(texts, scores)
+    everywhere = _places(Rates(*(c.rate for c in common)))
+    places = {}
+    for kind in BIAS_TYPES:
+        own = curves(texts, scores, kind)
+        places[kind] = everywhere
+        if own.accuracy.n + own.harmless.n >= LEAST:
+            blended = (o.blended(c) for o, c in zip(own, common, strict=True))
+            places[kind] = _places(Rates(*blended))
+    found: dict[str, Thresholds] = {}
+    floor: Thresholds = dict.fromkeys(BIAS_TYPES, 0.0)
+    for point, most in ALARMS.items():
+        rise = 0
+        while True:
+            at = {kind: min(of[point] + rise, len(GRID) - 1) for kind, of in places.items()}
+            limits = {kind: max(float(GRID[i]), floor[kind]) for kind, i in at.items()}
+            share = measured(texts, scores, limits).harmless
+            if share.hits <= most * share.n or min(at.values()) == len(GRID) - 1:
+                break
+            rise += 1
+        found[point] = floor = limits
+    return found
+
+
+def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
+    """Return the threshold of each point for a type without texts of its own."""
+    places = _places(Rates(*(c.rate for c in curves(texts, scores))))
+    return {point: float(GRID[place]) for point, place in places.items()}
+
+
+class Measured(NamedTuple):
+    """What thresholds give: on comments (pools weighing the same), and alarms on harmless texts."""
+
     accuracy: float
     recall: float
     alarms: float
+    harmless: Share
+    pools: dict[str, Share]
 
 
-def operating_points(scores: Array, labels: Array, harmless: Array) -> dict[str, Point]:
-    """Choose thresholds on calibrated scores in [0, 1].
+def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
+    """Return the rates of one set of thresholds; ``pools`` holds the alarms of each pool."""
+    limit = np.array([thresholds[k] for k in texts.kind])
+    said = scores >= limit
 
-    ``scores`` and ``labels`` are those of RedditBias validation, ``harmless`` the scores of own
-    and encyclopaedic harmless texts. ``balanced`` is the most accurate threshold with at most
-    1 % alarms on ``harmless``; ``quiet`` has at most 0.4 % there and at most half of balanced's
-    alarms on RedditBias; ``strict`` finds at least 90 % of the biased comments.
-    """
-    y = labels > 0
-    grid = np.round(np.arange(0.02, 0.995, 0.005), 3)
+    def mean(hits: Bools, label: bool | None) -> float:
+        rates = []
+        for pool in COMMENTS:
+            of = texts.pool == pool
+            if label is not None:
+                of &= texts.biased == label
+            if of.any():
+                rates.append(float(hits[of].mean()))
+        return float(np.mean(rates)) if rates else float("nan")
 
-    def at(t: float) -> Point:
-        said = scores >= t
-        return Point(
-            float(t),
-            float((said == y).mean()),
-            float(said[y].mean()),
-            float((harmless >= t).mean()),
-        )
+    def alarms(of: Bools) -> Share:
+        of = of & ~texts.biased
+        count, n = int(said[of].sum()), int(of.sum())
+        return Share(count, n, upper_bound(count, n))
 
-    points = [at(t) for t in grid]
-    allowed = [p for p in points if p.alarms <= 0.01] or points[-1:]
-    # Near-equal accuracies are noise: of those within 0.3 points the middle threshold is taken.
-    top = max(p.accuracy for p in allowed)
-    near = [p for p in allowed if p.accuracy >= top - 0.003]
-    balanced = near[len(near) // 2]
-    false = float((scores[~y] >= balanced.threshold).mean())
-    quiet = next(
-        (
-            p
-            for p in points
-            if p.threshold > balanced.threshold
-            and p.alarms <= 0.004
-            and float((scores[~y] >= p.threshold).mean()) <= false / 2
-        ),
-        points[-1],
+    pools = {str(p): alarms(texts.pool == p) for p in np.unique(texts.pool)}
+    return Measured(
+        mean(said == texts.biased, None),
+        mean(said, True),
+        mean(said, False),
+        alarms(np.isin(texts.pool, HARMLESS)),
+        {name: share for name, share in pools.items() if share.n},
     )
-    sharp = [p for p in points if p.recall >= 0.9 and p.threshold < balanced.threshold]
-    strict = sharp[-1] if sharp else at(round(balanced.threshold / 2, 3))
-    return {"strict": strict, "balanced": balanced, "quiet": quiet}
+
+
+def as_plain(of: Measured) -> dict[str, Any]:
+    """Return the rates as plain values, for the figures of a release."""
+    return {
+        **of._asdict(),
+        "harmless": of.harmless._asdict(),
+        "pools": {name: share._asdict() for name, share in of.pools.items()},
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from guard.train import calibrate
 from guard.train.base import BASE_NAME, BASE_SHA256
 from guard.train.lexical import WEIGHT as LEXICAL_WEIGHT
 from guard.train.sources import BOLD_SHARE, LICENCES
@@ -46,13 +47,13 @@ def card(figures: dict[str, Any], screens: dict[str, dict[str, Any]]) -> str:
     ``figures`` is what :func:`guard.train.release.release` returns; ``screens`` maps the name of
     a short run to its validation figures per source, as ``validate.compare`` gives them.
     """
-    run, points, parity = figures["training"], figures["points"], figures["parity"]
+    run, parity = figures["training"], figures["parity"]
     sections = [
         _HEAD,
         "## Data\n\n" + _data(figures["rows"]),
         "## Recipe\n\n" + _recipe(run),
         "## Full fine-tuning or LoRA\n\n" + _screens(screens),
-        "## Operating points\n\n" + _points(points),
+        "## Operating points\n\n" + _points(figures["points"], figures["measured"]),
         "## Figures\n\n" + _figures(figures["measured"]),
         "## What the references do\n\n" + _ablation(figures["ablation"], figures["flips"]),
         "## int8 against float32\n\n" + _parity(parity),
@@ -141,23 +142,133 @@ def _screens(screens: dict[str, dict[str, Any]]) -> str:
     )
 
 
-def _points(points: dict[str, Any]) -> str:
-    n = points["n"]
-    lines = [
-        "| point | threshold | accuracy, comments | recall, comments | alarms, harmless texts |",
-        "| --- | --- | --- | --- | --- |",
+def _points(points: dict[str, Any], measured: dict[str, Any]) -> str:
+    pools, n = points["pools"], points["n"]
+    sizes = ", ".join(f"{name} {count:,}" for name, count in n.items())
+    harmless = " and ".join(f"{pools.get(p, 0):,} {_POOLS[p]}" for p in calibrate.HARMLESS)
+    alarms = calibrate.ALARMS
+    least = points["reliability"]
+    return f"""
+Temperature and thresholds were chosen on validation texts alone, judged through the path of the
+guard: {sizes}.
+Left out are texts that share half or more of their word 4-grams with one training text; own
+statements were judged without them in the index.
+
+**Probabilities.** Logits are divided by {points["temperature"]:.3f}, the temperature with the least
+log loss ({points["log_loss"]:.3f}) where every source weighs the same; a constant beside it would
+save {points["gain_of_a_bias"]:.4f}. Of that mixture {_mean(least):.0%} are biased; where yours has
+another share, or other texts, a score is no exact probability. Expected calibration error in ten
+bins of equal weight, with the 95 % interval of 500 redrawn samples (where texts are few, both lie
+a little high):
+
+{_calibration_table(points["calibration"], measured)}
+
+Reliability on the mixture:
+
+{_reliability_table(least)}
+
+**Rule.** A point may call a stated share of harmless texts biased ({alarms["strict"]:.0%} strict,
+{alarms["balanced"]:.0%} balanced, {alarms["quiet"]:.2%} quiet), of {harmless}.
+Within that, `balanced` is the threshold with the best accuracy on RedditBias and EMGSD, each
+counting half, averaged over the thresholds within {calibrate.WIDTH:g}. `quiet` is the lowest one
+from there on that halves balanced's alarms on harmless texts of these two. `strict` is the highest
+one up to balanced that finds {calibrate.RECALL:.0%} of their biased texts, or as many as its share
+of alarms allows. A threshold belongs to the type that the detector names: the same is asked of the
+texts of each type, their rates blended with those of all texts as if {calibrate.PRIOR} more texts
+had shown these, and a type with fewer than {calibrate.LEAST} texts keeps the common threshold.
+Where the nine together give more alarms than stated, all rise alike.
+
+{_rates_table(points["measured"])}
+
+The bound is exact (Clopper-Pearson, one-sided, 95 %). Accuracy, recall and alarms on comments are
+means over RedditBias and EMGSD, on the texts that the thresholds were chosen on; figures on other
+texts are below.
+
+{_thresholds_table(points)}
+
+Alarms on the harmless texts of each pool, and the bound:
+
+{_pools_table(points["measured"])}
+""".strip()
+
+
+_POOLS = {
+    "redditbias": "RedditBias comments",
+    "emgsd": "EMGSD texts",
+    "stereoset": "StereoSet sentences",
+    "hearts": "HEARTS sentences",
+    "implicit_hate": "implicit hate posts",
+    "negatives": "own harmless sentences",
+    "pairs": "harmless halves of own pairs",
+    "bold": "BOLD sentences",
+}
+
+
+def _mean(bins: list[dict[str, float]]) -> float:
+    return sum(b["weight"] * b["biased"] for b in bins) / sum(b["weight"] for b in bins)
+
+
+def _calibration_table(validation: dict[str, Any], measured: dict[str, Any]) -> str:
+    found = {f"{name}, validation": of for name, of in validation.items()}
+    found |= {_SETS[name]: of["calibration"] for name, of in measured.items()}
+    lines = ["| texts | n | ECE | 95 % interval |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| {name} | {f['n']:,} | {f['ece']:.3f} | [{f['low']:.3f}, {f['high']:.3f}] |"
+        for name, f in found.items()
     ]
-    for name, p in points["points"].items():
+    return "\n".join(lines)
+
+
+def _reliability_table(bins: list[dict[str, float]]) -> str:
+    lines = [
+        "| mean score | " + " | ".join(f"{b['score']:.2f}" for b in bins) + " |",
+        "| --- |" + " --- |" * len(bins),
+        "| share biased | " + " | ".join(f"{b['biased']:.2f}" for b in bins) + " |",
+    ]
+    return "\n".join(lines)
+
+
+def _rates_table(rates: dict[str, Any]) -> str:
+    lines = [
+        "| point | stated | alarms, harmless texts | bound "
+        "| accuracy | recall | alarms, comments |",
+        "| --- |" + " --- |" * 6,
+    ]
+    for name, r in rates.items():
+        h = r["harmless"]
         lines.append(
-            f"| {name} | {p['threshold']:.3f} | {p['accuracy']:.3f} | {p['recall']:.3f} "
-            f"| {p['alarms']:.3f} |"
+            f"| {name} | {calibrate.ALARMS[name]:.2%} | {_rate(h)} | {h['bound']:.2%} "
+            f"| {r['accuracy']:.3f} | {r['recall']:.3f} | {r['alarms']:.3f} |"
         )
-    return (
-        f"Scores are calibrated with the temperature {points['temperature']:.3f}. Temperature and "
-        f"thresholds were chosen on validation texts alone: {n['redditbias']} RedditBias comments, "
-        f"{n['own']} own sentences and {n['bold']} BOLD sentences. All types share a threshold.\n\n"
-        + "\n".join(lines)
-    )
+    return "\n".join(lines)
+
+
+def _rate(share: dict[str, float]) -> str:
+    return f"{share['hits']} of {share['n']:,} ({share['hits'] / max(1, share['n']):.2%})"
+
+
+def _thresholds_table(points: dict[str, Any]) -> str:
+    names = list(points["thresholds"])
+    lines = [
+        "| type named | comments | harmless texts | " + " | ".join(names) + " |",
+        "| --- |" + " --- |" * (2 + len(names)),
+    ]
+    for kind, n in points["types"].items():
+        cells = " | ".join(f"{points['thresholds'][p][kind]:.3f}" for p in names)
+        lines.append(f"| {kind} | {n['comments']} | {n['harmless']} | {cells} |")
+    cells = " | ".join(f"{points['common'][p]:.3f}" for p in names)
+    lines.append(f"| common | | | {cells} |")
+    return "\n".join(lines)
+
+
+def _pools_table(rates: dict[str, Any]) -> str:
+    names = list(rates)
+    lines = ["| pool | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
+    for pool in rates[names[0]]["pools"]:
+        shares = [rates[name]["pools"][pool] for name in names]
+        cells = " | ".join(f"{_rate(s)}, {s['bound']:.1%}" for s in shares)
+        lines.append(f"| {_POOLS[pool]} | {cells} |")
+    return "\n".join(lines)
 
 
 def _figures(measured: dict[str, Any]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,16 @@ from guard.detect.encoder import Encoder
 from guard.detect.weights import CONFIG
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
-from guard.train import calibrate, evaluate, lexical
+from guard.train import calibrate, evaluate, lexical, pools
 from guard.train.base import BASE_NAME, BASE_SHA256, teacher
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
 from guard.train.export import export, placeholder_points, write_config
 from guard.train.flips import flips
-from guard.train.rows import share
+from guard.train.rows import fold, share
 from guard.train.validate import ablation
-from guard.verdict import BIAS_TYPES
+from guard.verdict import Scores
 
 WEIGHTS_VERSION = "1.0"
 Say = Callable[[str], None]
@@ -72,42 +73,92 @@ def release(
 
 
 def set_points(config: TrainConfig, folder: Path, index: Path) -> dict[str, Any]:
-    """Fit the temperature and the operating points; write them to ``folder``."""
+    """Fit the temperature and the operating points; write them to ``folder``.
+
+    Returns what the card says of them. Only validation texts far from every training text are
+    judged, by the weights in ``folder`` with the index.
+    """
     assert config.data is not None
     raw = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    encoder = Encoder(folder, index)
-    before = float(raw["temperature"])
-    comments = calibrate.redditbias_validation(config.data)
-    own = calibrate.own_validation(config.statements)
-    wiki = calibrate.bold_validation(config.data)
-    comment_logits = calibrate.logits(encoder, comments.texts, before)
-    own_logits = calibrate.logits(encoder, own.texts, before)
-    wiki_logits = calibrate.logits(encoder, wiki.texts, before)
-    labels = np.array(comments.labels, float)
-    own_labels = np.array(own.labels, float)
-    temperature = calibrate.fit_temperature(
-        np.concatenate([comment_logits, own_logits]), np.concatenate([labels, own_labels])
-    )
-    harmless = np.concatenate([own_logits[own_labels == 0], wiki_logits])
-    points = calibrate.operating_points(
-        _sigmoid(comment_logits / temperature), labels, _sigmoid(harmless / temperature)
-    )
-    raw["temperature"] = round(temperature, 4)
-    raw["operating_points"] = {
-        name: dict.fromkeys(BIAS_TYPES, point.threshold) for name, point in points.items()
-    }
+    found = pools.read(config.data, config.statements)
+    texts = judged(folder, index, pools.unseen(found, (r.text for r in build(config).train)))
+    weights = calibrate.equal_weights(texts)
+    temperature = round(calibrate.fit_temperature(texts.logit, texts.biased, weights), 4)
+    logits = texts.logit / temperature
+    scores = calibrate.sigmoid(logits)
+    points = calibrate.operating_points(texts, scores)
+    raw["temperature"] = temperature
+    raw["operating_points"] = points
     write_config(folder, raw)
-    sizes = {"redditbias": len(labels), "own": len(own.texts), "bold": len(wiki.texts)}
+    counts = {
+        kind: {
+            "comments": int((texts.of(calibrate.COMMENTS).kind == kind).sum()),
+            "harmless": int((texts.of(calibrate.HARMLESS).kind == kind).sum()),
+        }
+        for kind in points["balanced"]
+    }
     return {
         "temperature": temperature,
-        "n": sizes,
-        "points": {name: point._asdict() for name, point in points.items()},
+        "log_loss": calibrate.log_loss(logits, texts.biased, weights),
+        "gain_of_a_bias": calibrate.gain_of_a_bias(logits, texts.biased, weights),
+        "n": {name: int(np.isin(texts.pool, of).sum()) for name, of in calibrate.SOURCES.items()},
+        "pools": dict(Counter(texts.pool.tolist())),
+        "calibration": calibration(texts, scores),
+        "reliability": [b._asdict() for b in calibrate.reliability(scores, texts.biased, weights)],
+        "common": calibrate.common_points(texts, scores),
+        "thresholds": points,
+        "types": counts,
+        "measured": {
+            name: calibrate.as_plain(calibrate.measured(texts, scores, limits))
+            for name, limits in points.items()
+        },
     }
 
 
-def _sigmoid(x: calibrate.Array) -> calibrate.Array:
-    y: calibrate.Array = 1 / (1 + np.exp(-x))
-    return y
+def judged(folder: Path, index: Path, texts: Sequence[pools.Text]) -> calibrate.Judged:
+    """Judge texts as the guard would; those that it cannot judge are left out.
+
+    Own statements stand in the index, so they are judged without any validating statement in it.
+    """
+    encoder = Encoder(folder, index)
+    full = encoder.index
+    assert full is not None
+    kept = [
+        i for i, s in enumerate(full.statements) if not pools.validates(f"own:{fold(s.statement)}")
+    ]
+    rest = BiasIndex([full.statements[i] for i in kept], full.vectors[kept], encoder.name)
+    temperature = float(json.loads((folder / CONFIG).read_bytes())["temperature"])
+    stated = [t for t in texts if t.pool == "statements"]
+    others = [t for t in texts if t.pool != "statements"]
+    scores = evaluate.highest(encoder, [t.text for t in others])
+    encoder.use_index(rest)
+    scores += evaluate.highest(encoder, [t.text for t in stated])
+    both = zip([*others, *stated], scores, strict=True)
+    rows = [(t, s) for t, s in both if not s.unjudged]
+    p = np.clip([s.score for _, s in rows], 1e-15, 1 - 1e-15)
+    return calibrate.Judged(
+        np.array([t.pool for t, _ in rows]),
+        np.array([t.biased for t, _ in rows]),
+        np.array([s.bias_type for _, s in rows]),
+        np.log(p / (1 - p)) * temperature,
+    )
+
+
+def calibration(texts: calibrate.Judged, scores: calibrate.Floats) -> dict[str, Any]:
+    """Return the expected calibration error with its interval: of the mixture, of each source."""
+    out = {"mixture": _calibration(texts, scores)}
+    for name, of in calibrate.SOURCES.items():
+        inside = np.isin(texts.pool, of)
+        if inside.any():
+            out[name] = _calibration(texts.where(inside), scores[inside])
+    return out
+
+
+def _calibration(texts: calibrate.Judged, scores: calibrate.Floats) -> dict[str, Any]:
+    weights = calibrate.equal_weights(texts)
+    bins = calibrate.reliability(scores, texts.biased, weights)
+    low, high = calibrate.calibration_interval(texts, scores)
+    return {"n": len(scores), "ece": calibrate.calibration_error(bins), "low": low, "high": high}
 
 
 def parity(nets: Nets, config: TrainConfig, folder: Path, count: int = 400) -> dict[str, float]:
@@ -120,7 +171,8 @@ def parity(nets: Nets, config: TrainConfig, folder: Path, count: int = 400) -> d
     """
     assert config.data is not None
     encoder = Encoder(folder, use_references=False)
-    texts = [t for t in calibrate.redditbias_validation(config.data).texts if len(t) < 300]
+    read = pools.read(config.data, config.statements)
+    texts = [t.text for t in read if t.pool == "redditbias" and len(t.text) < 300]
     texts = sorted(texts, key=lambda t: share(t, "parity"))[:count]
     statements = [
         json.loads(line)["statement"]
@@ -169,9 +221,18 @@ def measure(data: Path, folder: Path, index: Path, say: Say = print) -> dict[str
         out[name] = {}
         for kind, encoder in (("references", full), ("alone", empty)):
             scores = evaluate.highest(encoder, labelled.texts)
+            if encoder is full:
+                out[name]["calibration"] = _of_a_set(name, scores, labelled.labels)
             out[name][kind] = {
                 point: evaluate.binary(scores, labelled.labels, dict(limits))._asdict()
                 for point, limits in encoder.operating_points.items()
             }
         say(f"{name}: {out[name]['references']['balanced']}")
     return out
+
+
+def _of_a_set(name: str, scores: Sequence[Scores], labels: Sequence[bool]) -> dict[str, Any]:
+    found = np.array([s.score for s in scores])
+    kinds = np.array([s.bias_type for s in scores])
+    texts = calibrate.Judged(np.full(len(found), name), np.array(labels), kinds, found)
+    return _calibration(texts, found)

@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from guard.train.calibrate import fit_temperature, operating_points
+from guard.train import calibrate, pools
+from guard.train.calibrate import (
+    ALARMS,
+    COMMENTS,
+    GRID,
+    HARMLESS,
+    LEAST,
+    Judged,
+    calibration_error,
+    common_points,
+    curves,
+    equal_weights,
+    fit_temperature,
+    gain_of_a_bias,
+    measured,
+    operating_points,
+    reliability,
+    sigmoid,
+    upper_bound,
+)
 from guard.train.evaluate import binary, windows
 from guard.train.metrics import auroc
-from guard.verdict import Scores
+from guard.train.own import own
+from guard.verdict import BIAS_TYPES, Scores
+
+Floats = NDArray[np.float64]
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple[Judged, Floats]:
+    """Honest scores of comments, low ones of harmless texts; later types are rarer."""
+    rng = np.random.default_rng(seed)
+    weight = 1 / np.arange(1, len(kinds) + 1)
+    pool = np.repeat([*COMMENTS, *HARMLESS], n)
+    comment = np.isin(pool, COMMENTS)
+    logit = np.where(comment, rng.normal(0, 2, 4 * n), rng.normal(-4, 1.5, 4 * n))
+    biased = comment & (rng.random(4 * n) < sigmoid(logit))
+    kind = rng.choice(kinds, 4 * n, p=weight / weight.sum())
+    return Judged(pool, biased, kind, logit), sigmoid(logit)
 
 
 def test_the_temperature_of_too_sure_logits_is_found() -> None:
@@ -25,21 +58,162 @@ def test_the_temperature_of_too_sure_logits_is_found() -> None:
     assert fit_temperature(honest, labels) == pytest.approx(1, rel=0.05)
 
 
-def test_points_are_ordered_and_keep_their_word() -> None:
-    rng = np.random.default_rng(2)
-    logits = rng.normal(0, 2, 4000)
-    labels = (rng.random(4000) < sigmoid(logits)).astype(float)
-    harmless = sigmoid(rng.normal(-4, 1.2, 2000))
-    scores = sigmoid(logits)
-    points = operating_points(scores, labels, harmless)
-    strict, balanced, quiet = (points[p] for p in ("strict", "balanced", "quiet"))
-    assert strict.threshold < balanced.threshold < quiet.threshold
-    assert balanced.alarms <= 0.01
-    assert quiet.alarms <= 0.004
-    assert strict.recall >= 0.9
-    assert balanced.accuracy == pytest.approx(0.79, abs=0.05)
-    false = (scores[labels == 0] >= balanced.threshold).mean()
-    assert (scores[labels == 0] >= quiet.threshold).mean() <= false / 2
+def test_a_constant_beside_the_temperature_is_worth_what_it_shifts() -> None:
+    rng = np.random.default_rng(1)
+    honest = rng.normal(0, 2, 20_000)
+    labels = rng.random(20_000) < sigmoid(honest)
+    even = np.full(20_000, 1 / 20_000)
+    assert gain_of_a_bias(honest, labels, even) < 0.001
+    assert gain_of_a_bias(honest + 1, labels, even) > 0.03
+
+
+def test_every_source_weighs_the_same() -> None:
+    pool = np.array(["redditbias"] * 6 + ["emgsd"] * 2 + ["statements", "pairs"])
+    texts = Judged(pool, np.ones(10, bool), np.full(10, "age"), np.zeros(10))
+    weights = equal_weights(texts)
+    for of in (["redditbias"], ["emgsd"], ["statements", "pairs"]):
+        assert weights[np.isin(pool, of)].sum() == pytest.approx(1 / 3)
+    assert equal_weights(texts._replace(pool=np.full(10, "other"))).sum() == pytest.approx(1)
+
+
+def test_the_bound_is_the_exact_binomial_one() -> None:
+    for n in (1, 5, 40, 700):
+        for count in {0, n // 3, n - 1}:
+            p = upper_bound(count, n)
+            # At the bound, so few are seen with a chance of 5 %.
+            seen = sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(count + 1))
+            assert seen == pytest.approx(0.05, rel=1e-6)
+    assert upper_bound(3, 3) == 1.0
+    assert upper_bound(0, 0) == 1.0
+    assert upper_bound(0, 299) == pytest.approx(0.01, abs=5e-5)  # the rule of three
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_points_are_ordered_and_keep_their_word(seed: int) -> None:
+    texts, scores = drawn(seed)
+    points = operating_points(texts, scores)
+    assert list(points) == ["strict", "balanced", "quiet"]
+    for kind in BIAS_TYPES:
+        strict, balanced, quiet = (points[p][kind] for p in points)
+        assert 0 < strict <= balanced <= quiet < 1
+    found = {name: measured(texts, scores, limits) for name, limits in points.items()}
+    for name, of in found.items():
+        assert of.harmless.hits <= ALARMS[name] * of.harmless.n
+        assert of.harmless.bound >= of.harmless.hits / of.harmless.n
+    assert found["balanced"].accuracy == pytest.approx(0.79, abs=0.03)
+    assert found["strict"].recall >= 0.87
+    assert found["quiet"].alarms <= 0.6 * found["balanced"].alarms
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_texts_changes_nothing(seed: int) -> None:
+    texts, scores = drawn(seed, 300)
+    order = np.random.default_rng(seed).permutation(len(scores))
+    again = texts.where(order)
+    assert operating_points(again, scores[order]) == operating_points(texts, scores)
+    assert common_points(again, scores[order]) == common_points(texts, scores)
+    one, two = equal_weights(texts), equal_weights(again)
+    assert fit_temperature(again.logit, again.biased, two) == fit_temperature(
+        texts.logit, texts.biased, one
+    )
+    assert calibration_error(reliability(scores[order], again.biased, two)) == pytest.approx(
+        calibration_error(reliability(scores, texts.biased, one)), abs=1e-12
+    )
+
+
+def test_a_type_with_few_texts_keeps_the_common_threshold() -> None:
+    texts, scores = drawn(3, 400, ("race", "gender"))
+    rare = np.flatnonzero(texts.pool == "redditbias")[: LEAST - 1]
+    texts.kind[rare] = "age"
+    points, common = operating_points(texts, scores), common_points(texts, scores)
+    raised = {name: points[name]["disability"] - common[name] for name in points}
+    for name in points:
+        # No text at all, and one too few: the same, but for what all types rise together.
+        assert points[name]["age"] == points[name]["disability"]
+        assert raised[name] >= 0
+
+
+def test_few_texts_are_held_to_the_common_threshold_and_many_are_not() -> None:
+    def moved(n: int) -> float:
+        texts, _ = drawn(5, 3000, ("race", "gender"))
+        chosen = np.concatenate([np.flatnonzero(texts.pool == p)[: n // 2] for p in COMMENTS])
+        texts.kind[chosen] = "age"
+        # Logits of this type lie 2 too high.
+        logit = np.where(texts.kind == "age", texts.logit + 2, texts.logit)
+        scores = sigmoid(logit)
+        at = operating_points(texts, scores)["balanced"]["age"]
+        return at - common_points(texts, scores)["balanced"]
+
+    assert 0 <= moved(60) <= 0.12
+    assert moved(1500) >= 0.2
+
+
+def test_alarms_of_one_type_raise_its_threshold() -> None:
+    texts, _ = drawn(7, 1500, ("race", "gender"))
+    loud = (texts.kind == "race") & np.isin(texts.pool, HARMLESS)
+    logit = np.where(loud, texts.logit + 3, texts.logit)
+    points = operating_points(texts, sigmoid(logit))
+    assert points["balanced"]["race"] > points["balanced"]["gender"] + 0.05
+
+
+def test_without_texts_the_points_are_still_thresholds() -> None:
+    none = Judged(np.array([], str), np.array([], bool), np.array([], str), np.array([]))
+    for limits in operating_points(none, np.array([])).values():
+        assert set(limits) == set(BIAS_TYPES)
+        assert all(0 < at < 1 for at in limits.values())
+
+
+def test_rates_of_types_add_up_to_those_of_all() -> None:
+    texts, scores = drawn(9, 200)
+    whole = curves(texts, scores).harmless
+    parts = [curves(texts, scores, kind).harmless for kind in BIAS_TYPES]
+    assert sum(p.n for p in parts) == whole.n == 400
+    together = sum(p.rate * p.n for p in parts) / whole.n
+    assert together == pytest.approx(whole.rate, abs=1e-12)
+    at = int(np.argmin(np.abs(GRID - 0.5)))
+    assert whole.rate[at] == pytest.approx((scores[np.isin(texts.pool, HARMLESS)] >= 0.5).mean())
+
+
+def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> None:
+    texts, _ = drawn(11, 2000)
+    comments = texts.where(np.isin(texts.pool, COMMENTS))
+    even = equal_weights(comments)
+    honest = reliability(sigmoid(comments.logit), comments.biased, even)
+    assert len(honest) == 10
+    assert sum(b.weight for b in honest) == pytest.approx(1)
+    assert all(a.score < b.score for a, b in pairwise(honest))
+    assert calibration_error(honest) < 0.03
+    sure = reliability(sigmoid(3 * comments.logit), comments.biased, even)
+    assert calibration_error(sure) > 0.1
+    # By hand: 2 texts at .2, one biased, 2 at .8, both biased: (.3 + .2) / 2.
+    two = reliability(np.array([0.2, 0.2, 0.8, 0.8]), np.array([1, 0, 1, 1]) > 0, np.ones(4))
+    assert calibration_error(two) == pytest.approx(0.25)
+    low, high = calibrate.calibration_interval(comments, sigmoid(comments.logit), draws=40)
+    assert 0 < low < high < 0.05
+
+
+def test_texts_that_training_nearly_knows_are_left_out() -> None:
+    def text(said: str) -> pools.Text:
+        return pools.Text("emgsd", said, False, "")
+
+    training = ["The old pilot was late again today.", "Short one."]
+    known = ("The old pilot was late.", "Short one!")
+    new = (
+        "The old pilot was rude to us today",
+        "short two",
+        "Short one. Nothing like it is there.",
+    )
+    found = pools.unseen([text(t) for t in (*known, *new)], training)
+    assert [t.text for t in found] == list(new)
+
+
+def test_validation_texts_are_those_that_training_leaves_out() -> None:
+    statements = Path(pools.HERE).parents[1] / "index" / "statements.jsonl"
+    found = [t for t in pools.own(statements) if pools.validates(t.family)]
+    assert {t.pool for t in found} == {"statements", "negatives", "pairs"}
+    trained = {r.family for r in own(statements) if not pools.validates(r.family)}
+    assert not trained & {t.family for t in found}
+    assert {r.family for r in own(statements)} == {t.family for t in pools.own(statements)}
 
 
 def test_auroc_is_the_share_of_rightly_ordered_pairs() -> None:

@@ -1,0 +1,128 @@
+"""Texts that calibration may see: whole, labelled, of the validation families, far from training.
+
+A family's side of the split is that of :mod:`guard.train.sources` and :mod:`guard.train.own`. Texts
+that training knows in spite of it, through another source or a near-duplicate, are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from guard.gate.segmenter import split
+from guard.train.corpus import VALIDATION_SHARE
+from guard.train.groups import group_type
+from guard.train.own import HERE
+from guard.train.rows import fold, share
+from guard.train.sources import in_bold_share, read_jsonl
+
+# Texts of one source at most: more would cost time and tell little.
+MOST = 800
+_WORD = re.compile(r"\w+")
+_LENGTH = 4
+_HALF = 0.5
+
+
+class Text(NamedTuple):
+    """A text with its label, the pool it stands in and its family."""
+
+    pool: str
+    text: str
+    biased: bool
+    family: str
+
+
+def read(data: Path, statements: Path, folder: Path = HERE) -> list[Text]:
+    """Return the validation texts of every source, each once, at most ``MOST`` of a pool.
+
+    Pools: ``redditbias``, ``emgsd``, ``stereoset``, ``hearts``, ``implied``, ``implicit_hate``,
+    ``statements``, ``negatives``, ``pairs``, ``bold``. Which texts of a larger pool are taken is
+    decided by a hash of the text.
+    """
+    found: dict[str, dict[str, Text]] = defaultdict(dict)
+    for t in (*licensed(data), *own(statements, folder)):
+        if validates(t.family) and fold(t.text):
+            found[t.pool].setdefault(fold(t.text), t)
+    return [
+        t
+        for pool in found.values()
+        for t in sorted(pool.values(), key=lambda t: share(t.text, "pool"))[:MOST]
+    ]
+
+
+def validates(family: str) -> bool:
+    """Whether a family stands on the validation side of the split."""
+    return share(family, "validation") < VALIDATION_SHARE
+
+
+def licensed(data: Path) -> Iterator[Text]:
+    """Yield the whole texts of the licensed sources, whatever their side of the split."""
+    for r in read_jsonl(data / "redditbias" / "train.jsonl"):
+        if r["bias_sent"] is not None:
+            family = f"redditbias:{fold(r['comment'])}"
+            yield Text("redditbias", r["comment"], r["bias_sent"] == 1, family)
+    for r in read_jsonl(data / "emgsd" / "train.jsonl"):
+        parts = [s.text.strip() for s in split(r["text"]) if s.text.strip()]
+        first = parts[0] if len(parts) > 1 else r["text"]
+        yield Text("emgsd", r["text"], r["label"] == 1, f"emgsd:{fold(first)}")
+    for r in read_jsonl(data / "stereoset" / "intrasentence.jsonl"):
+        biased = r["label"] == "stereotype"
+        yield Text("stereoset", r["text"], biased, f"stereoset:{r['item']}")
+    for name in ("seegull_gpt", "winoqueer_gpt"):
+        for r in read_jsonl(data / "hearts" / f"{name}.jsonl"):
+            text = r["text"].replace("â€™", "’")
+            family = f"hearts:{fold(r.get('phrase', text))}"
+            yield Text("hearts", text, r["label"] == "stereotype", family)
+    for r in read_jsonl(data / "implicit_hate" / "implied.jsonl"):
+        text = r["implied_statement"].strip()
+        if len(text) > 8 and group_type(r["target"]) is not None:
+            yield Text("implied", text, True, f"implicit_hate:{fold(r['post'])}")
+    for r in read_jsonl(data / "implicit_hate" / "posts.jsonl"):
+        family = f"implicit_hate:{fold(r['post'])}"
+        yield Text("implicit_hate", r["post"], r["label"] != "not_hate", family)
+    for r in read_jsonl(data / "bold" / "wikipedia.jsonl"):
+        # The rest of BOLD measures false alarms and must decide nothing.
+        if in_bold_share(r["text"]):
+            yield Text("bold", r["text"], False, f"bold:{fold(r['text'])}")
+
+
+def own(statements: Path, folder: Path = HERE) -> Iterator[Text]:
+    """Yield the texts written for guard, whatever their side of the split."""
+    for r in read_jsonl(statements):
+        yield Text("statements", r["statement"], True, f"own:{fold(r['statement'])}")
+    for r in read_jsonl(folder / "negatives.jsonl"):
+        yield Text("negatives", r["text"], False, f"own:{fold(r['text'])}")
+    for r in read_jsonl(folder / "pairs.jsonl"):
+        family = f"pair:{fold(r['biased'])}"
+        yield Text("pairs", r["biased"], True, family)
+        yield Text("pairs", r["harmless"], False, family)
+
+
+def unseen(texts: Iterable[Text], training: Iterable[str]) -> list[Text]:
+    """Leave out what shares half or more of its word 4-grams with one training text.
+
+    A text of fewer than four words is compared as a whole. Texts of several sentences are
+    compared sentence by sentence, as training reads them: one far from all is enough.
+    """
+    holders: dict[str, list[int]] = defaultdict(list)
+    for number, text in enumerate(training):
+        for gram in _grams(text):
+            holders[gram].append(number)
+    return [t for t in texts if any(_far(s.text, holders) for s in split(t.text))]
+
+
+def _far(text: str, holders: dict[str, list[int]]) -> bool:
+    grams = _grams(text)
+    counts = Counter(number for gram in grams for number in holders.get(gram, ()))
+    return bool(grams) and max(counts.values(), default=0) < _HALF * len(grams)
+
+
+def _grams(text: str) -> set[str]:
+    words = _WORD.findall(text.casefold())
+    if not words:
+        return set()
+    last = max(len(words) - _LENGTH, 0)
+    return {" ".join(words[i : i + _LENGTH]) for i in range(last + 1)}
