@@ -99,6 +99,7 @@ class Policy(BaseModel):
             index_version=index_version,
             elapsed_ms=elapsed_ms,
             unjudged=scores.unjudged,
+            implied=scores.implied >= 0.5 if biased and scores.implied is not None else None,
         )
 
     def action_on(self, verdict: Verdict) -> Action:

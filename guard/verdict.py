@@ -100,7 +100,9 @@ class Scores:
 
     ``score`` is in [0, 1]; ``bias_type`` the most likely type whether or not the text is biased.
     Spans point into the window's own text. ``unjudged`` is ``"language"`` where the text is
-    outside the detector's languages; the score is then 0 and means nothing.
+    outside the detector's languages; the score is then 0 and means nothing. ``implied`` is the
+    probability that a tie, where there is one, is implied and not said outright; None where the
+    detector does not tell.
     """
 
     score: float
@@ -108,6 +110,7 @@ class Scores:
     attributions: tuple[Attribution, ...] = ()
     references: tuple[Reference, ...] = ()
     unjudged: Unjudged = ""
+    implied: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,8 @@ class Verdict:
     """The finding on one segment.
 
     Spans point into ``span``'s text: the segment for a decision of a stream, the whole text for
-    :meth:`guard.Guard.check`. ``bias_type`` is None unless ``biased``.
+    :meth:`guard.Guard.check`. ``bias_type`` is None unless ``biased``, and so is ``implied``:
+    whether group and attribute are tied by implication, where the detector tells.
     """
 
     biased: bool
@@ -128,6 +132,7 @@ class Verdict:
     index_version: str
     elapsed_ms: float
     unjudged: Unjudged = ""
+    implied: bool | None = None
 
     def __post_init__(self) -> None:
         if self.biased and (self.unjudged or self.bias_type is None):

@@ -41,14 +41,37 @@ def _run_options(command: Any) -> Any:
         ),
         click.option("--cache", type=_PATH, help="File of the base model's vectors."),
         click.option(
-            "--method", type=click.Choice(["full", "lora"]), default="full", show_default=True
+            "--method",
+            type=click.Choice(["full", "lora", "frozen"]),
+            default="full",
+            show_default=True,
+            help="What learns beside the heads: every weight, adapters, or nothing.",
+        ),
+        click.option(
+            "--references",
+            type=click.Choice(["fused", "text", "none"]),
+            default="fused",
+            show_default=True,
+            help="How references reach the network; only `fused` can be released.",
+        ),
+        click.option(
+            "--contrast/--no-contrast",
+            default=True,
+            show_default=True,
+            help="Order the halves of minimal pairs within a batch.",
+        ),
+        click.option(
+            "--without",
+            multiple=True,
+            metavar="DIMENSION",
+            help="Leave out every text that names this RedditBias dimension's group; repeatable.",
         ),
         click.option("--seed", type=int, default=17, show_default=True),
-        click.option("--epochs", type=float, default=4.0, show_default=True),
+        click.option("--epochs", type=float, default=2.0, show_default=True),
         click.option("--rows", type=int, help="Rows an epoch sees at most."),
         click.option("--max-steps", type=int, help="Steps of the whole run at most."),
         click.option("--threads", type=int, default=2, show_default=True),
-        click.option("--lr", type=float, default=1e-4, show_default=True),
+        click.option("--lr", type=float, default=1.4e-4, show_default=True),
     )
     for option in reversed(options):
         command = option(command)
@@ -137,4 +160,5 @@ def _config(options: dict[str, Any]) -> TrainConfig:
         raise GuardError(
             f"{error.name} is not installed; training needs: pip install 'biasguard[train]'"
         ) from None
+    options["without"] = tuple(options["without"])
     return TrainConfig(**options)

@@ -34,7 +34,8 @@ _MANY = 4
 class Pass(NamedTuple):
     """What the network says of one input of t tokens, before references.
 
-    ``embedding`` (384,), norm 1; ``state`` (256,); ``logit``; ``types`` (9,); ``spans`` (t, 2).
+    ``embedding`` (384,), norm 1; ``state`` (256,); ``logit``; ``types`` (9,); ``spans`` (t, 2);
+    ``implied`` the logit of the tie being implied.
     """
 
     embedding: Floats
@@ -42,6 +43,7 @@ class Pass(NamedTuple):
     logit: float
     types: Floats
     spans: Floats
+    implied: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +157,9 @@ class Encoder:
             "attention_mask": np.ones_like(ids),
             "token_type_ids": np.array([encoded.types], np.int64),
         }
-        embedding, state, logit, types, spans = self._network.run(None, feed)
-        return Pass(embedding[0], state[0], float(logit[0]), types[0], spans[0])
+        embedding, state, logit, types, spans, *rest = self._network.run(None, feed)
+        implied = float(rest[0][0]) if rest else 0.0
+        return Pass(embedding[0], state[0], float(logit[0]), types[0], spans[0], implied)
 
     def judge(self, window: Window, bound: _Bound | None) -> Scores:
         """Score one window; of an overlong segment's parts the highest counts."""
@@ -188,7 +191,9 @@ class Encoder:
         found = attribution(text, encoded, out.spans)
         attributions: tuple[Attribution, ...] = () if found is None else (found,)
         score = 1 / (1 + math.exp(-(logit + wording) / settings.temperature))
-        return Scores(score, BIAS_TYPES[int(types.argmax())], attributions, references)
+        kind = BIAS_TYPES[int(types.argmax())]
+        implied = 1 / (1 + math.exp(-out.implied))
+        return Scores(score, kind, attributions, references, implied=implied)
 
 
 class EncoderSession:

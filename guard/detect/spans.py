@@ -11,7 +11,7 @@ from guard.detect.tokens import Encoded
 from guard.verdict import Attribution, Span
 
 MAX_GROUP_WORDS = 5
-MAX_ATTRIBUTE_WORDS = 8
+MAX_ATTRIBUTE_WORDS = 14
 # A word may carry a span although its own logit is slightly negative.
 _SLACK = 0.7
 

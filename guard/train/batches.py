@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from guard.detect.tokens import WindowTokens
 from guard.train.model import Targets
 from guard.train.references import Hits, Vectors
-from guard.train.rows import Row
+from guard.train.rows import PAIRED, Row
 
 
 class Batch(NamedTuple):
@@ -26,18 +27,35 @@ class Batch(NamedTuple):
     targets: Targets
 
 
+def twins(rows: Sequence[Row]) -> list[tuple[int, int]]:
+    """Return the (biased, harmless) positions of rows that are variants of one sentence."""
+    families: dict[str, list[int]] = {}
+    for i, row in enumerate(rows):
+        if row.source in PAIRED:
+            families.setdefault(row.family, []).append(i)
+    return [
+        (i, j) for ids in families.values() for i in ids for j in ids
+        if rows[i].biased and not rows[j].biased
+    ]  # fmt: skip
+
+
 def collate(
     rows: Sequence[Row],
     contexts: Sequence[tuple[str, ...]],
     tokens: WindowTokens,
     hits: Hits,
     teacher: Vectors,
+    *,
+    as_text: bool = False,
 ) -> Batch:
     """Pad a batch to its longest input.
 
     ``teacher`` (n, d) is the target of the embedding head. An overlong segment trains on its
-    first part.
+    first part. ``as_text`` writes the references' words before the context, and gives no vectors.
     """
+    if as_text:
+        contexts = [(*said, *c) for said, c in zip(hits.texts, contexts, strict=True)]
+        hits = hits._replace(mask=np.zeros_like(hits.mask))
     encoded = [tokens.encode(r.text, c)[0] for r, c in zip(rows, contexts, strict=True)]
     n, width = len(rows), max(len(e.ids) for e in encoded)
     ids = torch.zeros(n, width, dtype=torch.long)
@@ -57,6 +75,7 @@ def collate(
                 if span is not None and start < span.end and end > span.start:
                     spans[i, j, channel] = 1
     alone = [-1.0 if r.alone is None else float(r.alone) for r in rows]
+    implied = [-1.0 if r.implied is None else float(r.implied) for r in rows]
     targets = Targets(
         biased=torch.tensor([float(r.biased) for r in rows]),
         alone=torch.tensor(alone),
@@ -64,6 +83,8 @@ def collate(
         spans=spans,
         spans_mask=spans_mask,
         embedding=torch.from_numpy(teacher),
+        implied=torch.tensor(implied),
+        twins=torch.tensor(twins(rows), dtype=torch.long).reshape(-1, 2),
     )
     return Batch(
         ids,

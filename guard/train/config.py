@@ -9,28 +9,28 @@ from typing import Any, Literal
 # Rows a source gives to one epoch; one with fewer gives all it has, one without a quota nothing.
 # What a source weighs is decided here and nowhere else.
 QUOTAS: dict[str, int] = {
-    "redditbias": 7400,
-    "redditbias_rest": 700,
-    "emgsd": 6000,
-    "emgsd_first": 500,
-    "stereoset": 2500,
-    "hearts": 2000,
-    "toxigen": 580,
-    "bold": 2600,
-    "implied": 2000,
-    "implicit_hate": 2000,
-    "explicit_hate": 400,
-    "not_hate": 2500,
-    "seegull": 800,
-    "own": 1700,
-    "negatives": 1500,
-    "pairs": 1000,
-    "invented": 3600,
-    "renamed": 600,
+    "redditbias": 14800,
+    "redditbias_rest": 2000,
+    "emgsd": 26000,
+    "emgsd_first": 1500,
+    "stereoset": 4600,
+    "hearts": 3800,
+    "toxigen": 540,
+    "bold": 2500,
+    "implied": 3000,
+    "implicit_hate": 6000,
+    "explicit_hate": 1000,
+    "not_hate": 7000,
+    "seegull": 1200,
+    "own": 1800,
+    "negatives": 5400,
+    "pairs": 5600,
+    "invented": 3000,
+    "renamed": 500,
     "bare": 500,
 }
 # Sources small and dear enough to be seen more than once an epoch.
-REPEATS: dict[str, int] = {"own": 2, "negatives": 3, "pairs": 3}
+REPEATS: dict[str, int] = {"redditbias": 2, "own": 2, "negatives": 2, "pairs": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,26 @@ class TrainConfig:
     that have it; weights, losses and the optimiser stay in float32. ``work`` receives the
     checkpoint and the final weights, ``cache`` (a file, by default in ``work``) the base model's
     vectors of the texts.
+
+    ``method="frozen"`` leaves the base as it is and trains the heads. ``references="text"`` writes
+    the references' words into the input, ``"none"`` leaves them out; what ships is ``"fused"``.
+    ``without`` names RedditBias dimensions whose group no training text or statement may name.
+    ``contrast`` keeps minimal pairs in one batch and orders their logits.
     """
 
     work: Path
     cache: Path | None = None
     data: Path | None = Path("../shared/data")
     statements: Path = Path("index/statements.jsonl")
-    method: Literal["full", "lora"] = "full"
+    method: Literal["full", "lora", "frozen"] = "full"
+    references: Literal["fused", "text", "none"] = "fused"
+    without: tuple[str, ...] = ()
     seed: int = 17
-    epochs: float = 4.0
+    epochs: float = 2.0
     rows: int | None = None
     max_steps: int | None = None
-    batch_size: int = 32
-    lr: float = 1e-4
+    batch_size: int = 64
+    lr: float = 1.4e-4
     lora_lr: float = 5e-4
     lora_rank: int = 16
     head_lr: float = 3e-4
@@ -67,7 +74,8 @@ class TrainConfig:
     max_context_tokens: int = 64
     checkpoint_every: int = 200
     threads: int = 2
-    bf16: bool = True
+    bf16: bool = False
+    contrast: bool = True
     invented: int = 14000
     quotas: dict[str, int] = field(default_factory=lambda: dict(QUOTAS))
 

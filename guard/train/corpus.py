@@ -12,7 +12,8 @@ from typing import NamedTuple
 from guard.train import own as own_texts
 from guard.train import sources
 from guard.train.config import REPEATS, TrainConfig
-from guard.train.rows import Row, Statement, fold, share
+from guard.train.rows import PAIRED, Row, Statement, fold, share
+from guard.train.spans import TermLists
 
 VALIDATION_SHARE = 0.08
 # Fields of the evaluation files that hold a text.
@@ -88,6 +89,13 @@ def build(config: TrainConfig) -> Corpus:
         assert_no_leak(train, forbidden)
     train = _capped(train, config, rng)
     statements += _stated(train)
+    if config.without:
+        assert config.data is not None, "the groups left out are named by the sources' word lists"
+        named = TermLists(config.data / "redditbias" / "terms").naming(config.without)
+        train = [r for r in train if not any(named(t) for t in (r.text, *r.context))]
+        statements = [s for s in statements if not named(s.text)]
+        train = [replace(r, partners=tuple(p for p in r.partners if not named(p.text)))
+                 for r in train]  # fmt: skip
     return Corpus(train, validation, statements)
 
 
@@ -170,9 +178,9 @@ class Sampler:
         self._quota = {s: max(1, round(n * factor)) for s, n in wanted.items()}
         # A limited run sees one fixed subset, so that methods are compared on the same rows.
         if factor < 1:
-            rng = random.Random(config.seed)
             for source, ids in self._by_source.items():
-                rng.shuffle(ids)
+                # By family, so that the variants of a sentence stay together.
+                ids.sort(key=lambda i: share(rows[i].family, f"subset:{config.seed}"))
                 self._by_source[source] = ids[: self._quota[source]]
         self.quotas = dict(self._quota)
         self.epoch_rows = sum(self._quota.values())
@@ -193,14 +201,31 @@ class Sampler:
         rng.shuffle(chosen)
         picks = [Pick(i, self._context(self._rows[i], rng)) for i in chosen]
         size = self._config.batch_size
+        units = self._units(picks)
         batches = []
-        for start in range(0, len(picks), size * 32):
+        for start in range(0, len(units), size * 32):
             # Padding costs as much as text: rows of like length share a batch.
-            block = picks[start : start + size * 32]
-            block.sort(key=lambda p: len(self._rows[p.row].text) + sum(map(len, p.context)))
-            batches += [block[b : b + size] for b in range(0, len(block), size)]
+            block = sorted(units[start : start + size * 32], key=self._length)
+            flat = [pick for unit in block for pick in unit]
+            batches += [flat[b : b + size] for b in range(0, len(flat), size)]
         rng.shuffle(batches)
         return batches
+
+    def _units(self, picks: list[Pick]) -> list[list[Pick]]:
+        """Keep the variants of one sentence together, so that a batch can compare them."""
+        seen: Counter[int] = Counter()
+        units: dict[tuple[str, int], list[Pick]] = {}
+        for n, pick in enumerate(picks):
+            row = self._rows[pick.row]
+            paired = self._config.contrast and row.source in PAIRED
+            # Repeats of a row in one epoch stay apart: they would be the same step twice.
+            key = (row.family, seen[pick.row]) if paired else (f"#{n}", 0)
+            seen[pick.row] += 1
+            units.setdefault(key, []).append(pick)
+        return list(units.values())
+
+    def _length(self, unit: list[Pick]) -> int:
+        return max(len(self._rows[p.row].text) + sum(map(len, p.context)) for p in unit)
 
     def _context(self, row: Row, rng: random.Random) -> tuple[str, ...]:
         """Return the row's own context, or now and then a foreign one the label must not follow."""

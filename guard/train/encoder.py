@@ -21,6 +21,8 @@ from guard.train.corpus import Corpus, Pick, Sampler, build
 from guard.train.model import BiasNet, Fusion, Outputs, losses
 from guard.train.references import TrainIndex
 
+_TEXT_TOKENS = 96
+
 
 class Progress(NamedTuple):
     """One training step as it is reported: steps count from 1."""
@@ -51,10 +53,16 @@ class Nets(nn.Module):
         self.fusion = fusion
 
 
+def window_tokens(config: TrainConfig) -> WindowTokens:
+    """Return the run's way from window to input; references as text get room beside the context."""
+    room = config.max_context_tokens + (_TEXT_TOKENS if config.references == "text" else 0)
+    return WindowTokens(base_folder() / "tokenizer.json", room)
+
+
 def prepare(config: TrainConfig) -> Prepared:
     """Build the corpus, embed it with the untouched base (cached) and plan the batches."""
     corpus = build(config)
-    tokens = WindowTokens(base_folder() / "tokenizer.json", config.max_context_tokens)
+    tokens = window_tokens(config)
     embed = teacher(tokens)
     rows = corpus.train
     index = TrainIndex(
@@ -76,6 +84,8 @@ def build_nets(config: TrainConfig) -> Nets:
     """Return the untrained network; with ``method="lora"`` the encoder carries adapters."""
     torch.manual_seed(config.seed)
     encoder = base_model()
+    if config.method == "frozen":
+        encoder.requires_grad_(False)
     if config.method == "lora":
         from peft import LoraConfig, get_peft_model
 
@@ -94,7 +104,7 @@ def build_nets(config: TrainConfig) -> Nets:
 
 def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
     """Decay weight matrices only; heads learn faster than the pretrained part."""
-    body_lr = config.lr if config.method == "full" else config.lora_lr
+    body_lr = config.lora_lr if config.method == "lora" else config.lr
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in nets.named_parameters():
         if not parameter.requires_grad:
@@ -111,12 +121,21 @@ def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
     )
 
 
-def make_batch(ready: Prepared, picks: list[Pick], rng: random.Random) -> Batch:
+def make_batch(
+    ready: Prepared, picks: list[Pick], rng: random.Random, config: TrainConfig
+) -> Batch:
     """Return the tensors of one batch of training rows, with a freshly thinned index."""
     ids = [p.row for p in picks]
-    hits = ready.index.hits(ids, rng)
+    hits = ready.index.hits(ids, rng, use="none" if config.references == "none" else "random")
     rows = [ready.corpus.train[i] for i in ids]
-    return collate(rows, [p.context for p in picks], ready.tokens, hits, ready.index.vectors[ids])
+    batch = collate(
+        rows, [p.context for p in picks], ready.tokens, hits, ready.index.vectors[ids],
+        as_text=config.references == "text",
+    )  # fmt: skip
+    if not config.contrast:
+        none = batch.targets.twins[:0]
+        batch = batch._replace(targets=batch.targets._replace(twins=none))
+    return batch
 
 
 def train(config: TrainConfig, progress: Callable[[Progress], None] | None = None) -> Path:
@@ -156,7 +175,7 @@ def train(config: TrainConfig, progress: Callable[[Progress], None] | None = Non
         # Every random choice of a step hangs on the step alone: a resumed run repeats it.
         torch.manual_seed(config.seed * 1_000_003 + step)
         rng = random.Random(f"{config.seed}:step:{step}")
-        batch = make_batch(ready, plan[step % ready.sampler.epoch_steps], rng)
+        batch = make_batch(ready, plan[step % ready.sampler.epoch_steps], rng, config)
         factor = min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
         for group, lr in zip(optimiser.param_groups, base_lrs, strict=True):
             group["lr"] = lr * factor
@@ -204,7 +223,7 @@ def _step(
 
 def merged_state(nets: Nets, config: TrainConfig) -> dict[str, Any]:
     """Return the state dict under the names of an adapter-free network."""
-    if config.method == "full":
+    if config.method != "lora":
         return dict(nets.state_dict())
     encoder = nets.net.encoder
     plain = encoder.merge_and_unload()

@@ -22,7 +22,7 @@ from guard.verdict import BIAS_TYPES
 
 OPSET = 17
 _INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
-_OUTPUTS = ["embedding", "state", "logit", "types", "spans"]
+_OUTPUTS = ["embedding", "state", "logit", "types", "spans", "implied"]
 
 
 class _Traced(nn.Module):
@@ -43,7 +43,7 @@ def export_onnx(nets: Nets, path: Path) -> None:
     ids = torch.tensor([[101, 2023, 2003, 102, 2000, 102], [101, 2023, 2003, 102, 2000, 102]])
     types = torch.tensor([[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1]])
     axes = {name: {0: "n", 1: "t"} for name in [*_INPUTS, "spans"]}
-    axes |= {name: {0: "n"} for name in ("embedding", "state", "logit", "types")}
+    axes |= {name: {0: "n"} for name in ("embedding", "state", "logit", "types", "implied")}
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

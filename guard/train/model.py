@@ -1,4 +1,4 @@
-"""The network: one shared pass, five heads, and the fusion of references.
+"""The network: one shared pass, six heads, and the fusion of references.
 
 Shapes: n windows, t tokens, k references, d = 384.
 """
@@ -24,7 +24,7 @@ class Outputs(NamedTuple):
 
     ``embedding`` (n, d), norm 1; ``state`` (n, 256); ``logit`` (n,) of "biased" by the text
     alone; ``types`` (n, 9) logits; ``spans`` (n, t, 2) logits of a token being part of the group
-    and of the attribute.
+    and of the attribute; ``implied`` (n,) logit of the tie being implied and not said outright.
     """
 
     embedding: Tensor
@@ -32,6 +32,7 @@ class Outputs(NamedTuple):
     logit: Tensor
     types: Tensor
     spans: Tensor
+    implied: Tensor
 
 
 class BiasNet(nn.Module):
@@ -49,6 +50,7 @@ class BiasNet(nn.Module):
         self.bias_head = nn.Linear(STATE, 1)
         self.type_head = nn.Linear(STATE, TYPES)
         self.span_head = nn.Linear(dim, 2)
+        self.implied_head = nn.Linear(STATE, 1)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Outputs:
         """Run the shared pass; all inputs are (n, t) integers."""
@@ -67,6 +69,7 @@ class BiasNet(nn.Module):
             self.bias_head(dropped).squeeze(-1),
             self.type_head(dropped),
             self.span_head(self.drop(states)),
+            self.implied_head(dropped).squeeze(-1),
         )
 
 
@@ -126,16 +129,24 @@ class Losses(NamedTuple):
     types: Tensor
     spans: Tensor
     distill: Tensor
+    implied: Tensor
+    order: Tensor
 
     def total(self) -> Tensor:
         """Return the weighted sum that is minimised."""
         return (
-            self.final + 0.5 * self.alone + 0.3 * self.types + 0.5 * self.spans + 6 * self.distill
+            self.final
+            + 0.5 * self.alone
+            + 0.3 * self.types
+            + 0.5 * self.spans
+            + 6 * self.distill
+            + 0.1 * self.implied
+            + 0.3 * self.order
         )
 
 
 class Targets(NamedTuple):
-    """Labels of a batch; -1 (or a negative mask) leaves a row out of that part of the loss."""
+    """Labels of a batch; -1 (or a zero mask) leaves a row out of that part of the loss."""
 
     biased: Tensor  # (n,) 0/1
     alone: Tensor  # (n,) 0/1, -1 where only references decide
@@ -143,6 +154,8 @@ class Targets(NamedTuple):
     spans: Tensor  # (n, t, 2) 0/1
     spans_mask: Tensor  # (n, t) 1 for segment tokens of rows with known spans
     embedding: Tensor  # (n, d) the teacher's
+    implied: Tensor  # (n,) 0/1, -1 where unknown
+    twins: Tensor  # (m, 2) rows of which the first is to score above the second
 
 
 def losses(out: Outputs, change: Tensor, type_change: Tensor, targets: Targets) -> Losses:
@@ -156,10 +169,18 @@ def losses(out: Outputs, change: Tensor, type_change: Tensor, targets: Targets) 
         out.types + type_change, targets.types, ignore_index=-1, reduction="sum"
     )
     spans = F.binary_cross_entropy_with_logits(out.spans, targets.spans, reduction="none").mean(-1)
+    marked = (targets.implied >= 0).float()
+    implied = F.binary_cross_entropy_with_logits(
+        out.implied, targets.implied.clamp(min=0), reduction="none"
+    )
+    first, second = targets.twins.unbind(1)
+    order = F.softplus(out.logit[second] - out.logit[first])
     return Losses(
         final,
         (alone * known).sum() / known.sum().clamp(min=1),
         types / (targets.types >= 0).sum().clamp(min=1),
         (spans * targets.spans_mask).sum() / targets.spans_mask.sum().clamp(min=1),
         (1 - (out.embedding * targets.embedding).sum(-1)).mean(),
+        (implied * marked).sum() / marked.sum().clamp(min=1),
+        order.sum() / max(1, len(order)),
     )

@@ -39,6 +39,7 @@ def own(statements: Path, folder: Path = HERE) -> Iterator[Row]:
             attribute=attribute,
             spans=group is not None and attribute is not None,
             alone=True,
+            implied=item["implicit"],
         )
     for item in read_jsonl(folder / "negatives.jsonl"):
         kind = item.get("bias_type") or None

@@ -23,11 +23,15 @@ MOST_DROPPED = 0.95
 
 
 class Hits(NamedTuple):
-    """References of a batch: vectors (n, k, dim), type ids (n, k) and which slots are filled."""
+    """References of a batch: vectors (n, k, dim), type ids (n, k) and which slots are filled.
+
+    ``texts`` holds what the filled slots of each row say.
+    """
 
     vectors: Vectors
     types: NDArray[np.int64]
     mask: NDArray[np.bool_]
+    texts: list[tuple[str, ...]]
 
 
 def cached(path: Path, texts: Sequence[str], embed: Callable[[Sequence[str]], Vectors]) -> Vectors:
@@ -76,6 +80,8 @@ class TrainIndex:
         self._types = np.array([BIAS_TYPES.index(s.bias_type) for s in statements], np.int64)
         partners = [(i, p) for i, r in enumerate(rows) for p in r.partners]
         self._partner_vectors = cached(cache, [p.text for _, p in partners], embed)
+        self._texts = [s.text for s in statements]
+        self._partner_texts = [p.text for _, p in partners]
         self._partner_types = [BIAS_TYPES.index(p.bias_type) for _, p in partners]
         self._partners: dict[int, list[int]] = {}
         for n, (i, _) in enumerate(partners):
@@ -117,6 +123,7 @@ class TrainIndex:
             np.zeros((len(batch), self._k, dim), np.float32),
             np.zeros((len(batch), self._k), np.int64),
             np.zeros((len(batch), self._k), np.bool_),
+            [()] * len(batch),
         )
         if use == "none":
             return out
@@ -124,20 +131,24 @@ class TrainIndex:
         dropped = rng.random() * MOST_DROPPED if use == "random" else 0.0
         keep = draw.random(len(self._index)) >= dropped
         for slot, row in enumerate(batch):
-            found: list[tuple[float, Vectors, int]] = []
+            found: list[tuple[float, Vectors, int, str]] = []
             if use == "all" or rng.random() >= NO_REFERENCES:
                 for n, s in zip(self._near[row], self._similarity[row], strict=True):
                     if s < self._floor or len(found) == self._k:
                         break
                     if keep[n]:
-                        found.append((float(s), self._index[n], int(self._types[n])))
+                        found.append(
+                            (float(s), self._index[n], int(self._types[n]), self._texts[n])
+                        )
             if rng.random() < self._rows[row].partner_share:
                 for n in self._partners.get(row, []):
                     s = float(self._partner_vectors[n] @ self.vectors[row])
                     if s >= self._floor:
-                        found.append((s, self._partner_vectors[n], self._partner_types[n]))
+                        vector, kind = self._partner_vectors[n], self._partner_types[n]
+                        found.append((s, vector, kind, self._partner_texts[n]))
             found.sort(key=lambda hit: -hit[0])
-            for j, (_, vector, kind) in enumerate(found[: self._k]):
+            out.texts[slot] = tuple(said for *_, said in found[: self._k])
+            for j, (_, vector, kind, _said) in enumerate(found[: self._k]):
                 out.vectors[slot, j], out.types[slot, j] = vector, kind
                 out.mask[slot, j] = True
         return out

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from guard.verdict import BIAS_TYPES, BiasType, Span
 
+# Sources whose families are minimal pairs: rows of one family differ in what decides.
+PAIRED = ("pairs", "stereoset")
 _WORDS = re.compile(r"\w+")
 
 
@@ -39,7 +41,8 @@ class Row:
     itself, None where only the references decide. ``partners`` are statements put into the
     index with probability ``partner_share``. ``family`` names texts that must never serve each
     other as references, and that stand on one side of the validation split. ``spans`` says that
-    the two spans are known; one may then still be None.
+    the two spans are known; one may then still be None. ``implied`` says of a biased text whether
+    the tie is implied (True) or said outright (False), None where nobody knows.
     """
 
     text: str
@@ -54,6 +57,7 @@ class Row:
     alone: bool | None = None
     partners: tuple[Statement, ...] = ()
     partner_share: float = 0.0
+    implied: bool | None = None
 
     @property
     def type_id(self) -> int:

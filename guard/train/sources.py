@@ -22,6 +22,7 @@ from guard.train.spans import (
     find_phrase,
     find_stem,
     predicate_after,
+    said_of_pronoun,
 )
 from guard.verdict import Span
 
@@ -40,6 +41,11 @@ LICENCES = {
     "bold": "CC BY-SA 4.0",
     "own": "Apache-2.0 (written for guard)",
 }
+
+
+_IMPLIED: dict[str, bool | None] = {
+    "implicit_hate": True, "explicit_hate": False, "not_hate": None,
+}  # fmt: skip
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
@@ -106,12 +112,18 @@ def emgsd(data: Path) -> Iterator[Row]:
         parts = pieces(item["text"])
         biased = item["label"] == 1
         family = f"emgsd:{fold(parts[0]) if len(parts) > 1 else fold(item['text'])}"
+        group = attribute = None
+        if biased and len(parts) > 1:
+            group, attribute = said_of_pronoun(parts[-1])
         yield Row(
             text=parts[-1],
             biased=biased,
             source="emgsd",
             family=family,
             context=tuple(parts[-1 - CONTEXT_SEGMENTS : -1]),
+            group=group,
+            attribute=attribute,
+            spans=group is not None and attribute is not None,
             alone=biased,
         )
         if len(parts) > 1 and not biased:
@@ -214,6 +226,7 @@ def implicit_hate(data: Path) -> Iterator[Row]:
                 attribute=attribute,
                 spans=group is not None and attribute is not None,
                 alone=True,
+                implied=False,
             )
     for item in read_jsonl(data / "implicit_hate" / "posts.jsonl"):
         parts = pieces(item["post"])
@@ -236,6 +249,7 @@ def implicit_hate(data: Path) -> Iterator[Row]:
                 alone=None if partners else biased,
                 partners=partners,
                 partner_share=0.5 if partners else 0.0,
+                implied=_IMPLIED[item["label"]],
             )
 
 
@@ -267,4 +281,5 @@ def seegull(data: Path) -> Iterator[Row]:
             attribute=find_phrase(text, item["attribute"]),
             spans=True,
             alone=True,
+            implied=False,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from guard.verdict import Span
@@ -60,6 +60,25 @@ def predicate_after(text: str, group: Span) -> Span | None:
     return Span(start + words[0].start(), end) if end > start else None
 
 
+_PRONOUN = re.compile(r"\b(?:he|she|they|them|him|his|her|hers|their|theirs)\b", re.IGNORECASE)
+
+
+def said_of_pronoun(text: str) -> tuple[Span | None, Span | None]:
+    """Return the pronoun that stands for a group named before, and the rest after it.
+
+    (None, None) where no pronoun stands in the first half of the sentence.
+    """
+    hit = _PRONOUN.search(text)
+    if hit is None or hit.start() > len(text) / 2:
+        return None, None
+    start, end = hit.end(), len(text)
+    while start < end and not text[start].isalnum():
+        start += 1
+    while end > start and not text[end - 1].isalnum():
+        end -= 1
+    return Span(*hit.span()), Span(start, end) if end > start else None
+
+
 def changed_part(text: str, others: Iterable[str]) -> Span | None:
     """Return the words of ``text`` that its minimal variants do not share."""
     mine = list(re.finditer(r"\S+", text))
@@ -77,6 +96,19 @@ def changed_part(text: str, others: Iterable[str]) -> Span | None:
     while end > start and not text[end - 1].isalnum():
         end -= 1
     return Span(start, end) if end > start else None
+
+
+# What a name of the group begins with, wider than the published lists.
+_GROUP_STEMS: dict[str, tuple[str, ...]] = {
+    "gender_female": ("wom[ae]n", "female", "girl", "ladies", "lady", "wives", "wife", "mother"),
+    "race_black": ("black", "african", "afro", "nigg", "negro"),
+    "religion1_jews": ("jew", "juda", "hebrew", "semit", "anti-?semit", "israel", "zion", "rabbi",
+                       "kike", "synagog"),
+    "religion2_muslims": ("muslim", "moslem", "islam", "muzz", "jihad", "quran", "koran", "mosque",
+                          "hijab", "burka"),
+    "orientation_lgbtq": ("gay", "lesbian", "homo", "queer", "lgbt", "bisexual", "pansexual",
+                          "asexual", "trans", "nonbinary", "non-binary", "fag", "dyke", "drag"),
+}  # fmt: skip
 
 
 class TermLists:
@@ -107,6 +139,20 @@ class TermLists:
                     words.append(body + (r"\w*" if word.endswith("*") else r"(?:s|es)?"))
             self._targets[dimension] = _alternatives(heads)
             self._attributes[dimension] = _alternatives(words)
+
+    def naming(self, dimensions: Sequence[str]) -> Callable[[str], bool]:
+        """Return whether a text names a group of one of ``dimensions``, however inflected.
+
+        "muslim women", "islamic" and "gays" count as well as the lists' own entries.
+        Raises KeyError for an unknown dimension.
+        """
+        stems: set[str] = set()
+        for dimension in dimensions:
+            self._targets[dimension]
+            stems.update(_GROUP_STEMS[dimension])
+        stemmed = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(stems))})", re.IGNORECASE)
+        lists = [self._targets[d] for d in dimensions]
+        return lambda text: bool(stemmed.search(text)) or any(p.search(text) for p in lists)
 
     def find(self, dimension: str, text: str, within: Span) -> tuple[Span | None, Span | None]:
         """Return the group and the attribute of ``text``; hits inside ``within`` come first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from guard.train.base import base_folder, teacher
 from guard.train.batches import collate
 from guard.train.config import TrainConfig
 from guard.train.corpus import build
-from guard.train.encoder import Nets, load_final
+from guard.train.encoder import Nets, load_final, window_tokens
 from guard.train.metrics import auroc
 from guard.train.own import own_statements
 from guard.train.references import TrainIndex
@@ -46,6 +47,8 @@ def judge(
     tokens: WindowTokens,
     use: str = "all",
     batch_size: int = 64,
+    *,
+    as_text: bool = False,
 ) -> Judged:
     """Run the network over rows; ``use`` is that of :meth:`TrainIndex.hits`."""
     order = sorted(
@@ -57,7 +60,9 @@ def judge(
         ids = order[start : start + batch_size]
         hits = index.hits(ids, random.Random(f"{start}"), use=use)
         chosen = [rows[i] for i in ids]
-        batch = collate(chosen, [r.context for r in chosen], tokens, hits, index.vectors[ids])
+        batch = collate(
+            chosen, [r.context for r in chosen], tokens, hits, index.vectors[ids], as_text=as_text
+        )
         with torch.no_grad():
             out = nets.net(batch.input_ids, batch.attention_mask, batch.token_type_ids)
             change, type_change = nets.fusion(out, batch.vectors, batch.types, batch.mask)
@@ -144,7 +149,13 @@ def compare(config: TrainConfig, finals: dict[str, Path], most: int = 600) -> di
     index = TrainIndex(rows, statements, teacher(tokens), cache, config.k, config.floor)
     out = {}
     for name, path in finals.items():
-        nets, _ = load_final(path)
-        figures = by_source(rows, judge(nets, rows, index, tokens))
+        nets, content = load_final(path)
+        mode = content["settings"]["references"]
+        run = replace(config, references=mode)
+        found = judge(
+            nets, rows, index, window_tokens(run),
+            use="none" if mode == "none" else "all", as_text=mode == "text",
+        )  # fmt: skip
+        figures = by_source(rows, found)
         out[name] = {source: f._asdict() for source, f in figures.items()}
     return out
