@@ -25,7 +25,8 @@ def show_verdict(console: Console, text: str, verdict: Verdict, *, references: i
         console.print(head + Text(text, "dim"))
         return
     head = Text(f"biased {verdict.score:.2f}", "bold red")
-    head += Text(f" (threshold {verdict.threshold:.2f})  {verdict.bias_type}  ", "red")
+    kind = f"{verdict.bias_type}, implied" if verdict.implied else verdict.bias_type
+    head += Text(f" (threshold {verdict.threshold:.2f})  {kind}  ", "red")
     head += Text(f"{verdict.elapsed_ms:.0f} ms", "dim")
     console.print(head)
     if text:
