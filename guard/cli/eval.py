@@ -13,6 +13,7 @@ import click
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
+    from guard.evaluate.example import Types
     from guard.evaluate.result import Result
 
 # Tables are wide; where nobody's terminal says how wide, they are not folded.
@@ -46,8 +47,16 @@ _PIPED_WIDTH = 200
     show_default=True,
     help="Draws for the 95 % intervals; 0 for none.",
 )
+@click.option(
+    "--types",
+    type=click.Choice(["own", "paper"]),
+    default="own",
+    show_default=True,
+    help="Count our nine bias types, or the BiasAlert paper's seven.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--markdown", metavar="FILE|-", help="Write the tables as Markdown.")
+@click.option("--reliability", metavar="FILE.svg", help="Draw the reliability diagrams.")
 @click.option(
     "--show-errors",
     type=click.IntRange(min=0),
@@ -64,16 +73,18 @@ def eval(
     limit: int | None,
     seed: int,
     draws: int,
+    types: Types,
     as_json: bool,
     markdown: str | None,
+    reliability: str | None,
     show_errors: int,
     skip_bad: bool,
 ) -> None:
     """Measure the detector on labelled text.
 
     Prints accuracy with both error rates, AUROC and intervals, beside simple baselines and
-    published figures. A CSV of your own needs the columns text and label (1 or 0); bias_type,
-    group and attribute are read if they are there.
+    published figures, and how well scores are probabilities. A CSV of your own needs the columns
+    text and label (1 or 0); bias_type, group and attribute are read if they are there.
     """
     if listing:
         _list(data_dir, as_json)
@@ -82,12 +93,15 @@ def eval(
         raise UsageError("Nothing to measure on: give --data NAME or FILE; --list names the sets.")
     if as_json and markdown == "-":
         raise UsageError("Standard output takes --json or --markdown -, not both.")
-    if markdown not in (None, "-") and not Path(str(markdown)).resolve().parent.is_dir():
-        raise UsageError(f"The folder of {markdown} does not exist; make it first.")
+    if reliability is not None and Path(reliability).suffix.casefold() != ".svg":
+        raise UsageError(f"--reliability draws an SVG; give a name such as {_svg(reliability)}.")
+    for target in (markdown, reliability):
+        if target not in (None, "-") and not Path(str(target)).resolve().parent.is_dir():
+            raise UsageError(f"The folder of {target} does not exist; make it first.")
     _check_extra()
 
     from guard.core import Guard
-    from guard.evaluate import report
+    from guard.evaluate import diagram, report
     from guard.evaluate.baselines import terms_for
     from guard.evaluate.run import evaluate
     from guard.evaluate.sources import load
@@ -111,6 +125,7 @@ def eval(
                     draws=draws,
                     seed=seed,
                     limit=limit,
+                    types=types,
                     show_errors=show_errors,
                     progress=advance(dataset.name),
                 )
@@ -125,6 +140,8 @@ def eval(
         _show(results)
     if markdown is not None:
         _write(markdown, report.markdown(results))
+    if reliability is not None and results:
+        _write(reliability, diagram.svg(results))
     if interrupted:
         left = ", ".join(s.name for s in sets[len(results) :])
         click.echo(f"Interrupted; not measured: {left}.", err=True)
@@ -139,7 +156,7 @@ def _check_extra() -> None:
 
 
 def _list(data_dir: Path, as_json: bool) -> None:
-    from guard.evaluate.sources import SOURCES, present
+    from guard.evaluate.sources import SOURCES, place, present
 
     here = present(data_dir)
     if as_json:
@@ -150,8 +167,12 @@ def _list(data_dir: Path, as_json: bool) -> None:
         click.echo(json.dumps({"data_dir": str(data_dir), "sets": rows}, ensure_ascii=False))
         return
     for source in SOURCES.values():
-        state = "here" if here[source.name] else f"missing: {data_dir / source.file}"
+        state = "here" if here[source.name] else f"missing: {place(source, data_dir)}"
         click.echo(f"{source.name:17} {source.title:36} {state}")
+
+
+def _svg(name: str) -> str:
+    return str(Path(name or "reliability").with_suffix(".svg"))
 
 
 def _show(results: list[Result]) -> None:

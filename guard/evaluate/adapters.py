@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from guard.evaluate.example import BadRow, Example, bias_type
+from guard.evaluate.targets import types_of
 from guard.evaluate.terms import TermList
 from guard.verdict import BIAS_TYPES, BiasType, Span
 
@@ -176,6 +177,21 @@ def implicit_hate(record: Record, key: str) -> list[Example]:
     labels = {"implicit_hate": True, "explicit_hate": True, "not_hate": False}
     label = _one_of(record, "label", labels)
     return [Example(_text(record, "post"), label, key, axes={"label": record["label"]})]
+
+
+def implied(record: Record, key: str) -> list[Example]:
+    """Implied statements of implicit hate: each says outright what its post means."""
+    target = _string(record, "target").strip()
+    unnamed = target.casefold() in ("", "not specified", "no specific group")
+    return [
+        Example(
+            _text(record, "implied_statement"),
+            True,
+            key,
+            types_of(target),
+            () if unnamed else (target,),
+        )
+    ]
 
 
 def bold(record: Record, key: str) -> list[Example]:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from guard.evaluate import metrics
 from guard.evaluate.columns import Columns, Floats
+from guard.evaluate.metrics import LEVEL, exact
 
-LEVEL = 0.95
 # Rows of counts held at a time: 64 rows of 20,000 texts take 10 MB.
 _ROWS = 64
 # Measures that count texts or pairs: right or not, of n.
@@ -59,16 +59,6 @@ def exact_at_the_end(share: float, n: int, level: float = LEVEL) -> tuple[float,
     """Return the Clopper-Pearson interval of a share of n that is 0 or 1 (Biometrika 26, 1934)."""
     reach = float(((1 - level) / 2) ** (1 / n))
     return (0.0, 1 - reach) if share == 0 else (reach, 1.0)
-
-
-def exact(count: int, n: int, level: float = LEVEL) -> tuple[float, float]:
-    """Return the Clopper-Pearson interval of ``count`` in n texts."""
-    from scipy.special import betaincinv  # type: ignore[import-untyped]
-
-    tail = (1 - level) / 2
-    low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
-    high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
-    return low, high
 
 
 def _harmless_singles(c: Columns) -> bool:

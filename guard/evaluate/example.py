@@ -57,6 +57,16 @@ _TYPES: Mapping[str, BiasType] = {
 }
 
 
+Types = Literal["own", "paper"]
+# The seven types of the BiasAlert paper: two of ours are part of another.
+_PAPER: Mapping[BiasType, BiasType] = {"age": "social", "appearance": "social"}
+
+
+def in_types(kind: BiasType, types: Types) -> BiasType:
+    """Return the type as ``types`` count it: our nine, or the paper's seven."""
+    return _PAPER.get(kind, kind) if types == "paper" else kind
+
+
 def bias_type(name: str) -> BiasType | None:
     """Return the bias type that a source calls ``name``, None where it has no counterpart."""
     return _TYPES.get(name.strip().casefold())

@@ -50,6 +50,7 @@ except ImportError:  # pragma: no cover - a test removes the package in a proces
 
 NAN = float("nan")
 BINS = 15
+LEVEL = 0.95
 
 MEASURES = (
     "accuracy",
@@ -73,11 +74,16 @@ MEASURES = (
 
 
 class Bin(NamedTuple):
-    """One bin of a reliability diagram: n texts, their mean score and share of biased ones."""
+    """One bin of a reliability diagram: n texts, their mean score and share of biased ones.
+
+    ``low`` and ``high`` are the exact binomial 95 % interval of that share.
+    """
 
     n: int
     score: float
     biased: float
+    low: float
+    high: float
 
 
 def point(c: Columns) -> dict[str, float]:
@@ -138,11 +144,22 @@ def reliability(c: Columns) -> list[Bin]:
     """Return the reliability diagram of the judged texts, lowest scores first."""
     label, score = c.label[c.usable], c.score[c.usable]
     where = equal_mass_bins(score)
-    return [
-        Bin(int(inside.sum()), float(score[inside].mean()), float(label[inside].mean()))
-        for b in np.unique(where)
-        if (inside := where == b).any()
-    ]
+    found = []
+    for b in np.unique(where):
+        inside = where == b
+        n, biased = int(inside.sum()), int(label[inside].sum())
+        found.append(Bin(n, float(score[inside].mean()), biased / n, *exact(biased, n)))
+    return found
+
+
+def exact(count: int, n: int, level: float = LEVEL) -> tuple[float, float]:
+    """Return the Clopper-Pearson interval of ``count`` in n texts (Biometrika 26, 1934)."""
+    from scipy.special import betaincinv  # type: ignore[import-untyped]
+
+    tail = (1 - level) / 2
+    low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
+    high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
+    return low, high
 
 
 def _found(label: Bools, said: Bools) -> dict[str, float]:

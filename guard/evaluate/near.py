@@ -7,6 +7,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+# The axis that says of a text whether it is a near-duplicate: yes or no.
+NEAR = "near-duplicate"
 _WORD = re.compile(r"\w+")
 _LENGTH = 4
 _HALF = 0.5

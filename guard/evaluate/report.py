@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from guard.evaluate.baselines import ALWAYS, TERMS
 from guard.evaluate.bootstrap import Figure
+from guard.evaluate.diagram import plot
 from guard.evaluate.matching import AS_RULE
+from guard.evaluate.near import NEAR
 from guard.evaluate.result import Result, Scope
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ _OF_BASELINES = frozenset("accuracy f1 precision alarm miss macro_f1 auroc preva
 _IN_ROWS = ("accuracy", "f1", "macro_f1", "auroc", "alarm", "miss", "prevalence")
 _MAYBE_IN_ROWS = ("cs", "as", "group", "attribute_f1", "pair_order", "overall")
 _GROUPS_SHOWN = 20
+RELIABILITY = "reliability"
 # Columns that rich puts between two cells, and an interval behind its figure.
 _BETWEEN = 3
 _BEHIND = re.compile(r"(?<=\S) \[[^]]*\]$")
@@ -63,6 +67,7 @@ def grids(result: Result) -> list[Grid]:
         *_published(result),
         _points(result),
         *_breakdowns(result),
+        *_reliability(result),
     ]
 
 
@@ -84,6 +89,13 @@ def notes(result: Result) -> list[str]:
             f"A random {len(data.examples)} of {data.total} texts (seed {result.seed}), at the "
             f"limit {result.limit}."
         )
+    near = Counter(e.axes.get(NEAR) for e in data.examples)
+    if near["yes"] or near["no"]:
+        n = near["yes"] + near["no"]
+        share = f"{near['yes']} of {n} ({near['yes'] / n:.1%})"
+        found.append(f"Near-duplicates of EMGSD's training texts: {share}.")
+    if result.types == "paper":
+        found.append("Types are the paper's seven: age and appearance count as social.")
     if data.skipped:
         found.append(f"{len(data.skipped)} bad rows skipped, the first: {data.skipped[0]}.")
     if result.unjudged:
@@ -126,6 +138,10 @@ def show(console: Console, result: Result) -> None:
         for row in grid.rows:
             table.add_row(*(Text(cell) for cell in row))
         console.print(table)
+        if grid.title == RELIABILITY:
+            for line in plot(result.reliability, console.width):
+                console.print(Text(line), no_wrap=True, crop=False)
+            console.print()
     for note in notes(result):
         console.print(Text(note, "dim"))
     for line in _errors(result):
@@ -234,6 +250,18 @@ def _breakdowns(result: Result) -> Iterator[Grid]:
         if len(scopes) > len(shown):
             title += f", the {len(shown)} largest of {len(scopes)} (all with --json)"
         yield Grid(title, header, [_scope_row(s, measures) for s in shown])
+
+
+def _reliability(result: Result) -> Iterator[Grid]:
+    """Yield the reliability diagram as a table; of texts of one label alone it says nothing."""
+    if math.isnan(result.whole.figures["auroc"].value):
+        return
+    header = ["bin", "n", "mean score", "share biased", "95 % interval"]
+    rows = [
+        [str(i), str(b.n), f"{b.score:.3f}", f"{b.biased:.3f}", f"[{b.low:.3f}, {b.high:.3f}]"]
+        for i, b in enumerate(result.reliability, start=1)
+    ]
+    yield Grid(RELIABILITY, header, rows)
 
 
 def _scope_row(scope: Scope, measures: Sequence[str]) -> list[str]:

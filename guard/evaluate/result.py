@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from guard.evaluate.bootstrap import Figure
+from guard.evaluate.example import Types
 from guard.evaluate.metrics import Bin
 from guard.evaluate.published import Published
 from guard.evaluate.sources import Dataset
@@ -37,6 +38,7 @@ class Result:
     """Everything measured on one set, and what it was measured with."""
 
     dataset: Dataset
+    types: Types
     detector: str
     index_version: str
     operating_point: str
@@ -65,6 +67,7 @@ class Result:
             "protocol": data.protocol,
             "note": self.note,
             "sha256": data.sha256,
+            "types": self.types,
             "texts": self.whole.n,
             "texts_in_file": data.total,
             "limit": self.limit,

@@ -21,7 +21,7 @@ from guard.core import Guard, highest
 from guard.evaluate import baselines
 from guard.evaluate.bootstrap import Figure, figures
 from guard.evaluate.columns import Answer, Columns, columns
-from guard.evaluate.example import Example
+from guard.evaluate.example import Example, Types, in_types
 from guard.evaluate.metrics import reliability
 from guard.evaluate.published import NOTES, PUBLISHED
 from guard.evaluate.result import ErrorText, Result, Scope
@@ -43,23 +43,29 @@ def evaluate(
     seed: int = 0,
     show_errors: int = 0,
     limit: int | None = None,
+    types: Types = "own",
     progress: Callable[[int], None] = lambda done: None,
 ) -> Result:
     """Judge the texts of ``dataset`` by ``guard`` and return every figure of it.
 
     ``draws`` redrawn samples give the intervals, ``seed`` fixes them; ``limit`` is only recorded
-    (the set was drawn when it was read). ``progress`` is called with the number of texts done
-    after each batch. ``show_errors`` keeps that many false alarms and misses with their texts.
+    (the set was drawn when it was read). ``types`` says which types labels and answers are
+    counted by; thresholds stay those of our nine. ``progress`` is called with the number of texts
+    done after each batch. ``show_errors`` keeps that many false alarms and misses with their texts.
     """
     begin = time.perf_counter()
-    examples = dataset.examples
+    examples = [_example_in(types, e) for e in dataset.examples]
     trails: list[GuardTrail] = []
     for batch in judged(examples, guard):
         trails += [_without_references(trail) for trail in batch]
         progress(len(trails))
     seconds = time.perf_counter() - begin
     points = guard.detector.operating_points
-    answers = [answer(t, guard.policy, points) for t in trails]
+
+    def answered(policy: Policy) -> list[Answer]:
+        return [_answer_in(types, answer(t, policy, points)) for t in trails]
+
+    answers = answered(guard.policy)
     plain = {
         baselines.ALWAYS: baselines.always_biased(examples),
         baselines.TERMS: baselines.term_list(examples, terms),
@@ -68,6 +74,7 @@ def evaluate(
     whole = list(range(len(examples)))
     return Result(
         dataset=dataset,
+        types=types,
         detector=guard.detector.name,
         index_version=_index_version(trails),
         operating_point=guard.policy.operating_point,
@@ -84,7 +91,7 @@ def evaluate(
         ],
         points={
             name: figures(
-                columns(examples, [answer(t, _at(guard.policy, name), points) for t in trails]),
+                columns(examples, answered(_at(guard.policy, name))),
                 draws=draws,
                 seed=seed,
             )
@@ -127,6 +134,16 @@ def answer(trail: GuardTrail, policy: Policy, points: Points) -> Answer:
         return Answer(0.0, False, reason=top.unjudged)
     score = max(d.verdict.score for d in trail if not d.verdict.unjudged)
     return Answer(score, top.biased, top.bias_type, top.attributions)
+
+
+def _example_in(types: Types, example: Example) -> Example:
+    kinds = dict.fromkeys(in_types(kind, types) for kind in example.bias_types)
+    return replace(example, bias_types=tuple(kinds))
+
+
+def _answer_in(types: Types, given: Answer) -> Answer:
+    kind = given.bias_type
+    return given if kind is None else replace(given, bias_type=in_types(kind, types))
 
 
 def _decided(decision: Decision, policy: Policy, points: Points) -> Decision:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from guard.errors import GuardError, UsageError
-from guard.evaluate import adapters
+from guard.evaluate import adapters, table
 from guard.evaluate.example import BadRow, Example
-from guard.evaluate.near import far_from, in_training_share
+from guard.evaluate.near import NEAR, far_from, in_training_share
 from guard.evaluate.terms import redditbias_terms
 from guard.places import shipped
 
@@ -83,6 +81,7 @@ SOURCES: dict[str, Source] = {
             "paper's own protocol is not published). The counterpart often carries the same "
             "attribute for another group, which bounds a judge of single sentences below 1.",
             lambda data: adapters.crows_pairs,
+            lambda data, examples: _nearness(data, examples),
         ),
         Source(
             "toxicbias",
@@ -99,7 +98,10 @@ SOURCES: dict[str, Source] = {
             "between === of stereotypes. A near-duplicate shares half or more of its word 4-grams "
             "with one training text.",
             lambda data: adapters.emgsd,
-            lambda data, examples: _far_from_training(data, examples),
+            lambda data, examples: [
+                replace(e, parts=(*e.parts, FAR)) if e.axes.get(NEAR) == "no" else e
+                for e in _nearness(data, examples)
+            ],
         ),
         Source(
             "stereobias",
@@ -142,6 +144,15 @@ SOURCES: dict[str, Source] = {
             "Implicit hate, posts",
             f"Implicit and explicit hate against none. {_TRAINED}",
             lambda data: adapters.implicit_hate,
+        ),
+        Source(
+            "implied",
+            "implicit_hate/implied.jsonl",
+            "Implicit hate, implied statements",
+            "What annotators say that a post implies: every text is biased, so that accuracy is "
+            "recall and misses are its rest. The type is what the words of the target name, any "
+            f"of several; the group is the target. {_TRAINED}",
+            lambda data: adapters.implied,
         ),
         Source(
             "bold",
@@ -247,8 +258,8 @@ def _table(path: Path, skipped: list[str] | None) -> Dataset:
     if path.suffix.casefold() in (".jsonl", ".json", ".parquet", ".xlsx"):
         raise UsageError(f"{path} is no CSV; give a CSV file with the columns text and label.")
     raw = _bytes(path)
-    rows = _csv_rows(path, _decoded(path, raw))
-    examples = _read(path, path.name, rows, lambda row, key: _csv_example(row, key), skipped)
+    rows = table.rows(path, _decoded(path, raw))
+    examples = _read(path, path.name, rows, lambda row, key: table.example(row, key), skipped)
     protocol = "A CSV file of the user's own, labels as given."
     return _dataset(path.stem, str(path), protocol, examples, skipped, raw)
 
@@ -298,52 +309,6 @@ def _object(text: str) -> adapters.Record:
     return record
 
 
-@dataclass(frozen=True, slots=True)
-class _CsvRow:
-    """A row with its header; ``broken`` is the reason where the CSV reader could not read it."""
-
-    header: Sequence[str]
-    values: Sequence[str]
-    broken: str = ""
-
-
-def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, _CsvRow]]:
-    """Yield the line each row begins at, and the row; blank lines are no rows."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header: list[str] | None = None
-    while True:
-        begin = reader.line_num + 1
-        try:
-            values = next(reader)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            if header is None:
-                raise UsageError(f"{path}, line {begin}: the CSV is broken: {error}.") from None
-            yield begin, _CsvRow(header, [], f"the CSV is broken: {error}")
-            continue
-        if header is None:
-            header = [name.strip().casefold() for name in values]
-            missing = [name for name in ("text", "label") if name not in header]
-            if missing:
-                raise UsageError(
-                    f"{path}, line {begin}: the header lacks {' and '.join(missing)}; the columns "
-                    "are text, label and, if known, bias_type, group, attribute."
-                )
-        elif values:
-            yield begin, _CsvRow(header, values)
-    if header is None:
-        raise UsageError(f"{path} is empty; its first line names the columns text and label.")
-
-
-def _csv_example(row: _CsvRow, key: str) -> list[Example]:
-    if row.broken:
-        raise BadRow(row.broken)
-    if len(row.values) != len(row.header):
-        raise BadRow(f"the row has {len(row.values)} fields, the header {len(row.header)}")
-    return adapters.table_row(dict(zip(row.header, row.values, strict=True)), key)
-
-
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -378,14 +343,20 @@ def _draw(examples: list[Example], limit: int | None, seed: int) -> list[Example
     return [e for e in examples if (e.unit or e.id) in chosen]
 
 
-def _far_from_training(data: Path, examples: list[Example]) -> list[Example]:
+def _nearness(data: Path, examples: list[Example]) -> list[Example]:
+    """Say on an axis which texts are near-duplicates of EMGSD's training texts.
+
+    Variants of one unit are, if any of them is. Nothing is said where the file is missing.
+    """
     path = data / "emgsd" / "train.jsonl"
     if not path.is_file():
         return examples
     train = (json.loads(line)["text"] for line in _decoded(path, _bytes(path)).split("\n") if line)
     far = far_from([e.text for e in examples], train)
+    near = {e.unit or e.id for e, f in zip(examples, far, strict=True) if not f}
     return [
-        replace(e, parts=(*e.parts, FAR)) if f else e for e, f in zip(examples, far, strict=True)
+        replace(e, axes={**e.axes, NEAR: "yes" if (e.unit or e.id) in near else "no"})
+        for e in examples
     ]
 
 

@@ -196,3 +196,38 @@ def test_a_real_set_end_to_end(data: Path) -> None:
     assert one["figures"]["pair_order"]["n"] == 30
     assert one["parts"][0]["name"] == "stereo direction"
     assert one["published"][0]["system"] == "BiasAlert"
+
+
+def test_a_missing_set_of_guards_own_is_looked_for_where_it_ships(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from guard.evaluate import sources
+
+    monkeypatch.setattr(sources, "shipped", lambda what: tmp_path / "installed")
+    lines = {line.split()[0]: line for line in run("--list").stdout.splitlines()}
+    assert lines["assistant"].endswith(str(tmp_path / "installed" / "detector" / "assistant.jsonl"))
+
+
+def test_the_reliability_diagram(tmp_path: Path) -> None:
+    result = run("--data", "mine.csv", "--bootstrap", "10", "--reliability", "out.svg")
+    assert result.exit_code == 0, result.output
+    assert "share biased" in result.stdout
+    assert " score 0" in result.stdout
+    drawn = (tmp_path / "out.svg").read_text()
+    assert drawn.startswith("<svg ")
+    assert "BIAS alarm" not in drawn
+    found = json.loads(run("--data", "mine.csv", "--json", "--bootstrap", "0").stdout)
+    bins = found["sets"][0]["reliability"]
+    assert bins[0].keys() == {"n", "score", "biased", "low", "high"}
+    assert sum(b["n"] for b in bins) == 5
+    said = sentence(run("--data", "mine.csv", "--reliability", "out.png"))
+    assert "give a name such as out.svg" in said
+    assert "does not exist" in sentence(run("--data", "mine.csv", "--reliability", "no/out.svg"))
+
+
+def test_the_papers_types(tmp_path: Path) -> None:
+    (tmp_path / "types.csv").write_text("text,label,bias_type\nBIAS,1,age\nBIAS here,1,social\n")
+    result = run("--data", "types.csv", "--types", "paper", "--bootstrap", "0")
+    assert "age and appearance count as social" in result.stdout
+    found = json.loads(run("--data", "types.csv", "--types", "paper", "--json").stdout)
+    assert [s["name"] for s in found["sets"][0]["breakdowns"]["type"]] == ["social"]

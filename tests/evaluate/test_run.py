@@ -258,3 +258,29 @@ def test_no_figure_is_cut_short_on_a_narrow_terminal(tmp_path: Path, width: int)
         assert all(piece.header[0] == grid.header[0] for piece in pieces)
     report.show(console, result)
     assert "…" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_papers_seven_types(tmp_path: Path) -> None:
+    rows = "text,label,bias_type\nRow 8.,1,social\nRow 8 here.,1,appearance\nRow 9.,1,race\n"
+    guard = Guard(detector=Graded())
+    nine = measured(tmp_path, guard, rows)
+    seven = evaluate(dataset(tmp_path, rows), guard, terms=TERMS, draws=0, types="paper")
+    assert nine.whole.figures["cs"].value == pytest.approx(1 / 3)
+    assert seven.whole.figures["cs"].value == 1
+    assert {s.name for s in nine.breakdowns["type"]} == {"social", "appearance", "race"}
+    assert {s.name: s.n for s in seven.breakdowns["type"]} == {"social": 2, "race": 1}
+    # Verdicts are those of the nine types' thresholds.
+    for name in ("accuracy", "alarm", "miss"):
+        for point in nine.points:
+            one, other = nine.points[point][name].value, seven.points[point][name].value
+            assert one == pytest.approx(other, nan_ok=True)
+    assert seven.as_json()["types"] == "paper"
+    assert any("paper's seven" in n for n in report.notes(seven))
+    assert not any("paper's seven" in n for n in report.notes(nine))
+
+
+def test_the_share_of_near_duplicates_is_said(data: Path) -> None:
+    part = load("crows_pairs", data)
+    result = evaluate(part, Guard(detector=Scripted()), terms=TERMS, draws=0)
+    assert {s.name: s.n for s in result.breakdowns["near-duplicate"]}.keys() == {"no", "yes"}
+    assert any("Near-duplicates of EMGSD's training texts" in n for n in report.notes(result))

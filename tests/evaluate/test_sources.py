@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from guard.errors import UsageError
-from guard.evaluate.near import far_from, in_training_share
+from guard.evaluate.near import NEAR, far_from, in_training_share
 from guard.evaluate.sources import FAR, SOURCES, UNSEEN, Dataset, load, present
+from guard.evaluate.targets import types_of
+from guard.train.groups import group_type
 from guard.train.sources import in_bold_share
 
 
@@ -42,6 +44,7 @@ def mistake(what: str, data_dir: Path = Path("nowhere")) -> str:
         ("hearts_winoqueer", 2557, 883),
         ("toxigen_demos", 627, 342),
         ("implicit_hate", 21477, 8187),
+        ("implied", 6358, 6358),
         ("bold", 14282, 0),
     ],
 )
@@ -246,3 +249,55 @@ def test_pairs_are_drawn_whole(data: Path) -> None:
 def test_the_training_share_of_bold_is_the_one_training_takes(number: int) -> None:
     text = f"Pilot {number}, of the crew, is an early flyer."
     assert in_training_share(text) is in_bold_share(text)
+
+
+# --- implied statements ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "types"),
+    [
+        ("Black women", ("race", "gender")),
+        ("non-white people", ("race",)),
+        ("illegal immigrants", ("culture",)),
+        ("white liberals", ("race", "social")),
+        ("not specified", ()),
+        ("", ()),
+    ],
+)
+def test_types_of_a_target(target: str, types: tuple[str, ...]) -> None:
+    assert types_of(target) == types
+
+
+def test_real_implied_statements(data: Path) -> None:
+    examples = load("implied", data).examples
+    assert sum(bool(e.bias_types) for e in examples) / len(examples) > 0.9
+    assert sum(bool(e.groups) for e in examples) / len(examples) > 0.95
+    # Training names one type a group; where both know one, ours is nearly always among them.
+    both = [
+        (kind, e.bias_types)
+        for e in examples
+        if e.groups and e.bias_types and (kind := group_type(e.groups[0]))
+    ]
+    assert sum(kind in types for kind, types in both) / len(both) > 0.98
+
+
+# --- near-duplicates of real sets -----------------------------------------------------------
+
+
+def test_near_duplicates_are_said_on_an_axis(data: Path) -> None:
+    crows = load("crows_pairs", data).examples
+    assert {e.axes[NEAR] for e in crows} == {"yes", "no"}
+    for e, other in zip(crows[::2], crows[1::2], strict=True):
+        assert e.unit == other.unit
+        assert e.axes[NEAR] == other.axes[NEAR]
+    emgsd = load("emgsd", data).examples
+    assert all((FAR in e.parts) is (e.axes[NEAR] == "no") for e in emgsd)
+
+
+def test_without_training_texts_nothing_is_said_of_near_duplicates(tmp_path: Path) -> None:
+    folder = tmp_path / "crows_pairs"
+    folder.mkdir()
+    row = {"sent_more": "a b", "sent_less": "a c", "direction": "stereo", "bias_type": "age"}
+    (folder / "eval.jsonl").write_text(json.dumps(row) + "\n")
+    assert all(NEAR not in e.axes for e in load("crows_pairs", tmp_path).examples)
