@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from guard.detect.fusion import FusionHead
+from guard.detect.language import foreign
 from guard.detect.lexical import LexicalHead
 from guard.detect.script import mostly_latin
 from guard.detect.spans import attribution
@@ -80,8 +82,10 @@ class Encoder:
     ) -> None:
         self._weights = open_weights(Path(folder) if folder is not None else SHIPPED)
         settings = self._weights.settings
+        tokenizer = Tokenizer.from_file(str(self._weights.folder / TOKENIZER))
         #: Turns windows into inputs; public for training and its checks.
-        self.tokens = WindowTokens(self._weights.folder / TOKENIZER, settings.max_context_tokens)
+        self.tokens = WindowTokens(tokenizer, settings.max_context_tokens)
+        self._token_id = tokenizer.token_to_id
         self._fusion = FusionHead.load(self._weights.folder / FUSION, len(BIAS_TYPES))
         self._lexical = LexicalHead.load(self._weights.folder / LEXICAL)
         self._network = _network(self._weights)
@@ -164,13 +168,16 @@ class Encoder:
     def judge(self, window: Window, bound: _Bound | None) -> Scores:
         """Score one window; of an overlong segment's parts the highest counts."""
         text = _encodable(window.text)
-        if not mostly_latin(text):
+        if not mostly_latin(text) or foreign(text, self._known):
             return Scores(0.0, "social", unjudged="language")
         context = [_encodable(t) for t in (window.user, *window.context) if t.strip()]
         parts = self.tokens.encode(text, context)
         # The wording belongs to the segment as a whole, whatever parts the network reads it in.
         wording = self._weights.settings.lexical_weight * self._lexical.logit(text)
         return max((self._judge_part(text, p, wording, bound) for p in parts), key=_by_score)
+
+    def _known(self, word: str) -> bool:
+        return self._token_id(word) is not None
 
     def _judge_part(
         self, text: str, encoded: Encoded, wording: float, bound: _Bound | None

@@ -75,8 +75,9 @@ references change score and type.
 * Base: `{BASE_NAME}` (Apache-2.0), float32 weights with sha256 `{BASE_SHA256}`.
 * Files: `encoder.onnx` (int8 weights), `fusion.npz`, `lexical.npz` (n-grams), `tokenizer.json`,
   `config.json`, `manifest.json` (hashes, checked at every load).
-* Language: English. Text mostly in a script other than Latin is given back as unjudged; other
-  languages in Latin script are judged, but nothing is known of how well.
+* Language: English. A segment that is mostly in another script, or clearly in another language of
+  Latin script, is given back as unjudged. Of those, segments of two or three words and languages
+  of which guard has no words are often judged all the same; nothing is known of how well.
 """
 
 
