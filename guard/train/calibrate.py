@@ -33,6 +33,8 @@ HARMLESS = ("negatives", "bold")
 
 #: Share of harmless texts that a point may call biased.
 ALARMS = {"strict": 0.05, "balanced": 0.01, "quiet": 0.0025}
+#: Other rates, whose price the card shows beside `balanced`'s.
+OTHER_ALARMS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 1.0)
 #: `strict` finds this share of biased comments where its alarms allow it.
 RECALL = 0.9
 #: `quiet` gives at most this share of `balanced`'s false alarms on comments.
@@ -238,18 +240,23 @@ class Rates(NamedTuple):
 
 def _places(rates: Rates) -> dict[str, int]:
     """Return the place on ``GRID`` of every operating point, in order."""
-    last = len(GRID) - 1
-
-    def first(allowed: Bools) -> int:
-        return int(np.argmax(allowed)) if allowed.any() else last
-
-    lowest = {point: first(rates.harmless <= most) for point, most in ALARMS.items()}
-    balanced = lowest["balanced"] + int(np.argmax(_smooth(rates.accuracy)[lowest["balanced"] :]))
-    calm = first(rates.alarms <= QUIET_SHARE * rates.alarms[balanced])
-    quiet = max(balanced, lowest["quiet"], calm)
+    balanced = _most_accurate(rates, ALARMS["balanced"])
+    calm = _first(rates.alarms <= QUIET_SHARE * rates.alarms[balanced])
+    quiet = max(balanced, _first(rates.harmless <= ALARMS["quiet"]), calm)
+    lowest = _first(rates.harmless <= ALARMS["strict"])
     sharp = np.flatnonzero(rates.recall >= RECALL)
-    strict = min(balanced, max(lowest["strict"], int(sharp[-1]) if len(sharp) else 0))
+    strict = min(balanced, max(lowest, int(sharp[-1]) if len(sharp) else 0))
     return {"strict": strict, "balanced": balanced, "quiet": quiet}
+
+
+def _first(allowed: Bools) -> int:
+    return int(np.argmax(allowed)) if allowed.any() else len(GRID) - 1
+
+
+def _most_accurate(rates: Rates, most: float) -> int:
+    """Return the place of the best accuracy with at most so many alarms on harmless texts."""
+    lowest = _first(rates.harmless <= most)
+    return lowest + int(np.argmax(_smooth(rates.accuracy)[lowest:]))
 
 
 def _smooth(rate: Floats) -> Floats:
@@ -297,6 +304,27 @@ def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
     """Return the threshold of each point for a type without texts of its own."""
     places = _places(Rates(*(c.rate for c in curves(texts, scores))))
     return {point: float(GRID[place]) for point, place in places.items()}
+
+
+class Price(NamedTuple):
+    """What a stated rate of alarms costs: the common threshold it leads to, and its rates."""
+
+    stated: float
+    threshold: float
+    accuracy: float
+    recall: float
+
+
+def prices(texts: Judged, scores: Floats, stated: Sequence[float]) -> list[Price]:
+    """Return what `balanced` would be at other stated rates, with one threshold for all types."""
+    rates = Rates(*(c.rate for c in curves(texts, scores)))
+    found = []
+    for most in stated:
+        at = _most_accurate(rates, most)
+        found.append(
+            Price(most, float(GRID[at]), float(rates.accuracy[at]), float(rates.recall[at]))
+        )
+    return found
 
 
 class Measured(NamedTuple):

@@ -187,6 +187,11 @@ texts are below.
 
 {_thresholds_table(points)}
 
+What `balanced` would be if it were allowed another share of the harmless texts, with one threshold
+for all types (100%: whatever is most accurate on comments):
+
+{_prices_table(points["prices"])}
+
 Alarms on the harmless texts of each pool, and the bound:
 
 {_pools_table(points["measured"])}
@@ -259,6 +264,15 @@ def _thresholds_table(points: dict[str, Any]) -> str:
         lines.append(f"| {kind} | {n['comments']} | {n['harmless']} | {cells} |")
     cells = " | ".join(f"{points['common'][p]:.3f}" for p in names)
     lines.append(f"| common | | | {cells} |")
+    return "\n".join(lines)
+
+
+def _prices_table(prices: list[dict[str, float]]) -> str:
+    lines = ["| stated | threshold | accuracy | recall |", "| --- |" + " --- |" * 3]
+    lines += [
+        f"| {p['stated']:.2%} | {p['threshold']:.3f} | {p['accuracy']:.3f} | {p['recall']:.3f} |"
+        for p in prices
+    ]
     return "\n".join(lines)
 
 

@@ -106,6 +106,7 @@ def set_points(config: TrainConfig, folder: Path, index: Path) -> dict[str, Any]
         "calibration": calibration(texts, scores),
         "reliability": [b._asdict() for b in calibrate.reliability(scores, texts.biased, weights)],
         "common": calibrate.common_points(texts, scores),
+        "prices": [p._asdict() for p in calibrate.prices(texts, scores, calibrate.OTHER_ALARMS)],
         "thresholds": points,
         "types": counts,
         "measured": {

@@ -26,6 +26,7 @@ from guard.train.calibrate import (
     gain_of_a_bias,
     measured,
     operating_points,
+    prices,
     reliability,
     sigmoid,
     upper_bound,
@@ -146,6 +147,18 @@ def test_few_texts_are_held_to_the_common_threshold_and_many_are_not() -> None:
 
     assert 0 <= moved(60) <= 0.12
     assert moved(1500) >= 0.2
+
+
+def test_a_lower_rate_of_alarms_costs_accuracy_and_never_lowers_the_threshold() -> None:
+    texts, _ = drawn(8)
+    logit = np.where(np.isin(texts.pool, HARMLESS), texts.logit + 2, texts.logit)
+    stated = (0.001, 0.01, 0.05, 1.0)
+    found = prices(texts, sigmoid(logit), stated)
+    assert [p.stated for p in found] == list(stated)
+    assert [p.threshold for p in found] == sorted((p.threshold for p in found), reverse=True)
+    assert [p.recall for p in found] == sorted(p.recall for p in found)
+    assert found[0].accuracy < found[-1].accuracy
+    assert found[1].threshold == common_points(texts, sigmoid(logit))["balanced"]
 
 
 def test_alarms_of_one_type_raise_its_threshold() -> None:
