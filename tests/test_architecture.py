@@ -27,7 +27,9 @@ ALLOWED = {
     "core": {"verdict", "policy", "errors", "config", "gate", "detect", "doors", "retrieve"},
     "local": {"errors"},
     "evaluate": {"verdict", "errors", "policy", "core", "places"},
-    "train": {"verdict", "errors", "places", "gate", "detect", "retrieve", "policy", "core"},
+    "train": {
+        "verdict", "errors", "places", "gate", "detect", "retrieve", "policy", "core", "evaluate",
+    },  # fmt: skip
 }
 
 

@@ -109,6 +109,25 @@ def encoder(as_json: bool, **options: Any) -> None:
 
 @train.command()
 @_run_options
+@click.option("--json", "as_json", is_flag=True, help="Print the figures.")
+def studies(as_json: bool, **options: Any) -> None:
+    """Make the short runs whose figures the card keeps: one idea each, on the same rows.
+
+    Give --rows, at most 10,000. Studies that are finished in --work are not made again.
+    """
+    config = _config(options)
+    if config.data is None:
+        raise click.UsageError("--data is missing: studies are measured on texts of the sources.")
+    if config.rows is None or config.rows > 10_000:
+        raise click.UsageError("--rows must be given, at most 10000: studies are short runs.")
+    from guard.train.studies import run
+
+    figures = run(config, lambda line: click.echo(line, err=True))
+    click.echo(json.dumps(figures) if as_json else str(config.work / "studies.json"))
+
+
+@train.command()
+@_run_options
 @click.option("--to", type=_PATH, required=True, help="Folder that receives the weights.")
 @click.option("--index", type=_PATH, required=True, help="Folder of the bias index to embed anew.")
 @click.option(

@@ -20,13 +20,13 @@ from guard.detect.fusion import FusionHead
 from guard.detect.language import foreign
 from guard.detect.lexical import LexicalHead
 from guard.detect.script import mostly_latin
-from guard.detect.spans import attribution
+from guard.detect.spans import attributions
 from guard.detect.tokens import Encoded, WindowTokens
 from guard.detect.weights import FUSION, LEXICAL, ONNX, SHIPPED, TOKENIZER, Weights, open_weights
 from guard.errors import BiasIndexError
 from guard.places import shipped
 from guard.retrieve.index import BiasIndex
-from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, Window
+from guard.verdict import BIAS_TYPES, BiasType, Reference, Scores, Window
 
 Floats = NDArray[np.float32]
 # Calls with this many windows are worth more than one thread.
@@ -195,12 +195,11 @@ class Encoder:
                 )
                 logit, types = logit + change, types + type_change
                 references = tuple(bound.index.reference(h) for h in hits)
-        found = attribution(text, encoded, out.spans)
-        attributions: tuple[Attribution, ...] = () if found is None else (found,)
         score = 1 / (1 + math.exp(-(logit + wording) / settings.temperature))
         kind = BIAS_TYPES[int(types.argmax())]
         implied = 1 / (1 + math.exp(-out.implied))
-        return Scores(score, kind, attributions, references, implied=implied)
+        pairs = attributions(text, encoded, out.spans)
+        return Scores(score, kind, pairs, references, implied=implied)
 
 
 class EncoderSession:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,13 @@ from guard.verdict import Attribution, Span
 
 MAX_GROUP_WORDS = 5
 MAX_ATTRIBUTE_WORDS = 14
+MOST_GROUPS, MOST_ATTRIBUTES = 2, 3
 # A word may carry a span although its own logit is slightly negative.
 _SLACK = 0.7
+# Where no word stands out, the likeliest one is taken as long as its logit is above this.
+_LEAST = -2.5
+# A further group or attribute needs words that stand out by themselves.
+_FURTHER_SLACK = 0.0
 
 
 class _Word(NamedTuple):
@@ -22,21 +28,56 @@ class _Word(NamedTuple):
     scores: tuple[float, float]
 
 
-def attribution(text: str, encoded: Encoded, scores: NDArray[np.float32]) -> Attribution | None:
-    """Return the likeliest (group, attribute) pair of a segment, None without a decent one.
+def attributions(
+    text: str, encoded: Encoded, scores: NDArray[np.float32]
+) -> tuple[Attribution, ...]:
+    """Return the (group, attribute) pairs of a segment, the likeliest first; often one, or none.
 
     ``scores`` (t, 2) are the logits of the whole input's tokens. A span is the run of words with
-    the greatest sum of logits; group and attribute never overlap.
+    the greatest sum of logits; groups and attributes never overlap. Each attribute is tied to the
+    group nearest to it, and a group that is nearest to none to the attribute nearest to it.
     """
     words = _words(text, encoded, scores)
-    group = _best_run([w.scores[0] for w in words], MAX_GROUP_WORDS)
-    if group is None:
-        return None
-    taken = set(range(*group))
-    rest = [-1e3 if i in taken else w.scores[1] for i, w in enumerate(words)]
-    attribute = _best_run(rest, MAX_ATTRIBUTE_WORDS)
-    if attribute is None:
-        return None
+    groups = _runs([w.scores[0] for w in words], MAX_GROUP_WORDS, MOST_GROUPS)
+    taken = {i for run in groups for i in range(*run)}
+    rest = [_NEVER if i in taken else w.scores[1] for i, w in enumerate(words)]
+    found = _runs(rest, MAX_ATTRIBUTE_WORDS, MOST_ATTRIBUTES)
+    if not groups or not found:
+        return ()
+    pairs = [(min(groups, key=partial(_apart, run)), run) for run in found]
+    matched = {group for group, _ in pairs}
+    pairs += [(g, min(found, key=partial(_apart, g))) for g in groups if g not in matched]
+    return tuple(_attribution(text, words, group, run) for group, run in pairs)
+
+
+_NEVER = -1e3
+
+
+def _runs(scores: list[float], width: int, most: int) -> list[tuple[int, int]]:
+    """Return the best run of words and further ones that stand out by themselves."""
+    first = _best_run(scores, width, _SLACK)
+    if first is None:
+        best = max(range(len(scores)), key=scores.__getitem__, default=None)
+        return [] if best is None or scores[best] < _LEAST else [(best, best + 1)]
+    runs = [first]
+    rest = list(scores)
+    while len(runs) < most:
+        for i in range(*runs[-1]):
+            rest[i] = _NEVER
+        further = _best_run(rest, width, _FURTHER_SLACK)
+        if further is None:
+            break
+        runs.append(further)
+    return runs
+
+
+def _apart(one: tuple[int, int], other: tuple[int, int]) -> int:
+    return max(one[0] - other[1], other[0] - one[1])
+
+
+def _attribution(
+    text: str, words: list[_Word], group: tuple[int, int], attribute: tuple[int, int]
+) -> Attribution:
     one, two = _span(words, group), _span(words, attribute)
     return Attribution(text[one.start : one.end], text[two.start : two.end], one, two)
 
@@ -65,13 +106,16 @@ def _words(text: str, encoded: Encoded, scores: NDArray[np.float32]) -> list[_Wo
     return words
 
 
-def _best_run(scores: list[float], most: int) -> tuple[int, int] | None:
-    """Return the run [i, j) of at most ``most`` words with the greatest sum, if any is positive."""
+def _best_run(scores: list[float], most: int, slack: float) -> tuple[int, int] | None:
+    """Return the run [i, j) of at most ``most`` words with the greatest sum, if any is positive.
+
+    ``slack`` is added to each word.
+    """
     best, found = 0.0, None
     for i in range(len(scores)):
         total = 0.0
         for j in range(i, min(len(scores), i + most)):
-            total += scores[j] + _SLACK
+            total += scores[j] + slack
             if total > best:
                 best, found = total, (i, j + 1)
     return found

@@ -47,7 +47,9 @@ class TrainConfig:
     ``method="frozen"`` leaves the base as it is and trains the heads. ``references="text"`` writes
     the references' words into the input, ``"none"`` leaves them out; what ships is ``"fused"``.
     ``without`` names RedditBias dimensions whose group no training text or statement may name.
-    ``contrast`` keeps minimal pairs in one batch and orders their logits.
+    ``contrast`` keeps minimal pairs in one batch and orders their logits; ``context=False`` shows
+    no text its predecessors; ``teachers`` are final weights whose mean score counts as half the
+    label.
     """
 
     work: Path
@@ -76,10 +78,13 @@ class TrainConfig:
     threads: int = 2
     bf16: bool = False
     contrast: bool = True
+    context: bool = True
+    teachers: tuple[Path, ...] = ()
     invented: int = 14000
     quotas: dict[str, int] = field(default_factory=lambda: dict(QUOTAS))
 
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the model card."""
         left_out = {"work", "cache", "data", "statements", "checkpoint_every", "threads"}
-        return {k: v for k, v in asdict(self).items() if k not in left_out}
+        found = {k: v for k, v in asdict(self).items() if k not in left_out}
+        return found | {"teachers": [str(p) for p in self.teachers], "without": list(self.without)}

@@ -229,6 +229,8 @@ class Sampler:
 
     def _context(self, row: Row, rng: random.Random) -> tuple[str, ...]:
         """Return the row's own context, or now and then a foreign one the label must not follow."""
+        if not self._config.context:
+            return ()
         if row.context or not self._harmless or rng.random() >= _CONTEXT_SHARE:
             return row.context
         pool = self._harmless if rng.random() < 0.75 else self._any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ class Prepared:
     tokens: WindowTokens
     index: TrainIndex
     sampler: Sampler
+    left_out: frozenset[int]
 
 
 class Nets(nn.Module):
@@ -75,9 +76,17 @@ def prepare(config: TrainConfig) -> Prepared:
     )
     # A made-up row that is biased by its reference alone is no example where the reference is
     # too far away to be found.
-    lost = {i for i, r in enumerate(rows) if r.biased and r.source == "invented"
-            and not index.reachable(i)}  # fmt: skip
-    return Prepared(corpus, tokens, index, Sampler(rows, config, lost))
+    lost = frozenset(
+        i for i, r in enumerate(rows)
+        if r.biased and r.source == "invented" and not index.reachable(i)
+    )  # fmt: skip
+    return Prepared(corpus, tokens, index, Sampler(rows, config, lost), lost)
+
+
+def prepare_from(base: Prepared, config: TrainConfig) -> Prepared:
+    """Return ``base`` for settings that change how its corpus is shown, not what is in it."""
+    sampler = Sampler(base.corpus.train, config, base.left_out)
+    return replace(base, tokens=window_tokens(config), sampler=sampler)
 
 
 def build_nets(config: TrainConfig) -> Nets:
@@ -138,14 +147,21 @@ def make_batch(
     return batch
 
 
-def train(config: TrainConfig, progress: Callable[[Progress], None] | None = None) -> Path:
+def train(
+    config: TrainConfig,
+    progress: Callable[[Progress], None] | None = None,
+    ready: Prepared | None = None,
+) -> Path:
     """Train, or go on where the work folder's checkpoint stopped; return the final weights' path.
 
     The file holds the merged state dict (LoRA adapters folded in) and the settings. ``progress``
-    is called after every step.
+    is called after every step. ``ready`` is what :func:`prepare` gave for settings that differ
+    from these in nothing it reads.
     """
     torch.set_num_threads(config.threads)
-    ready = prepare(config)
+    if ready is None:
+        ready = prepare(config)
+    teachers = [load_final(path)[0] for path in config.teachers]
     nets = build_nets(config)
     optimiser = _optimiser(nets, config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
@@ -176,6 +192,8 @@ def train(config: TrainConfig, progress: Callable[[Progress], None] | None = Non
         torch.manual_seed(config.seed * 1_000_003 + step)
         rng = random.Random(f"{config.seed}:step:{step}")
         batch = make_batch(ready, plan[step % ready.sampler.epoch_steps], rng, config)
+        if teachers:
+            batch = _softened(batch, teachers)
         factor = min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
         for group, lr in zip(optimiser.param_groups, base_lrs, strict=True):
             group["lr"] = lr * factor
@@ -203,6 +221,18 @@ def train(config: TrainConfig, progress: Callable[[Progress], None] | None = Non
         },
     )
     return final
+
+
+def _softened(batch: Batch, teachers: list[Nets]) -> Batch:
+    """Return the batch with labels halfway between the source's and the teachers' mean score."""
+    scores = []
+    with torch.no_grad():
+        for nets in teachers:
+            out = nets.net(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+            change, _ = nets.fusion(out, batch.vectors, batch.types, batch.mask)
+            scores.append(torch.sigmoid(out.logit + change))
+    mixed = (batch.targets.biased + torch.stack(scores).mean(0)) / 2
+    return batch._replace(targets=batch.targets._replace(biased=mixed))
 
 
 def _step(

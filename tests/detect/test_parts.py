@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from guard.detect.fusion import FusionHead
 from guard.detect.script import mostly_latin
-from guard.detect.spans import attribution
+from guard.detect.spans import MOST_ATTRIBUTES, MOST_GROUPS, attributions
 from guard.detect.tokens import MAX_TOKENS, Encoded, WindowTokens
 from guard.detect.weights import CONFIG, FILES, SHIPPED, TOKENIZER, open_weights, write_manifest
 from guard.errors import WeightsError
+from guard.verdict import Attribution
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +55,18 @@ def test_no_token_of_a_segment_is_dropped(tokens: WindowTokens) -> None:
     assert segment_tokens(one) == MAX_TOKENS - 2
 
 
-def scored(tokens: WindowTokens, text: str, group: str, attribute: str):  # type: ignore[no-untyped-def]
+def scored(
+    tokens: WindowTokens, text: str, groups: list[str], said: list[str]
+) -> tuple[Attribution, ...]:
     (encoded,) = tokens.encode(text)
     scores = np.full((len(encoded.ids), 2), -4.0, np.float32)
-    for channel, phrase in enumerate((group, attribute)):
-        start = text.index(phrase)
-        for i, (a, b) in enumerate(encoded.offsets):
-            if a < start + len(phrase) and b > start:
-                scores[i + 1, channel] = 3.0
-    return attribution(text, encoded, scores)
+    for channel, phrases in enumerate((groups, said)):
+        for phrase in phrases:
+            start = text.index(phrase)
+            for i, (a, b) in enumerate(encoded.offsets):
+                if a < start + len(phrase) and b > start:
+                    scores[i + 1, channel] = 3.0
+    return attributions(text, encoded, scores)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +82,7 @@ def scored(tokens: WindowTokens, text: str, group: str, attribute: str):  # type
 def test_spans_are_the_words_of_the_text(
     tokens: WindowTokens, text: str, group: str, attribute: str
 ) -> None:
-    found = scored(tokens, text, group, attribute)
-    assert found is not None
+    (found,) = scored(tokens, text, [group], [attribute])
     assert (found.group, found.attribute) == (group, attribute)
     assert text[slice(*found.group_span)] == group
     assert text[slice(*found.attribute_span)] == attribute
@@ -85,7 +91,36 @@ def test_spans_are_the_words_of_the_text(
 def test_without_a_decent_span_there_is_no_attribution(tokens: WindowTokens) -> None:
     (encoded,) = tokens.encode("The library opens at nine.")
     low = np.full((len(encoded.ids), 2), -3.0, np.float32)
-    assert attribution("The library opens at nine.", encoded, low) is None
+    assert attributions("The library opens at nine.", encoded, low) == ()
+
+
+def test_each_attribute_goes_to_the_nearest_group(tokens: WindowTokens) -> None:
+    text = "Danes are rude and Finns are gloomy, says he"
+    found = scored(tokens, text, ["Danes", "Finns"], ["rude", "gloomy"])
+    assert {(a.group, a.attribute) for a in found} == {("Danes", "rude"), ("Finns", "gloomy")}
+
+
+def test_every_group_of_one_attribute_is_named(tokens: WindowTokens) -> None:
+    found = scored(tokens, "Danes, like most Finns, are rude", ["Danes", "Finns"], ["rude"])
+    assert {(a.group, a.attribute) for a in found} == {("Danes", "rude"), ("Finns", "rude")}
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_groups_and_attributes_never_overlap(tokens: WindowTokens, seed: int) -> None:
+    text = "Some say the old men of Çınar can't cook; others that they won't."
+    (encoded,) = tokens.encode(text)
+    scores = np.random.default_rng(seed).normal(0, 2, (len(encoded.ids), 2)).astype(np.float32)
+    found = attributions(text, encoded, scores)
+    groups, said = {a.group_span for a in found}, {a.attribute_span for a in found}
+    assert len(groups) <= MOST_GROUPS
+    assert len(said) <= MOST_ATTRIBUTES
+    spans = sorted(groups | said)
+    assert len(spans) == len(groups) + len(said)
+    assert all(a.end <= b.start for a, b in pairwise(spans))
+    for a in found:
+        assert text[slice(*a.group_span)] == a.group
+        assert text[slice(*a.attribute_span)] == a.attribute
 
 
 @pytest.mark.parametrize(
@@ -121,7 +156,8 @@ def test_numpy_fusion_is_the_trained_one() -> None:
     q = torch.nn.functional.normalize(torch.randn(1, 8), dim=1)
     vectors = torch.nn.functional.normalize(torch.randn(1, 3, 8), dim=2)
     kinds = torch.tensor([[1, 8, 3]])
-    out = Outputs(q, torch.randn(1, STATE), torch.randn(1), torch.randn(1, 9), torch.zeros(1, 2, 2))
+    out = Outputs(q, torch.randn(1, STATE), torch.randn(1), torch.randn(1, 9), torch.zeros(1, 2, 2),
+                  torch.zeros(1))  # fmt: skip
     mask = torch.tensor([[True, True, False]])
     with torch.no_grad():
         change, types = fusion(out, vectors, kinds, mask)

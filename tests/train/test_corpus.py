@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from guard.train import own, sources
+from guard.train.batches import twins
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, assert_no_leak, build, eval_folds, licensed_rows
 from guard.train.groups import group_type, invented_group
-from guard.train.rows import Row, fold, share
-from guard.train.spans import changed_part, find_phrase, find_stem, predicate_after
+from guard.train.rows import PAIRED, Row, fold, share
+from guard.train.spans import (
+    TermLists,
+    changed_part,
+    find_phrase,
+    find_stem,
+    predicate_after,
+    said_of_pronoun,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 STATEMENTS = ROOT / "index" / "statements.jsonl"
@@ -121,3 +131,73 @@ def test_epochs_depend_on_the_seed_alone(tmp_path: Path) -> None:
     assert first.epoch(3) != first.epoch(4)
     drawn = [p.row for batch in first.epoch(0) for p in batch]
     assert len(drawn) == first.epoch_rows
+
+
+def test_variants_of_a_sentence_share_a_batch(tmp_path: Path) -> None:
+    rows = list(own.own(STATEMENTS))
+    config = TrainConfig(work=tmp_path, data=None, batch_size=16)
+    sampler = Sampler(rows, config)
+    together = apart = 0
+    for batch in sampler.epoch(0):
+        shown = [rows[p.row] for p in batch]
+        together += 2 * len(twins(shown))
+        apart += sum(r.source in PAIRED for r in shown)
+    # A pair is parted only where a batch ends between its halves.
+    assert together >= 0.9 * apart
+    loose = Sampler(rows, replace(config, contrast=False))
+    assert sum(len(twins([rows[p.row] for p in b])) for b in loose.epoch(0)) < together / 4
+
+
+def test_twins_are_a_biased_and_a_harmless_variant() -> None:
+    def row(biased: bool, source: str, family: str) -> Row:
+        return Row("text", biased, source, family)
+
+    rows = [
+        row(False, "pairs", "a"),
+        row(True, "pairs", "a"),
+        row(True, "stereoset", "b"),
+        row(False, "own", "a"),
+        row(False, "stereoset", "b"),
+        row(False, "stereoset", "b"),
+    ]
+    assert sorted(twins(rows)) == [(1, 0), (2, 4), (2, 5)]
+
+
+def test_a_short_run_keeps_families_whole(tmp_path: Path) -> None:
+    rows = list(own.own(STATEMENTS))
+    sampler = Sampler(rows, TrainConfig(work=tmp_path, data=None, rows=1000))
+    drawn = {p.row for batch in sampler.epoch(0) for p in batch}
+    families = Counter(rows[i].family for i in drawn if rows[i].source == "pairs")
+    assert len(families) > 100
+    assert sum(count == 1 for count in families.values()) <= 1
+
+
+def test_without_context_none_is_shown(tmp_path: Path) -> None:
+    rows = list(own.own(STATEMENTS))[:400]
+    sampler = Sampler(rows, TrainConfig(work=tmp_path, data=None, context=False))
+    assert not any(p.context for batch in sampler.epoch(0) for p in batch)
+
+
+@needs_data
+def test_groups_held_out_are_named_nowhere(tmp_path: Path) -> None:
+    out = ("religion1_jews", "orientation_lgbtq")
+    config = TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300)
+    whole = build(config)
+    corpus = build(replace(config, without=out))
+    named = TermLists(DATA / "redditbias" / "terms").naming(out)
+    assert any(named(r.text) for r in whole.train)
+    assert not any(named(t) for r in corpus.train for t in (r.text, *r.context))
+    assert not any(named(s.text) for s in corpus.statements)
+    assert not any(named(p.text) for r in corpus.train for p in r.partners)
+    assert named("That is what GAYS want")
+    assert named("an antisemitic trope")
+    assert not named("Women and Muslims are praised")
+
+
+def test_what_is_said_of_a_pronoun() -> None:
+    text = "She is as loud as ever."
+    group, said = said_of_pronoun(text)
+    assert group is not None
+    assert said is not None
+    assert (text[slice(*group)], text[slice(*said)]) == ("She", "is as loud as ever")
+    assert said_of_pronoun("The whole street could hear it all night") == (None, None)

@@ -26,6 +26,9 @@ KINDS = {
     "object_abuse",
     "individual",
     "positive_neutral",
+    "reclaimed",
+    "counter_speech",
+    "refusal",
 }
 
 
@@ -45,9 +48,20 @@ def pairs() -> list[dict]:
 
 def test_enough_negatives_of_every_kind(negatives):
     counts = Counter(row["kind"] for row in negatives)
-    assert len(negatives) >= 500
-    assert set(counts) == KINDS
-    assert min(counts.values()) >= 30
+    assert len(negatives) >= 3000
+    assert set(counts) >= KINDS
+    assert min(counts[kind] for kind in KINDS) >= 25
+
+
+def test_frames_of_pairs_count_once(pairs):
+    def frame(row: dict) -> str:
+        masked = row["biased"].casefold()
+        for term in (row["group"], row["attribute"]):
+            masked = masked.replace(term.casefold(), " _ ")
+        return fold(masked)
+
+    counts = Counter(frame(row) for row in pairs)
+    assert len(counts) >= 1200
 
 
 def test_negatives_name_a_type_or_none(negatives):
@@ -60,7 +74,7 @@ def test_a_third_of_the_assistant_answers_names_a_group(negatives):
 
 
 def test_enough_pairs_of_every_type(pairs):
-    assert len(pairs) >= 150
+    assert len(pairs) >= 1500
     assert {row["bias_type"] for row in pairs} == set(BIAS_TYPES)
 
 
