@@ -28,8 +28,16 @@ ALLOWED = {
     "local": {"errors"},
     "evaluate": {"verdict", "errors", "policy", "core", "places"},
     "train": {
-        "verdict", "errors", "places", "gate", "detect", "retrieve", "policy", "core", "evaluate",
-    },  # fmt: skip
+        "verdict",
+        "errors",
+        "places",
+        "gate",
+        "detect",
+        "retrieve",
+        "policy",
+        "core",
+        "evaluate",
+    },
 }
 
 

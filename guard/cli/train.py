@@ -131,18 +131,13 @@ def studies(as_json: bool, **options: Any) -> None:
 @click.option("--to", type=_PATH, required=True, help="Folder that receives the weights.")
 @click.option("--index", type=_PATH, required=True, help="Folder of the bias index to embed anew.")
 @click.option(
-    "--screen",
-    "screens",
-    multiple=True,
-    metavar="NAME=FINAL",
-    help="A short run's final.pt to compare in the card; may be repeated.",
+    "--studies",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The studies.json of `guard train studies`, to be shown in the card.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the measured figures.")
-def release(to: Path, index: Path, screens: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def release(to: Path, index: Path, studies: Path | None, as_json: bool, **options: Any) -> None:
     """Export a finished run, embed the index with it, calibrate, measure and write the card."""
-    named = dict(pair.partition("=")[::2] for pair in screens)
-    if not all(named.values()):
-        raise click.UsageError("--screen takes NAME=FINAL, a name and the path of a final.pt.")
     config = _config(options)
     if config.data is None:
         raise click.UsageError("--data is missing: calibration needs texts of the sources.")
@@ -151,14 +146,9 @@ def release(to: Path, index: Path, screens: tuple[str, ...], as_json: bool, **op
         raise click.UsageError(f"{final} is not there; finish the run: guard train encoder.")
     from guard.train.card import card
     from guard.train.release import release as export
-    from guard.train.validate import compare
 
-    kept = config.work / "screens.json"
-    if named:
-        compared = compare(config, {name: Path(path) for name, path in named.items()})
-        kept.write_text(json.dumps(compared), encoding="utf-8")
     figures = export(config, final, to, index)
-    shown = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    shown = json.loads(studies.read_text(encoding="utf-8")) if studies is not None else {}
     (to / "CARD.md").write_text(card(figures, shown), encoding="utf-8")
     click.echo(json.dumps(figures) if as_json else str(to))
 

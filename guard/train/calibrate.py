@@ -24,12 +24,12 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "StereoSet": ("stereoset",),
     "HEARTS": ("hearts",),
     "implicit hate": ("implied", "implicit_hate"),
-    "own": ("statements", "negatives", "pairs"),
+    "own": ("statements", "negatives", "unseen", "pairs"),
     "BOLD": ("bold",),
 }
 # Where accuracy and recall are counted, each pool weighing the same, and where false alarms are.
 COMMENTS = ("redditbias", "emgsd")
-HARMLESS = ("negatives", "bold")
+HARMLESS = ("negatives", "unseen", "bold")
 
 #: Share of harmless texts that a point may call biased.
 ALARMS = {"strict": 0.05, "balanced": 0.01, "quiet": 0.0025}

@@ -7,6 +7,7 @@ from typing import Any
 from guard.train import calibrate
 from guard.train.base import BASE_NAME, BASE_SHA256
 from guard.train.lexical import WEIGHT as LEXICAL_WEIGHT
+from guard.train.log import log
 from guard.train.sources import BOLD_SHARE, LICENCES
 
 # Which of the corpus's row sources come from which published one.
@@ -41,18 +42,18 @@ _SETS = {
 }
 
 
-def card(figures: dict[str, Any], screens: dict[str, dict[str, Any]]) -> str:
+def card(figures: dict[str, Any], studies: dict[str, dict[str, Any]]) -> str:
     """Return the card as Markdown.
 
-    ``figures`` is what :func:`guard.train.release.release` returns; ``screens`` maps the name of
-    a short run to its validation figures per source, as ``validate.compare`` gives them.
+    ``figures`` is what :func:`guard.train.release.release` returns; ``studies`` is
+    what :func:`guard.train.studies.run` returns, empty where no short runs were made.
     """
     run, parity = figures["training"], figures["parity"]
     sections = [
         _HEAD,
         "## Data\n\n" + _data(figures["rows"]),
         "## Recipe\n\n" + _recipe(run),
-        "## Full fine-tuning or LoRA\n\n" + _screens(screens),
+        *log(studies),
         "## Operating points\n\n" + _points(figures["points"], figures["measured"]),
         "## Figures\n\n" + _figures(figures["measured"]),
         "## What the references do\n\n" + _ablation(figures["ablation"], figures["flips"]),
@@ -68,8 +69,9 @@ _HEAD = f"""
 
 The embedded detector of guard. It reads one segment (a sentence or clause) with a little context
 and says, in one pass of a six-layer network: how likely the segment forces a social group together
-with a demeaning or stereotyped attribute; the bias type (nine); where group and attribute stand;
-and a vector with which references are found in the bias index. A small fusion head then lets the
+with a demeaning or stereotyped attribute; the bias type (nine); where groups and attributes stand;
+whether the tie is implied or said outright; and a vector with which references are found in the
+bias index. A small fusion head then lets the
 references change score and type.
 
 * Base: `{BASE_NAME}` (Apache-2.0), float32 weights with sha256 `{BASE_SHA256}`.
@@ -102,9 +104,10 @@ Inputs are built as at run time: a comment is cut into segments by the gate's ow
 segment with the annotated phrase is judged, up to two segments before it are context; other rows
 get foreign context now and then, which the label does not follow.
 
-One loss for the verdict with references, one for the text alone, and one each for type, spans and
-distillation: the embedding head starts as the identity and is held to the base model's sentence
-vectors, so that one pass serves verdict and retrieval.
+One loss for the verdict with references, one for the text alone, and one each for type, spans,
+implied or not, the order of minimal pairs (both halves stand in one batch, the biased one is to
+score higher) and distillation: the embedding head starts as the identity and is held to the base
+model's sentence vectors, so that one pass serves verdict and retrieval.
 
 References come from a training-time index of own statements and statements of the licensed
 sources, thinned anew for each batch (0 to 95 % dropped), absent altogether in 15 % of rows; no
@@ -122,25 +125,6 @@ epochs), AdamW, learning rate {run["lr"]:g} (heads {run["head_lr"]:g}), weight d
 dropout {run["dropout"]:g}, seed {run["seed"]}, {"bfloat16 autocast" if run["bf16"] else "float32"}
 on CPU. One run; `guard train encoder` repeats it.
 """.strip()
-
-
-def _screens(screens: dict[str, dict[str, Any]]) -> str:
-    sources = sorted({s for figures in screens.values() for s in figures})
-    header = "| validation rows (n) | " + " | ".join(screens) + " |"
-    lines = [header, "| --- |" + " --- |" * len(screens)]
-    for source in sources:
-        cells = []
-        n = 0
-        for figures in screens.values():
-            f = figures[source]
-            n = f["n"]
-            area = "" if f["auroc"] != f["auroc"] else f" / {f['auroc']:.3f}"
-            cells.append(f"{f['accuracy']:.3f}{area}")
-        lines.append(f"| {source} ({n}) | " + " | ".join(cells) + " |")
-    return (
-        "Short runs on the same 8,000 rows, two epochs, one seed; accuracy at logit 0, and AUROC "
-        "where both labels occur. The better one shipped.\n\n" + "\n".join(lines)
-    )
 
 
 def _points(points: dict[str, Any], measured: dict[str, Any]) -> str:
@@ -206,6 +190,7 @@ _POOLS = {
     "implicit_hate": "implicit hate posts",
     "negatives": "own harmless sentences",
     "pairs": "harmless halves of own pairs",
+    "unseen": "own harmless sentences that no run has read",
     "bold": "BOLD sentences",
 }
 
@@ -356,8 +341,9 @@ _LIMITS = """
   of answers is missed; so is much that needs knowledge of the world.
 * Groups that the sources name often (by nationality, religion, gender, race, orientation) are
   judged better than those of age, disability and appearance, for which only own texts exist.
-* The attribution is one pair a segment; group and attribute are words of the text, and empty
-  where none stands out.
+* Groups and attributes are words of the text, at most two and three a segment; there is no
+  attribution where none stands out. A group named only in the sentence before is given by its
+  pronoun.
 * Short sentences that merely give a member of a group a property ("Women can drive.", "He is
   gay.") are found biased too often.
 * A statement added to the index catches sentences that say the same of the same group. It does

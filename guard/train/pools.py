@@ -39,12 +39,12 @@ def read(data: Path, statements: Path, folder: Path = HERE) -> list[Text]:
     """Return the validation texts of every source, each once, at most ``MOST`` of a pool.
 
     Pools: ``redditbias``, ``emgsd``, ``stereoset``, ``hearts``, ``implied``, ``implicit_hate``,
-    ``statements``, ``negatives``, ``pairs``, ``bold``. Which texts of a larger pool are taken is
-    decided by a hash of the text.
+    ``statements``, ``negatives``, ``unseen``, ``pairs``, ``bold``. Which texts of a larger pool
+    are taken is decided by a hash of the text.
     """
     found: dict[str, dict[str, Text]] = defaultdict(dict)
     for t in (*licensed(data), *own(statements, folder)):
-        if validates(t.family) and fold(t.text):
+        if (validates(t.family) or t.pool == "unseen") and fold(t.text):
             found[t.pool].setdefault(fold(t.text), t)
     return [
         t
@@ -95,6 +95,9 @@ def own(statements: Path, folder: Path = HERE) -> Iterator[Text]:
         yield Text("statements", r["statement"], True, f"own:{fold(r['statement'])}")
     for r in read_jsonl(folder / "negatives.jsonl"):
         yield Text("negatives", r["text"], False, f"own:{fold(r['text'])}")
+    # No run reads these: both sides of the split validate.
+    for r in read_jsonl(folder / "unseen.jsonl"):
+        yield Text("unseen", r["text"], r["biased"], f"unseen:{fold(r['text'])}")
     for r in read_jsonl(folder / "pairs.jsonl"):
         family = f"pair:{fold(r['biased'])}"
         yield Text("pairs", r["biased"], True, family)

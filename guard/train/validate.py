@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ from guard.train.base import base_folder, teacher
 from guard.train.batches import collate
 from guard.train.config import TrainConfig
 from guard.train.corpus import build
-from guard.train.encoder import Nets, load_final, window_tokens
+from guard.train.encoder import Nets
 from guard.train.metrics import auroc
 from guard.train.own import own_statements
 from guard.train.references import TrainIndex
@@ -130,32 +128,3 @@ def ablation(config: TrainConfig, nets: Nets) -> dict[str, dict[str, float]]:
         source: {"n": f.n, "with": f.accuracy, "without": found["none"][source].accuracy}
         for source, f in found["all"].items()
     }
-
-
-def compare(config: TrainConfig, finals: dict[str, Path], most: int = 600) -> dict[str, Any]:
-    """Return the validation figures per source of several runs, with the shipped statements.
-
-    ``finals`` maps names to final weights; at most ``most`` rows of a source are judged, the same
-    for every run.
-    """
-    corpus = build(config)
-    rows: list[Row] = []
-    for source in sorted({r.source for r in corpus.validation}):
-        pool = [r for r in corpus.validation if r.source == source]
-        rows += random.Random(config.seed).sample(pool, min(most, len(pool)))
-    tokens = WindowTokens(base_folder() / "tokenizer.json", config.max_context_tokens)
-    cache = config.cache or config.work / "vectors.npz"
-    statements = own_statements(config.statements)
-    index = TrainIndex(rows, statements, teacher(tokens), cache, config.k, config.floor)
-    out = {}
-    for name, path in finals.items():
-        nets, content = load_final(path)
-        mode = content["settings"]["references"]
-        run = replace(config, references=mode)
-        found = judge(
-            nets, rows, index, window_tokens(run),
-            use="none" if mode == "none" else "all", as_text=mode == "text",
-        )  # fmt: skip
-        figures = by_source(rows, found)
-        out[name] = {source: f._asdict() for source, f in figures.items()}
-    return out
