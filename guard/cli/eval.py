@@ -98,6 +98,8 @@ def eval(
     for target in (markdown, reliability):
         if target not in (None, "-") and not Path(str(target)).resolve().parent.is_dir():
             raise UsageError(f"The folder of {target} does not exist; make it first.")
+        if target not in (None, "-") and Path(str(target)).is_dir():
+            raise UsageError(f"{target} is a folder; name a file in it.")
     _check_extra()
 
     from guard.core import Guard

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from guard.train.config import TrainConfig
 
 _PATH = click.Path(path_type=Path)
+# Dimensions of RedditBias; the corpus imports too much to be asked for them here.
+DIMENSIONS = (
+    "gender_female",
+    "race_black",
+    "religion1_jews",
+    "religion2_muslims",
+    "orientation_lgbtq",
+)
 
 
 @click.group()
@@ -26,60 +35,76 @@ def train() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def _run_options(command: Any) -> Any:
-    options = (
-        click.option("--work", type=_PATH, required=True, help="Folder of the run's checkpoints."),
-        click.option(
-            "--data",
-            type=_PATH,
-            help="Folder of the licensed sources; without it, texts written for guard alone.",
-        ),
-        click.option(
-            "--statements",
-            type=_PATH,
-            help="Statements of the training-time index; by default the shipped ones.",
-        ),
-        click.option("--cache", type=_PATH, help="File of the base model's vectors."),
-        click.option(
-            "--method",
-            type=click.Choice(["full", "lora", "frozen"]),
-            default="full",
-            show_default=True,
-            help="What learns beside the heads: every weight, adapters, or nothing.",
-        ),
-        click.option(
-            "--references",
-            type=click.Choice(["fused", "text", "none"]),
-            default="fused",
-            show_default=True,
-            help="How references reach the network; only `fused` can be released.",
-        ),
-        click.option(
-            "--contrast/--no-contrast",
-            default=True,
-            show_default=True,
-            help="Order the halves of minimal pairs within a batch.",
-        ),
-        click.option(
-            "--without",
-            multiple=True,
-            metavar="DIMENSION",
-            help="Leave out every text that names this RedditBias dimension's group; repeatable.",
-        ),
-        click.option("--seed", type=int, default=17, show_default=True),
-        click.option("--epochs", type=float, default=2.0, show_default=True),
-        click.option("--rows", type=int, help="Rows an epoch sees at most."),
-        click.option("--max-steps", type=int, help="Steps of the whole run at most."),
-        click.option("--threads", type=int, default=2, show_default=True),
-        click.option("--lr", type=float, default=1.4e-4, show_default=True),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_COUNT = click.IntRange(min=1)
+_SHARED = (
+    click.option("--work", type=_PATH, required=True, help="Folder of the run's checkpoints."),
+    click.option(
+        "--data",
+        type=_PATH,
+        help="Folder of the licensed sources; without it, texts written for guard alone.",
+    ),
+    click.option(
+        "--statements",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="Statements of the training-time index; by default the shipped ones.",
+    ),
+    click.option("--cache", type=_PATH, help="File of the base model's vectors."),
+    click.option("--threads", type=_COUNT, default=2, show_default=True),
+)
+_SEED = click.option("--seed", type=int, default=17, show_default=True)
+_RUN = (
+    _SEED,
+    click.option(
+        "--method",
+        type=click.Choice(["full", "lora", "frozen"]),
+        default="full",
+        show_default=True,
+        help="What learns beside the heads: every weight, adapters, or nothing.",
+    ),
+    click.option(
+        "--references",
+        type=click.Choice(["fused", "text", "none"]),
+        default="fused",
+        show_default=True,
+        help="How references reach the network; only `fused` can be released.",
+    ),
+    click.option(
+        "--contrast/--no-contrast",
+        default=True,
+        show_default=True,
+        help="Order the halves of minimal pairs within a batch.",
+    ),
+    click.option(
+        "--without",
+        multiple=True,
+        type=click.Choice(DIMENSIONS),
+        help="Leave out every text that names this RedditBias dimension's group; repeatable.",
+    ),
+    click.option(
+        "--epochs", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True
+    ),
+    click.option("--rows", type=_COUNT, help="Rows an epoch sees at most."),
+    click.option("--max-steps", type=_COUNT, help="Steps of the whole run at most."),
+    click.option(
+        "--lr", type=click.FloatRange(0, min_open=True), default=1.4e-4, show_default=True
+    ),
+)
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _with(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @train.command()
-@_run_options
+@_with(*_SHARED, *_RUN)
 @click.option("--json", "as_json", is_flag=True, help="Print the weights' path as a JSON object.")
 def encoder(as_json: bool, **options: Any) -> None:
     """Train the encoder, or go on where the run in --work stopped.
@@ -108,26 +133,31 @@ def encoder(as_json: bool, **options: Any) -> None:
 
 
 @train.command()
-@_run_options
+@_with(*_SHARED, _SEED)
+@click.option(
+    "--rows",
+    type=click.IntRange(1, 10_000),
+    default=6000,
+    show_default=True,
+    help="Rows an epoch sees: studies are short runs.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures.")
 def studies(as_json: bool, **options: Any) -> None:
-    """Make the short runs whose figures the card keeps: one idea each, on the same rows.
+    """Make the short runs whose figures the card keeps, one idea each.
 
-    Give --rows, at most 10,000. Studies that are finished in --work are not made again.
+    Studies that are finished in --work are not made again.
     """
     config = _config(options)
     if config.data is None:
         raise click.UsageError("--data is missing: studies are measured on texts of the sources.")
-    if config.rows is None or config.rows > 10_000:
-        raise click.UsageError("--rows must be given, at most 10000: studies are short runs.")
     from guard.train.studies import run
 
     figures = run(config, lambda line: click.echo(line, err=True))
-    click.echo(json.dumps(figures) if as_json else str(config.work / "studies.json"))
+    click.echo(dumps(figures) if as_json else str(config.work / "studies.json"))
 
 
 @train.command()
-@_run_options
+@_with(*_SHARED)
 @click.option("--to", type=_PATH, required=True, help="Folder that receives the weights.")
 @click.option("--index", type=_PATH, required=True, help="Folder of the bias index to embed anew.")
 @click.option(
@@ -144,13 +174,23 @@ def release(to: Path, index: Path, studies: Path | None, as_json: bool, **option
     final = config.work / "final.pt"
     if not final.is_file():
         raise click.UsageError(f"{final} is not there; finish the run: guard train encoder.")
+    shown = {} if studies is None else _studies(studies)
     from guard.train.card import card
     from guard.train.release import release as export
 
-    figures = export(config, final, to, index)
-    shown = json.loads(studies.read_text(encoding="utf-8")) if studies is not None else {}
+    figures = export(config, final, to, index, lambda line: click.echo(line, err=True))
     (to / "CARD.md").write_text(card(figures, shown), encoding="utf-8")
-    click.echo(json.dumps(figures) if as_json else str(to))
+    click.echo(dumps(figures) if as_json else str(to))
+
+
+def _studies(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise click.UsageError(f"--studies {path} is not what `guard train studies` writes.")
+    return found
 
 
 def _config(options: dict[str, Any]) -> TrainConfig:
@@ -169,5 +209,20 @@ def _config(options: dict[str, Any]) -> TrainConfig:
         raise GuardError(
             f"{error.name} is not installed; training needs: pip install 'biasguard[train]'"
         ) from None
-    options["without"] = tuple(options["without"])
+    if options.get("without") and options["data"] is None:
+        raise click.UsageError("--without needs --data: the sources' word lists name the groups.")
+    options["without"] = tuple(options.get("without", ()))
     return TrainConfig(**options)
+
+
+def dumps(figures: Any) -> str:
+    """Return figures as JSON; what is not a number is null there."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: plain(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(v) for v in value]
+        return None if isinstance(value, float) and value != value else value
+
+    return json.dumps(plain(figures))

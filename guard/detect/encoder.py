@@ -45,7 +45,7 @@ class Pass(NamedTuple):
     logit: float
     types: Floats
     spans: Floats
-    implied: float
+    implied: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Encoder:
             "token_type_ids": np.array([encoded.types], np.int64),
         }
         embedding, state, logit, types, spans, *rest = self._network.run(None, feed)
-        implied = float(rest[0][0]) if rest else 0.0
+        implied = float(rest[0][0]) if rest else None
         return Pass(embedding[0], state[0], float(logit[0]), types[0], spans[0], implied)
 
     def judge(self, window: Window, bound: _Bound | None) -> Scores:
@@ -197,7 +197,7 @@ class Encoder:
                 references = tuple(bound.index.reference(h) for h in hits)
         score = 1 / (1 + math.exp(-(logit + wording) / settings.temperature))
         kind = BIAS_TYPES[int(types.argmax())]
-        implied = 1 / (1 + math.exp(-out.implied))
+        implied = None if out.implied is None else 1 / (1 + math.exp(-out.implied))
         pairs = attributions(text, encoded, out.spans)
         return Scores(score, kind, pairs, references, implied=implied)
 

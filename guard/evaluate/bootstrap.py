@@ -119,6 +119,9 @@ def weighted(c: Columns, counts: Floats) -> dict[str, Floats]:
         "auroc": _auroc(c, weight),
         "cs": _ratio(total(c.hit & c.type_known & c.type_right), total(c.hit & c.type_known)),
         "as": _ratio(total(c.hit & c.terms_known & c.terms_right), total(c.hit & c.terms_known)),
+        "as_first": _ratio(
+            total(c.hit & c.terms_known & c.first_right), total(c.hit & c.terms_known)
+        ),
         "group": _ratio(total(c.hit & c.group_known & c.group_right), total(c.hit & c.group_known)),
         "attribute_f1": _ratio(total(f1_of_found), total(c.hit & marked)),
         "attribute_f1_all": _ratio(total(f1_of_found), total(c.label & judged & marked)),

@@ -36,7 +36,8 @@ class Columns:
     """n texts with a label, p pairs; every array of texts has shape (n,), of pairs (p,).
 
     ``usable``: judged at all. ``hit``: judged, biased by label and by answer. The ``*_known``
-    columns say where the source tells enough to check, ``*_right`` whether the answer is right.
+    columns say where the source tells enough to check, ``*_right`` whether the answer is right;
+    ``first_right`` is ``terms_right`` of the first attribution alone.
     ``span_f1`` is nan where no attribute is marked. ``unit`` numbers the texts' units,
     ``pair_unit`` the pairs'; ``ordered`` whether the member that should score higher does.
     """
@@ -51,6 +52,7 @@ class Columns:
     group_right: Bools
     terms_known: Bools
     terms_right: Bools
+    first_right: Bools
     span_f1: Floats
     unit: Ints
     ordered: Bools
@@ -96,6 +98,9 @@ def columns(examples: Sequence[Example], answers: Sequence[Answer]) -> Columns:
         terms_known=column([bool(e.groups and e.attributes) for e, _, _ in labelled]),
         terms_right=column(
             [pair_right(a.attributions, e.groups, e.attributes) for e, a, _ in labelled]
+        ),
+        first_right=column(
+            [pair_right(a.attributions[:1], e.groups, e.attributes) for e, a, _ in labelled]
         ),
         span_f1=np.array(
             [

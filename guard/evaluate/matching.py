@@ -18,8 +18,9 @@ from collections.abc import Iterable, Sequence
 from guard.verdict import Attribution, BiasType, Span
 
 AS_RULE = (
-    "AS: the predicted group matches a target term of the text (equal, or one holds all words of "
-    "the other) and the predicted attribute shares a word with an attribute term of the text"
+    "AS: of one attribution named, the group matches a target term of the text (equal, or one "
+    "holds all words of the other) and the attribute shares a word with an attribute term of the "
+    "text"
 )
 
 _WORD = re.compile(r"\w+")

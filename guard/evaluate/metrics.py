@@ -62,6 +62,7 @@ MEASURES = (
     "auroc",
     "cs",
     "as",
+    "as_first",
     "group",
     "attribute_f1",
     "attribute_f1_all",
@@ -95,6 +96,7 @@ def point(c: Columns) -> dict[str, float]:
         "auroc": _auroc(label, score),
         "cs": _share(c.type_right, c.hit & c.type_known),
         "as": _share(c.terms_right, c.hit & c.terms_known),
+        "as_first": _share(c.first_right, c.hit & c.terms_known),
         "group": _share(c.group_right, c.hit & c.group_known),
         "attribute_f1": _share(c.span_f1, c.hit & ~np.isnan(c.span_f1)),
         "attribute_f1_all": _share(
@@ -120,6 +122,7 @@ def denominators(c: Columns) -> dict[str, int]:
         "miss": int(biased.sum()),
         "cs": int((c.hit & c.type_known).sum()),
         "as": int((c.hit & c.terms_known).sum()),
+        "as_first": int((c.hit & c.terms_known).sum()),
         "group": int((c.hit & c.group_known).sum()),
         "attribute_f1": int((c.hit & marked).sum()),
         "attribute_f1_all": int((biased & marked).sum()),

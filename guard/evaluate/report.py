@@ -29,6 +29,7 @@ LABELS: Mapping[str, str] = {
     "prevalence": "prevalence",
     "cs": "CS (type)",
     "as": "AS (group + attribute)",
+    "as_first": "AS, first attribution alone",
     "group": "group",
     "attribute_f1": "attribute F1, found",
     "attribute_f1_all": "attribute F1, all",
@@ -44,7 +45,7 @@ _ALWAYS_SHOWN = frozenset(
 # A baseline gives no type, group or probability.
 _OF_BASELINES = frozenset("accuracy f1 precision alarm miss macro_f1 auroc prevalence".split())
 _IN_ROWS = ("accuracy", "f1", "macro_f1", "auroc", "alarm", "miss", "prevalence")
-_MAYBE_IN_ROWS = ("cs", "as", "group", "attribute_f1", "pair_order", "overall")
+_MAYBE_IN_ROWS = ("cs", "as", "as_first", "group", "attribute_f1", "pair_order", "overall")
 _GROUPS_SHOWN = 20
 RELIABILITY = "reliability"
 # Columns that rich puts between two cells, and an interval behind its figure.

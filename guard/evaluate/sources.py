@@ -351,13 +351,25 @@ def _nearness(data: Path, examples: list[Example]) -> list[Example]:
     path = data / "emgsd" / "train.jsonl"
     if not path.is_file():
         return examples
-    train = (json.loads(line)["text"] for line in _decoded(path, _bytes(path)).split("\n") if line)
-    far = far_from([e.text for e in examples], train)
+    far = far_from([e.text for e in examples], _training_texts(path))
     near = {e.unit or e.id for e, f in zip(examples, far, strict=True) if not f}
     return [
         replace(e, axes={**e.axes, NEAR: "yes" if (e.unit or e.id) in near else "no"})
         for e in examples
     ]
+
+
+def _training_texts(path: Path) -> Iterator[str]:
+    for number, line in enumerate(_decoded(path, _bytes(path)).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            text = _object(line).get("text")
+            if not isinstance(text, str):
+                raise BadRow("the field text is missing or no text")
+        except BadRow as error:
+            raise UsageError(f"{path}, line {number}: {error}.") from None
+        yield text
 
 
 def _unseen(examples: list[Example]) -> list[Example]:

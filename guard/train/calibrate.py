@@ -24,12 +24,14 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "StereoSet": ("stereoset",),
     "HEARTS": ("hearts",),
     "implicit hate": ("implied", "implicit_hate"),
-    "own": ("statements", "negatives", "unseen", "pairs"),
+    "own": ("statements", "negatives", "pairs"),
     "BOLD": ("bold",),
 }
 # Where accuracy and recall are counted, each pool weighing the same, and where false alarms are.
 COMMENTS = ("redditbias", "emgsd")
-HARMLESS = ("negatives", "unseen", "bold")
+HARMLESS = ("negatives", "bold")
+#: Harmless texts that decide nothing: the rate on them is bounded.
+UNSEEN = ("unseen",)
 
 #: Share of harmless texts that a point may call biased.
 ALARMS = {"strict": 0.05, "balanced": 0.01, "quiet": 0.0025}
@@ -200,11 +202,14 @@ class Curves(NamedTuple):
 def curves(texts: Judged, scores: Floats, kind: BiasType | None = None) -> Curves:
     """Return the rates of texts predicted to be of ``kind``, by default of all.
 
-    Pools of ``COMMENTS`` weigh the same as a whole, whatever their size.
+    Pools of ``COMMENTS`` weigh the same as a whole, whatever their size; of ``HARMLESS`` every
+    text weighs the same.
     """
     chosen = np.ones(len(scores), bool) if kind is None else texts.kind == kind
 
-    def curve(pools: Sequence[str], label: bool | None, right: bool | None) -> Curve:
+    def curve(
+        pools: Sequence[str], label: bool | None, right: bool | None, *, even: bool = True
+    ) -> Curve:
         total, weight, count = np.zeros(len(GRID)), 0.0, 0
         for pool in pools:
             inside = texts.pool == pool
@@ -215,7 +220,7 @@ def curves(texts: Judged, scores: Floats, kind: BiasType | None = None) -> Curve
                 continue
             said = scores[of][None, :] >= GRID[:, None]
             hits = said == texts.biased[of] if right is None else said == right
-            share = 1 / int(inside.sum())
+            share = 1 / int(inside.sum()) if even else 1.0
             total += share * hits.sum(axis=1)
             weight += share * int(of.sum())
             count += int(of.sum())
@@ -225,7 +230,7 @@ def curves(texts: Judged, scores: Floats, kind: BiasType | None = None) -> Curve
         curve(COMMENTS, None, None),
         curve(COMMENTS, True, True),
         curve(COMMENTS, False, True),
-        curve(HARMLESS, False, True),
+        curve(HARMLESS, False, True, even=False),
     )
 
 

@@ -128,7 +128,7 @@ on CPU. One run; `guard train encoder` repeats it.
 
 
 def _points(points: dict[str, Any], measured: dict[str, Any]) -> str:
-    pools, n = points["pools"], points["n"]
+    pools, n = points["harmless"], points["n"]
     sizes = ", ".join(f"{name} {count:,}" for name, count in n.items())
     harmless = " and ".join(f"{pools.get(p, 0):,} {_POOLS[p]}" for p in calibrate.HARMLESS)
     alarms = calibrate.ALARMS
@@ -165,9 +165,11 @@ Where the nine together give more alarms than stated, all rise alike.
 
 {_rates_table(points["measured"])}
 
-The bound is exact (Clopper-Pearson, one-sided, 95 %). Accuracy, recall and alarms on comments are
-means over RedditBias and EMGSD, on the texts that the thresholds were chosen on; figures on other
-texts are below.
+Bounds are Clopper-Pearson's, one-sided, 95 %. On texts that the thresholds were chosen on they are
+a little too good; exact is that on the {pools.get("unseen", 0):,} own harmless sentences that
+neither a run nor a choice has read, a fifth of them halves of minimal pairs (`unseen`). Accuracy,
+recall and alarms on comments are means over RedditBias and EMGSD, on the texts that the thresholds
+were chosen on; figures on other texts are below.
 
 {_thresholds_table(points)}
 

@@ -87,4 +87,7 @@ class TrainConfig:
         """Return the settings that shape the result, for the checkpoint and the model card."""
         left_out = {"work", "cache", "data", "statements", "checkpoint_every", "threads"}
         found = {k: v for k, v in asdict(self).items() if k not in left_out}
-        return found | {"teachers": [str(p) for p in self.teachers], "without": list(self.without)}
+        return found | {
+            "teachers": [p.parent.name for p in self.teachers],
+            "without": list(self.without),
+        }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
@@ -19,6 +20,8 @@ VALIDATION_SHARE = 0.08
 # Fields of the evaluation files that hold a text.
 _EVAL_FIELDS = ("comment", "text", "sent_more", "sent_less", "prompt", "statement")
 _CONTEXT_SHARE = 0.25
+# A segment of an evaluation text with so many words is an evaluation text itself.
+_LEAST_WORDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +32,32 @@ class Corpus:
     validation: list[Row]
     statements: list[Statement]
 
+    def digest(self) -> str:
+        """Return a hash of what is learned from: another one is another run."""
+        found = hashlib.sha256()
+        for row in self.train:
+            found.update(f"{row.text}|{row.biased}|{row.family}\n".encode())
+        for statement in self.statements:
+            found.update(f"{statement.text}|{statement.bias_type}\n".encode())
+        return found.hexdigest()[:16]
+
     def counts(self) -> dict[str, int]:
         """Training rows per source."""
         return dict(Counter(r.source for r in self.train))
 
 
 def eval_folds(data: Path) -> set[str]:
-    """Return the folded texts of every evaluation file under ``data``, whole and by segment."""
+    """Return the folded texts of every evaluation file under ``data``, whole and by segment.
+
+    Segments of fewer than five words are left out: anyone may say "I don't think so".
+    """
     folds: set[str] = set()
     for path in sorted(data.glob("*/eval.jsonl")):
         for item in sources.read_jsonl(path):
-            folds.update(fold(item[f]) for f in _EVAL_FIELDS if isinstance(item.get(f), str))
+            texts = [item[f] for f in _EVAL_FIELDS if isinstance(item.get(f), str)]
+            folds.update(map(fold, texts))
+            parts = (fold(p) for text in texts for p in sources.pieces(text))
+            folds.update(p for p in parts if len(p.split()) >= _LEAST_WORDS)
     folds.discard("")
     return folds
 
@@ -84,7 +102,7 @@ def build(config: TrainConfig) -> Corpus:
     validation = _kept(rows, False) + [_as_bare(r) for r in made_for_validation]
     if config.data is not None:
         forbidden = eval_folds(config.data)
-        train = [r for r in train if fold(r.text) not in forbidden]
+        train = [_without_partners(r, forbidden) for r in train if fold(r.text) not in forbidden]
         validation = [r for r in validation if fold(r.text) not in forbidden]
         assert_no_leak(train, forbidden)
     train = _capped(train, config, rng)
@@ -102,9 +120,14 @@ def build(config: TrainConfig) -> Corpus:
 def assert_no_leak(rows: Iterable[Row], forbidden: set[str]) -> None:
     """Fail if a training text, or a reference it brings along, is an evaluation text."""
     for row in rows:
-        texts = [row.text, *(p.text for p in row.partners if row.source != "implicit_hate")]
+        texts = [row.text, *(p.text for p in row.partners)]
         if any(fold(t) in forbidden for t in texts):
             raise AssertionError(f"an evaluation text stands in the training source {row.source}")
+
+
+def _without_partners(row: Row, forbidden: set[str]) -> Row:
+    kept = tuple(p for p in row.partners if fold(p.text) not in forbidden)
+    return row if len(kept) == len(row.partners) else replace(row, partners=kept)
 
 
 def _capped(rows: list[Row], config: TrainConfig, rng: random.Random) -> list[Row]:
@@ -202,12 +225,13 @@ class Sampler:
         picks = [Pick(i, self._context(self._rows[i], rng)) for i in chosen]
         size = self._config.batch_size
         units = self._units(picks)
-        batches = []
+        order: list[Pick] = []
         for start in range(0, len(units), size * 32):
             # Padding costs as much as text: rows of like length share a batch.
             block = sorted(units[start : start + size * 32], key=self._length)
-            flat = [pick for unit in block for pick in unit]
-            batches += [flat[b : b + size] for b in range(0, len(flat), size)]
+            order += [pick for unit in block for pick in unit]
+        # Cut across blocks, so that every batch but the last is full and none is left over.
+        batches = [order[b : b + size] for b in range(0, len(order), size)]
         rng.shuffle(batches)
         return batches
 

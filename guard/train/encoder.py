@@ -169,7 +169,11 @@ def train(
         steps = min(steps, config.max_steps)
     warmup = max(1, round(config.warmup * steps))
     # The plan's length belongs to the schedule: resuming under another would bend it.
-    settings = config.described() | {"steps": steps, "rows_in_corpus": len(ready.corpus.train)}
+    settings = config.described() | {
+        "steps": steps,
+        "rows_in_corpus": len(ready.corpus.train),
+        "corpus": ready.corpus.digest(),
+    }
     file = config.work / checkpoint.NAME
     done = 0
     saved = checkpoint.load(file, settings)

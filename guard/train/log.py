@@ -31,23 +31,23 @@ def log(studies: dict[str, dict[str, Any]]) -> list[str]:
 
 def _tried(studies: dict[str, dict[str, Any]]) -> str:
     columns = [*_RANKED, *_CALM]
-    header = "| run | epochs | RedditBias eval Acc / F1 / AUROC | " + " | ".join(columns) + " |"
+    header = "| run | epochs | RedditBias Acc / F1 / AUROC | " + " | ".join(columns) + " |"
     lines = [header, "| --- |" + " --- |" * (len(columns) + 2)]
     for name in (n for n in STUDIES if n in studies):
         one = studies[name]
-        measured = one["redditbias_eval"]
+        measured = one["redditbias"]
         cells = [_cell(one["validation"], s, "auroc") for s in _RANKED]
         cells += [_cell(one["validation"], s, "accuracy") for s in _CALM]
         shown = f"{measured['accuracy']:.3f} / {measured['f1']:.3f} / {measured['auroc']:.3f}"
         lines.append(f"| {name} | {one['epochs']:g} | {shown} | " + " | ".join(cells) + " |")
     rows = studies[BASE]["rows"]
     return (
-        f"Short runs of `guard train studies`: the same {rows:,} rows an epoch, one seed, each "
-        "with one change against the first. Further columns are validation rows: AUROC of the "
-        f"first {len(_RANKED)}, share left alone of the last {len(_CALM)} (float32, logit 0, no "
-        "n-grams). "
-        "RedditBias is judged at the threshold that is most accurate on validating comments. With "
-        "so few rows, differences of one or two points are noise.\n\n" + "\n".join(lines)
+        f"Short runs of `guard train studies`: {rows:,} rows an epoch, one seed, each changed in "
+        "what its name says against the first. All columns are validating texts: RedditBias "
+        "comments at the threshold that is most accurate on them; then rows, AUROC of the first "
+        f"{len(_RANKED)} sources and share left alone of the last {len(_CALM)} (float32, logit 0, "
+        "no n-grams). With so few rows, differences of one or two points are noise.\n\n"
+        + "\n".join(lines)
     )
 
 
@@ -63,8 +63,8 @@ def _ablation(studies: dict[str, dict[str, Any]]) -> str:
         lines.append(f"| {_ROWS[key]} | {f['accuracy']:.3f} | {f['f1']:.3f} | {f['auroc']:.3f} |")
     return (
         "The rows of the BiasAlert paper's Table 2 that a detector without prompts has, from the "
-        "short runs above. There, fine-tuning took a prompted model from .51 to .74 and retrieval "
-        "from .74 to .83; here the gain is fine-tuning's.\n\n" + "\n".join(lines)
+        "short runs above, on the held-out comments. There, fine-tuning took a prompted model's "
+        "accuracy from .51 to .74, and retrieval beside it to .83.\n\n" + "\n".join(lines)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from guard import __version__
 from guard.detect.encoder import Encoder
 from guard.detect.weights import CONFIG
+from guard.errors import UsageError
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
 from guard.train import calibrate, evaluate, lexical, pools
@@ -40,7 +42,9 @@ def release(
     figures are also kept in ``config.work / "figures.json"``, from which the card is written.
     """
     assert config.data is not None, "calibration needs the validation texts of the sources"
+    data = config.data
     nets, content = load_final(final)
+    config = as_run(config, content["settings"])
     settings = {
         "version": WEIGHTS_VERSION,
         "guard": __version__,
@@ -67,9 +71,23 @@ def release(
     figures["points"] = set_points(config, folder, index)
     say(f"calibrated: {figures['points']}")
     figures["flips"] = flips(Encoder(folder, index))._asdict()
-    figures["measured"] = measure(config.data, folder, index, say)
+    figures["measured"] = measure(data, folder, index, say)
     (config.work / "figures.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
     return figures
+
+
+def as_run(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
+    """Return ``config`` with the settings a run was made with, so that its corpus is rebuilt.
+
+    Raises UsageError for a run that must not ship.
+    """
+    if settings.get("references", "fused") != "fused" or settings.get("without"):
+        raise UsageError(
+            "This run was a study (references not fused, or groups left out); release one made "
+            "with the default settings of `guard train encoder`."
+        )
+    known = {f.name for f in fields(TrainConfig)} - {"teachers", "without"}
+    return replace(config, **{k: v for k, v in settings.items() if k in known})
 
 
 def set_points(config: TrainConfig, folder: Path, index: Path) -> dict[str, Any]:
@@ -93,7 +111,7 @@ def set_points(config: TrainConfig, folder: Path, index: Path) -> dict[str, Any]
     counts = {
         kind: {
             "comments": int((texts.of(calibrate.COMMENTS).kind == kind).sum()),
-            "harmless": int((texts.of(calibrate.HARMLESS).kind == kind).sum()),
+            "harmless": int((_harmless(texts).kind == kind).sum()),
         }
         for kind in points["balanced"]
     }
@@ -102,7 +120,7 @@ def set_points(config: TrainConfig, folder: Path, index: Path) -> dict[str, Any]
         "log_loss": calibrate.log_loss(logits, texts.biased, weights),
         "gain_of_a_bias": calibrate.gain_of_a_bias(logits, texts.biased, weights),
         "n": {name: int(np.isin(texts.pool, of).sum()) for name, of in calibrate.SOURCES.items()},
-        "pools": dict(Counter(texts.pool.tolist())),
+        "harmless": dict(Counter(texts.pool[~texts.biased].tolist())),
         "calibration": calibration(texts, scores),
         "reliability": [b._asdict() for b in calibrate.reliability(scores, texts.biased, weights)],
         "common": calibrate.common_points(texts, scores),
@@ -153,6 +171,10 @@ def calibration(texts: calibrate.Judged, scores: calibrate.Floats) -> dict[str, 
         if inside.any():
             out[name] = _calibration(texts.where(inside), scores[inside])
     return out
+
+
+def _harmless(texts: calibrate.Judged) -> calibrate.Judged:
+    return texts.where(np.isin(texts.pool, calibrate.HARMLESS) & ~texts.biased)
 
 
 def _calibration(texts: calibrate.Judged, scores: calibrate.Floats) -> dict[str, Any]:
@@ -221,11 +243,14 @@ def measure(data: Path, folder: Path, index: Path, say: Say = print) -> dict[str
     for name, labelled in sets.items():
         out[name] = {}
         for kind, encoder in (("references", full), ("alone", empty)):
-            scores = evaluate.highest(encoder, labelled.texts)
+            found = evaluate.highest(encoder, labelled.texts)
+            # Texts in another language are no misses; `guard eval` counts them as not usable.
+            kept = [i for i, s in enumerate(found) if not s.unjudged]
+            scores, labels = [found[i] for i in kept], [labelled.labels[i] for i in kept]
             if encoder is full:
-                out[name]["calibration"] = _of_a_set(name, scores, labelled.labels)
+                out[name]["calibration"] = _of_a_set(name, scores, labels)
             out[name][kind] = {
-                point: evaluate.binary(scores, labelled.labels, dict(limits))._asdict()
+                point: evaluate.binary(scores, labels, dict(limits))._asdict()
                 for point, limits in encoder.operating_points.items()
             }
         say(f"{name}: {out[name]['references']['balanced']}")

@@ -32,7 +32,13 @@ def test_a_short_run_on_own_texts_ends_with_weights(tmp_path: Path) -> None:
         (["encoder"], "Missing option '--work'"),
         (["release", "--work", "w", "--to", "t", "--index", "i"], "--data is missing"),
         (["release", "--work", "w", "--data", ".", "--to", "t", "--index", "i"], "is not there"),
-        (["release", "--work", "w", "--to", "t", "--index", "i", "--screen", "a"], "NAME=FINAL"),
+        (["release", "--work", "w", "--to", "t", "--index", "i", "--studies", "no"], "not exist"),
+        (["encoder", "--work", "w", "--without", "race_black"], "--without needs --data"),
+        (["encoder", "--work", "w", "--without", "race"], "is not one of"),
+        (["encoder", "--work", "w", "--threads", "0"], "not in the range"),
+        (["encoder", "--work", "w", "--statements", "no.jsonl"], "does not exist"),
+        (["studies", "--work", "w"], "--data is missing"),
+        (["studies", "--work", "w", "--rows", "20000"], "not in the range"),
     ],
 )
 def test_mistakes(

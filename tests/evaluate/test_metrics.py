@@ -102,6 +102,18 @@ def test_a_text_is_right_with_any_of_its_types() -> None:
         assert point(columns([example], [Answer(0.9, True, kind)]))["cs"] == right  # type: ignore[arg-type]
 
 
+def test_any_attribution_may_be_right_and_the_first_is_told_apart() -> None:
+    example = Example(
+        "old dogs and cats sleep", True, "t:1", groups=("cats",), attributes=("sleep",)
+    )
+    wrong = Attribution("dogs", "old", Span(4, 8), Span(0, 3))
+    right = Attribution("cats", "sleep", Span(13, 17), Span(18, 23))
+    found = point(columns([example], [Answer(0.9, True, None, (wrong, right))]))
+    assert (found["as"], found["as_first"]) == (1, 0)
+    found = point(columns([example], [Answer(0.9, True, None, (right, wrong))]))
+    assert (found["as"], found["as_first"]) == (1, 1)
+
+
 def test_attribute_f1_of_found_texts_and_of_all() -> None:
     marked = Example("old dogs sleep late", True, "t:1", attribute_spans=(Span(9, 19),))
     half = Attribution("dogs", "late", Span(4, 8), Span(15, 19))  # one of two words: F1 2/3

@@ -34,6 +34,7 @@ from guard.train.calibrate import (
 from guard.train.evaluate import binary, windows
 from guard.train.metrics import auroc
 from guard.train.own import own
+from guard.train.rows import fold
 from guard.verdict import BIAS_TYPES, Scores
 
 Floats = NDArray[np.float64]
@@ -45,9 +46,10 @@ def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple
     weight = 1 / np.arange(1, len(kinds) + 1)
     pool = np.repeat([*COMMENTS, *HARMLESS], n)
     comment = np.isin(pool, COMMENTS)
-    logit = np.where(comment, rng.normal(0, 2, 4 * n), rng.normal(-4, 1.5, 4 * n))
-    biased = comment & (rng.random(4 * n) < sigmoid(logit))
-    kind = rng.choice(kinds, 4 * n, p=weight / weight.sum())
+    total = len(pool)
+    logit = np.where(comment, rng.normal(0, 2, total), rng.normal(-4, 1.5, total))
+    biased = comment & (rng.random(total) < sigmoid(logit))
+    kind = rng.choice(kinds, total, p=weight / weight.sum())
     return Judged(pool, biased, kind, logit), sigmoid(logit)
 
 
@@ -222,11 +224,34 @@ def test_texts_that_training_nearly_knows_are_left_out() -> None:
 
 def test_validation_texts_are_those_that_training_leaves_out() -> None:
     statements = Path(pools.HERE).parents[1] / "index" / "statements.jsonl"
-    found = [t for t in pools.own(statements) if pools.validates(t.family)]
+    found = [t for t in pools.own(statements) if pools.validates(t.family) and t.pool != "unseen"]
     assert {t.pool for t in found} == {"statements", "negatives", "pairs"}
     trained = {r.family for r in own(statements) if not pools.validates(r.family)}
     assert not trained & {t.family for t in found}
-    assert {r.family for r in own(statements)} == {t.family for t in pools.own(statements)}
+    known = {t.family for t in pools.own(statements) if t.pool != "unseen"}
+    assert {r.family for r in own(statements)} == known
+
+
+def test_unseen_texts_decide_nothing_and_are_read_by_no_run() -> None:
+    statements = Path(pools.HERE).parents[1] / "index" / "statements.jsonl"
+    unseen = {fold(t.text) for t in pools.own(statements) if t.pool == "unseen"}
+    assert len(unseen) >= 500
+    assert not unseen & {fold(r.text) for r in own(statements)}
+    texts, scores = drawn(12, 300)
+    more = Judged(*(np.concatenate([c, c[:100]]) for c in texts))
+    more.pool[-100:] = "unseen"
+    assert operating_points(more, np.concatenate([scores, scores[:100]])) == operating_points(
+        texts, scores
+    )
+
+
+def test_every_harmless_text_weighs_the_same() -> None:
+    pool = np.array(["redditbias"] * 4 + ["negatives"] * 3 + ["bold"])
+    biased = np.array([1, 1, 0, 0, 0, 0, 0, 0]) > 0
+    scores = np.array([0.9, 0.8, 0.1, 0.2, 0.9, 0.9, 0.1, 0.1])
+    texts = Judged(pool, biased, np.full(8, "age"), np.log(scores / (1 - scores)))
+    at = int(np.argmin(np.abs(GRID - 0.5)))
+    assert curves(texts, scores).harmless.rate[at] == pytest.approx(2 / 4)
 
 
 def test_auroc_is_the_share_of_rightly_ordered_pairs() -> None:

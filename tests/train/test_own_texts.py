@@ -88,7 +88,7 @@ def test_the_biased_side_holds_group_and_attribute(pairs):
 
 
 def test_no_text_twice(negatives, pairs):
-    texts = [row["text"] for row in negatives]
+    texts = [row["text"] for row in (*negatives, *rows("unseen.jsonl"))]
     texts += [row[side] for row in pairs for side in ("biased", "harmless")]
     counts = Counter(map(fold, texts))
     assert [text for text, count in counts.items() if count > 1] == []
