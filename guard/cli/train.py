@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from guard.train.config import TrainConfig
 
 _PATH = click.Path(path_type=Path)
+# What the card is made of, beside it.
+FIGURES = "figures.json"
 # Dimensions of RedditBias; the corpus imports too much to be asked for them here.
 DIMENSIONS = (
     "gender_female",
@@ -175,12 +177,40 @@ def release(to: Path, index: Path, studies: Path | None, as_json: bool, **option
     if not final.is_file():
         raise click.UsageError(f"{final} is not there; finish the run: guard train encoder.")
     shown = {} if studies is None else _studies(studies)
-    from guard.train.card import card
     from guard.train.release import release as export
 
     figures = export(config, final, to, index, lambda line: click.echo(line, err=True))
-    (to / "CARD.md").write_text(card(figures, shown), encoding="utf-8")
+    figures["studies"] = shown
+    _write_card(to, figures)
     click.echo(dumps(figures) if as_json else str(to))
+
+
+@train.command()
+@click.option("--to", type=_PATH, required=True, help="Folder of released weights.")
+@click.option(
+    "--studies",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The studies.json of `guard train studies`, in place of those the card shows.",
+)
+def card(to: Path, studies: Path | None) -> None:
+    """Write the card of released weights anew from the figures that lie beside it."""
+    file = to / FIGURES
+    if not file.is_file():
+        raise click.UsageError(f"{file} is not there; `guard train release` writes it.")
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    if studies is not None:
+        figures["studies"] = _studies(studies)
+    _write_card(to, figures)
+    click.echo(str(to / "CARD.md"))
+
+
+def _write_card(folder: Path, figures: dict[str, Any]) -> None:
+    from guard.train.card import card as text
+
+    kept = dumps(figures)
+    # Written from what is kept, so that the card can always be written anew.
+    (folder / "CARD.md").write_text(text(json.loads(kept)), encoding="utf-8")
+    (folder / FIGURES).write_text(kept + "\n", encoding="utf-8")
 
 
 def _studies(path: Path) -> dict[str, Any]:
@@ -225,4 +255,4 @@ def dumps(figures: Any) -> str:
             return [plain(v) for v in value]
         return None if isinstance(value, float) and value != value else value
 
-    return json.dumps(plain(figures))
+    return json.dumps(plain(figures), indent=1)

@@ -42,13 +42,14 @@ _SETS = {
 }
 
 
-def card(figures: dict[str, Any], studies: dict[str, dict[str, Any]]) -> str:
+def card(kept: dict[str, Any]) -> str:
     """Return the card as Markdown.
 
-    ``figures`` is what :func:`guard.train.release.release` returns; ``studies`` is
-    what :func:`guard.train.studies.run` returns, empty where no short runs were made.
+    ``kept`` is what :func:`guard.train.release.release` returns, as JSON keeps it (null where
+    there is no number), with what :func:`guard.train.studies.run` returns under ``studies``.
     """
-    run, parity = figures["training"], figures["parity"]
+    figures = _numbers(kept)
+    run, parity, studies = figures["training"], figures["parity"], figures["studies"]
     sections = [
         _HEAD,
         "## Data\n\n" + _data(figures["rows"]),
@@ -62,6 +63,14 @@ def card(figures: dict[str, Any], studies: dict[str, dict[str, Any]]) -> str:
         _NOTICES,
     ]
     return "\n\n".join(s.strip() for s in sections) + "\n"
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _numbers(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_numbers(v) for v in value]
+    return float("nan") if value is None else value
 
 
 _HEAD = f"""

@@ -39,7 +39,7 @@ def release(
     """Export ``final`` to ``folder``, build the index, calibrate, measure; return the figures.
 
     ``folder`` and ``index`` are written; the index folder must hold ``statements.jsonl``. The
-    figures are also kept in ``config.work / "figures.json"``, from which the card is written.
+    card is made of the figures.
     """
     assert config.data is not None, "calibration needs the validation texts of the sources"
     data = config.data
@@ -72,7 +72,6 @@ def release(
     say(f"calibrated: {figures['points']}")
     figures["flips"] = flips(Encoder(folder, index))._asdict()
     figures["measured"] = measure(data, folder, index, say)
-    (config.work / "figures.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
     return figures
 
 
