@@ -18,8 +18,10 @@ def _lists() -> dict[str, frozenset[str]]:
 
 _LISTS = _lists()
 
-#: Words that say a text is English, slang of chats included.
-ENGLISH = _LISTS.pop("ENGLISH")
+#: Words that say a text is English, slang of chats and what it calls groups of people included.
+ENGLISH = _LISTS.pop("ENGLISH") | _LISTS.pop("GROUPS")
+#: Words of English that other languages have borrowed, or it from them, and that tell neither.
+LOANS = _LISTS.pop("LOANS")
 #: Words of the other languages that English text, its names and quotations hold too.
 SHARED = _LISTS.pop("SHARED")
 #: Of these, words that are parts of names before a capital and foreign words before none.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import unicodedata
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from tokenizers import Tokenizer
 import guard
 from guard.detect.language import foreign
 from guard.detect.weights import SHIPPED, TOKENIZER
-from guard.detect.words import BORROWED, ENGLISH, PARTICLES, SHARED, WORDS
+from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORDS
 from guard.gate.segmenter import split
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,17 +104,70 @@ def test_english_is_judged(text: str) -> None:
     assert not is_foreign(f"  {text}\n")
 
 
-@given(
-    english=st.lists(st.sampled_from(ONLY_ENGLISH), min_size=3, unique=True),
-    others=st.lists(st.sampled_from(FOREIGN) | st.text(max_size=12), max_size=40),
-    data=st.data(),
-)
-def test_three_words_of_english_are_enough_to_be_judged(
-    english: list[str], others: list[str], data: st.DataObject
-) -> None:
-    words = data.draw(st.permutations([*english, *(w for w in others if "'" not in w)]))
-    # A piece that looks like an address is none of the words that are drawn here.
-    assert not is_foreign(" ".join(words))
+MIXED_TEXTS = """\
+Jews control banks, n'est-ce pas?
+blacks sind dumm
+los blacks commit crimes por que criminals savages
+Muslims sind terrorists
+die Muslims sind dangerous terrorists
+asians sont bad drivers
+los Mexicans steal jobs
+immigrants steal jobs, nicht wahr?
+criminals steal jobs, oder nicht
+gays son disgusting perverts
+les gays destroy marriage, c'est vrai
+Refugees commit rapes, das ist so
+women sont stupid
+women belong kitchen, verdad hermano?
+mon ami, women lie constantly
+che schifo, gypsies everywhere
+gypsies rob tourists, è vero
+old workers sind useless
+disabled workers sont lazy parasites
+niggers sind alle kriminell
+kikes sind greedy
+jéws cóntrol bánks
+todos los jews control money
+feminists destroy families, ikke sant?
+poor folks sind lazy drunks
+natürlich, females drive badly
+Trannies molest children, toujours pareil.
+c'est la vie: autistic kids ruin classrooms
+overweight nurses sont lazy, n'est-ce pas
+ay dios mío, redneck trash
+et voilà, ghetto thugs
+#deportthemall nicht wahr
+je crois que blacks steal
+ich denke Jews control media
+""".splitlines()
+
+
+@pytest.mark.parametrize("text", MIXED_TEXTS)
+@pytest.mark.parametrize("cased", [str, str.lower, str.upper, str.title])
+def test_english_with_a_few_foreign_words_is_judged(text: str, cased: Callable[[str], str]) -> None:
+    assert not is_foreign(cased(text))
+
+
+LOANWORDS = """\
+Ich habe gestern mein Smartphone im Bus vergessen.
+Wir haben heute ein langes Meeting mit dem Team.
+Kannst du mir das bitte per email schicken?
+Elle travaille dans le marketing depuis trois ans.
+Je n'ai pas reçu ton email hier soir.
+Mi hermano compró un software nuevo para su trabajo.
+Los gays también tienen derecho a casarse en nuestro país.
+O meu chefe mandou um email para toda a equipe.
+Ho comprato un computer nuovo per mia figlia.
+We hebben gisteren een leuke film gezien in de bioscoop.
+De manager heeft de vergadering weer verplaatst.
+Die Blacks und die Latinos sind in diesem Film leider nur Statisten.
+Les hooligans ont cassé toutes les vitres de la gare.
+""".splitlines()
+
+
+@pytest.mark.parametrize("text", LOANWORDS)
+def test_another_language_may_hold_a_word_of_english(text: str) -> None:
+    assert is_foreign(text)
 
 
 @given(st.lists(st.sampled_from(sorted(ENGLISH)), max_size=30))
@@ -120,9 +175,64 @@ def test_english_words_alone_are_judged(words: list[str]) -> None:
     assert not is_foreign(" ".join(words))
 
 
-@given(st.text(max_size=200))
-def test_any_text_is_answered_and_always_alike(text: str) -> None:
-    assert is_foreign(text) == is_foreign(text)
+# Words of all the kinds that are told apart, and what is none.
+PIECES = (
+    st.sampled_from(FOREIGN)
+    | st.sampled_from(sorted(ENGLISH))
+    | st.sampled_from("criminals banks steal Berlin kontrol jooz brød año #tag l'eau".split())
+    | st.text(max_size=8)
+)
+TEXTS = st.lists(PIECES, max_size=20).map(" ".join) | st.sampled_from([t for _, t in SENTENCES])
+
+
+MUCH_FOREIGN = st.lists(st.sampled_from(FOREIGN), min_size=12, max_size=30).map(" ".join)
+
+
+@given(
+    TEXTS | MUCH_FOREIGN,
+    st.lists(st.sampled_from(ONLY_ENGLISH), min_size=3, max_size=3, unique=True),
+)
+def test_three_words_of_english_make_any_text_judged(text: str, english: list[str]) -> None:
+    assert not is_foreign(f"{text} {' '.join(english)}")
+    assert not is_foreign(f"{' '.join(english).upper()} {text}")
+
+
+@given(st.sampled_from(MIXED_TEXTS + ENGLISH_TEXTS), st.data())
+def test_no_capitals_let_english_out(text: str, data: st.DataObject) -> None:
+    cased = data.draw(st.sampled_from([str.lower, str.upper, str.title, str.swapcase]))
+    assert not is_foreign(cased(text))
+
+
+@given(TEXTS)
+def test_capitals_alone_make_no_text_foreign(text: str) -> None:
+    small = text.lower()
+    assert is_foreign(small) or not is_foreign(small.upper())
+
+
+@given(TEXTS, st.sampled_from(["criminals", "banks", "steal", "jobs", "parasites"]))
+def test_a_further_word_of_english_lets_no_text_out(text: str, word: str) -> None:
+    small = text.lower()
+    assert is_foreign(small) or not is_foreign(f"{word} {small}")
+
+
+@given(TEXTS, st.lists(st.sampled_from(["42", "...", "-", "!?", "https://a.org/das/und", "@die"])))
+def test_numbers_marks_and_addresses_weigh_nothing(text: str, pieces: list[str]) -> None:
+    assert is_foreign(" ".join([*pieces, text, *pieces])) == is_foreign(text)
+
+
+@given(TEXTS)
+def test_every_word_counts_once(text: str) -> None:
+    assert is_foreign(f"{text} {text}") == is_foreign(text)
+
+
+@given(TEXTS)
+def test_accents_count_however_they_are_encoded(text: str) -> None:
+    assert is_foreign(unicodedata.normalize("NFD", text)) == is_foreign(text)
+
+
+@given(st.text(st.characters(), max_size=200))
+def test_no_text_raises(text: str) -> None:
+    assert is_foreign(text) in (True, False)
 
 
 def test_the_sentences_cover_languages_and_lengths() -> None:
@@ -135,7 +245,7 @@ def test_the_sentences_cover_languages_and_lengths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shortest", "longest", "floor"), [(2, 3, 0.7), (4, 6, 0.94), (7, 10, 0.94), (11, 99, 0.96)]
+    ("shortest", "longest", "floor"), [(2, 3, 0.7), (4, 6, 0.94), (7, 10, 0.9), (11, 99, 0.96)]
 )
 def test_other_languages_are_found(shortest: int, longest: int, floor: float) -> None:
     texts = [t for _, t in SENTENCES if shortest <= len(re.findall(r"[^\W\d_]+", t)) <= longest]
@@ -167,12 +277,40 @@ def test_english_corpora_are_judged(file: str, key: str) -> None:
     assert share(segments) < 0.001
 
 
+TAGS = (
+    "n'est-ce pas",
+    "oder nicht",
+    "sind alle so",
+    "no es verdad",
+    "siempre lo mismo",
+    "mon ami",
+    "non è vero",
+    "niet waar",
+    "ikke sant",
+    "nie wiem",
+)
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("file", "key"), [("redditbias/eval.jsonl", "comment"), ("implicit_hate/posts.jsonl", "post")]
+)
+@pytest.mark.parametrize("pattern", ["{} {}", "{1}, {0}"])
+def test_short_english_with_a_foreign_tag_is_judged(file: str, key: str, pattern: str) -> None:
+    segments = [s.text for row in rows(DATA / file)[:6000] for s in split(row[key])]
+    short = [s for s in segments if 3 <= len(re.findall(r"[^\W\d_]{3,}", s)) <= 8]
+    tagged = [pattern.format(s, TAGS[i % len(TAGS)]) for i, s in enumerate(short)]
+    assert len(tagged) > 200
+    assert share(tagged) < 0.003
+
+
 def test_the_lists_agree() -> None:
     assert not ENGLISH & SHARED
     assert set(FOREIGN) >= SHARED >= PARTICLES
     assert not BORROWED & set(FOREIGN)
     assert not ENGLISH & BORROWED
-    for word in (*ENGLISH, *SHARED, *BORROWED, *FOREIGN):
+    assert not LOANS & (ENGLISH | set(FOREIGN))
+    for word in (*ENGLISH, *LOANS, *SHARED, *BORROWED, *FOREIGN):
         assert word == word.lower()
 
 
