@@ -85,10 +85,25 @@ _RUN = (
     click.option(
         "--epochs", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True
     ),
+    click.option(
+        "--start",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="A final.pt to begin with in place of the base model.",
+    ),
+    click.option(
+        "--distill",
+        type=click.FloatRange(0),
+        default=6.0,
+        show_default=True,
+        help="How closely sentence vectors are held to the base model's.",
+    ),
     click.option("--rows", type=_COUNT, help="Rows an epoch sees at most."),
     click.option("--max-steps", type=_COUNT, help="Steps of the whole run at most."),
     click.option(
         "--lr", type=click.FloatRange(0, min_open=True), default=1.4e-4, show_default=True
+    ),
+    click.option(
+        "--head-lr", type=click.FloatRange(0, min_open=True), default=3e-4, show_default=True
     ),
 )
 

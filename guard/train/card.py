@@ -49,11 +49,11 @@ def card(kept: dict[str, Any]) -> str:
     there is no number), with what :func:`guard.train.studies.run` returns under ``studies``.
     """
     figures = _numbers(kept)
-    run, parity, studies = figures["training"], figures["parity"], figures["studies"]
+    parity, studies = figures["parity"], figures["studies"]
     sections = [
         _HEAD,
         "## Data\n\n" + _data(figures["rows"]),
-        "## Recipe\n\n" + _recipe(run),
+        "## Recipe\n\n" + _recipe(figures["training"]),
         *log(studies),
         "## Operating points\n\n" + _points(figures["points"], figures["measured"]),
         "## Figures\n\n" + _figures(figures["measured"]),
@@ -107,7 +107,7 @@ def _data(rows: dict[str, int]) -> str:
     )
 
 
-def _recipe(run: dict[str, Any]) -> str:
+def _recipe(runs: list[dict[str, Any]]) -> str:
     return f"""
 Inputs are built as at run time: a comment is cut into segments by the gate's own segmenter, the
 segment with the annotated phrase is judged, up to two segments before it are context; other rows
@@ -128,12 +128,28 @@ Beside the network stands a linear model over hashed word and character n-grams,
 epoch's rows (comments counted three times) with an L2 penalty; its logit is added with the weight
 {LEXICAL_WEIGHT:g}. It sees wording where the small network sees gist.
 
-Method {run["method"]}, {run["steps"]:,} steps of {run["batch_size"]} rows ({run["epochs"]:g}
-epochs), AdamW, learning rate {run["lr"]:g} (heads {run["head_lr"]:g}), weight decay
-{run["weight_decay"]:g}, linear warm-up over {run["warmup"]:.0%} of the steps and linear decay,
-dropout {run["dropout"]:g}, seed {run["seed"]}, {"bfloat16 autocast" if run["bf16"] else "float32"}
-on CPU. One run; `guard train encoder` repeats it.
+{_stages(runs)}
 """.strip()
+
+
+def _stages(runs: list[dict[str, Any]]) -> str:
+    lines = [
+        "| stage | steps x rows | epochs | learning rate (heads) | weight of distillation |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for number, run in enumerate(runs, 1):
+        lines.append(
+            f"| {number} | {run['steps']:,} x {run['batch_size']} | {run['epochs']:g} | "
+            f"{run['lr']:g} ({run['head_lr']:g}) | {run.get('distill', 6.0):g} |"
+        )
+    last = runs[-1]
+    return (
+        f"Method {last['method']}, AdamW, weight decay {last['weight_decay']:g}, linear warm-up "
+        f"over {last['warmup']:.0%} of a stage's steps and linear decay, dropout "
+        f"{last['dropout']:g}, seed {last['seed']}, {'bfloat16' if last['bf16'] else 'float32'} on "
+        "CPU. Each stage begins with the weights of the one before (`guard train encoder`, then "
+        "again with `--start`).\n\n" + "\n".join(lines)
+    )
 
 
 def _points(points: dict[str, Any], measured: dict[str, Any]) -> str:

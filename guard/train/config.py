@@ -44,6 +44,9 @@ class TrainConfig:
     checkpoint and the final weights, ``cache`` (a file, by default in ``work``) the base model's
     vectors of the texts.
 
+    ``start`` are final weights to begin with in place of the base model's; ``distill`` weighs how
+    closely sentence vectors are held to the base model's.
+
     ``method="frozen"`` leaves the base as it is and trains the heads. ``references="text"`` writes
     the references' words into the input, ``"none"`` leaves them out; what ships is ``"fused"``.
     ``without`` names RedditBias dimensions whose group no training text or statement may name.
@@ -68,6 +71,8 @@ class TrainConfig:
     lora_lr: float = 5e-4
     lora_rank: int = 16
     head_lr: float = 3e-4
+    distill: float = 6.0
+    start: Path | None = None
     weight_decay: float = 0.05
     warmup: float = 0.06
     dropout: float = 0.1
@@ -89,5 +94,6 @@ class TrainConfig:
         found = {k: v for k, v in asdict(self).items() if k not in left_out}
         return found | {
             "teachers": [p.parent.name for p in self.teachers],
+            "start": self.start and self.start.parent.name,
             "without": list(self.without),
         }

@@ -163,6 +163,11 @@ def train(
         ready = prepare(config)
     teachers = [load_final(path)[0] for path in config.teachers]
     nets = build_nets(config)
+    before: list[dict[str, Any]] = []
+    if config.start is not None:
+        begun = torch.load(config.start, map_location="cpu", weights_only=True)
+        nets.load_state_dict(begun["nets"])
+        before = [*begun.get("before", []), begun["settings"]]
     optimiser = _optimiser(nets, config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
     if config.max_steps is not None:
@@ -201,7 +206,7 @@ def train(
         factor = min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
         for group, lr in zip(optimiser.param_groups, base_lrs, strict=True):
             group["lr"] = lr * factor
-        loss, parts = _step(nets, optimiser, batch, config.bf16)
+        loss, parts = _step(nets, optimiser, batch, config.bf16, config.distill)
         if progress is not None:
             seconds = time.perf_counter() - started
             progress(Progress(step + 1, steps, loss, parts, seconds))
@@ -220,6 +225,7 @@ def train(
         {
             "nets": merged_state(nets, config),
             "settings": settings,
+            "before": before,
             "rows": ready.corpus.counts(),
             "quotas": ready.sampler.quotas,
         },
@@ -240,14 +246,14 @@ def _softened(batch: Batch, teachers: list[Nets]) -> Batch:
 
 
 def _step(
-    nets: Nets, optimiser: torch.optim.Optimizer, batch: Batch, bf16: bool
+    nets: Nets, optimiser: torch.optim.Optimizer, batch: Batch, bf16: bool, distill: float
 ) -> tuple[float, dict[str, float]]:
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         out = nets.net(batch.input_ids, batch.attention_mask, batch.token_type_ids)
     out = Outputs(*(part.float() for part in out))
     change, type_change = nets.fusion(out, batch.vectors, batch.types, batch.mask)
     parts = losses(out, change, type_change, batch.targets)
-    total = parts.total()
+    total = parts.total(distill)
     optimiser.zero_grad(set_to_none=True)
     total.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(nets.parameters(), 1.0)

@@ -132,14 +132,14 @@ class Losses(NamedTuple):
     implied: Tensor
     order: Tensor
 
-    def total(self) -> Tensor:
-        """Return the weighted sum that is minimised."""
+    def total(self, distill: float) -> Tensor:
+        """Return the weighted sum that is minimised; ``distill`` is the weight of that part."""
         return (
             self.final
             + 0.5 * self.alone
             + 0.3 * self.types
             + 0.5 * self.spans
-            + 6 * self.distill
+            + distill * self.distill
             + 0.1 * self.implied
             + 0.3 * self.order
         )

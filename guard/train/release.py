@@ -38,8 +38,8 @@ def release(
 ) -> dict[str, Any]:
     """Export ``final`` to ``folder``, build the index, calibrate, measure; return the figures.
 
-    ``folder`` and ``index`` are written; the index folder must hold ``statements.jsonl``. The
-    card is made of the figures.
+    ``folder`` and ``index`` are written; the index folder must hold ``statements.jsonl``, which
+    may have grown since training read ``config.statements``. The card is made of the figures.
     """
     assert config.data is not None, "calibration needs the validation texts of the sources"
     data = config.data
@@ -63,9 +63,12 @@ def release(
     words = lexical.fit_rows([corpus.train[i] for i in drawn])
     export(nets, words, folder, settings, scratch=config.work)
     say("exported")
-    build_index(config.statements, index, Encoder(folder, use_references=False))
+    build_index(index / "statements.jsonl", index, Encoder(folder, use_references=False))
     say("index built")
-    figures: dict[str, Any] = {"training": content["settings"], "rows": content["rows"]}
+    figures: dict[str, Any] = {
+        "training": [*content.get("before", []), content["settings"]],
+        "rows": content["rows"],
+    }
     figures["parity"] = parity(nets, config, folder)
     figures["ablation"] = ablation(config, nets)
     figures["points"] = set_points(config, folder, index)
@@ -85,7 +88,7 @@ def as_run(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
             "This run was a study (references not fused, or groups left out); release one made "
             "with the default settings of `guard train encoder`."
         )
-    known = {f.name for f in fields(TrainConfig)} - {"teachers", "without"}
+    known = {f.name for f in fields(TrainConfig)} - {"teachers", "without", "start"}
     return replace(config, **{k: v for k, v in settings.items() if k in known})
 
 

@@ -31,13 +31,13 @@ def frame(statement: Statement) -> str:
 
 def test_enough_of_every_type(statements):
     counts = Counter(s.bias_type for s in statements)
-    assert len(statements) >= 700
+    assert len(statements) >= 3000
     assert set(counts) == set(BIAS_TYPES)
-    assert min(counts.values()) >= 60
+    assert min(counts.values()) >= 190
 
 
 def test_many_groups(statements):
-    assert len({fold(s.group) for s in statements}) >= 120
+    assert len({fold(s.group) for s in statements}) >= 1000
 
 
 def test_about_a_quarter_is_implicit(statements):
