@@ -15,7 +15,7 @@ from guard.train.rows import Row
 
 _SIZE = 2 * BUCKETS
 # What the n-grams' logit weighs beside the network's, chosen on validation rows.
-WEIGHT = 0.6
+WEIGHT = 0.3
 # Comments are where wording tells most: their rows count so often.
 _REPEATS = {"redditbias": 3}
 
