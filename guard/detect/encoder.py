@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from guard.detect.fusion import FusionHead
 from guard.detect.language import foreign
 from guard.detect.lexical import LexicalHead
+from guard.detect.normalise import Normalised, normalise
 from guard.detect.script import mostly_latin
 from guard.detect.spans import attributions
 from guard.detect.tokens import Encoded, WindowTokens
@@ -26,7 +27,7 @@ from guard.detect.weights import FUSION, LEXICAL, ONNX, SHIPPED, TOKENIZER, Weig
 from guard.errors import BiasIndexError
 from guard.places import shipped
 from guard.retrieve.index import BiasIndex
-from guard.verdict import BIAS_TYPES, BiasType, Reference, Scores, Window
+from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, Window
 
 Floats = NDArray[np.float32]
 # Calls with this many windows are worth more than one thread.
@@ -167,14 +168,21 @@ class Encoder:
 
     def judge(self, window: Window, bound: _Bound | None) -> Scores:
         """Score one window; of an overlong segment's parts the highest counts."""
-        text = _encodable(window.text)
+        written = _encodable(window.text)
+        read = normalise(written, self._known)
+        text = read.text
         if not mostly_latin(text) or foreign(text, self._known):
             return Scores(0.0, "social", unjudged="language")
-        context = [_encodable(t) for t in (window.user, *window.context) if t.strip()]
+        earlier = (t for t in (window.user, *window.context) if t.strip())
+        context = [normalise(_encodable(t), self._known).text for t in earlier]
         parts = self.tokens.encode(text, context)
         # The wording belongs to the segment as a whole, whatever parts the network reads it in.
         wording = self._weights.settings.lexical_weight * self._lexical.logit(text)
-        return max((self._judge_part(text, p, wording, bound) for p in parts), key=_by_score)
+        best = max((self._judge_part(text, p, wording, bound) for p in parts), key=_by_score)
+        if text == written:
+            return best
+        pairs = tuple(_as_written(pair, read, written) for pair in best.attributions)
+        return replace(best, attributions=pairs)
 
     def _known(self, word: str) -> bool:
         return self._token_id(word) is not None
@@ -231,6 +239,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def _encodable(text: str) -> str:
     """Return ``text`` as UTF-8 can say it; each torn half becomes one mark, so offsets hold."""
     return _SURROGATE.sub("\ufffd", text)
+
+
+def _as_written(pair: Attribution, read: Normalised, written: str) -> Attribution:
+    group, attribute = read.original(pair.group_span), read.original(pair.attribute_span)
+    return Attribution(written[slice(*group)], written[slice(*attribute)], group, attribute)
 
 
 def _by_score(scores: Scores) -> float:

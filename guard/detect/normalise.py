@@ -1,0 +1,217 @@
+"""Text as a reader sees it: look-alikes, hidden characters, split and misspelt letters undone.
+
+Ordinary text comes back as the very same string. What is changed keeps the place it came from, so
+a span of the normalised text points into the text as written. Where ordinary text could hold the
+like, only what gives a word of English is undone: "w0men" is read as "women", while "mp3" and
+"A B C D" stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from guard.detect.lookalikes import (
+    CYRILLIC,
+    FAINT,
+    GREEK,
+    MARKS,
+    RAISED,
+    SMALL,
+    STRUCK,
+    STYLED,
+    UNSEEN,
+    ranges,
+)
+from guard.detect.spelling import (
+    Edit,
+    Known,
+    is_word,
+    joined,
+    letters_apart,
+    plain_letters,
+    signs_or_runs,
+    spelt,
+    sure_word,
+)
+from guard.verdict import Span
+
+
+class Normalised(NamedTuple):
+    """A text and where its characters come from.
+
+    Character i stands for ``origins[i]`` of the original; there are none where nothing changed.
+    Neither the starts nor the ends of the origins ever go back.
+    """
+
+    text: str
+    origins: tuple[Span, ...] = ()
+
+    def original(self, span: Span) -> Span:
+        """Return the place of a span that is not empty in the text as written."""
+        if not self.origins:
+            return span
+        return Span(self.origins[span.start].start, self.origins[span.end - 1].end)
+
+
+def normalise(text: str, known: Known) -> Normalised:
+    """Return ``text`` with its disguises undone, the same string where there are none.
+
+    ``known`` says whether a word in lower case stands whole in the vocabulary of an encoder of
+    English. What is returned is normalised: it comes back as it is.
+    """
+    found = Normalised(text)
+    while True:
+        changed = found
+        for stage in _stages(found.text):
+            changed = _edited(changed, stage(changed.text, known))
+        # Each change leaves fewer characters beyond ASCII, fewer characters, or more letters.
+        if changed.text == found.text:
+            return found
+        found = changed
+
+
+Stage = Callable[[str, Known], Iterable[Edit]]
+
+
+def _edited(before: Normalised, edits: Iterable[Edit]) -> Normalised:
+    text = before.text
+    todo = sorted(e for e in edits if text[e.start : e.end] != e.text)
+    if not todo:
+        return before
+    origins = before.origins or tuple(Span(i, i + 1) for i in range(len(text)))
+    chars: list[str] = []
+    places: list[Span] = []
+    done = 0
+    for start, end, new in todo:
+        chars += (text[done:start], new)
+        places += origins[done:start]
+        if len(new) == end - start:
+            places += origins[start:end]
+        else:
+            places += [Span(origins[start].start, origins[end - 1].end)] * len(new)
+        done = end
+    chars.append(text[done:])
+    places += origins[done:]
+    return Normalised("".join(chars), tuple(places))
+
+
+_L = "A-Za-z"
+_STYLED, _RAISED, _SMALL = ranges(STYLED), ranges(RAISED), ranges(SMALL)
+_STRONG = {**GREEK, **CYRILLIC}
+_ANY = {**FAINT, **_STRONG}
+_ALIKE = ranges(_ANY)
+# All but ASCII, accented Latin, punctuation, currencies, arrows, signs and most emoji.
+_ODD = re.compile(
+    "[^\x00-\xac\xae-\u0250\u1e00-\u1eff\u2010-\u2027\u2030-\u205e\u20a0-\u20bf"
+    "\u2122\u2190-\u245f\u2500-\u2fff\U0001f300-\U0001faff]"
+)
+
+
+def _stages(text: str) -> Iterator[Stage]:
+    if not text.isascii() and _ODD.search(text):
+        yield from (_unseen, _marks, _styled, _alike, joined, spelt)
+        return
+    if letters_apart(text):
+        yield joined
+    if signs_or_runs(text):
+        yield spelt
+
+
+_UNSEEN = re.compile(f"[{UNSEEN}]+")
+_EUROPEAN = re.compile(f"[{_L}0-9\u00c0-\u058f\u1d00-\u1fff{_STYLED}{_SMALL}]")
+
+
+def _unseen(text: str, known: Known) -> Iterator[Edit]:
+    """Drop what is not seen inside and beside words of European scripts.
+
+    Elsewhere these characters shape letters and emoji.
+    """
+    for match in _UNSEEN.finditer(text):
+        start, end = match.span()
+        sides = text[start - 1 : start], text[end : end + 1]
+        words = [bool(_EUROPEAN.match(s)) for s in sides]
+        if any(words) and all(
+            w or not s or s.isspace() or (s.isascii() and not s.isalnum())
+            for w, s in zip(words, sides, strict=True)
+        ):
+            yield Edit(start, end, "")
+
+
+_NOISE = re.compile(rf"[{_L}{_STYLED}{_ALIKE}](?:[{MARKS}]{{3,}}|[{MARKS}]*[{STRUCK}][{MARKS}]*)")
+_MARKED = re.compile(rf"(?:[^\W\d_][{MARKS}]*)+")
+_MARK = re.compile(f"([^{MARKS}])[{MARKS}]+")
+
+
+def _marks(text: str, known: Known) -> Iterator[Edit]:
+    """Drop all marks of a word with more than two on a letter, or with a struck letter."""
+    if not _NOISE.search(text):
+        return
+    for word in _MARKED.finditer(text):
+        if _NOISE.search(word[0]):
+            for match in _MARK.finditer(word[0]):
+                at = word.start() + match.start()
+                yield Edit(at, at + len(match[0]), match[1])
+
+
+_FANCY = re.compile(f"[{_STYLED}]")
+_FANCY_WORD = re.compile(f"(?<=[{_L}])[{_STYLED}]|[{_STYLED}](?=[{_L}{_STYLED}])|(?<=[{_STYLED}]).")
+_SMALL_WORD = re.compile(rf"(?<!\w)[{_SMALL}xsqocvwz]+(?!\w)")
+_RAISED_WORD = re.compile(f"[{_RAISED}]{{3,}}")
+_MANY = 4
+
+
+def _styled(text: str, known: Known) -> Iterator[Edit]:
+    """Make letters of fancy alphabets plain.
+
+    A single one stays, as in a formula or before an item of a list.
+    """
+    many = len(_FANCY.findall(text)) >= _MANY
+    for match in (_FANCY if many else _FANCY_WORD).finditer(text):
+        if match[0] in STYLED:
+            yield Edit(*match.span(), STYLED[match[0]])
+    small = [m for m in _SMALL_WORD.finditer(text) if any(c in SMALL for c in m[0])]
+    if any(sum(c in SMALL for c in m[0]) > 1 and len(m[0]) > 2 for m in small):
+        for match in small:
+            yield Edit(*match.span(), "".join(SMALL.get(c, c) for c in match[0]))
+    for match in _RAISED_WORD.finditer(text):
+        yield Edit(*match.span(), "".join(RAISED[c] for c in match[0]))
+
+
+_WORD = re.compile(r"[^\W_]+")
+_STRANGE = re.compile(f"[{_ALIKE}]")
+
+
+def _alike(text: str, known: Known) -> Iterator[Edit]:
+    """Make words that mix scripts Latin, and words of look-alikes where all else is Latin."""
+    if not _STRANGE.search(text):
+        return
+    latin = sum(map(_latin, text))
+    other = sum(c.isalpha() and not _latin(c) and c not in _STRONG for c in text)
+    if other > latin:
+        return
+    mixed: list[re.Match[str]] = []
+    alone: list[re.Match[str]] = []
+    for match in _WORD.finditer(text):
+        strange = [c for c in match[0] if c.isalpha() and not _latin(c)]
+        if strange and all(c in _ANY for c in strange):
+            (mixed if any(map(_latin, match[0])) else alone).append(match)
+    # Formulas and abbreviations mix Greek with Latin, and IPA does with both; Cyrillic never mixes.
+    words = {m: "".join(_ANY.get(c, c) for c in m[0]) for m in (*mixed, *alone)}
+    sure = any(sure_word(plain_letters(words[m]), known) and len(m[0]) > 2 for m in mixed)
+    for match in mixed:
+        if sure or all(c in CYRILLIC for c in match[0] if not _latin(c) and c.isalpha()):
+            yield Edit(*match.span(), words[match])
+    for match in [] if other or not latin else alone:
+        word, plain = match[0], words[match].lower()
+        if len(word) == 1:
+            wanted = plain in ("a", "i") and (sure or word in CYRILLIC)
+        else:
+            wanted = (len(word) > 2 or sure or word[0] in CYRILLIC) and is_word(plain, known)
+        if wanted:
+            yield Edit(*match.span(), words[match])
+
+
+def _latin(char: str) -> bool:
+    return char.isalpha() and (char < "\u0250" or "\u1e00" <= char <= "\u1eff")

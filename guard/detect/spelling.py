@@ -1,0 +1,276 @@
+"""Words of English whose letters are written apart, as digits or signs, or many times over.
+
+Only a reading that gives a word counts. Chance makes words of short strings, so the vocabulary
+vouches for words of four letters and more, and shorter ones have to be listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, product
+from typing import NamedTuple
+
+import numpy as np
+
+from guard.detect.words import ENGLISH
+
+#: Whether a word in lower case stands whole in the vocabulary of an encoder of English.
+Known = Callable[[str], bool]
+
+
+class Edit(NamedTuple):
+    """What to put in the place of a range; characters map one to one where the lengths agree."""
+
+    start: int
+    end: int
+    text: str
+
+
+_L = "A-Za-z"
+_SIGNS = "013457@$"
+_LEET = re.compile(rf"[{_SIGNS}](?:(?<=[{_L}].)|(?=[{_L}]))|!(?=[{_L}])")
+_SEPARATORS = r" \u00a0._*~|·•-"
+_UNIT = f"[{_L}{_SIGNS}!]"
+_SPLIT = re.compile(rf"[{_SEPARATORS}]{_UNIT}[{_SEPARATORS}]{_UNIT}[{_SEPARATORS}]")
+
+
+def letters_apart(text: str) -> bool:
+    """Whether :func:`joined` may find something, told quickly."""
+    return _SPLIT.search(text) is not None
+
+
+def signs_or_runs(text: str) -> bool:
+    """Whether :func:`spelt` may find something, told quickly."""
+    return _LEET.search(text) is not None or _thrice(text)
+
+
+def _thrice(text: str) -> bool:
+    """Whether a letter stands three times in a row; regular expressions take five times as long."""
+    codes = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
+    same = codes[1:] == codes[:-1]
+    same = same[1:] & same[:-1]
+    return bool(same.any()) and bool((codes[2:][same] >= ord("A")).any())
+
+
+_APART = re.compile(
+    rf"(?<![\w@$'’&.+-]){_UNIT}(?:[ \u00a0]{{1,3}}{_UNIT}){{3,}}(?![\w@$'’&+-])"
+    rf"|(?<![\w@$'’&.*~|·•+-]){_UNIT}([._*~|·•-]){_UNIT}(?:\1{_UNIT}){{2,}}(?![\w@$'’&])"
+)
+_GAP = re.compile(r"\s{2,}")
+_LONG, _LONGEST = 4, 16  # letters of a word that the vocabulary vouches for
+_NEVER = 1 << 30  # costs more than any words do
+
+
+def joined(text: str, known: Known) -> Iterator[Edit]:
+    """Join runs of single letters that spell words."""
+    for match in _APART.finditer(text):
+        run, sign = match[0], match[1]
+        letters = sum(map(str.isalpha, run))
+        # Acronyms are written with full stops: "U.S.S.R."
+        if letters < 3 or (sign == "." and run.isupper() and letters < _LONG + 2):
+            continue
+        words = list(_parts(run, sign or ""))
+        readings = [_spell([run[i] for i in word], known) for word in words]
+        found = [piece for pieces in readings for piece in pieces]
+        if not found or max(map(len, found)) < _LONG:
+            continue
+        for word, pieces in zip(words, readings, strict=True):
+            ends = iter(word)
+            for piece in pieces:
+                places = list(islice(ends, len(piece)))
+                for i, place in enumerate(places):
+                    start = match.start() + place
+                    end = start + 1 if i + 1 == len(places) else match.start() + places[i + 1]
+                    letter = piece[i].upper() if text[start].isupper() else piece[i]
+                    yield Edit(start, end, letter)
+
+
+def _parts(run: str, sign: str) -> Iterator[list[int]]:
+    """Yield the places of the letters of each word; wider gaps part words."""
+    gaps = [] if sign else list(_GAP.finditer(run))
+    if len(gaps) == len(re.findall(r"\s+", run)):
+        gaps = []
+    start = 0
+    for end in (*(g.start() for g in gaps), len(run)):
+        yield [i for i in range(start, end) if run[i] != sign and not run[i].isspace()]
+        start = end
+
+
+def _spell(letters: Sequence[str], known: Known) -> list[str]:
+    """Return the word that letters spell, or the words; none where they spell none."""
+    while letters and letters[-1] == "!":
+        letters = letters[:-1]
+    for one in "il":
+        plain = "".join(_READ.get(c, one) if c in _OPTIONS else c.lower() for c in letters)
+        if sure_word(plain, known):
+            return [plain]
+    for one in "il":
+        plain = "".join(_READ.get(c, one) if c in _OPTIONS else c.lower() for c in letters)
+        pieces = _pieces(plain, known)
+        if pieces:
+            return pieces
+    return []
+
+
+def _pieces(plain: str, known: Known) -> list[str]:
+    """Return the fewest words that make up ``plain``, common ones first."""
+    # What the words up to each place cost, and where the last of them starts.
+    best: list[tuple[int, int]] = [(0, 0)]
+    for end in range(1, len(plain) + 1):
+        options = [
+            (best[start][0] + cost, start)
+            for start in range(max(0, end - _LONGEST), end)
+            if best[start][0] < _NEVER and (cost := _cost(plain[start:end], known))
+        ]
+        best.append(min(options, default=(_NEVER, 0)))
+    if best[-1][0] >= _NEVER:
+        return []
+    found = []
+    end = len(plain)
+    while end:
+        start = best[end][1]
+        found.append(plain[start:end])
+        end = start
+    return found[::-1]
+
+
+def _cost(word: str, known: Known) -> int:
+    """Return what a word costs among others; 0 if it is none."""
+    if word in ("a", "i"):
+        return 2
+    return 4 if _common(word) else 7 if sure_word(word, known) else 0
+
+
+_OPTIONS = {"@": "a", "4": "a", "3": "e", "1": "il", "!": "il", "0": "o"}
+_OPTIONS.update({"$": "s", "5": "s", "7": "t"})
+_READ = {c: o for c, o in _OPTIONS.items() if len(o) == 1}
+_TOKEN = re.compile(r"\S+")
+# Addresses, accounts, code and formulas.
+_CODE = re.compile(
+    r"://|^www\.|^[\"'(]*#|\w@[\w-]+\.\w|[\\{}=<>_`^~\[\]]|\w[/(]\w|\w\.\w|^\$[A-Z]+\b"
+)
+_PIECE = re.compile(rf"[{_L}0-9@$!]+")
+_SIGN = re.compile(f"[{_SIGNS}!]")
+_DRAWN = re.compile(rf"([{_L}0345@$])\1\1+", re.IGNORECASE)
+_ROMAN = re.compile(r"[IVXLCDM]+")
+_NUMERONYMS = frozenset({"a11y", "l10n"})
+_MOST = 64  # readings of one word
+# Short words, of which the vocabulary holds too many to vouch for any, and words it lacks.
+_SHORT = frozenset("are bad fat gay jew jews man men mom old poor sad sex the ugly you".split())
+_LACKING = frozenset(
+    """
+    autistic barbaric beggars clueless contagious dishonest disloyal dyslexic fanatics
+    freeloaders hateful heartless housewife housewives hypocrites illiterate immoral
+    inbred incompetent irresponsible liars manipulative moron morons obese overweight
+    pensioners perverts promiscuous repulsive retarded scammers servile sluts smelly
+    sneaky spineless stingy subhuman submissive thieving unattractive uncivilised
+    uncivilized unclean uneducated ungrateful unhygienic unintelligent untrustworthy
+    unwelcome vermin whiny
+    """.split()
+)
+
+
+def spelt(text: str, known: Known) -> Iterator[Edit]:
+    """Read words with digits or signs for letters, and with letters thrice and more."""
+    odd = _DRAWN if _thrice(text) else _SIGN
+    for token in _TOKEN.finditer(text):
+        if not (_SIGN.search(token[0]) or odd.search(token[0])) or _CODE.search(token[0]):
+            continue
+        for match in _PIECE.finditer(token[0]):
+            word = match[0].rstrip("!")
+            start = token.start() + match.start()
+            yield from _reading(word, start, known)
+
+
+def _reading(word: str, offset: int, known: Known) -> Iterator[Edit]:
+    letters = [c for c in word if c.isalpha()]
+    drawn = _DRAWN.search(word)
+    if len(letters) < 2 or not (drawn or _SIGN.search(word)) or not _disguised(word, known):
+        return
+    units = list(_units(word))
+    readings = list(islice(product(*(u.options for u in units)), _MOST))
+    found = _best(readings, known)
+    if found is None or not _enough(word, "".join(found), known):
+        return
+    upper = word.upper() == word
+    for unit, new in zip(units, found, strict=True):
+        old = word[unit.start : unit.end]
+        if new != old.lower():
+            kept = old[0] + new[1:] if old[0].isalpha() else new
+            text = kept.upper() if upper else kept
+            yield Edit(offset + unit.start, offset + unit.end, text)
+
+
+class _Unit(NamedTuple):
+    start: int
+    end: int
+    options: tuple[str, ...]
+
+
+def _units(word: str) -> Iterator[_Unit]:
+    at = 0
+    while at < len(word):
+        drawn = _DRAWN.match(word, at)
+        end = drawn.end() if drawn else at + 1
+        signs = _OPTIONS.get(word[at], word[at].lower())
+        yield _Unit(at, end, tuple(s * n for n in ((2, 1) if drawn else (1,)) for s in signs))
+        at = end
+
+
+def _disguised(word: str, known: Known) -> bool:
+    """Whether a word is none as it stands."""
+    lower = word.lower()
+    if known(lower) or _common(lower) or lower in _NUMERONYMS:
+        return False
+    letters = {c for c in lower if c.isalpha()}
+    if not _SIGN.search(word):
+        short = word.isupper() and len(word) < 6
+        return len(letters) > 1 and not short and not _ROMAN.fullmatch(word)
+    return not any(c in "2689" for c in word)
+
+
+def _best(readings: Sequence[tuple[str, ...]], known: Known) -> tuple[str, ...] | None:
+    common = (r for r in readings if _common("".join(r)))
+    vouched = (r for r in readings if known("".join(r)))
+    inflected = (r for r in readings if is_word("".join(r), known))
+    return next(common, None) or next(vouched, None) or next(inflected, None)
+
+
+def _enough(word: str, found: str, known: Known) -> bool:
+    """Whether a reading says more than chance does; the vocabulary holds many short strings."""
+    if not sure_word(found, known):
+        return False
+    if not _SIGN.search(word):
+        return True
+    core = word.strip(f"{_SIGNS}!")
+    if _SIGN.search(core):
+        return len(found) >= _LONG or word[1:].islower()
+    # A sign at the edge alone: "$tupid", but neither "level5" nor "5pm" nor "@home".
+    alone = len(core) >= len(word) - 1 and not is_word(core.lower(), known)
+    return alone and len(found) >= _LONG
+
+
+def plain_letters(word: str) -> str:
+    """Return a word in lower case with letters for its digits and signs."""
+    return "".join(_READ.get(c, "i") if c in _OPTIONS else c.lower() for c in word)
+
+
+def _common(word: str) -> bool:
+    return word in ENGLISH or word in _SHORT or word in _LACKING
+
+
+def sure_word(word: str, known: Known) -> bool:
+    """Whether a word is listed, or long enough for the vocabulary to vouch for it."""
+    return _common(word) or (len(word) >= _LONG and is_word(word, known))
+
+
+_ENDINGS = ("s", "ed", "er", "est", "ing", "ly")
+
+
+def is_word(word: str, known: Known) -> bool:
+    """Whether a word or, if it is long, its stem is in the vocabulary."""
+    if known(word) or _common(word):
+        return True
+    stems = (word[: -len(e)] for e in _ENDINGS if word.endswith(e))
+    return any(len(s) > _LONG and known(s) for s in stems)

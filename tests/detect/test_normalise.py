@@ -1,0 +1,347 @@
+"""Disguised words are read as they look, ordinary text stays, and places hold."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+import guard
+from guard.detect.language import foreign
+from guard.detect.lookalikes import CYRILLIC, FAINT, GREEK, RAISED, SMALL, STYLED
+from guard.detect.normalise import Normalised, normalise
+from guard.detect.script import mostly_latin
+from guard.detect.weights import SHIPPED, TOKENIZER
+from guard.detect.words import BORROWED, ENGLISH
+from guard.gate.segmenter import split
+from guard.verdict import Span
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
+
+VOCABULARY = Tokenizer.from_file(str(SHIPPED / TOKENIZER))
+WORDS = sorted(w for w in ENGLISH if w.isalpha())
+LONG = sorted(w for w in WORDS if len(w) > 3)
+
+
+def known(word: str) -> bool:
+    return VOCABULARY.token_to_id(word) is not None
+
+
+def read(text: str) -> Normalised:
+    return normalise(text, known)
+
+
+def rows(path: Path, key: str) -> list[str]:
+    return [json.loads(line)[key] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+DISGUISED = {
+    "leet": [
+        ("W0men are stup1d", "Women are stupid"),
+        ("$tupid 1diots!", "stupid idiots!"),
+        ("dumb b!tch, wh1te tr@sh", "dumb bitch, white trash"),
+        ("Y0u d0 n0t", "You d0 not"),
+        ("WOM3N ARE L4ZY", "WOMEN ARE LAZY"),
+        ("(p30ple)", "(people)"),
+        ("g4y men", "gay men"),
+    ],
+    "drawn out": [
+        ("stuuupid", "stupid"),
+        ("They are sooooo laaazy", "They are so lazy"),
+        ("cooool", "cool"),
+        ("w000men", "women"),
+        ("REALLLLY", "REALLY"),
+    ],
+    "apart": [
+        ("w o m e n", "women"),
+        ("Women are t o o  s t u p i d to lead", "Women are too  stupid to lead"),
+        ("They are t o o s t u p i d.", "They are too stupid."),
+        ("I w a l k e d home", "I walked home"),
+        ("w o m e n I know", "women I know"),
+        ("s.t.u.p.i.d", "stupid"),
+        ("l-a-z-y people", "lazy people"),
+        ("s_t_u_p_i_d", "stupid"),
+        ("s*t*u*p*i*d", "stupid"),
+        ("w 0 m 3 n", "women"),
+        ("L A Z Y", "LAZY"),
+    ],
+    "look-alikes": [
+        ("Wоmеn аre ѕtuріd", "Women are stupid"),  # Cyrillic among Latin letters
+        ("Those сосо farmers", "Those coco farmers"),  # a word of Cyrillic letters alone
+        ("Wοmen are lαzy", "Women are lazy"),  # Greek
+        ("wօmeո", "women"),  # Armenian
+        ("The womeи аге lazy", "The women аге lazy"),  # one that merely resembles its letter
+        ("𝓦𝓸𝓶𝓮𝓷 𝕒𝕣𝕖 𝙡𝙖𝙯𝙮", "Women are lazy"),
+        ("Ｗｏｍｅｎ are ｌａｚｙ", "Women are lazy"),
+        ("ⓦⓞⓜⓔⓝ 🅰🆁🅴 🄻🄰🅉🅈", "women ARE LAZY"),
+        ("ᴡᴏᴍᴇɴ ᴀʀᴇ ʟᴀᴢʏ", "women are lazy"),
+        ("ʷᵒᵐᵉⁿ", "women"),
+        ("𝕨 𝕠 𝕞 𝕖 𝕟", "women"),
+    ],
+    "unseen": [
+        ("wo\u200bm\u200den", "women"),
+        ("stu\u00adpid", "stupid"),
+        ("w\u202eo\u2066m\u2069en", "women"),
+        ("\ufeffWomen", "Women"),
+        ("women\u200b are", "women are"),
+    ],
+    "noise": [
+        ("s̷̡̛͚t̵u͟p̷i̸d̷", "stupid"),
+        ("s̶t̶u̶p̶i̶d̶", "stupid"),
+        ("w\u0301\u0302\u0303omen", "women"),
+    ],
+    "together": [
+        ("ѕ\u200btuuup1d", "stupid"),
+        ("ｗ ０ ｍ ｅ ｎ", "women"),
+    ],
+}
+ORDINARY = {
+    "leet": """\
+COVID19 and H1N1, H2O, CO2, B2B, 4x4, C3PO, R2D2, km2, P53, G4S, W3C, M5V
+the 1st, 2nd, 3rd, 10th, 11th; the 90s, the 1980s, 100s of them, a 5pm call, 10am, 5km, 7up
+mp3, mp4, ps5, html5, css3, python3, ipv4, sha1, base64, l10n, i18n, a11y, k8s, log4j, es5
+user1, level5, channel4, group1, area51, type1, 3some, 5star, 10year, MI5, CD4, BBC1
+It costs $100, 5$, US$, NZ$5, A$20, or $TSLA.
+Write to w0men@example.org or @w0men, see https://example.org/st0p and www.st0p.net.
+my_v4riable = w0rd[3], obj.w0men, `w0men`, f(w0men), #w0men, a/w0men
+Hello! Great! No!! hello!world !important
+E1W 3TJ, SW1A 1AA, EC1A
+""",
+    "drawn out": """\
+SSSE3, $BBB, www, III, VIII, XVIII, XXXIX, KKK, AAA, AAAS, IEEE, zzz, hmmmm
+Well... then --- and === and !!!! and 2000, 1,000,000
+www.aaargh.com
+""",
+    "apart": """\
+A B C D
+Answers: A B C D E F G
+J. R. R. Tolkien, J.R.R. Tolkien and George R. R. M.
+U.S.A., U.S.S.R., e.g. this, i.e. that, a.k.a., Ph.D., a.m., N.A.S.A.
+555 1 2 3 4, 0-8-0-0, 1 2 3 4, 1.0.1.3
+x + y = z, a b c d, a*b*c*d, x y z w, p q r s
+1. e4 e5 2. N f 3 N c 6
+E A D G B E
+Plan B, vitamin C, I am, a b
+a-b-c-d
+* a
+- b - c - d - e
+""",
+    "look-alikes": """\
+Все женщины глупы
+Это она, а не я.
+Мы все сами, а она там.
+А он тут?
+Οι γυναίκες είναι εδώ.
+Ο άνθρωπος ήρθε.
+Կանայք այստեղ են
+SMSка пришла, вот она
+The Russian word сор means litter, says Борис.
+α, β-carotene, TNFα, IFNγ, μm, kΩ, Δt, π, Σx, 5 µg, ℃, №, ™, ℝ, ℓ
+/ˈbɪtə/, [tʰɪn], ˈwɪmɪn
+Größe, naïve, Đorđe, Łódź, Þór, straße
+ａ
+""",
+    "unseen": """\
+👩‍👩‍👧 family, ❤️, ❤️love, 3️⃣, 🏳️‍🌈
+می‌خواهم
+क्‍ष
+שלום\u200f (hello)
+""",
+    "noise": """\
+e\u0301te\u0301, Vie\u0323\u0302t, n\u0303
+שָׁלוֹם
+สวัสดีครับ
+""",
+}
+
+
+@pytest.mark.parametrize(("text", "plain"), [pair for rows in DISGUISED.values() for pair in rows])
+def test_a_disguise_is_undone(text: str, plain: str) -> None:
+    assert read(text).text == plain
+    assert read(f"  {text}\n").text == f"  {plain}\n"
+
+
+@pytest.mark.parametrize(
+    "text", [line for block in ORDINARY.values() for line in block.splitlines()]
+)
+def test_ordinary_text_stays(text: str) -> None:
+    assert read(text) == (text, ())
+    assert read(text).text is text
+
+
+@pytest.mark.parametrize(
+    "text", ["Все женщины глупы и ленивы.", "Οι γυναίκες είναι τεμπέλες.", "Կանայք այստեղ են"]
+)
+def test_text_in_another_script_is_still_seen_as_such(text: str) -> None:
+    assert not mostly_latin(read(text).text)
+
+
+sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=30)
+
+
+@given(sentences, st.sampled_from([" ", ", ", "\n", " - ", "  "]), st.sampled_from([".", "!", "?"]))
+def test_sentences_of_plain_words_are_the_very_same(words: list[str], gap: str, end: str) -> None:
+    text = (gap.join(words) + end).capitalize()
+    assert read(text).text is text
+    assert not read(text).origins
+
+
+tricky = st.text(
+    st.sampled_from("aeimnopstuw AEW  014357@$!.-_*'\u200b\u00ad\u0301\u0336\ufe0f")
+    | st.sampled_from("".join((*CYRILLIC, *GREEK, *FAINT, *STYLED, *SMALL, *RAISED)))
+    | st.characters(),
+    max_size=60,
+)
+pieces = st.sampled_from(
+    ["w o m e n", "stuuup1d", "$tupid", "wо\u200bmen", "s.t.u.p.i.d", "l̷a̷z̷y̷", " ", "-", "a", "1"]
+)
+texts = tricky | st.lists(pieces | tricky, max_size=12).map("".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(texts)
+def test_every_character_comes_from_somewhere_and_in_order(text: str) -> None:
+    found = read(text)
+    if not found.origins:
+        assert found.text is text
+        return
+    assert len(found.origins) == len(found.text)
+    assert all(0 <= start < end <= len(text) for start, end in found.origins)
+    for one, two in pairwise(found.origins):
+        assert one.start <= two.start
+        assert one.end <= two.end
+    for char, (start, end) in zip(found.text, found.origins, strict=True):
+        if end - start == 1 and text[start].isspace():
+            assert char == text[start]
+
+
+@settings(max_examples=400, deadline=None)
+@given(texts)
+def test_what_is_normalised_stays(text: str) -> None:
+    plain = read(text).text
+    assert read(plain).text is plain
+
+
+def spaced(word: str) -> str:
+    return " ".join(word)
+
+
+def hidden(word: str) -> str:
+    return "\u200b".join(word)
+
+
+def styled(word: str) -> str:
+    return "".join(chr(0x1D4D0 + 26 + ord(c) - 97) for c in word)
+
+
+def drawn(word: str) -> str:
+    return word[0] + "".join(c * (4 if c in "aeiou" else 1) for c in word[1:])
+
+
+def struck(word: str) -> str:
+    return "".join(c + "\u0336" for c in word)
+
+
+TRICKS = [spaced, hidden, styled, struck]
+
+
+@given(st.lists(st.tuples(st.sampled_from(LONG), st.sampled_from([None, *TRICKS])), min_size=1))
+def test_spans_slice_to_the_right_words(choice: list[tuple[str, object]]) -> None:
+    # Wide gaps, so that letters written apart end where their word does.
+    written = [word if trick is None else trick(word) for word, trick in choice]  # type: ignore[operator]
+    text = " - ".join(written)
+    found = read(text)
+    assert found.text == " - ".join(word for word, _ in choice)
+    at, spans = 0, []
+    for (word, _), shown in zip(choice, written, strict=True):
+        span = found.original(Span(at, at + len(word)))
+        assert text[slice(*span)] == shown
+        spans.append(span)
+        at += len(word) + 3
+    assert all(a.end <= b.start for a, b in pairwise(spans))
+
+
+def test_a_span_covers_what_was_taken_out() -> None:
+    text = "The w o\u200b m e n̷̷̷ are stuuup1d."
+    found = read(text)
+    assert found.text == "The women are stupid."
+    women, stupid = Span(4, 9), Span(14, 20)
+    assert text[slice(*found.original(women))] == "w o\u200b m e n̷̷̷"
+    assert text[slice(*found.original(stupid))] == "stuuup1d"
+    assert found.original(Span(0, len(found.text))) == (0, len(text))
+
+
+def test_borrowed_words_stay() -> None:
+    text = " ".join(sorted(BORROWED))
+    assert read(text).text is text
+
+
+def test_the_assistant_sentences_stay() -> None:
+    for text in rows(ROOT / "benchmarks" / "detector" / "assistant.jsonl", "text"):
+        assert read(text).text is text
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("file", "key", "share"),
+    [
+        ("redditbias/eval.jsonl", "comment", 0.0005),
+        ("implicit_hate/posts.jsonl", "post", 0.003),  # people draw words out
+        ("bold/wikipedia.jsonl", "text", 0.0005),
+        ("emgsd/eval.jsonl", "text", 0.0005),
+    ],
+)
+def test_english_corpora_stay(file: str, key: str, share: float) -> None:
+    segments = [s.text for text in rows(DATA / file, key)[:4000] for s in split(text)]
+    assert sum(read(s).text is not s for s in segments) <= share * len(segments)
+
+
+SENTENCES = rows(Path(__file__).parent / "languages.jsonl", "text")
+
+
+@pytest.mark.parametrize("text", SENTENCES)
+def test_other_languages_stay(text: str) -> None:
+    assert foreign(read(text).text, known) == foreign(text, known)
+    assert read(text).text is text
+
+
+@pytest.fixture(scope="module")
+def shipped() -> guard.Guard:
+    return guard.Guard()
+
+
+def test_a_disguised_stereotype_is_found_where_it_stands(shipped: guard.Guard) -> None:
+    text = "W0men are t o o  s t u p i d to lead"
+    found = shipped.check(text)
+    assert found.biased
+    assert found.score == shipped.check("Women are too  stupid to lead").score
+    assert found.attributions
+    for pair in found.attributions:
+        assert text[slice(*pair.group_span)] == pair.group
+        assert text[slice(*pair.attribute_span)] == pair.attribute
+    assert found.attributions[0].group == "W0men"
+    assert "s t u p i d" in found.attributions[0].attribute
+    assert "W0men" in found.judgement
+
+
+def test_places_hold_after_a_first_sentence(shipped: guard.Guard) -> None:
+    text = "The library opens at nine. Оld реорlе аrе u\u200bseless at w o r k."
+    found = shipped.check(text)
+    assert found.biased
+    for pair in found.attributions:
+        assert text[slice(*pair.group_span)] == pair.group
+        assert text[slice(*pair.attribute_span)] == pair.attribute
+    assert "реорlе" in found.attributions[0].group
+
+
+@pytest.mark.parametrize("text", ["Все женщины слишком глупы.", "Οι γυναίκες είναι τεμπέλες."])
+def test_other_scripts_are_unjudged(shipped: guard.Guard, text: str) -> None:
+    assert shipped.check(text).unjudged == "language"
