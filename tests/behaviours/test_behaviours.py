@@ -6,6 +6,7 @@ import json
 import re
 import unicodedata
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,15 @@ from guard.places import shipped
 from guard.policy import Policy
 from guard.retrieve.statement import fold
 from guard.verdict import BIAS_TYPES
-from tests.behaviours.floors import DATASHEET, FILE, fallen, measured
+from tests.behaviours.floors import (
+    DATASHEET,
+    FILE,
+    MARGIN,
+    MEAN_MARGIN,
+    fallen,
+    floors,
+    measured,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 # Behaviours that can only go one way: what is described is never biased, or never judged.
@@ -143,6 +152,23 @@ def test_no_behaviour_has_fallen(found: Behaviours) -> None:
     known = json.loads(FILE.read_text(encoding="utf-8"))
     assert known["behaviours"].keys() == {row.name for row in found.rows}
     assert fallen(found, known) == []
+
+
+def test_a_fall_is_named(found: Behaviours) -> None:
+    known = floors(found)
+    assert fallen(found, known) == []
+    worse = [replace(row, misses=row.misses + MARGIN) if row.biased else row for row in found.rows]
+    assert fallen(replace(found, rows=worse), known) == []
+    worse[0] = replace(worse[0], misses=worse[0].misses + 1)
+    (said,) = fallen(replace(found, rows=worse), known)
+    row = found.rows[0]
+    assert said == (
+        f"{row.name}: {row.passed - MARGIN - 1} of {row.n} passed, the floor is "
+        f"{row.passed - MARGIN}"
+    )
+    mean = found.mean._replace(value=found.mean.value - MEAN_MARGIN - 0.001)
+    (said,) = fallen(replace(found, mean=mean), known)
+    assert said.startswith("mean: ")
 
 
 def test_the_datasheet_tells_what_was_measured_and_what_is_weak() -> None:
