@@ -26,7 +26,7 @@ MARGIN, MEAN_MARGIN = 2, 0.01
 
 
 def measured() -> Behaviours:
-    """Judge the cases of this checkout as guard does without any settings, however long it takes."""
+    """Judge the cases of this checkout by guard's own settings, however long a verdict takes."""
     return measure(read(place()), Guard(Policy(timeout_ms=None)))
 
 
