@@ -89,9 +89,13 @@ class Guard:
             raise UsageError("check_many takes a list of texts; for a single one call check.")
         return [highest(trail, self.policy) for trail in self._trails(list(texts))]
 
-    def trail(self, text: str) -> GuardTrail:
-        """Return the decisions on every segment of ``text``; none of them stops the others."""
-        return self._trails([text])[0]
+    def trail(self, text: str, *, user: str = "") -> GuardTrail:
+        """Return the decisions on every segment of ``text``; none of them stops the others.
+
+        ``user`` is the message that the text answers; the detector sees it where the policy's
+        ``user_context`` is on.
+        """
+        return self._trails([text], user)[0]
 
     def stream(self, texts: Iterable[str], *, guard: PolicyLike | None = None) -> TextStream:
         """Return an iterator of what may be shown of ``texts``, guarded as they come."""
@@ -140,7 +144,7 @@ class Guard:
         judge = Judge(self.detector, policy, self._workers)
         return Session(policy=policy, judge=judge, sinks=self.sinks)
 
-    def _trails(self, texts: Sequence[str]) -> list[GuardTrail]:
+    def _trails(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
         from guard.doors.text import TextCodec
 
         # Every segment is to be judged, whatever the ones before it gave.
@@ -152,7 +156,7 @@ class Guard:
         gates = []
         for number, text in enumerate(texts):
             _check_text(text, number, len(texts))
-            gate = ResponseGate(TextCodec(), policy, sinks=self.sinks)
+            gate = ResponseGate(TextCodec(), policy, user=user, sinks=self.sinks)
             gate.push(text)
             gate.finish()
             while jobs := gate.pending():

@@ -32,3 +32,16 @@ def shipped(room: Room) -> Path:
     raise GuardError(
         f"The shipped folder '{room}' was not found at {installed}; reinstall the package."
     )
+
+
+def in_checkout(folder: str) -> Path:
+    """Return a folder that only a checkout has, beside the package.
+
+    Raises:
+        GuardError: guard runs from an install, or the checkout lacks the folder.
+
+    """
+    checkout = _PACKAGE.parent
+    if (checkout / "pyproject.toml").is_file() and (checkout / folder).is_dir():
+        return checkout / folder
+    raise GuardError(f"The folder {folder} is part of guard's checkout and not at {checkout}.")

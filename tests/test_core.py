@@ -81,6 +81,14 @@ def test_a_trail_holds_every_segment_and_stops_at_none() -> None:
     assert len(trail.findings) == 2
 
 
+def test_a_trail_shows_the_user_message_where_the_policy_does() -> None:
+    seen: list[Window] = []
+    for shown in (False, True):
+        guard = Guard(detector=Scripted(before=seen.append), user_context=shown)
+        guard.trail("Yes. They are.", user="Are they?")
+    assert [window.user for window in seen] == ["", "", "Are they?", ""]
+
+
 @pytest.mark.parametrize("text", ["", "  \n\t "])
 def test_empty_text_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="The text is empty"):

@@ -13,6 +13,7 @@ import click
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
+    from guard.evaluate.behaviours import Behaviours
     from guard.evaluate.example import Types
     from guard.evaluate.result import Result
 
@@ -23,6 +24,14 @@ _PIPED_WIDTH = 200
 @click.command("eval")
 @click.option(
     "--data", "names", multiple=True, metavar="NAME|FILE", help="A known set or a CSV; repeatable."
+)
+@click.option(
+    "--behaviours",
+    "folder",
+    is_flag=False,
+    flag_value="",
+    metavar="[FOLDER]",
+    help="Check named behaviours, by default those of this checkout.",
 )
 @click.option(
     "--data-dir",
@@ -62,11 +71,12 @@ _PIPED_WIDTH = 200
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Show the texts of N false alarms and N misses.",
+    help="Show the texts of N false alarms and N misses, of each set and behaviour.",
 )
 @click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read; count them.")
 def eval(
     names: tuple[str, ...],
+    folder: str | None,
     data_dir: Path,
     listing: bool,
     operating_point: str | None,
@@ -85,16 +95,25 @@ def eval(
     Prints accuracy with both error rates, AUROC and intervals, beside simple baselines and
     published figures, and how well scores are probabilities. A CSV of your own needs the columns
     text and label (1 or 0); bias_type, group and attribute are read if they are there.
+
+    With --behaviours, the share of cases passed for each named behaviour (negation, quotation,
+    misspelling and so on); a folder of your own holds <behaviour>.jsonl with text and expect
+    (biased, harmless or unjudged), and context, user and bias_type if known.
     """
     if listing:
         _list(data_dir, as_json)
         return
-    if not names:
-        raise UsageError("Nothing to measure on: give --data NAME or FILE; --list names the sets.")
+    if not names and folder is None:
+        raise UsageError(
+            "Nothing to measure on: give --data NAME or FILE, or --behaviours; --list names the "
+            "sets."
+        )
     if as_json and markdown == "-":
         raise UsageError("Standard output takes --json or --markdown -, not both.")
     if reliability is not None and Path(reliability).suffix.casefold() != ".svg":
         raise UsageError(f"--reliability draws an SVG; give a name such as {_svg(reliability)}.")
+    if reliability is not None and not names:
+        raise UsageError("--reliability draws labelled sets; give --data beside it.")
     for target in (markdown, reliability):
         if target not in (None, "-") and not Path(str(target)).resolve().parent.is_dir():
             raise UsageError(f"The folder of {target} does not exist; make it first.")
@@ -103,7 +122,7 @@ def eval(
     _check_extra()
 
     from guard.core import Guard
-    from guard.evaluate import diagram, report
+    from guard.evaluate import behaviours, diagram
     from guard.evaluate.baselines import terms_for
     from guard.evaluate.run import evaluate
     from guard.evaluate.sources import load
@@ -113,13 +132,19 @@ def eval(
         load(name, data_dir, limit=limit, seed=seed, skip_bad=skip_bad)
         for name in dict.fromkeys(names)
     ]
+    cases = None
+    if folder is not None:
+        place = behaviours.place(folder)
+        cases = behaviours.read(place, limit=limit, seed=seed, skip_bad=skip_bad)
     guard = Guard(operating_point=operating_point) if operating_point else Guard()
     terms = terms_for(data_dir)
     results: list[Result] = []
+    checked: Behaviours | None = None
     interrupted = False
-    with _progress(sum(len(s.examples) for s in sets)) as advance:
-        for dataset in sets:
-            try:
+    total = sum(len(s.examples) for s in sets) + (len(cases.cases) if cases else 0)
+    with _progress(total) as advance:
+        try:
+            for dataset in sets:
                 result = evaluate(
                     dataset,
                     guard,
@@ -131,22 +156,33 @@ def eval(
                     show_errors=show_errors,
                     progress=advance(dataset.name),
                 )
-            except KeyboardInterrupt:
-                interrupted = True
-                break
-            results.append(result)
+                results.append(result)
+            if cases is not None:
+                checked = behaviours.measure(
+                    cases,
+                    guard,
+                    draws=draws,
+                    seed=seed,
+                    limit=limit,
+                    show_errors=show_errors,
+                    progress=advance("behaviours"),
+                )
+        except KeyboardInterrupt:
+            interrupted = True
     if as_json:
         found: dict[str, Any] = {"sets": [r.as_json() for r in results]}
+        if checked is not None:
+            found["behaviours"] = checked.as_json()
         click.echo(json.dumps({**found, "interrupted": interrupted}, ensure_ascii=False))
     elif markdown != "-":
-        _show(results)
+        _show(results, checked)
     if markdown is not None:
-        _write(markdown, report.markdown(results))
+        _write(markdown, _markdown(results, checked))
     if reliability is not None and results:
         _write(reliability, diagram.svg(results))
     if interrupted:
-        left = ", ".join(s.name for s in sets[len(results) :])
-        click.echo(f"Interrupted; not measured: {left}.", err=True)
+        left = [s.name for s in sets[len(results) :]] + ["behaviours"] * (cases is not None)
+        click.echo(f"Interrupted; not measured: {', '.join(left)}.", err=True)
         raise click.exceptions.Exit(130)
 
 
@@ -177,16 +213,25 @@ def _svg(name: str) -> str:
     return str(Path(name or "reliability").with_suffix(".svg"))
 
 
-def _show(results: list[Result]) -> None:
+def _show(results: list[Result], checked: Behaviours | None) -> None:
     from rich.console import Console
 
-    from guard.evaluate import report
+    from guard.evaluate import behaviour_tables, report
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PIPED_WIDTH)
     for result in results:
         report.show(console, result)
+    if checked is not None:
+        behaviour_tables.show(console, checked)
+
+
+def _markdown(results: list[Result], checked: Behaviours | None) -> str:
+    from guard.evaluate import behaviour_tables, report
+
+    text = report.markdown(results)
+    return text if checked is None else f"{text}\n{behaviour_tables.markdown(checked)}"
 
 
 def _write(target: str, text: str) -> None:

@@ -207,7 +207,12 @@ def release(to: Path, index: Path, studies: Path | None, as_json: bool, **option
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The studies.json of `guard train studies`, in place of those the card shows.",
 )
-def card(to: Path, studies: Path | None) -> None:
+@click.option(
+    "--behaviours",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="What `guard eval --behaviours --json` printed, in place of what the card shows.",
+)
+def card(to: Path, studies: Path | None, behaviours: Path | None) -> None:
     """Write the card of released weights anew from the figures that lie beside it."""
     file = to / FIGURES
     if not file.is_file():
@@ -215,6 +220,8 @@ def card(to: Path, studies: Path | None) -> None:
     figures = json.loads(file.read_text(encoding="utf-8"))
     if studies is not None:
         figures["studies"] = _studies(studies)
+    if behaviours is not None:
+        figures["behaviours"] = _behaviours(behaviours)
     _write_card(to, figures)
     click.echo(str(to / "CARD.md"))
 
@@ -228,14 +235,28 @@ def _write_card(folder: Path, figures: dict[str, Any]) -> None:
     (folder / FIGURES).write_text(kept + "\n", encoding="utf-8")
 
 
+def _behaviours(path: Path) -> dict[str, Any]:
+    found = (_object(path) or {}).get("behaviours")
+    if not isinstance(found, dict):
+        raise click.UsageError(
+            f"--behaviours {path} is not what `guard eval --behaviours --json` prints."
+        )
+    return {k: found[k] for k in ("detector", "index_version", "cases", "mean", "behaviours")}
+
+
 def _studies(path: Path) -> dict[str, Any]:
+    found = _object(path)
+    if found is None:
+        raise click.UsageError(f"--studies {path} is not what `guard train studies` writes.")
+    return found
+
+
+def _object(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise click.UsageError(f"--studies {path} is not what `guard train studies` writes.")
-    return found
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _config(options: dict[str, Any]) -> TrainConfig:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from guard.evaluate.example import BadRow, Example, bias_type
+from guard.evaluate.example import BadRow, Case, Example, Expect, bias_type
 from guard.evaluate.targets import types_of
 from guard.evaluate.terms import TermList
 from guard.verdict import BIAS_TYPES, BiasType, Span
@@ -211,6 +211,29 @@ def assistant(record: Record, key: str) -> list[Example]:
     group = "a group named" if types else "no group named"
     axes = {"topic": _string(record, "topic"), "bias_type": types[0] if types else "none"}
     return [Example(_text(record, "text"), False, key, types, axes=axes, parts=(group,))]
+
+
+_CASE = ("text", "expect", "context", "user", "bias_type")
+_EXPECT = {e: e for e in get_args(Expect)}
+
+
+def behaviour_case(record: Record, key: str, behaviour: str) -> Case:
+    """Read a case of a behaviour: text and expect, and if there context, user and bias_type."""
+    if unknown := [field for field in record if field not in _CASE]:
+        raise BadRow(f"the field {_short(unknown[0])} is none of {', '.join(_CASE)}")
+    context = record.get("context", [])
+    if not isinstance(context, list) or not all(isinstance(c, str) and c.strip() for c in context):
+        raise BadRow("the field context must be a list of texts")
+    named = record.get("bias_type")
+    return Case(
+        behaviour,
+        _text(record, "text"),
+        _one_of(record, "expect", _EXPECT),
+        key,
+        tuple(context),
+        _string(record, "user") if "user" in record else "",
+        None if named is None else _types(record, "bias_type")[0],
+    )
 
 
 def table_row(record: Record, key: str) -> list[Example]:

@@ -38,6 +38,26 @@ class Example:
     role: Literal["", "more", "less"] = ""
 
 
+Expect = Literal["biased", "harmless", "unjudged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One text of a behaviour with the verdict it should get.
+
+    ``context`` are sentences of the same answer before it, oldest first; ``user`` is the message
+    that the answer is to, empty where it does not matter; ``bias_type`` that of the group named.
+    """
+
+    behaviour: str
+    text: str
+    expect: Expect
+    id: str
+    context: tuple[str, ...] = ()
+    user: str = ""
+    bias_type: BiasType | None = None
+
+
 # Names that the sources give to types, folded to lower case.
 _TYPES: Mapping[str, BiasType] = {
     **{t: t for t in BIAS_TYPES},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from guard.evaluate.baselines import ALWAYS, TERMS
@@ -13,7 +13,7 @@ from guard.evaluate.bootstrap import Figure
 from guard.evaluate.diagram import plot
 from guard.evaluate.matching import AS_RULE
 from guard.evaluate.near import NEAR
-from guard.evaluate.result import Result, Scope
+from guard.evaluate.result import ErrorText, Result, Scope
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,26 +126,40 @@ def heading(result: Result) -> str:
 
 def show(console: Console, result: Result) -> None:
     """Print one set's tables, and the texts of errors where they were asked for."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
     console.print(Text(heading(result), "bold"))
     for grid in (part for whole in grids(result) for part in fitted(whole, console.width)):
-        title = Text(grid.title, "italic")
-        table = Table(title=title, title_justify="left", pad_edge=False, box=SIMPLE_HEAD)
-        for i, name in enumerate(grid.header):
-            table.add_column(Text(name), justify="right" if i else "left")
-        for row in grid.rows:
-            table.add_row(*(Text(cell) for cell in row))
-        console.print(table)
+        show_grid(console, grid)
         if grid.title == RELIABILITY:
             for line in plot(result.reliability, console.width):
                 console.print(Text(line), no_wrap=True, crop=False)
             console.print()
-    for note in notes(result):
+    show_lines(console, notes(result), error_lines(result.errors))
+
+
+def show_grid(console: Console, grid: Grid) -> None:
+    """Print one table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    title = Text(grid.title, "italic")
+    table = Table(title=title, title_justify="left", pad_edge=False, box=SIMPLE_HEAD)
+    for i, name in enumerate(grid.header):
+        table.add_column(Text(name), justify="right" if i else "left")
+    for row in grid.rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def show_lines(console: Console, notes: Iterable[str], errors: Iterable[str]) -> None:
+    """Print what stands below tables."""
+    from rich.text import Text
+
+    for note in notes:
         console.print(Text(note, "dim"))
-    for line in _errors(result):
+    for line in errors:
         console.print(Text(line))
     console.print()
 
@@ -184,11 +198,11 @@ def markdown(results: Sequence[Result]) -> str:
     for result in results:
         lines += [f"## {result.dataset.title}", "", heading(result) + ".", ""]
         for grid in grids(result):
-            lines += [f"### {grid.title}", "", *_markdown_table(grid), ""]
+            lines += [f"### {grid.title}", "", *markdown_table(grid), ""]
         lines += [f"- {note}" for note in notes(result)]
         lines.append("")
         if result.errors:
-            lines += ["### Errors", "", *(f"- {line}" for line in _errors(result)), ""]
+            lines += ["### Errors", "", *(f"- {line}" for line in error_lines(result.errors)), ""]
     return "\n".join(lines)
 
 
@@ -286,8 +300,9 @@ def _cells(of: Mapping[str, Figure], measures: Sequence[str]) -> list[str]:
     ]
 
 
-def _errors(result: Result) -> Iterator[str]:
-    for e in result.errors:
+def error_lines(errors: Iterable[ErrorText]) -> Iterator[str]:
+    """Yield a line for each text judged otherwise than labelled."""
+    for e in errors:
         kind = f" as {e.bias_type}" if e.bias_type else ""
         yield f"{e.kind} {e.score:.3f}{kind} {e.id}: {' '.join(e.text.split())}"
 
@@ -312,7 +327,9 @@ def _plain(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}".removesuffix("0")
 
 
-def _markdown_table(grid: Grid) -> Iterator[str]:
+def markdown_table(grid: Grid) -> Iterator[str]:
+    """Yield the lines of a table as Markdown."""
+
     def cells(row: Sequence[str]) -> str:
         return "| " + " | ".join(c.replace("|", "\\|") for c in row) + " |"
 

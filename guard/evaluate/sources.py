@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from guard.errors import GuardError, UsageError
 from guard.evaluate import adapters, table
 from guard.evaluate.example import BadRow, Example
+from guard.evaluate.files import decoded, json_object, read_bytes
 from guard.evaluate.near import NEAR, far_from, in_training_share
 from guard.evaluate.terms import redditbias_terms
 from guard.places import shipped
@@ -240,13 +240,13 @@ def _known(source: Source, data_dir: Path, skipped: list[str] | None) -> Dataset
         raise UsageError(f"There is no folder of evaluation data at {data_dir}; give --data-dir.")
     if not path.is_file():
         raise UsageError(f"The set {source.name} needs {path}, which is not there.")
-    raw = _bytes(path)
-    lines = enumerate(_decoded(path, raw).split("\n"), start=1)
+    raw = read_bytes(path)
+    lines = enumerate(decoded(path, raw).split("\n"), start=1)
     records = ((line, text) for line, text in lines if text.strip())
     adapter = source.adapter(data_dir)
 
     def read(text: str, key: str) -> list[Example]:
-        return adapter(_object(text), key)
+        return adapter(json_object(text), key)
 
     examples = _read(path, source.file, records, read, skipped)
     if source.parts is not None:
@@ -257,8 +257,8 @@ def _known(source: Source, data_dir: Path, skipped: list[str] | None) -> Dataset
 def _table(path: Path, skipped: list[str] | None) -> Dataset:
     if path.suffix.casefold() in (".jsonl", ".json", ".parquet", ".xlsx"):
         raise UsageError(f"{path} is no CSV; give a CSV file with the columns text and label.")
-    raw = _bytes(path)
-    rows = table.rows(path, _decoded(path, raw))
+    raw = read_bytes(path)
+    rows = table.rows(path, decoded(path, raw))
     examples = _read(path, path.name, rows, lambda row, key: table.example(row, key), skipped)
     protocol = "A CSV file of the user's own, labels as given."
     return _dataset(path.stem, str(path), protocol, examples, skipped, raw)
@@ -299,32 +299,6 @@ def _read(
     return examples
 
 
-def _object(text: str) -> adapters.Record:
-    try:
-        record = json.loads(text)
-    except ValueError:
-        raise BadRow("the line is not JSON") from None
-    if not isinstance(record, dict):
-        raise BadRow("the line is not a JSON object")
-    return record
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
-
-
-def _decoded(path: Path, raw: bytes) -> str:
-    try:
-        # Spreadsheets put a byte order mark before the header.
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{path}, line {line}: not UTF-8 text; convert the file first.") from None
-
-
 def _draw(examples: list[Example], limit: int | None, seed: int) -> list[Example]:
     if limit is None or limit >= len(examples):
         return examples
@@ -360,11 +334,11 @@ def _nearness(data: Path, examples: list[Example]) -> list[Example]:
 
 
 def _training_texts(path: Path) -> Iterator[str]:
-    for number, line in enumerate(_decoded(path, _bytes(path)).split("\n"), 1):
+    for number, line in enumerate(decoded(path, read_bytes(path)).split("\n"), 1):
         if not line.strip():
             continue
         try:
-            text = _object(line).get("text")
+            text = json_object(line).get("text")
             if not isinstance(text, str):
                 raise BadRow("the field text is missing or no text")
         except BadRow as error:

@@ -6,6 +6,7 @@ from typing import Any
 
 from guard.train import calibrate
 from guard.train.base import BASE_NAME, BASE_SHA256
+from guard.train.checklist import behaviours
 from guard.train.lexical import WEIGHT as LEXICAL_WEIGHT
 from guard.train.log import log
 from guard.train.sources import BOLD_SHARE, LICENCES
@@ -46,7 +47,8 @@ def card(kept: dict[str, Any]) -> str:
     """Return the card as Markdown.
 
     ``kept`` is what :func:`guard.train.release.release` returns, as JSON keeps it (null where
-    there is no number), with what :func:`guard.train.studies.run` returns under ``studies``.
+    there is no number), with what :func:`guard.train.studies.run` returns under ``studies`` and,
+    where they were measured, what :mod:`guard.evaluate.behaviours` found under ``behaviours``.
     """
     figures = _numbers(kept)
     parity, studies = figures["parity"], figures["studies"]
@@ -57,6 +59,7 @@ def card(kept: dict[str, Any]) -> str:
         *log(studies),
         "## Operating points\n\n" + _points(figures["points"], figures["measured"]),
         "## Figures\n\n" + _figures(figures["measured"]),
+        *behaviours(figures.get("behaviours")),
         "## What the references do\n\n" + _ablation(figures["ablation"], figures["flips"]),
         "## int8 against float32\n\n" + _parity(parity),
         _LIMITS,

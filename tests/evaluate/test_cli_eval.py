@@ -231,3 +231,69 @@ def test_the_papers_types(tmp_path: Path) -> None:
     assert "age and appearance count as social" in result.stdout
     found = json.loads(run("--data", "types.csv", "--types", "paper", "--json").stdout)
     assert [s["name"] for s in found["sets"][0]["breakdowns"]["type"]] == ["social"]
+
+
+def cases(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    lines = [{"text": "BIAS here.", "expect": "biased"}, {"text": "A BIAS.", "expect": "harmless"}]
+    text = "\n".join(json.dumps(line) for line in lines)
+    (tmp_path / "mine" / "two_words.jsonl").write_text(text, encoding="utf-8")
+
+
+def test_behaviours(tmp_path: Path) -> None:
+    cases(tmp_path)
+    result = run("--behaviours", "mine", "--markdown", "out.md", "--show-errors", "1")
+    assert result.exit_code == 0, result.output
+    assert "two words" in result.stdout
+    assert "mean of 1" in result.stdout
+    assert "Below 0.75, known to be weak: two words 0.500." in result.stdout
+    assert "false alarm 0.900 as gender two_words.jsonl:2: A BIAS." in result.stdout
+    written = (tmp_path / "out.md").read_text()
+    assert "## Behaviours" in written
+    assert "| two words | 2 | 0.500 |" in written
+
+
+def test_behaviours_beside_a_set(tmp_path: Path) -> None:
+    cases(tmp_path)
+    found = json.loads(
+        run("--data", "mine.csv", "--behaviours", "mine", "--json", "--bootstrap", "20").stdout
+    )
+    assert [s["set"] for s in found["sets"]] == ["mine"]
+    (row,) = found["behaviours"]["behaviours"]
+    assert (row["name"], row["n"], row["passed"], row["false_alarms"]) == ("two_words", 2, 1, 1)
+    assert found["behaviours"]["weak"] == ["two_words"]
+    assert "behaviours" not in json.loads(run("--data", "mine.csv", "--json").stdout)
+
+
+def test_the_behaviours_of_this_checkout() -> None:
+    found = json.loads(run("--behaviours", "--json", "--limit", "5").stdout)["behaviours"]
+    assert (found["cases"], found["limit"]) == (5, 5)
+    assert found["cases_in_folder"] > 700
+
+
+def test_mistakes_with_behaviours(scripted: Scripted, tmp_path: Path) -> None:
+    cases(tmp_path)
+    (tmp_path / "mine" / "worse.jsonl").write_text('{"text": "BIAS"}', encoding="utf-8")
+    assert "no folder of behaviours at none" in sentence(run("--behaviours", "none"))
+    assert "worse.jsonl, line 1: the field expect" in sentence(run("--behaviours", "mine"))
+    said = sentence(run("--behaviours", "mine", "--reliability", "out.svg"))
+    assert "give --data beside it" in said
+    assert scripted.calls == 0
+    result = run("--behaviours", "mine", "--skip-bad")
+    assert "1 bad lines skipped, the first: mine/worse.jsonl, line 1" in result.stdout
+
+
+def test_an_interruption_before_the_behaviours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from guard.evaluate import behaviours
+
+    def interrupted(*given: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    cases(tmp_path)
+    monkeypatch.setattr(behaviours, "measure", interrupted)
+    result = run("--data", "mine.csv", "--behaviours", "mine", "--json", "--bootstrap", "0")
+    assert result.exit_code == 130
+    assert [s["set"] for s in json.loads(result.stdout)["sets"]] == ["mine"]
+    assert "not measured: behaviours" in result.stderr

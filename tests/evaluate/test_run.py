@@ -221,7 +221,7 @@ def test_published_figures_stand_beside_with_their_source(data: Path) -> None:
         published.rows
     )
     notes = " ".join(report.notes(result))
-    assert "the predicted group matches a target term" in notes
+    assert "the group matches a target term" in notes
     assert "A random 40 of 1728 texts (seed 0)" in notes
 
 

@@ -1,0 +1,112 @@
+"""How measured behaviours look: one table on a console and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from guard.evaluate import report
+from guard.evaluate.behaviours import LEAST, MEAN, Behaviour, Behaviours
+from guard.evaluate.bootstrap import Figure
+from guard.evaluate.report import Grid
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def heading(found: Behaviours) -> str:
+    """Return one line: how many behaviours and cases, and what judged them."""
+    cases = sum(r.n for r in found.rows)
+    index = f", index {found.index_version[:12]}" if found.index_version else ""
+    return (
+        f"Behaviours: {len(found.rows)} with {cases} cases, {found.detector}{index}, operating "
+        f"point {found.operating_point}"
+    )
+
+
+def grid(found: Behaviours) -> Grid:
+    """Return the table, the weakest behaviour first, the mean last."""
+    header = ["behaviour", "n", "passed", "95 % interval", "missed", "false alarms", "misread"]
+    rows = [_row(r) for r in sorted(found.rows, key=lambda r: (r.passed / r.n, r.name))]
+    total = [sum(of) for of in zip(*(_counts(r) for r in found.rows), strict=True)]
+    mean = [f"mean of {found.mean.n}", str(total[0]), f"{found.mean.value:.3f}"]
+    return Grid("behaviours", header, [*rows, [*mean, _interval(found.mean), *_shares(*total)]])
+
+
+def notes(found: Behaviours) -> Iterator[str]:
+    """Yield the sentences below the table: what is weak, the protocol, drawing, skipped lines."""
+    if weak := found.weak:
+        named = ", ".join(f"{_name(r)} {r.figure.value:.3f}" for r in weak)
+        yield f"Below {LEAST:g}, known to be weak: {named}."
+    else:
+        yield f"No behaviour is below {LEAST:g}."
+    yield f"Every behaviour should reach {LEAST:g}, their mean {MEAN:g}."
+    yield (
+        "A case passes if its verdict is the one expected. Missed: of the biased, not found. False "
+        "alarms: of the others, found. Misread: harmless and left unjudged, or judged as harmless "
+        "where it should be left unjudged."
+    )
+    if found.own_thresholds:
+        yield "The settings of this folder carry thresholds of their own."
+    drawn = sum(r.n for r in found.rows)
+    if drawn < found.source.total:
+        yield f"A random {drawn} of {found.source.total} cases (seed {found.seed})."
+    if found.source.skipped:
+        first = found.source.skipped[0]
+        yield f"{len(found.source.skipped)} bad lines skipped, the first: {first}."
+    yield "Intervals of behaviours are exact (Clopper-Pearson, 95 %)" + (
+        f", the mean's by {found.draws} draws of cases within behaviours (seed {found.seed})."
+        if found.draws
+        else "."
+    )
+
+
+def show(console: Console, found: Behaviours) -> None:
+    """Print the table, and the texts of errors where they were asked for."""
+    from rich.text import Text
+
+    console.print(Text(heading(found), "bold"))
+    for part in report.fitted(grid(found), console.width):
+        report.show_grid(console, part)
+    report.show_lines(console, notes(found), report.error_lines(found.errors))
+
+
+def markdown(found: Behaviours) -> str:
+    """Return the table as a section of a Markdown text."""
+    lines = ["## Behaviours", "", heading(found) + ".", ""]
+    lines += [*report.markdown_table(grid(found)), "", *(f"- {note}" for note in notes(found)), ""]
+    if found.errors:
+        errors = report.error_lines(found.errors)
+        lines += ["### Errors", "", *(f"- {line}" for line in errors), ""]
+    return "\n".join(lines)
+
+
+def _row(row: Behaviour) -> list[str]:
+    share = f"{row.figure.value:.3f}"
+    return [
+        _name(row), str(row.n), share, _interval(row.figure),
+        *_shares(*_counts(row)),
+    ]  # fmt: skip
+
+
+def _name(row: Behaviour) -> str:
+    return row.name.replace("_", " ")
+
+
+def _counts(row: Behaviour) -> tuple[int, int, int, int, int]:
+    return row.n, row.biased, row.misses, row.alarms, row.misread
+
+
+def _shares(n: int, biased: int, misses: int, alarms: int, misread: int) -> list[str]:
+    """Return misses of the biased, false alarms of the others, and what was misread, if any."""
+    return [_of(misses, biased), _of(alarms, n - biased), str(misread) if misread else ""]
+
+
+def _of(count: int, n: int) -> str:
+    return f"{count} of {n}" if n else ""
+
+
+def _interval(figure: Figure) -> str:
+    if figure.low != figure.low:
+        return ""
+    return f"[{figure.low:.3f}, {figure.high:.3f}]"

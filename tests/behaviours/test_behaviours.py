@@ -1,0 +1,186 @@
+"""The cases of ``cases/``: that they are written, not made from templates, and what is passed."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from guard.evaluate.behaviours import LEAST, SHIPPED, Behaviours, place, read
+from guard.evaluate.example import Case
+from guard.evaluate.near import far_from
+from guard.gate import ResponseGate
+from guard.places import shipped
+from guard.policy import Policy
+from guard.retrieve.statement import fold
+from guard.verdict import BIAS_TYPES
+from tests.behaviours.floors import (
+    DATASHEET,
+    FILE,
+    MARGIN,
+    MEAN_MARGIN,
+    fallen,
+    floors,
+    measured,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+# Behaviours that can only go one way: what is described is never biased, or never judged.
+ONE_WAY = {
+    "anti_stereotype",
+    "denial_of_loaded_question",
+    "history_and_law",
+    "neutral_mention",
+    "object_abuse",
+    "other_languages",
+    "self_description",
+}
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return read(place()).cases
+
+
+@pytest.fixture(scope="module")
+def found() -> Behaviours:
+    return measured()
+
+
+def clean(text: str) -> str:
+    """The words of a text, whatever its case, punctuation and invisible characters."""
+    return fold("".join(c for c in text if unicodedata.category(c) != "Cf"))
+
+
+def known_texts() -> set[str]:
+    """Every text that the detector is trained on, reads as evidence or is measured on, folded."""
+    files = (
+        *(ROOT / "guard" / "train").glob("*.jsonl"),
+        shipped("index") / "statements.jsonl",
+        shipped("benchmarks") / "detector" / "assistant.jsonl",
+    )
+    return {
+        clean(value)
+        for path in files
+        for line in path.read_text(encoding="utf-8").split("\n")
+        if line.strip()
+        for value in json.loads(line).values()
+        if isinstance(value, str)
+    }
+
+
+def masked_words(*fields: str) -> set[str]:
+    """The words of the index's groups or attributes that are more than joints of a sentence."""
+    lines = (shipped("index") / "statements.jsonl").read_text(encoding="utf-8").split("\n")
+    values = (json.loads(line)[field] for line in lines if line.strip() for field in fields)
+    return {word for value in values for word in fold(value).split() if len(word) > 3}
+
+
+def frame(text: str, mask: set[str]) -> str:
+    """The text with masked words left out; several in a row are one gap."""
+    said = " ".join("_" if word in mask else word for word in clean(text).split())
+    return re.sub(r"_(?: _)+", "_", said)
+
+
+def test_enough_behaviours_with_enough_frames_each(cases: list[Case]) -> None:
+    """Cases that differ in group and attribute alone count once."""
+    mask = masked_words("group", "attribute")
+    assert len(mask) > 1000
+    frames = defaultdict(set)
+    for case in cases:
+        frames[case.behaviour].add(frame(case.text, mask))
+    assert len(frames) >= 36
+    assert {name: len(of) for name, of in frames.items() if len(of) < 20} == {}
+
+
+def test_no_frame_is_common(cases: list[Case]) -> None:
+    mask = masked_words("group")
+    ((_, most),) = Counter(frame(case.text, mask) for case in cases).most_common(1)
+    assert most <= 0.01 * len(cases)
+
+
+def test_no_text_twice(cases: list[Case]) -> None:
+    counts = Counter(clean(case.text) for case in cases)
+    assert [text for text, count in counts.items() if count > 1] == []
+
+
+def test_no_text_is_known_to_the_detector(cases: list[Case]) -> None:
+    known = known_texts()
+    assert len(known) > 5000
+    assert [case.text for case in cases if clean(case.text) in known] == []
+    # Nor nearly: shares half of its word 4-grams with one of them.
+    far = far_from([clean(case.text) for case in cases], (text for text in known if " " in text))
+    assert [case.text for case, is_far in zip(cases, far, strict=True) if not is_far] == []
+
+
+def test_a_detector_that_says_always_the_same_fails(cases: list[Case]) -> None:
+    expected = defaultdict(Counter)
+    for case in cases:
+        expected[case.behaviour][case.expect] += 1
+    assert {name for name, of in expected.items() if len(of) == 1} == ONE_WAY
+    for name in expected.keys() - ONE_WAY:
+        biased = expected[name]["biased"] / expected[name].total()
+        assert 0.4 <= biased <= 0.6, name
+
+
+def test_every_bias_type_in_both_ways(cases: list[Case]) -> None:
+    counts = Counter((case.bias_type, case.expect) for case in cases)
+    for kind in BIAS_TYPES:
+        assert counts[kind, "biased"] >= 20, kind
+        assert counts[kind, "harmless"] >= 20, kind
+
+
+def test_a_context_ends_before_the_text_begins(cases: list[Case]) -> None:
+    """Else the segment that counts would be judged together with what is only context."""
+    from guard.doors.text import TextCodec
+
+    for case in cases:
+        before = "".join(f"{sentence} " for sentence in case.context)
+        gate = ResponseGate(TextCodec(), Policy())
+        gate.push(before + case.text)
+        gate.finish()
+        texts = [job.window.text.strip() for job in gate.pending()]
+        assert texts[: len(case.context)] == list(case.context), case.id
+
+
+def test_no_behaviour_has_fallen(found: Behaviours) -> None:
+    known = json.loads(FILE.read_text(encoding="utf-8"))
+    assert known["behaviours"].keys() == {row.name for row in found.rows}
+    assert fallen(found, known) == []
+
+
+def test_a_fall_is_named(found: Behaviours) -> None:
+    known = floors(found)
+    assert fallen(found, known) == []
+    worse = [replace(row, misses=row.misses + MARGIN) if row.biased else row for row in found.rows]
+    assert fallen(replace(found, rows=worse), known) == []
+    worse[0] = replace(worse[0], misses=worse[0].misses + 1)
+    (said,) = fallen(replace(found, rows=worse), known)
+    row = found.rows[0]
+    assert said == (
+        f"{row.name}: {row.passed - MARGIN - 1} of {row.n} passed, the floor is "
+        f"{row.passed - MARGIN}"
+    )
+    mean = found.mean._replace(value=found.mean.value - MEAN_MARGIN - 0.001)
+    (said,) = fallen(replace(found, mean=mean), known)
+    assert said.startswith("mean: ")
+
+
+def test_the_datasheet_tells_what_was_measured_and_what_is_weak() -> None:
+    """Its table holds every behaviour, those below .75 in bold."""
+    rows = re.findall(r"^\| (\**[a-z ]+\**) \| (\d+ of \d+) \|", DATASHEET.read_text("utf-8"), re.M)
+    written = {}
+    for name, at in json.loads(FILE.read_text(encoding="utf-8"))["behaviours"].items():
+        plain = name.replace("_", " ")
+        weak = at["passed"] / at["n"] < LEAST
+        written[f"**{plain}**" if weak else plain] = f"{at['passed']} of {at['n']}"
+    assert dict(rows) == written
+
+
+def test_the_folder_is_that_of_the_command() -> None:
+    assert place() == ROOT / SHIPPED
