@@ -56,5 +56,6 @@ def test_weak_behaviours_are_in_the_card(tmp_path) -> None:  # type: ignore[no-u
     assert "1 pass less than 0.75 of their cases; the mean is 0.625 [0.500, 0.700]" in text
     assert "| told twice | 4 | 0.500 [0.100, 0.900] | 2 of 2 | 0 of 2 |  |" in text
     assert "| plain |" not in text
-    result = CliRunner().invoke(main, [*args, str(tmp_path / "figures.json")])
+    (tmp_path / "other.json").write_text('{"sets": []}', encoding="utf-8")
+    result = CliRunner().invoke(main, [*args, str(tmp_path / "other.json")])
     assert "is not what `guard eval --behaviours --json` prints" in result.stderr
