@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from guard.errors import GuardError
+from guard.evaluate.terms import DIMENSIONS
 
 if TYPE_CHECKING:
     from guard.train.config import TrainConfig
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 # What the card is made of, beside it.
 FIGURES = "figures.json"
-# Dimensions of RedditBias; the corpus imports too much to be asked for them here.
-DIMENSIONS = (
-    "gender_female",
-    "race_black",
-    "religion1_jews",
-    "religion2_muslims",
-    "orientation_lgbtq",
-)
 
 
 @click.group()

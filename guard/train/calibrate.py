@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from guard.evaluate.metrics import exact
 from guard.verdict import BIAS_TYPES, BiasType
 
 Floats = NDArray[np.float64]
@@ -30,8 +31,6 @@ SOURCES: dict[str, tuple[str, ...]] = {
 # Where accuracy and recall are counted, each pool weighing the same, and where false alarms are.
 COMMENTS = ("redditbias", "emgsd")
 HARMLESS = ("negatives", "bold")
-#: Harmless texts that decide nothing: the rate on them is bounded.
-UNSEEN = ("unseen",)
 
 #: Share of harmless texts that a point may call biased.
 ALARMS = {"strict": 0.05, "balanced": 0.01, "quiet": 0.0025}
@@ -123,9 +122,7 @@ def upper_bound(count: int, n: int, level: float = 0.95) -> float:
 
     The rate at which so few would be seen with probability 1 - ``level`` (Biometrika 26, 1934).
     """
-    from scipy.special import betaincinv  # type: ignore[import-untyped]
-
-    return float(betaincinv(count + 1, n - count, level)) if count < n else 1.0
+    return exact(count, n, 2 * level - 1)[1]
 
 
 class Bin(NamedTuple):

@@ -6,24 +6,20 @@ that training knows in spite of it, through another source or a near-duplicate, 
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from guard.gate.segmenter import split
+from guard.evaluate.near import far_from
 from guard.train.corpus import VALIDATION_SHARE
 from guard.train.groups import group_type
 from guard.train.own import HERE
 from guard.train.rows import fold, share
-from guard.train.sources import in_bold_share, read_jsonl
+from guard.train.sources import in_bold_share, pieces, read_jsonl
 
 # Texts of one source at most: more would cost time and tell little.
 MOST = 800
-_WORD = re.compile(r"\w+")
-_LENGTH = 4
-_HALF = 0.5
 
 
 class Text(NamedTuple):
@@ -65,7 +61,7 @@ def licensed(data: Path) -> Iterator[Text]:
             family = f"redditbias:{fold(r['comment'])}"
             yield Text("redditbias", r["comment"], r["bias_sent"] == 1, family)
     for r in read_jsonl(data / "emgsd" / "train.jsonl"):
-        parts = [s.text.strip() for s in split(r["text"]) if s.text.strip()]
+        parts = pieces(r["text"])
         first = parts[0] if len(parts) > 1 else r["text"]
         yield Text("emgsd", r["text"], r["label"] == 1, f"emgsd:{fold(first)}")
     for r in read_jsonl(data / "stereoset" / "intrasentence.jsonl"):
@@ -110,22 +106,8 @@ def unseen(texts: Iterable[Text], training: Iterable[str]) -> list[Text]:
     A text of fewer than four words is compared as a whole. Texts of several sentences are
     compared sentence by sentence, as training reads them: one far from all is enough.
     """
-    holders: dict[str, list[int]] = defaultdict(list)
-    for number, text in enumerate(training):
-        for gram in _grams(text):
-            holders[gram].append(number)
-    return [t for t in texts if any(_far(s.text, holders) for s in split(t.text))]
-
-
-def _far(text: str, holders: dict[str, list[int]]) -> bool:
-    grams = _grams(text)
-    counts = Counter(number for gram in grams for number in holders.get(gram, ()))
-    return bool(grams) and max(counts.values(), default=0) < _HALF * len(grams)
-
-
-def _grams(text: str) -> set[str]:
-    words = _WORD.findall(text.casefold())
-    if not words:
-        return set()
-    last = max(len(words) - _LENGTH, 0)
-    return {" ".join(words[i : i + _LENGTH]) for i in range(last + 1)}
+    texts = list(texts)
+    parts = [(i, part) for i, t in enumerate(texts) for part in pieces(t.text) if fold(part)]
+    far = far_from([part for _, part in parts], training)
+    kept = {i for (i, _), f in zip(parts, far, strict=True) if f}
+    return [t for i, t in enumerate(texts) if i in kept]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from guard.evaluate.terms import redditbias_terms
 from guard.verdict import Span
 
 # Words between a group and what is said of it: left out of the attribute.
@@ -115,30 +116,7 @@ class TermLists:
     """Target and attribute words of RedditBias, one pair of lists a dimension."""
 
     def __init__(self, folder: Path) -> None:
-        self._targets: dict[str, re.Pattern[str]] = {}
-        self._attributes: dict[str, re.Pattern[str]] = {}
-        for dimension in (
-            "gender_female",
-            "race_black",
-            "religion1_jews",
-            "religion2_muslims",
-            "orientation_lgbtq",
-        ):
-            heads = []
-            opposites = folder / f"{dimension.split('_')[0]}_opposites.txt"
-            for line in opposites.read_text(encoding="utf-8").splitlines():
-                first = line.split('","')[0].strip().strip('"')
-                first = re.sub(r"\s+(?:are|is|should|was|were|has|have)$", "", first)
-                if first:
-                    heads.append(re.escape(first))
-            words = []
-            for line in (folder / f"{dimension}.txt").read_text(encoding="utf-8").splitlines():
-                word = line.strip().strip('"')
-                if word:
-                    body = re.escape(word.rstrip("*"))
-                    words.append(body + (r"\w*" if word.endswith("*") else r"(?:s|es)?"))
-            self._targets[dimension] = _alternatives(heads)
-            self._attributes[dimension] = _alternatives(words)
+        self._lists = redditbias_terms(folder)
 
     def naming(self, dimensions: Sequence[str]) -> Callable[[str], bool]:
         """Return whether a text names a group of one of ``dimensions``, however inflected.
@@ -148,21 +126,16 @@ class TermLists:
         """
         stems: set[str] = set()
         for dimension in dimensions:
-            self._targets[dimension]
             stems.update(_GROUP_STEMS[dimension])
         stemmed = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(stems))})", re.IGNORECASE)
-        lists = [self._targets[d] for d in dimensions]
+        lists = [self._lists[d].targets for d in dimensions]
         return lambda text: bool(stemmed.search(text)) or any(p.search(text) for p in lists)
 
     def find(self, dimension: str, text: str, within: Span) -> tuple[Span | None, Span | None]:
         """Return the group and the attribute of ``text``; hits inside ``within`` come first."""
-        group = _closest(self._targets[dimension], text, within, None)
-        return group, _closest(self._attributes[dimension], text, within, group)
-
-
-def _alternatives(bodies: list[str]) -> re.Pattern[str]:
-    longest_first = sorted(set(bodies), key=len, reverse=True)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)", re.IGNORECASE)
+        terms = self._lists[dimension]
+        group = _closest(terms.targets, text, within, None)
+        return group, _closest(terms.attributes, text, within, group)
 
 
 def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | None) -> Span | None:

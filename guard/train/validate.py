@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from guard.detect.tokens import WindowTokens
-from guard.train.base import base_folder, teacher
+from guard.train.base import teacher
 from guard.train.batches import collate
 from guard.train.config import TrainConfig
 from guard.train.corpus import build
-from guard.train.encoder import Nets
+from guard.train.encoder import Nets, window_tokens
 from guard.train.metrics import auroc
 from guard.train.own import own_statements
 from guard.train.references import TrainIndex
@@ -119,7 +119,7 @@ def ablation(config: TrainConfig, nets: Nets) -> dict[str, dict[str, float]]:
     reference a plain predicate about an unknown group can only be called harmless.
     """
     rows = [r for r in build(config).validation if r.source in ("invented", "pairs", "own")]
-    tokens = WindowTokens(base_folder() / "tokenizer.json", config.max_context_tokens)
+    tokens = window_tokens(config)
     cache = config.cache or config.work / "vectors.npz"
     statements = own_statements(config.statements)
     index = TrainIndex(rows, statements, teacher(tokens), cache, config.k, config.floor)
