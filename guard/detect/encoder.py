@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from guard.detect.following import Follower
 from guard.detect.fusion import FusionHead
 from guard.detect.language import foreign
 from guard.detect.lexical import LexicalHead
@@ -49,21 +50,13 @@ class Pass(NamedTuple):
     implied: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """An index with its vectors and type ids at hand."""
-
-    index: BiasIndex
-    vectors: Floats
-    types: NDArray[np.int64]
-
-
 class Encoder:
     """Detector ``encoder``, and the embedder of its own bias index.
 
     ``folder`` holds the weights (by default the shipped ones), ``index`` a bias index or its
-    folder (by default the shipped one). With ``use_references=False`` no index is opened and the
-    text is judged alone.
+    folder (by default the shipped one). A folder that is named is followed: once it holds another
+    index, new snapshots use that one. With ``use_references=False`` no index is opened and the text
+    is judged alone.
 
     Thread-safe: one ONNX Runtime session of one thread is shared, each run has its own memory.
     Every window is judged by itself, since the int8 network scales its activations by all that
@@ -90,12 +83,16 @@ class Encoder:
         self._fusion = FusionHead.load(self._weights.folder / FUSION, len(BIAS_TYPES))
         self._lexical = LexicalHead.load(self._weights.folder / LEXICAL)
         self._network = _network(self._weights)
-        self._bound: _Bound | None = None
+        self._index: BiasIndex | None = None
+        self._follower: Follower | None = None
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._pool_owner = 0
         if use_references:
-            self.use_index(index if index is not None else shipped("index"))
+            # What ships does not change under a running process.
+            self.use_index(
+                index if index is not None else BiasIndex.load(shipped("index"), self.name)
+            )
 
     @property
     def name(self) -> str:
@@ -115,35 +112,46 @@ class Encoder:
     @property
     def index(self) -> BiasIndex | None:
         """The bias index that new snapshots use."""
-        return None if self._bound is None else self._bound.index
+        return self._index if self._follower is None else self._follower.current()
 
     def use_index(self, index: BiasIndex | Path) -> None:
         """Use another index from the next snapshot on; sessions at work keep theirs.
+
+        A folder is followed from now on, in the place of the one before.
 
         Raises:
             BiasIndexError: as for a new encoder.
 
         """
-        if not isinstance(index, BiasIndex):
-            index = BiasIndex.load(Path(index), self.name)
-        elif index.embedder != self.name:
-            raise BiasIndexError(
-                f"The bias index was built with '{index.embedder}' and cannot be searched with "
-                f"'{self.name}'; build it again with these weights."
-            )
-        kinds = [BIAS_TYPES.index(s.bias_type) for s in index.statements]
-        self._bound = _Bound(index, index.vectors, np.array(kinds, np.int64))
+        if isinstance(index, BiasIndex):
+            if index.embedder != self.name:
+                raise BiasIndexError(
+                    f"The bias index was built with '{index.embedder}' and cannot be searched with "
+                    f"'{self.name}'; build it again with these weights."
+                )
+            follower = None
+            self._index = index
+        else:
+            follower = Follower(Path(index).absolute(), self.name)
+        if self._follower is not None:
+            self._follower.stop()
+        self._follower = follower
 
     def snapshot(self) -> EncoderSession:
         """Return a session that keeps the index of this moment."""
-        return EncoderSession(self, self._bound)
+        return EncoderSession(self, self.index)
 
     def embed(self, texts: Sequence[str]) -> Floats:
         """Return the retrieval vectors of ``texts``: (n, 384) float32 of norm 1."""
         out = np.zeros((len(texts), self._weights.settings.dim), np.float32)
-        for i, text in enumerate(texts):
-            out[i] = self.run(self.tokens.encode(text)[0]).embedding
+        # Each text by itself, as it is judged; so the threads change no vector.
+        made = map if len(texts) < _MANY else self.threads().map
+        for row, vector in zip(out, made(self._embedding, texts), strict=True):
+            row[:] = vector
         return out
+
+    def _embedding(self, text: str) -> Floats:
+        return self.run(self.tokens.encode(text)[0]).embedding
 
     def threads(self) -> ThreadPoolExecutor:
         """Return the threads that share the windows of one long call, one a core and at most 8."""
@@ -166,7 +174,7 @@ class Encoder:
         implied = float(rest[0][0]) if rest else None
         return Pass(embedding[0], state[0], float(logit[0]), types[0], spans[0], implied)
 
-    def judge(self, window: Window, bound: _Bound | None) -> Scores:
+    def judge(self, window: Window, index: BiasIndex | None) -> Scores:
         """Score one window; of an overlong segment's parts the highest counts."""
         written = _encodable(window.text)
         read = normalise(written, self._known)
@@ -178,7 +186,7 @@ class Encoder:
         parts = self.tokens.encode(text, context)
         # The wording belongs to the segment as a whole, whatever parts the network reads it in.
         wording = self._weights.settings.lexical_weight * self._lexical.logit(text)
-        best = max((self._judge_part(text, p, wording, bound) for p in parts), key=_by_score)
+        best = max((self._judge_part(text, p, wording, index) for p in parts), key=_by_score)
         if text == written:
             return best
         pairs = tuple(_as_written(pair, read, written) for pair in best.attributions)
@@ -188,21 +196,21 @@ class Encoder:
         return self._token_id(word) is not None
 
     def _judge_part(
-        self, text: str, encoded: Encoded, wording: float, bound: _Bound | None
+        self, text: str, encoded: Encoded, wording: float, index: BiasIndex | None
     ) -> Scores:
         settings = self._weights.settings
         out = self.run(encoded)
         logit, types = out.logit, out.types
         references: tuple[Reference, ...] = ()
-        if bound is not None:
-            hits = bound.index.search(out.embedding[None], settings.k, settings.floor)[0]
+        if index is not None:
+            hits = index.search(out.embedding[None], settings.k, settings.floor)[0]
             if hits:
                 rows = [h.row for h in hits]
                 change, type_change = self._fusion.change(
-                    out.embedding, out.state, logit, bound.vectors[rows], bound.types[rows]
+                    out.embedding, out.state, logit, index.vectors_of(rows), index.types_of(rows)
                 )
                 logit, types = logit + change, types + type_change
-                references = tuple(bound.index.reference(h) for h in hits)
+                references = tuple(index.reference(h) for h in hits)
         score = 1 / (1 + math.exp(-(logit + wording) / settings.temperature))
         kind = BIAS_TYPES[int(types.argmax())]
         implied = None if out.implied is None else 1 / (1 + math.exp(-out.implied))
@@ -213,23 +221,23 @@ class Encoder:
 class EncoderSession:
     """The encoder bound to one index version."""
 
-    def __init__(self, encoder: Encoder, bound: _Bound | None) -> None:
+    def __init__(self, encoder: Encoder, index: BiasIndex | None) -> None:
         self._encoder = encoder
-        self._bound = bound
+        self._index = index
 
     @property
     def index_version(self) -> str:
         """Content hash of the bias index in use, empty where there is none."""
-        return "" if self._bound is None else self._bound.index.version
+        return "" if self._index is None else self._index.version
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
         """Return one :class:`Scores` a window, in order."""
         if len(windows) < _MANY:
-            return [self._encoder.judge(w, self._bound) for w in windows]
+            return [self._encoder.judge(w, self._index) for w in windows]
         return list(self._encoder.threads().map(self._judge, windows))
 
     def _judge(self, window: Window) -> Scores:
-        return self._encoder.judge(window, self._bound)
+        return self._encoder.judge(window, self._index)
 
 
 # Halves of a character that JSON escapes have torn apart; LiteLLM lets them pass.

@@ -1,37 +1,42 @@
-"""The bias index: statements and their vectors, searched exactly by cosine.
-
-In a folder it is three files: ``statements.jsonl``, ``vectors.npy`` (float32, one row a statement)
-and ``manifest.json``, which names the embedder and holds a hash of each of the other two.
-"""
+"""The bias index: statements and their vectors, searched by cosine."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
+import mmap
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
 from guard.errors import BiasIndexError
-from guard.retrieve.statement import Statement, fold, lines, read_statements
+from guard.retrieve import graph as graphs
+from guard.retrieve.folder import (
+    MANIFEST,
+    ROLES,
+    Manifest,
+    Tail,
+    Version,
+    manifest_json,
+    read_whole,
+)
+from guard.retrieve.statement import Statement, lines, read_statements
+from guard.retrieve.table import ROW, StatementLines, Table, table_of
+from guard.retrieve.writing import replace_all
 from guard.verdict import BIAS_TYPES, Reference
 
-FORMAT = 1
 STATEMENTS = "statements.jsonl"
 VECTORS = "vectors.npy"
-MANIFEST = "manifest.json"
 
 # How far a vector's length may be from 1: float32 rounding, and 16-bit vectors read back.
 _LENGTH_TOLERANCE = 1e-3
-_VERSION_DIGITS = 12
+# A graph gives the nearest few; whoever asks for more has all vectors searched.
+_MOST_BY_GRAPH = 4 * graphs.SEARCH_WIDTH
 
 
 class Hit(NamedTuple):
@@ -59,6 +64,7 @@ class BiasIndex:
             ValueError: the shapes do not match, or a vector does not have length 1.
 
         """
+        given = vectors
         vectors = np.ascontiguousarray(vectors, dtype=np.float32)
         if vectors.ndim != 2 or vectors.shape[1] == 0 or len(vectors) != len(statements):
             raise ValueError(
@@ -68,15 +74,28 @@ class BiasIndex:
         wrong = ~(np.abs(np.linalg.norm(vectors, axis=1) - 1) <= _LENGTH_TOLERANCE)
         if wrong.any():
             raise ValueError(f"the vector of row {int(wrong.argmax())} does not have length 1")
-        self._statements = tuple(statements)
+        # A copy, so that nobody changes it from outside.
+        vectors = vectors.copy() if vectors is given else vectors
+        kept = tuple(statements)
+        self._set(kept, vectors, embedder, table_of(kept), None, _version(kept, vectors, embedder))
+
+    def _set(
+        self,
+        statements: Sequence[Statement],
+        vectors: NDArray[np.float32],
+        embedder: str,
+        table: Table,
+        graph: graphs.Graph | None,
+        version: str,
+    ) -> None:
+        vectors.flags.writeable = False
+        self._statements = statements
+        self._vectors = vectors
         self._embedder = embedder
-        self._version = _version(self._statements, vectors, embedder)
-        # FAISS keeps the only copy of the vectors.
-        self._faiss = faiss.IndexFlatIP(vectors.shape[1])
-        self._faiss.add(vectors)
-        # For each row, the first row with the same folded statement.
-        first: dict[str, int] = {}
-        self._first = [first.setdefault(fold(s.statement), row) for row, s in enumerate(statements)]
+        self._table = table
+        self._graph = graph
+        self._version = version
+        self._first = table["first"]
 
     def __len__(self) -> int:
         return len(self._statements)
@@ -88,20 +107,29 @@ class BiasIndex:
         )
 
     @property
-    def statements(self) -> tuple[Statement, ...]:
-        """The statements, by row."""
+    def statements(self) -> Sequence[Statement]:
+        """The statements, by row; of a large index each is read when it is asked for."""
         return self._statements
 
     @property
     def vectors(self) -> NDArray[np.float32]:
         """A copy of the vectors, shape ``(len(self), dim)``."""
-        vectors: NDArray[np.float32] = self._faiss.reconstruct_n(0, len(self))
-        return vectors.reshape(len(self), self.dim)
+        return self._vectors.copy()
+
+    @property
+    def table(self) -> Table:
+        """What is known of each statement without reading it (:mod:`guard.retrieve.table`)."""
+        return self._table
+
+    @property
+    def exact(self) -> bool:
+        """Whether a search looks at every vector; a large index in a folder has a graph."""
+        return self._graph is None
 
     @property
     def dim(self) -> int:
         """Length of a vector."""
-        return int(self._faiss.d)
+        return int(self._vectors.shape[1])
 
     @property
     def embedder(self) -> str:
@@ -110,7 +138,7 @@ class BiasIndex:
 
     @property
     def version(self) -> str:
-        """Short hash of the statements, the vectors and the embedder's name."""
+        """Short hash of the content: embedder, statements, vectors, and the graph if any."""
         return self._version
 
     def search(self, vectors: NDArray[np.float32], k: int, floor: float) -> list[list[Hit]]:
@@ -133,6 +161,14 @@ class BiasIndex:
         # threads than one).
         return [self._nearest(queries[i : i + 1], k, floor) for i in range(len(queries))]
 
+    def vectors_of(self, rows: Sequence[int] | NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return the vectors of ``rows``, shape ``(len(rows), dim)``."""
+        return self._vectors[np.asarray(rows, np.intp)]
+
+    def types_of(self, rows: Sequence[int]) -> NDArray[np.int64]:
+        """Return ids into BIAS_TYPES, shape ``(len(rows),)``."""
+        return self._table["type"][np.asarray(rows, np.intp)].astype(np.int64)
+
     def reference(self, hit: Hit) -> Reference:
         """Return the statement of ``hit`` as a verdict carries it."""
         found = self._statements[hit.row]
@@ -154,63 +190,109 @@ class BiasIndex:
             raise ValueError(
                 f"vectors of shape {more.shape} given; it must be ({len(statements)}, {self.dim})"
             )
-        together = np.concatenate([self.vectors, more])
+        together = np.concatenate([self._vectors, more])
         return BiasIndex((*self._statements, *statements), together, self._embedder)
 
     def save(self, folder: Path) -> None:
         """Write the index to ``folder``, which is made where it is missing.
 
-        Nothing is replaced before everything is written, so a failure leaves the older index as
-        it was; the manifest comes last, and a folder whose files do not belong together is
-        refused by :meth:`load`.
+        This is how a release is written, its files named alike in every version. Nothing is
+        replaced before everything is written, so a failure leaves the older index as it was; the
+        manifest comes last, and a folder whose files do not belong together is refused by
+        :meth:`load`. A folder that serves is changed by :mod:`guard.retrieve.store`.
         """
         array = io.BytesIO()
-        np.save(array, self.vectors, allow_pickle=False)
+        np.save(array, self._vectors, allow_pickle=False)
         contents = {STATEMENTS: lines(self._statements).encode(), VECTORS: array.getvalue()}
-        manifest = self._manifest({name: _sha256(data) for name, data in contents.items()})
-        contents[MANIFEST] = (json.dumps(manifest, indent=2) + "\n").encode()
-        _replace(folder, contents)
+        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+        contents[MANIFEST] = manifest_json(
+            self._embedder, self._version, self.dim, counts(self._table), hashes
+        )
+        replace_all(folder, contents)
 
     @classmethod
-    def load(cls, folder: Path, embedder_name: str) -> BiasIndex:
-        """Read the index in ``folder``, to be searched with the embedder ``embedder_name``.
+    def load(cls, folder: Path, embedder_name: str | None) -> BiasIndex:
+        """Open the index in ``folder``, to be searched with the embedder ``embedder_name``.
+
+        None takes an index of any embedder, to look at or to copy. A large index is mapped into
+        memory, and its statements are read when they are asked for.
 
         Raises:
             BiasIndexError: there is none, another embedder made it, or a file is not the one the
                 manifest was written for.
 
         """
-        manifest = _read_manifest(folder / MANIFEST)
-        if manifest.get("embedder") != embedder_name:
-            raise BiasIndexError(
-                f"The bias index at {folder} was built with the embedder "
-                f"'{manifest.get('embedder')}' and cannot be searched with '{embedder_name}'; "
-                "build it again with the embedder in use."
-            )
-        for name in (STATEMENTS, VECTORS):
-            _check(folder / name, manifest)
+
+        def read(manifest: Manifest) -> BiasIndex:
+            if embedder_name is not None and manifest.embedder != embedder_name:
+                raise BiasIndexError(
+                    f"The bias index at {folder} was built with the embedder "
+                    f"'{manifest.embedder}' and cannot be searched with '{embedder_name}'; "
+                    "build it again with the embedder in use."
+                )
+            try:
+                return cls._opened(manifest)
+            except (ValueError, OSError) as error:
+                raise BiasIndexError(f"The bias index at {folder} is damaged: {error}.") from error
+
+        return read_whole(Path(folder), read)
+
+    @classmethod
+    def _opened(cls, manifest: Manifest) -> BiasIndex:
+        paths = {role: manifest.path(role) for role in ROLES}
+        lines_at, vectors_at = paths["statements"], paths["vectors"]
+        assert lines_at is not None
+        assert vectors_at is not None
         try:
-            vectors = np.load(folder / VECTORS, allow_pickle=False)
-            index = cls(read_statements(folder / STATEMENTS), vectors, embedder_name)
-        except ValueError as error:
-            raise BiasIndexError(f"The bias index at {folder} is damaged: {error}.") from error
-        if index.version != manifest.get("version"):
+            version = Version(manifest.embedder, lines_at.stat().st_size)
+            manifest.checked(lines_at, version)
+            vectors, offset = _mapped(vectors_at)
+            version.shape(*vectors.shape)
+            manifest.checked(vectors_at, Tail(version, offset))
+        except OSError as error:
+            raise BiasIndexError(f"{error.filename} cannot be read: {error.strerror}.") from error
+        table_at, graph_at, nodes_at = paths["table"], paths["graph"], paths["nodes"]
+        graph = None
+        if graph_at is not None and nodes_at is not None:
+            for path in (graph_at, nodes_at):
+                manifest.checked(path)
+                version.part(manifest.sha256[path.name].encode())
+            nodes = np.load(nodes_at, allow_pickle=False)
+            graph = graphs.load(graph_at, nodes)
+        if str(version) != manifest.version:
             raise BiasIndexError(
-                f"The bias index at {folder} has the version {index.version}, but its manifest "
-                f"says {manifest.get('version')}; build it again."
+                f"The bias index at {manifest.folder} has the version {version}, but its manifest "
+                f"says {manifest.version}; build it again."
             )
+        if table_at is None:
+            index = cls(read_statements(lines_at), vectors, manifest.embedder)
+        else:
+            manifest.checked(table_at)
+            table = np.load(table_at, allow_pickle=False)
+            if table.dtype != ROW or len(table) != len(vectors):
+                raise ValueError(f"{table_at.name} does not describe {len(vectors)} statements")
+            index = cls.__new__(cls)
+            statements = StatementLines(_mapped_bytes(lines_at), table["offset"])
+            index._set(statements, vectors, manifest.embedder, table, graph, manifest.version)
         return index
 
     def _nearest(self, query: NDArray[np.float32], k: int, floor: float) -> list[Hit]:
         asked = min(k, len(self))
         while asked:
-            similarities, rows = self._faiss.search(query, asked)
-            hits = self._kept(similarities[0].tolist(), rows[0].tolist(), floor)
+            similarities, rows = self._found(query, asked)
+            hits = self._kept(similarities, rows, floor)
             # Near-copies took places of others: ask for more, as long as there is more.
-            if len(hits) >= k or asked == len(self) or similarities[0, -1] < floor:
+            if len(hits) >= k or asked == len(self) or similarities[-1] < floor:
                 return hits[:k]
             asked = min(2 * asked, len(self))
         return []
+
+    def _found(self, query: NDArray[np.float32], k: int) -> tuple[list[float], list[int]]:
+        if self._graph is not None and k <= _MOST_BY_GRAPH:
+            return self._graph.search(query, k)
+        # Straight over the mapped vectors: an index of FAISS would hold them a second time.
+        similarities, rows = faiss.knn(query, self._vectors, k, faiss.METRIC_INNER_PRODUCT)
+        return similarities[0].tolist(), rows[0].tolist()
 
     def _kept(self, similarities: list[float], rows: list[int], floor: float) -> list[Hit]:
         # Equal similarities are ordered by row, whatever order FAISS met them in.
@@ -227,79 +309,37 @@ class BiasIndex:
                 hits.append(Hit(row, max(-1.0, min(1.0, -negative))))
         return hits
 
-    def _manifest(self, hashes: Mapping[str, str]) -> dict[str, Any]:
-        types = Counter(s.bias_type for s in self._statements)
-        return {
-            "format": FORMAT,
-            "version": self._version,
-            "embedder": self._embedder,
-            "dim": self.dim,
-            "counts": {
-                "statements": len(self),
-                "implicit": sum(s.implicit for s in self._statements),
-                "groups": len({fold(s.group) for s in self._statements}),
-                "types": {kind: types[kind] for kind in BIAS_TYPES},
-            },
-            "sha256": dict(hashes),
-        }
+
+def counts(table: Table) -> dict[str, Any]:
+    """Return what a manifest says of the statements of ``table``."""
+    types = np.bincount(table["type"], minlength=len(BIAS_TYPES))
+    return {
+        "statements": len(table),
+        "implicit": int(table["implicit"].sum()),
+        "groups": len(np.unique(table["group"])),
+        "types": {kind: int(n) for kind, n in zip(BIAS_TYPES, types, strict=True)},
+    }
 
 
 def _version(statements: Sequence[Statement], vectors: NDArray[np.float32], embedder: str) -> str:
-    digest = hashlib.sha256()
-    # The length of each part comes first, so that no two indexes spell the same bytes.
-    for part in (embedder.encode(), lines(statements).encode(), str(vectors.shape).encode()):
-        digest.update(f"{len(part)}:".encode() + part)
-    digest.update(vectors.astype("<f4", copy=False).data)
-    return digest.hexdigest()[:_VERSION_DIGITS]
+    written = lines(statements).encode()
+    version = Version(embedder, len(written))
+    version.update(written)
+    version.shape(*vectors.shape)
+    version.update(vectors.astype("<f4", copy=False).data)
+    return str(version)
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _mapped(path: Path) -> tuple[NDArray[np.float32], int]:
+    """Return the vectors of a file, mapped into memory, and where they begin in it."""
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if array.dtype != np.dtype("<f4") or array.ndim != 2 or not array.flags.c_contiguous:
+        raise ValueError(f"{path.name} does not hold rows of 32-bit numbers")
+    return np.asarray(array), int(array.offset)
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest: Any = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise BiasIndexError(f"There is no bias index at {path.parent}.") from None
-    except (OSError, ValueError) as error:
-        raise BiasIndexError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("sha256"), dict):
-        raise BiasIndexError(f"{path} is not the manifest of a bias index.")
-    if manifest.get("format") != FORMAT:
-        raise BiasIndexError(
-            f"{path} has the format {manifest.get('format')!r}; this version of guard reads "
-            f"{FORMAT}. Build the index again."
-        )
-    return manifest
-
-
-def _check(path: Path, manifest: Mapping[str, Any]) -> None:
-    try:
-        found = _sha256(path.read_bytes())
-    except OSError as error:
-        raise BiasIndexError(f"{path} cannot be read: {error}.") from error
-    recorded = manifest["sha256"].get(path.name)
-    if found != recorded:
-        raise BiasIndexError(
-            f"{path} is not the file its manifest was written for (sha256 {found}, recorded "
-            f"{recorded}); build the index again."
-        )
-
-
-def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write all of ``contents`` beside their names in ``folder``, then rename them in order."""
-    folder.mkdir(parents=True, exist_ok=True)
-    mark = uuid4().hex
-    waiting = {folder / name: folder / f".{name}.{mark}" for name in contents}
-    try:
-        for beside, data in zip(waiting.values(), contents.values(), strict=True):
-            with beside.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        for path, beside in waiting.items():
-            os.replace(beside, path)
-    finally:
-        for beside in waiting.values():
-            beside.unlink(missing_ok=True)
+def _mapped_bytes(path: Path) -> bytes | mmap.mmap:
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return b""  # nothing cannot be mapped
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -88,7 +88,7 @@ def read_statements(path: Path) -> tuple[Statement, ...]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                found.append(_parsed(line))
+                found.append(parsed(line))
             except ValueError as error:
                 raise BiasIndexError(f"{path}, line {number}: {error}.") from error
     return tuple(found)
@@ -99,7 +99,8 @@ def lines(statements: Iterable[Statement]) -> str:
     return "".join(json.dumps(asdict(s), ensure_ascii=False) + "\n" for s in statements)
 
 
-def _parsed(line: str) -> Statement:
+def parsed(line: str) -> Statement:
+    """Return the statement of one JSON line; raises ValueError that says what is wrong."""
     try:
         item: Any = json.loads(line)
     except json.JSONDecodeError as error:

@@ -1,0 +1,177 @@
+"""Writing the next version of a bias index beside the one that serves."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guard.retrieve import graph as graphs
+from guard.retrieve.folder import MANIFEST, Manifest, Version, manifest_json
+from guard.retrieve.index import BiasIndex, counts
+from guard.retrieve.statement import Statement, lines
+from guard.retrieve.table import StatementLines, table_of, with_first
+from guard.retrieve.writing import Written, replace_all, sweep, write_part, write_part_by
+
+Floats = NDArray[np.float32]
+#: Called with what is being done, how much of it is done, and how much there is.
+Report = Callable[[str, int, int], None]
+
+_STEP = 4096
+
+
+def quiet(_doing: str, _done: int, _total: int) -> None:
+    """Report nothing."""
+
+
+class _Graph(NamedTuple):
+    """A graph in the folder and the rows of its nodes, which are those of the older index."""
+
+    file: Written
+    nodes: NDArray[np.int32]
+
+
+class Draft:
+    """An index about to be written: ``rows`` of an older one, then ``new`` statements."""
+
+    def __init__(
+        self,
+        folder: Path,
+        embedder: str,
+        old: BiasIndex | None,
+        rows: NDArray[np.intp],
+        new: Sequence[Statement],
+        vectors: Floats,
+    ) -> None:
+        """``vectors`` has one row for each of ``new``."""
+        self._folder = folder
+        self._embedder = embedder
+        self._old = old
+        self._rows = rows
+        self._new = new
+        self._vectors = np.ascontiguousarray(vectors, "<f4")
+        dim = vectors.shape[1] if old is None else old.dim
+        self._shape = (len(rows) + len(new), dim)
+
+    def publish(
+        self, before: Manifest | None, *, grows: bool = False, report: Report = quiet
+    ) -> str:
+        """Write the files, then the manifest that names them; return the version.
+
+        ``before`` is the index that gives way. Its files stay until the next writer comes, for
+        readers who have just read its manifest. With ``grows`` it is the one whose rows these
+        are, so that its graph is of use.
+        """
+        try:
+            written = list(self._lines())
+            content = b"".join(written)
+            version = Version(self._embedder, len(content))
+            version.update(content)
+            version.shape(*self._shape)
+            table = self._table([len(line) for line in written])
+            vectors = self._part("vectors", self._numbers(version))
+            parts = [self._part("statements", [content]), vectors, self._array("table", table)]
+            if self._shape[0] >= graphs.GRAPH_FROM:
+                older = _graph(before) if grows else None
+                walk = self._graph(older, vectors, partial(report, "indexing"))
+                parts += walk
+                for part in walk:
+                    version.part(part.sha256.encode())
+            hashes = {part.name: part.sha256 for part in parts}
+            manifest = manifest_json(
+                self._embedder, str(version), self._shape[1], counts(table), hashes
+            )
+            replace_all(self._folder, {MANIFEST: manifest})
+        except BaseException:
+            sweep(self._folder, before.sha256 if before else ())
+            raise
+        sweep(self._folder, {*hashes, *(before.sha256 if before else ())})
+        return str(version)
+
+    def _lines(self) -> Iterator[bytes]:
+        if self._old is not None:
+            held = self._old.statements
+            for row in self._rows.tolist():
+                if isinstance(held, StatementLines):
+                    yield held.line(row)
+                else:
+                    yield lines([held[row]]).encode()
+        for statement in self._new:
+            yield lines([statement]).encode()
+
+    def _table(self, lengths: Sequence[int]) -> NDArray[np.void]:
+        table = table_of(self._new)
+        if self._old is not None:
+            table = np.concatenate([self._old.table[self._rows], table])
+        ends = np.cumsum(lengths, dtype=np.uint64)
+        table["offset"][:1] = 0
+        table["offset"][1:] = ends[:-1]
+        return with_first(table)
+
+    def _numbers(self, version: Version) -> Iterator[Any]:
+        yield _header(self._vectors.dtype, self._shape)
+        for begin in range(0, len(self._rows), _STEP):
+            assert self._old is not None
+            some = self._old.vectors_of(self._rows[begin : begin + _STEP])
+            version.update(some.data)
+            yield some.data
+        if len(self._new):
+            version.update(self._vectors.data)
+            yield self._vectors.data
+
+    def _graph(
+        self, older: _Graph | None, vectors: Written, report: Callable[[int, int], None]
+    ) -> list[Written]:
+        """Write the graph and its nodes: the older graph where most of it holds, else a new one."""
+        rows = np.arange(self._shape[0], dtype=np.int32)
+        if older is not None and self._old is not None:
+            # Where each row of before is now; a node of -1 looks up the last, and stays -1.
+            moved = np.full(len(self._old) + 1, -1, np.int32)
+            moved[self._rows] = rows[: len(self._rows)]
+            nodes = moved[older.nodes]
+            if np.mean(nodes < 0) <= graphs.MOST_DEAD:
+                graph = older.file
+                if self._new:
+                    at = self._folder / graph.name, len(nodes)
+                    graph = self._walk(graphs.write, self._vectors, at, report)
+                nodes = np.concatenate([nodes, rows[len(self._rows) :]])
+                return [graph, self._array("nodes", nodes)]
+        every = np.load(self._folder / vectors.name, mmap_mode="r", allow_pickle=False)
+        graph = self._walk(graphs.write, every, None, report)
+        return [graph, self._array("nodes", rows)]
+
+    def _walk(self, write: Callable[..., None], *args: Any) -> Written:
+        return write_part_by(self._folder, "graph", lambda path: write(path, *args))
+
+    def _array(self, role: str, array: NDArray[Any]) -> Written:
+        return self._part(role, [_header(array.dtype, array.shape), array.tobytes()])
+
+    def _part(self, role: str, chunks: Any) -> Written:
+        return write_part(self._folder, role, chunks)
+
+
+def _graph(manifest: Manifest | None) -> _Graph | None:
+    """Return the graph of an index in its folder, None where it has none."""
+    path = None if manifest is None else manifest.path("graph")
+    nodes = None if manifest is None else manifest.path("nodes")
+    if manifest is None or path is None or nodes is None:
+        return None
+    file = Written(path.name, manifest.sha256[path.name])
+    return _Graph(file, np.load(nodes, allow_pickle=False))
+
+
+def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return how a file in NumPy's format begins."""
+    file = io.BytesIO()
+    described = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    np.lib.format.write_array_header_1_0(file, described)
+    return file.getvalue()

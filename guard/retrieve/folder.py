@@ -1,0 +1,233 @@
+"""The files of a bias index in a folder, and proof that they belong together.
+
+``manifest.json`` names the others with a hash of each and is replaced last, so a folder is always
+one whole index: the older one until then, the newer one from then on. What a file holds is told by
+how its name begins:
+
+``statements``  JSON lines, one a statement
+``vectors``     float32, one row of length 1 a statement
+``table``       what is known of each statement without reading it (:mod:`guard.retrieve.table`)
+``graph``       HNSW over the vectors, where the index is large (:mod:`guard.retrieve.graph`)
+``nodes``       the row of each node of the graph
+
+The last three may be missing. A release calls the first two ``statements.jsonl`` and
+``vectors.npy``; an index that is changed while it serves has a hash in every name, so that no
+reader meets a file of another version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from guard.errors import BiasIndexError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+ROLES = {
+    "statements": ".jsonl",
+    "vectors": ".npy",
+    "table": ".npy",
+    "graph": ".faiss",
+    "nodes": ".npy",
+}
+_NEEDED = ("statements", "vectors")
+_CHUNK = 1 << 20
+_VERSION_DIGITS = 12
+# How often a reader begins anew where writers replaced the index under it.
+_TRIES = 10
+
+T = TypeVar("T")
+
+
+class Digest(Protocol):
+    """A hash that is being taken."""
+
+    def update(self, data: Any, /) -> None:
+        """Take in ``data``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What ``manifest.json`` says: the embedder, the content's version, and file -> SHA-256."""
+
+    folder: Path
+    embedder: str
+    version: str
+    sha256: Mapping[str, str]
+    counts: Mapping[str, Any]
+
+    def path(self, role: str) -> Path | None:
+        """Return the file with the role ``role``, None where the index has none."""
+        return next((self.folder / n for n in self.sha256 if role_of(n) == role), None)
+
+    def checked(self, path: Path, *more: Digest) -> None:
+        """Take the hash of ``path``, for ``more`` as well, and hold it against the recorded one.
+
+        Raises:
+            BiasIndexError: the file is missing or not the recorded one.
+
+        """
+        try:
+            found = sha256(path, *more)
+        except OSError as error:
+            raise BiasIndexError(f"{path} cannot be read: {error}.") from error
+        recorded = self.sha256[path.name]
+        if found != recorded:
+            raise BiasIndexError(
+                f"{path} is not the file its manifest was written for (sha256 {found}, recorded "
+                f"{recorded}); build the index again."
+            )
+
+
+def manifest_bytes(folder: Path) -> bytes:
+    """Return the manifest's bytes: as long as they are the same, so is the index.
+
+    Raises:
+        BiasIndexError: there is none, or it cannot be read.
+
+    """
+    path = folder / MANIFEST
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise BiasIndexError(f"There is no bias index at {folder}.") from None
+    except OSError as error:
+        raise BiasIndexError(f"{path} cannot be read: {error}.") from error
+
+
+def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
+    """Read the manifest of ``folder``, or ``data`` that was read of it.
+
+    Raises:
+        BiasIndexError: there is none, or it is not one that this version of guard reads.
+
+    """
+    path = folder / MANIFEST
+    data = manifest_bytes(folder) if data is None else data
+    try:
+        content: Any = json.loads(data)
+    except ValueError as error:
+        raise BiasIndexError(f"{path} cannot be read: {error}.") from error
+    hashes = content.get("sha256") if isinstance(content, dict) else None
+    if not isinstance(hashes, dict):
+        raise BiasIndexError(f"{path} is not the manifest of a bias index.")
+    if content.get("format") != FORMAT:
+        raise BiasIndexError(
+            f"{path} has the format {content.get('format')!r}; this version of guard reads "
+            f"{FORMAT}. Build the index again."
+        )
+    if any(Path(name).name != name for name in hashes):
+        raise BiasIndexError(f"{path} names a file outside its folder; build the index again.")
+    found = [role_of(name) for name in hashes]
+    if missing := [role for role in _NEEDED if role not in found]:
+        raise BiasIndexError(f"{path} names no file of {missing[0]}; build the index again.")
+    counts = content.get("counts")
+    return Manifest(
+        folder,
+        str(content.get("embedder")),
+        str(content.get("version")),
+        hashes,
+        counts if isinstance(counts, dict) else {},
+    )
+
+
+def read_whole(folder: Path, read: Callable[[Manifest], T]) -> T:
+    """Return what ``read`` makes of the folder's manifest, though writers may be at work.
+
+    A writer may replace the index after its manifest was read; where that made ``read`` fail, it
+    is given the newer one.
+
+    Raises:
+        BiasIndexError: what ``read`` raised for an index that nobody replaced.
+
+    """
+    for left in reversed(range(_TRIES)):
+        data = manifest_bytes(folder)
+        try:
+            return read(read_manifest(folder, data))
+        except BiasIndexError:
+            if not left or manifest_bytes(folder) == data:
+                raise
+    raise AssertionError("unreachable")
+
+
+def manifest_json(
+    embedder: str, version: str, dim: int, counts: Mapping[str, Any], hashes: Mapping[str, str]
+) -> bytes:
+    """Return the bytes of a manifest."""
+    content = {
+        "format": FORMAT,
+        "version": version,
+        "embedder": embedder,
+        "dim": dim,
+        "counts": dict(counts),
+        "sha256": dict(hashes),
+    }
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+class Version:
+    """The hash of an index's content: its embedder, statements, vectors, and graph if any.
+
+    A graph finds other neighbours than a search of all vectors does, so it is content too.
+    """
+
+    def __init__(self, embedder: str, statement_bytes: int) -> None:
+        self._digest = hashlib.sha256()
+        self.part(embedder.encode())
+        # The length of each part comes first, so that no two indexes spell the same bytes.
+        self._digest.update(f"{statement_bytes}:".encode())
+
+    def update(self, data: Any, /) -> None:
+        """Take in the statements' lines, then after :meth:`shape` the vectors' bytes."""
+        self._digest.update(data)
+
+    def shape(self, rows: int, dim: int) -> None:
+        """Take in the shape of the vectors."""
+        self.part(str((rows, dim)).encode())
+
+    def part(self, data: bytes) -> None:
+        """Take in one more part of the content."""
+        self._digest.update(f"{len(data)}:".encode() + data)
+
+    def __str__(self) -> str:
+        return self._digest.hexdigest()[:_VERSION_DIGITS]
+
+
+def sha256(path: Path, *more: Digest) -> str:
+    """Return the SHA-256 of a file's bytes, which ``more`` digests are given too.
+
+    Read in pieces, not mapped: mapped pages would count as memory of this process.
+    """
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            for each in (digest, *more):
+                each.update(chunk)
+    return digest.hexdigest()
+
+
+def role_of(name: str) -> str:
+    """Return what the file called ``name`` holds; empty for one that is no part of an index."""
+    role = name.split(".")[0].split("-")[0]
+    return role if ROLES.get(role) == Path(name).suffix else ""
+
+
+class Tail:
+    """Passes to a digest what comes after the first ``skip`` bytes."""
+
+    def __init__(self, to: Digest, skip: int) -> None:
+        self._to = to
+        self._left = skip
+
+    def update(self, data: Any, /) -> None:
+        """Take in the next bytes."""
+        skipped = min(self._left, len(data))
+        self._left -= skipped
+        self._to.update(memoryview(data)[skipped:])

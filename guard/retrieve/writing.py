@@ -1,0 +1,113 @@
+"""Writing files so that a reader, a full disk or a power cut never meets half of one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from guard.retrieve.folder import ROLES, sha256
+
+# What a writer leaves behind when it is killed begins like this.
+BEGUN = ".writing-"
+
+
+def replace_all(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write all of ``contents`` beside their names in ``folder``, then rename them in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    waiting = {folder / name: begun(folder) for name in contents}
+    try:
+        for beside, data in zip(waiting.values(), contents.values(), strict=True):
+            with beside.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, beside in waiting.items():
+            os.replace(beside, path)
+    finally:
+        for beside in waiting.values():
+            beside.unlink(missing_ok=True)
+    sync_folder(folder)
+
+
+def begun(folder: Path) -> Path:
+    """Return the name of a file that does not count yet."""
+    return folder / f"{BEGUN}{uuid4().hex}"
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in ``folder`` outlast a power cut; the content of files is synced alone."""
+    if os.name == "nt":  # a folder cannot be opened there
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Written(NamedTuple):
+    """A file of an index, named by its content."""
+
+    name: str
+    sha256: str
+
+
+def write_part(folder: Path, role: str, chunks: Iterable[Any]) -> Written:
+    """Write a file of ``folder`` that nothing names yet; its name holds the hash of its content."""
+    digest = hashlib.sha256()
+    beside = begun(folder)
+    try:
+        with beside.open("xb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+                digest.update(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        return _placed(beside, role, digest.hexdigest())
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_part_by(folder: Path, role: str, write: Callable[[Path], None]) -> Written:
+    """Do the same for a file that ``write`` writes to the path it is given."""
+    beside = begun(folder)
+    try:
+        write(beside)
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        return _placed(beside, role, sha256(beside))
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _placed(beside: Path, role: str, digest: str) -> Written:
+    written = Written(f"{role}-{digest[:_NAME_DIGITS]}{ROLES[role]}", digest)
+    path = beside.with_name(written.name)
+    # An equal file may be mapped by a reader, and Windows replaces no mapped file.
+    if not path.is_file() or sha256(path) != digest:
+        os.replace(beside, path)
+    return written
+
+
+def sweep(folder: Path, kept: Iterable[str]) -> None:
+    """Remove what killed and earlier writers left in ``folder``, but for the files in ``kept``.
+
+    Only files that writers name themselves are touched. Whoever has one open keeps it.
+    """
+    kept = set(kept)
+    for path in folder.iterdir():
+        ours = path.name.startswith(BEGUN) or _PART.fullmatch(path.name)
+        if ours and path.name not in kept:
+            # Windows removes no mapped file; the next writer will.
+            with suppress(OSError):
+                path.unlink()
+
+
+_NAME_DIGITS = 16
+_PART = re.compile(rf"(?:{'|'.join(ROLES)})-[0-9a-f]{{{_NAME_DIGITS}}}\.[a-z]+")
