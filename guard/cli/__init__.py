@@ -16,6 +16,7 @@ _COMMANDS = {
     "demo": ("guard.cli.demo", "Watch guarded streams being written, and a biased one cut."),
     "doctor": ("guard.cli.doctor", "Say what is installed, verified and missing."),
     "eval": ("guard.cli.eval", "Measure the detector on labelled data, with intervals."),
+    "index": ("guard.cli.index", "Keep a bias index: build, add, remove, search, stats."),
     "models": ("guard.cli.models", "Fetch models that run on this machine."),
     "train": ("guard.cli.train", "Train the embedded detector anew."),
 }

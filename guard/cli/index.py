@@ -1,0 +1,269 @@
+"""``guard index``: keep a bias index of one's own, while guards serve from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from guard.errors import UsageError
+
+if TYPE_CHECKING:
+    from guard.detect.encoder import Encoder
+    from guard.retrieve.draft import Report
+    from guard.retrieve.statement import Statement
+    from guard.retrieve.store import Change
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@click.group()
+def index() -> None:
+    """Keep a bias index: the statements that the detector knows and quotes as evidence.
+
+    Guards that were given the index's folder use a change within a second; what is being streamed
+    keeps the version it began with.
+    """
+
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_OWN = click.option("--index", "folder", type=_FOLDER, required=True, help="Folder of the index.")
+_ANY = click.option(
+    "--index", "folder", type=_FOLDER, help="Folder of the index; by default the one in use."
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def _reading(command: _Command) -> _Command:
+    """Add the options of commands that read files of statements."""
+    # Listed here so that help needs no importer; a test holds the list to the importers'.
+    kinds = click.Choice(FORMATS)
+    for option in (
+        click.option(
+            "--skip-bad", is_flag=True, help="Pass over rows that cannot be read, and tell them."
+        ),
+        click.option(
+            "--format", "kind", type=kinds, help="What the files are; by default told by columns."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+FORMATS = ("sbic", "implicit-hate", "seegull", "emgsd", "stereoset", "csv", "jsonl")
+
+
+@index.command()
+@click.argument("files", metavar="FILE...", nargs=-1, type=_FILE)
+@click.option("--to", "folder", type=_FOLDER, required=True, help="Folder of the new index.")
+@click.option("--with-shipped", is_flag=True, help="Begin with the statements that guard ships.")
+@click.option("--replace", is_flag=True, help="Replace the index that is in the folder.")
+@_reading
+@_JSON
+def build(
+    files: tuple[Path, ...],
+    folder: Path,
+    with_shipped: bool,
+    replace: bool,
+    kind: str | None,
+    skip_bad: bool,
+    as_json: bool,
+) -> None:
+    """Make an index of the statements in FILE... .
+
+    A file is a published dataset, or CSV or JSON lines with statement, bias_type, group and
+    attribute. Statements with the same words are kept once. A build that was stopped goes on where
+    it was when the same command is run again.
+    """
+    if not files and not with_shipped:
+        raise UsageError("Nothing to build an index of: give FILE..., or --with-shipped.")
+    from guard.places import shipped
+    from guard.retrieve import store
+    from guard.retrieve.index import BiasIndex
+
+    embedder = _embedder()
+    base = BiasIndex.load(shipped("index"), embedder.name) if with_shipped else None
+    statements = _read(files, kind, skip_bad)
+    with _progress() as report:
+        change = store.create(
+            folder, statements, embedder, base=base, replace=replace, report=report
+        )
+    _tell(folder, change, as_json)
+
+
+@index.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
+@_OWN
+@_reading
+@_JSON
+def add(
+    files: tuple[Path, ...], folder: Path, kind: str | None, skip_bad: bool, as_json: bool
+) -> None:
+    """Add the statements in FILE... to an index; those it holds already are left out."""
+    from guard.retrieve import store
+
+    statements = _read(files, kind, skip_bad)
+    with _progress() as report:
+        change = store.add(folder, statements, _embedder(), report=report)
+    _tell(folder, change, as_json)
+
+
+@index.command()
+@_OWN
+@click.option("--statement", "texts", multiple=True, help="A statement, by its words; repeatable.")
+@click.option("--group", "groups", multiple=True, help="All about this group; repeatable.")
+@click.option("--from", "file", type=_FILE, help="All statements that are in this file.")
+@_reading
+@_JSON
+def remove(
+    folder: Path,
+    texts: tuple[str, ...],
+    groups: tuple[str, ...],
+    file: Path | None,
+    kind: str | None,
+    skip_bad: bool,
+    as_json: bool,
+) -> None:
+    """Remove statements from an index. Case and punctuation make no difference."""
+    if not texts and not groups and file is None:
+        raise UsageError("Nothing to remove: give --statement, --group or --from.")
+    from guard.retrieve import store
+
+    read = _read(() if file is None else (file,), kind, skip_bad)
+    every = [*texts, *(s.statement for s in read)]
+    with _progress() as report:
+        change = store.remove(folder, statements=every, groups=groups, report=report)
+    if not change.removed:
+        raise UsageError(f"The bias index at {folder} holds none of these; nothing was removed.")
+    _tell(folder, change, as_json)
+
+
+@index.command()
+@click.argument("text")
+@_ANY
+@click.option("-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True)
+@_JSON
+def search(text: str, folder: Path | None, count: int, as_json: bool) -> None:
+    """Show the statements nearest to TEXT, with their cosines."""
+    if not text.strip():
+        raise UsageError("TEXT is empty; give text to search for.")
+    from guard.retrieve.index import BiasIndex
+
+    embedder = _embedder()
+    found = BiasIndex.load(_in_use(folder), embedder.name)
+    [hits] = found.search(embedder.embed([text]), count, -1.0)
+    references = [found.reference(hit) for hit in hits]
+    if as_json:
+        from dataclasses import asdict
+
+        shown = {"version": found.version, "references": [asdict(r) for r in references]}
+        click.echo(json.dumps(shown, ensure_ascii=False))
+        return
+    for r in references:
+        click.echo(f"{r.similarity:.2f}  {r.statement}  [{r.bias_type}: {r.group}, {r.attribute}]")
+    if not references:
+        click.echo("The bias index is empty.")
+
+
+@index.command()
+@_ANY
+@_JSON
+def stats(folder: Path | None, as_json: bool) -> None:
+    """Check an index and say what is in it."""
+    from guard.detect.weights import SHIPPED, open_weights
+    from guard.retrieve.index import BiasIndex, counts
+
+    place = _in_use(folder)
+    found = BiasIndex.load(place, None)
+    weights = open_weights(Path(_setting("weights") or SHIPPED)).name
+    shown = {
+        "index": str(place),
+        "version": found.version,
+        "embedder": found.embedder,
+        "usable": found.embedder == weights,
+        "search": "exact" if found.exact else "graph",
+        "dim": found.dim,
+        **counts(found.table),
+    }
+    if as_json:
+        click.echo(json.dumps(shown, ensure_ascii=False))
+        return
+    how = "every vector is compared" if found.exact else "by a graph (HNSW)"
+    fits = "the weights in use" if shown["usable"] else f"not the weights in use, {weights}"
+    click.echo(f"{place}, version {found.version}")
+    click.echo(f"  embedder    {found.embedder} ({fits})")
+    click.echo(f"  search      {how}, {found.dim} dimensions")
+    click.echo(f"  statements  {shown['statements']}, of them {shown['implicit']} implicit")
+    click.echo(f"  groups      {shown['groups']}")
+    for name, number in shown["types"].items():
+        click.echo(f"  {name:11} {number}")
+
+
+def _embedder() -> Encoder:
+    from guard.detect.encoder import Encoder
+
+    weights = _setting("weights")
+    return Encoder(None if weights is None else Path(weights), use_references=False)
+
+
+def _in_use(folder: Path | None) -> Path:
+    from guard.places import shipped
+
+    return folder or Path(_setting("index") or shipped("index"))
+
+
+def _setting(key: str) -> str | None:
+    from guard.config import settings
+
+    value: str | None = settings().get(key)
+    return value
+
+
+def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[Statement]:
+    from guard.retrieve.importers import read
+
+    found: list[Statement] = []
+    for path in files:
+        found += read(path, kind, skip_bad=skip_bad, skipped=lambda why: click.echo(why, err=True))
+    return found
+
+
+def _tell(folder: Path, change: Change, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"index": str(folder), **change._asdict()}))
+        return
+    done = [f"{change.added} added"] if change.added or not change.removed else []
+    if change.duplicates:
+        done.append(f"{change.duplicates} held already or given twice")
+    if change.removed:
+        done.append(f"{change.removed} removed")
+    click.echo(f"{', '.join(done)}; {change.statements} statements, version {change.version}")
+    click.echo(str(folder))
+
+
+@contextmanager
+def _progress() -> Iterator[Report]:
+    """Show a bar on standard error; nothing where it is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield lambda doing, done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left())
+    with Progress(*columns, console=console, transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(doing: str, done: int, total: int) -> None:
+            if doing not in tasks:
+                tasks[doing] = bar.add_task(doing, total=total)
+            bar.update(tasks[doing], completed=done, total=total)
+
+        yield report
