@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,12 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from guard.errors import BiasIndexError
 from guard.retrieve import graph as graphs
-from guard.retrieve.folder import MANIFEST, Manifest, Version, manifest_json
+from guard.retrieve.folder import MANIFEST, Manifest, Version, manifest_json, read_manifest
 from guard.retrieve.index import BiasIndex, counts
 from guard.retrieve.statement import Statement, lines
 from guard.retrieve.table import StatementLines, table_of, with_first
-from guard.retrieve.writing import Written, replace_all, sweep, write_part, write_part_by
+from guard.retrieve.writing import (
+    Written,
+    replace_all,
+    sweep,
+    sync_folder,
+    write_part,
+    write_part_by,
+)
 
 Floats = NDArray[np.float32]
 #: Called with what is being done, how much of it is done, and how much there is.
@@ -86,12 +95,19 @@ class Draft:
             manifest = manifest_json(
                 self._embedder, str(version), self._shape[1], counts(table), hashes
             )
+            # Its files have their names for good before the manifest has.
+            sync_folder(self._folder)
             replace_all(self._folder, {MANIFEST: manifest})
-        except BaseException:
-            sweep(self._folder, before.sha256 if before else ())
-            raise
-        sweep(self._folder, {*hashes, *(before.sha256 if before else ())})
+        finally:
+            # After a failure as well, which may be a full disk.
+            self._sweep(before)
         return str(version)
+
+    def _sweep(self, before: Manifest | None) -> None:
+        kept = set(before.sha256 if before is not None else ())
+        with suppress(BiasIndexError):
+            kept.update(read_manifest(self._folder).sha256)
+        sweep(self._folder, kept)
 
     def _lines(self) -> Iterator[bytes]:
         if self._old is not None:

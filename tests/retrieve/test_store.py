@@ -1,0 +1,549 @@
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.errors import BiasIndexError
+from guard.places import shipped
+from guard.retrieve import graph, resume, store, table
+from guard.retrieve.folder import manifest_bytes, read_manifest
+from guard.retrieve.index import BiasIndex
+from guard.retrieve.statement import Statement, fold
+from tests.retrieve.test_index import brute_force, some
+from tests.retrieve.writer import Drawn, batch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def small_graphs(monkeypatch):
+    monkeypatch.setattr(graph, "GRAPH_FROM", 10)
+
+
+def load(folder: Path) -> BiasIndex:
+    return BiasIndex.load(folder, "drawn-1")
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+
+
+def test_what_is_created_is_loaded(folder):
+    change = store.create(folder, some(5), Drawn())
+    index = load(folder)
+    assert change == store.Change(5, 0, 0, 5, index.version)
+    assert tuple(index.statements) == tuple(some(5))
+    assert index.statements == tuple(some(5))
+    assert index.statements[-1] == some(5)[-1]
+    assert index.statements[1:3] == tuple(some(5)[1:3])
+    np.testing.assert_array_equal(index.vectors, Drawn().embed([s.statement for s in some(5)]))
+    with pytest.raises(IndexError):
+        index.statements[5]
+
+
+def test_it_has_the_version_of_an_index_made_in_memory(folder):
+    store.create(folder, some(5), Drawn())
+    vectors = Drawn().embed([s.statement for s in some(5)])
+    assert load(folder).version == BiasIndex(some(5), vectors, "drawn-1").version
+
+
+def test_near_copies_are_kept_once(folder):
+    first, copy = Statement("They never pay", "age", "g", "a"), Statement(
+        "they NEVER pay!", "race", "h", "b"
+    )  # fmt: skip
+    change = store.create(folder, [first, copy, *some(2)], Drawn())
+    assert (change.added, change.duplicates) == (3, 1)
+    assert load(folder).statements[0] == first
+    change = store.add(folder, [copy, *some(3)], Drawn())
+    assert (change.added, change.duplicates, change.statements) == (1, 3, 4)
+
+
+def test_adding_what_is_there_changes_nothing(folder):
+    store.create(folder, some(5), Drawn())
+    before, embedder = manifest_bytes(folder), Drawn()
+    change = store.add(folder, some(5), embedder)
+    assert (change.added, change.duplicates) == (0, 5)
+    assert change.version == load(folder).version
+    assert manifest_bytes(folder) == before
+    assert embedder.texts == []
+
+
+def test_removal_by_words_and_by_group(folder):
+    store.create(folder, some(10), Drawn())
+    change = store.remove(
+        folder, statements=["ruritanian NUMBER 3 never pays"], groups=["RURITANIAN 7"]
+    )
+    index = load(folder)
+    assert change == store.Change(0, 0, 2, 8, index.version)
+    assert tuple(index.statements) == tuple(s for i, s in enumerate(some(10)) if i not in (3, 7))
+    before = manifest_bytes(folder)
+    assert store.remove(folder, statements=["never heard of"]).removed == 0
+    assert manifest_bytes(folder) == before
+
+
+def test_an_index_can_be_emptied_and_filled(folder):
+    store.create(folder, some(3), Drawn())
+    store.remove(folder, groups=[s.group for s in some(3)])
+    assert load(folder).search(Drawn().embed(["x"]), 3, -1.0) == [[]]
+    store.add(folder, some(2), Drawn())
+    assert tuple(load(folder).statements) == tuple(some(2))
+
+
+def test_adding_and_removing_returns_to_the_version(folder):
+    store.create(folder, some(5), Drawn())
+    before = load(folder).version
+    store.add(folder, some(2, start=50), Drawn())
+    assert load(folder).version != before
+    store.remove(folder, statements=[s.statement for s in some(2, start=50)])
+    assert load(folder).version == before
+
+
+CHANGES = st.lists(
+    st.tuples(st.booleans(), st.sets(st.integers(0, 25), min_size=1, max_size=8)), max_size=6
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(changes=CHANGES, graph_from=st.sampled_from([1, 8, 1000]), seed=st.integers(0, 99))
+def test_any_changes_give_what_they_say(tmp_path_factory, changes, graph_from, seed):
+    folder = tmp_path_factory.mktemp("changed")
+    expected = {fold(s.statement): s for s in some(4)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph, "GRAPH_FROM", graph_from)
+        store.create(folder, some(4), Drawn())
+        for adding, numbers in changes:
+            named = [some(1, start=n)[0] for n in sorted(numbers)]
+            if adding:
+                store.add(folder, named, Drawn())
+                for s in named:
+                    expected.setdefault(fold(s.statement), s)
+            else:
+                store.remove(folder, statements=[s.statement for s in named])
+                for s in named:
+                    expected.pop(fold(s.statement), None)
+        index = load(folder)
+        assert index.exact == (len(expected) < graph_from)
+    assert tuple(index.statements) == tuple(expected.values())
+    rebuilt = BiasIndex(index.statements, index.vectors, index.embedder)
+    for name in ("fold", "group", "type", "implicit", "first", "offset"):
+        np.testing.assert_array_equal(index.table[name], rebuilt.table[name])
+    query = Drawn().embed([str(seed)])
+    # So small a graph is walked to its end, or nearly: the nearest is always met.
+    k = 3 if index.exact else 1
+    found = [h.row for h in index.search(query, k, -1.0)[0]]
+    assert found == [h.row for h in brute_force(index, query[0], k, -1.0)]
+
+
+def test_the_shipped_index_is_never_changed(folder):
+    before = manifest_bytes(shipped("index"))
+    for change in (
+        lambda: store.add(shipped("index"), some(1), Drawn()),
+        lambda: store.remove(shipped("index"), groups=["women"]),
+        lambda: store.create(shipped("index"), some(1), Drawn(), replace=True),
+    ):
+        with pytest.raises(BiasIndexError, match="guard ships"):
+            change()
+    assert manifest_bytes(shipped("index")) == before
+
+
+def test_another_embedder_is_refused_with_both_names(folder):
+    store.create(folder, some(2), Drawn())
+    other = Drawn()
+    other.name = "other-2"
+    with pytest.raises(BiasIndexError, match=r"'drawn-1' and cannot be searched with 'other-2'"):
+        store.add(folder, some(3), other)
+    with pytest.raises(BiasIndexError, match=r"'drawn-1' and cannot be searched with 'other-2'"):
+        store.create(folder / "new", some(3), other, base=load(folder))
+    assert other.texts == []
+
+
+def test_an_index_is_replaced_only_if_asked(folder):
+    store.create(folder, some(2), Drawn())
+    with pytest.raises(BiasIndexError, match="already"):
+        store.create(folder, some(3), Drawn())
+    assert len(load(folder)) == 2
+    store.create(folder, some(3, start=10), Drawn(), replace=True)
+    assert tuple(load(folder).statements) == tuple(some(3, start=10))
+    (folder / "manifest.json").write_text("half", "utf-8")
+    store.create(folder, some(4), Drawn(), replace=True)
+    assert len(load(folder)) == 4
+
+
+def test_there_must_be_something_to_build_or_change(folder):
+    with pytest.raises(BiasIndexError, match="no statement"):
+        store.create(folder, [], Drawn())
+    with pytest.raises(BiasIndexError, match="no bias index"):
+        store.add(folder, some(1), Drawn())
+    with pytest.raises(BiasIndexError, match="no bias index"):
+        store.remove(folder, groups=["g"])
+    assert not folder.exists()
+
+
+def test_a_base_comes_first_and_is_not_embedded_again(folder, tmp_path):
+    store.create(tmp_path / "base", some(5), Drawn())
+    embedder = Drawn()
+    change = store.create(folder, some(4, start=3), embedder, base=load(tmp_path / "base"))
+    assert (change.added, change.duplicates, change.statements) == (2, 2, 7)
+    assert tuple(load(folder).statements) == tuple(some(7))
+    assert len(embedder.texts) == 2
+
+
+def test_a_copy_of_a_release_can_be_changed(folder):
+    vectors = Drawn().embed([s.statement for s in some(5)])
+    BiasIndex(some(5), vectors, "drawn-1").save(folder)
+    assert load(folder).statements == tuple(some(5))
+    store.add(folder, some(1, start=5), Drawn())
+    assert tuple(load(folder).statements) == tuple(some(6))
+    # Files that a person may have put there stay; they no longer count.
+    assert (folder / "statements.jsonl").is_file()
+
+
+def test_files_of_others_stay_and_old_ones_go(folder):
+    store.create(folder, some(2), Drawn())
+    for name in ("README.md", "statements-mine.jsonl", ".writing-0"):
+        (folder / name).write_text("mine", "utf-8")
+    generations = []
+    for number in range(3):
+        generations.append(set(read_manifest(folder).sha256))
+        store.add(folder, batch("a", number), Drawn())
+    generations.append(set(read_manifest(folder).sha256))
+    # A reader of the manifest before still finds its files.
+    assert set(files(folder)) == {
+        "README.md",
+        "manifest.json",
+        "statements-mine.jsonl",
+        *generations[-1],
+        *generations[-2],
+    }
+    assert not (folder / ".writing-0").exists()
+
+
+@pytest.mark.parametrize("role", ["statements", "vectors", "table", "graph", "nodes"])
+def test_a_changed_file_is_refused_by_its_name(folder, role, small_graphs):
+    store.create(folder, some(12), Drawn())
+    path = read_manifest(folder).path(role)
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(BiasIndexError, match=f"{path.name} is not the file"):
+        load(folder)
+    path.unlink()
+    with pytest.raises(BiasIndexError, match=path.name):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wrong"),
+    [
+        (r'"version": "\w+"', '"version": "0000"', "its manifest says 0000"),
+        (r'"vectors-', '"../vectors-', "outside its folder"),
+        (r'"statements-\w+.jsonl"', '"other.jsonl"', "no file of statements"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_is_refused(folder, before, after, wrong):
+    store.create(folder, some(2), Drawn())
+    path = folder / "manifest.json"
+    path.write_text(re.sub(before, after, path.read_text("utf-8")), "utf-8")
+    with pytest.raises(BiasIndexError, match=wrong):
+        load(folder)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BiasIndexError, match=r"cannot be written"):
+        store.create(tmp_path / "file" / "index", some(1), Drawn())
+
+
+# Vectors kept for resuming, five files, the folder, the manifest, the folder.
+SYNCS = 9
+
+
+@pytest.mark.parametrize("at", range(1, SYNCS + 1))
+def test_a_write_that_fails_leaves_the_older_index(folder, monkeypatch, small_graphs, at):
+    store.create(folder, some(12), Drawn())
+    before = load(folder).version
+    calls, fsync = [], os.fsync
+
+    def full(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == at:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BiasIndexError, match="No space left"):
+        store.add(folder, batch("a", 0), Drawn())
+    monkeypatch.setattr(os, "fsync", fsync)
+    index = load(folder)
+    # Only the last call comes when the newer index is in its place.
+    assert len(index) == (15 if at == SYNCS else 12)
+    assert (index.version == before) == (at < SYNCS)
+    store.add(folder, batch("a", 0), Drawn())
+    assert len(load(folder)) == 15
+
+
+def test_loading_reads_no_statement(folder, monkeypatch):
+    store.create(folder, some(20), Drawn())
+    read = []
+    monkeypatch.setattr(
+        table, "parsed", lambda line, parsed=table.parsed: read.append(line) or parsed(line)
+    )
+    index = load(folder)
+    [hits] = index.search(index.vectors[4:5], 1, 0.9)
+    assert read == []
+    assert index.reference(hits[0]).statement == some(5)[4].statement
+    assert len(read) == 1
+
+
+# --- resuming
+
+
+class Stopping(Drawn):
+    """An embedder that is interrupted after so many batches."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.left = batches
+
+    def embed(self, texts):
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        return super().embed(texts)
+
+
+@pytest.mark.parametrize("command", ["create", "add"])
+def test_what_was_embedded_is_not_embedded_again(folder, monkeypatch, command):
+    monkeypatch.setattr(resume, "BATCH", 4)
+    if command == "add":
+        store.create(folder, batch("a", 0), Drawn())
+    change = getattr(store, command)
+    stopped, again = Stopping(2), Drawn()
+    with pytest.raises(KeyboardInterrupt):
+        change(folder, some(10), stopped)
+    told = []
+    change(folder, some(10), again, report=lambda *at: told.append(at))
+    assert len(stopped.texts) == 8
+    assert again.texts == [s.statement for s in some(10)[8:]]
+    assert told[0] == ("embedding", 8, 10)
+    assert told[-1] == ("embedding", 10, 10)
+    index = load(folder)
+    np.testing.assert_array_equal(
+        index.vectors, Drawn().embed([s.statement for s in index.statements])
+    )
+    # Done: nothing is kept.
+    assert not [n for n in os.listdir(folder) if re.fullmatch(r"\.embedded-\w+", n)]
+
+
+def test_another_command_leaves_what_is_to_be_resumed(folder, monkeypatch):
+    monkeypatch.setattr(resume, "BATCH", 4)
+    store.create(folder, batch("a", 0), Drawn())
+    with pytest.raises(KeyboardInterrupt):
+        store.add(folder, some(10), Stopping(2))
+    store.add(folder, batch("b", 0), Drawn())
+    again = Drawn()
+    store.add(folder, some(10), again)
+    assert len(again.texts) == 2
+
+
+@pytest.mark.parametrize("cut", [1, 50, 84, 85, 1000])
+def test_half_a_record_is_embedded_again(folder, monkeypatch, cut):
+    monkeypatch.setattr(resume, "BATCH", 4)
+    folder.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        store.create(folder, some(10), Stopping(2))
+    (kept,) = [p for p in folder.iterdir() if re.fullmatch(r"\.embedded-\w+", p.name)]
+    data = kept.read_bytes()
+    kept.write_bytes(data[: max(0, len(data) - cut)])
+    store.create(folder, some(10), Drawn())
+    index = load(folder)
+    np.testing.assert_array_equal(index.vectors, Drawn().embed([s.statement for s in some(10)]))
+
+
+def test_a_damaged_record_is_embedded_again(folder, monkeypatch):
+    monkeypatch.setattr(resume, "BATCH", 4)
+    with pytest.raises(KeyboardInterrupt):
+        store.create(folder, some(10), Stopping(2))
+    (kept,) = [p for p in folder.iterdir() if re.fullmatch(r"\.embedded-\w+", p.name)]
+    data = bytearray(kept.read_bytes())
+    data[16 + 3 * 84 + 20] ^= 1  # the fourth record
+    kept.write_bytes(data)
+    again = Drawn()
+    store.create(folder, some(10), again)
+    assert len(again.texts) == 7
+
+
+class Odd(Drawn):
+    def __init__(self, change) -> None:
+        super().__init__()
+        self.change = change
+
+    def embed(self, texts):
+        return self.change(super().embed(texts))
+
+
+@pytest.mark.parametrize("change", [lambda v: 2 * v, lambda v: v[1:], lambda v: v[0]])
+def test_vectors_that_cannot_be_used_name_the_embedder(folder, change):
+    with pytest.raises(BiasIndexError, match="'drawn-1' gave vectors"):
+        store.create(folder, some(3), Odd(change))
+
+
+# --- graphs
+
+
+def clustered(count: int, seed: int, dim: int = 32) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).standard_normal((60, dim))
+    vectors = centres[draw.integers(0, 60, count)] + 0.6 * draw.standard_normal((count, dim))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+class Given(Drawn):
+    """An embedder of statements that carry the row of their vector."""
+
+    def __init__(self, vectors: np.ndarray) -> None:
+        super().__init__()
+        self.vectors = vectors
+
+    def embed(self, texts):
+        self.texts += texts
+        return self.vectors[[int(t.split()[2]) for t in texts]]
+
+
+def recall(index: BiasIndex, queries: np.ndarray, k: int = 5) -> float:
+    found = index.search(queries, k, -1.0)
+    near = np.argsort(-(queries @ index.vectors.T), axis=1)[:, :k]
+    both = (
+        len({h.row for h in hits} & set(rows.tolist()))
+        for hits, rows in zip(found, near, strict=True)
+    )
+    return sum(both) / (k * len(queries))
+
+
+def test_a_graph_finds_what_is_near_after_every_change(folder, monkeypatch):
+    monkeypatch.setattr(graph, "GRAPH_FROM", 1000)
+    vectors, queries = clustered(3000, seed=1), clustered(200, seed=2)
+    embedder = Given(vectors)
+    store.create(folder, some(2000), embedder)
+    assert not load(folder).exact
+    assert recall(load(folder), queries) >= 0.99
+    store.add(folder, some(1000, start=2000), embedder)
+    assert recall(load(folder), queries) >= 0.99
+    before = read_manifest(folder).path("graph")
+    store.remove(folder, groups=[f"Ruritanian {i}" for i in range(0, 3000, 10)])
+    # The graph still serves: what was removed is walked over, and not found.
+    assert read_manifest(folder).path("graph") == before
+    index = load(folder)
+    assert recall(index, queries) >= 0.99
+    assert index.search(vectors[10:11], 1, -1.0) != [[]]
+    assert index.search(vectors[10:11], 1, 0.9999) == [[]]
+    store.add(folder, some(1, start=10), embedder)
+    assert load(folder).search(vectors[10:11], 1, 0.9999)[0][0].row == 2700
+    store.remove(folder, groups=[f"Ruritanian {i}" for i in range(0, 3000, 3)])
+    assert read_manifest(folder).path("graph") != before
+    assert recall(load(folder), queries) >= 0.99
+    store.remove(folder, groups=[f"Ruritanian {i}" for i in range(1500)])
+    assert load(folder).exact
+    assert recall(load(folder), queries) == 1
+
+
+def test_the_same_statements_give_the_same_files(tmp_path, small_graphs):
+    for name in ("a", "b"):
+        store.create(tmp_path / name, some(700), Drawn())
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert manifest_bytes(tmp_path / "a") == manifest_bytes(tmp_path / "b")
+
+
+def test_many_are_searched_exactly_beside_a_graph(folder, small_graphs):
+    store.create(folder, some(400), Drawn())
+    index = load(folder)
+    query = Drawn().embed(["anything"])
+    found = [h.row for h in index.search(query, 390, -1.0)[0]]
+    assert found == [h.row for h in brute_force(index, query[0], 390, -1.0)]
+
+
+def test_a_graph_that_faiss_cannot_read_is_refused(folder, small_graphs, monkeypatch):
+    store.create(folder, some(20), Drawn())
+    monkeypatch.setattr(graph.faiss, "read_index", _cannot)
+    with pytest.raises(BiasIndexError, match=r"damaged: graph-\w+\.faiss cannot be read by FAISS"):
+        load(folder)
+
+
+def _cannot(*_: object) -> None:
+    raise RuntimeError("fourcc")
+
+
+# --- several processes
+
+
+def writer(*args: object) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.retrieve.writer", *map(str, args)], cwd=ROOT
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a forked process")
+def test_fifty_killed_writers_leave_a_whole_index(folder):
+    store.create(folder, batch("first", 0), Drawn())
+    assert writer("kill", folder, 50, 17).wait() == 0
+
+
+def test_two_writers_at_once_both_land(folder):
+    store.create(folder, batch("first", 0), Drawn())
+    writers = [writer("add", folder, name, 8) for name in ("a", "b")]
+    assert [w.wait() for w in writers] == [0, 0]
+    expected = {s for name in ("a", "b") for n in range(8) for s in batch(name, n)}
+    assert set(load(folder).statements) == expected | set(batch("first", 0))
+
+
+def test_readers_meet_whole_indexes_while_a_writer_works(folder):
+    store.create(folder, batch("a", 0), Drawn())
+    done, failures, seen = threading.Event(), [], set()
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                index = load(folder)
+                seen.add(len(index))
+                assert len(index) % 3 == 0
+                assert index.statements[-1] in batch("a", len(index) // 3 - 1)
+        except BaseException as error:
+            failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(1, 30):
+        store.add(folder, batch("a", number), Drawn())
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not failures
+    assert len(seen) > 1
+
+
+def test_an_open_index_outlives_its_files(folder):
+    store.create(folder, some(20), Drawn())
+    index = load(folder)
+    query = Drawn().embed(["anything"])
+    before = index.search(query, 5, -1.0)
+    store.remove(folder, groups=["Ruritanian 3"])
+    store.add(folder, [dataclasses.replace(some(1)[0], statement="Another one.")], Drawn())
+    if os.name != "nt":
+        shutil.rmtree(folder)
+    assert index.search(query, 5, -1.0) == before
+    assert tuple(index.statements) == tuple(some(20))
