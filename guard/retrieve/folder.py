@@ -66,6 +66,10 @@ class Manifest:
         """Return the file with the role ``role``, None where the index has none."""
         return next((self.folder / n for n in self.sha256 if role_of(n) == role), None)
 
+    def recorded(self, role: str) -> str:
+        """Return the recorded SHA-256 of the file with the role ``role``, empty for none."""
+        return next((h for name, h in self.sha256.items() if role_of(name) == role), "")
+
     def checked(self, path: Path, *more: Digest) -> None:
         """Take the hash of ``path``, for ``more`` as well, and hold it against the recorded one.
 

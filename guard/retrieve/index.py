@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import mmap
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,17 +14,10 @@ from numpy.typing import NDArray
 
 from guard.errors import BiasIndexError
 from guard.retrieve import graph as graphs
-from guard.retrieve.folder import (
-    MANIFEST,
-    ROLES,
-    Manifest,
-    Tail,
-    Version,
-    manifest_json,
-    read_whole,
-)
-from guard.retrieve.statement import Statement, lines, read_statements
-from guard.retrieve.table import ROW, StatementLines, Table, table_of
+from guard.retrieve.folder import MANIFEST, Manifest, Version, manifest_json, read_whole
+from guard.retrieve.opening import damaged, opened
+from guard.retrieve.statement import Statement, lines
+from guard.retrieve.table import Table, table_of
 from guard.retrieve.writing import replace_all
 from guard.verdict import BIAS_TYPES, Reference
 
@@ -230,51 +221,24 @@ class BiasIndex:
                     f"'{manifest.embedder}' and cannot be searched with '{embedder_name}'; "
                     "build it again with the embedder in use."
                 )
-            try:
-                return cls._opened(manifest)
-            except (ValueError, OSError) as error:
-                raise BiasIndexError(f"The bias index at {folder} is damaged: {error}.") from error
+            found = opened(manifest)
+            if found.table is None:
+                try:
+                    return cls(found.statements, found.vectors, manifest.embedder)
+                except ValueError as error:
+                    raise damaged(folder, error) from error
+            index = cls.__new__(cls)
+            index._set(
+                found.statements,
+                found.vectors,
+                manifest.embedder,
+                found.table,
+                found.graph,
+                manifest.version,
+            )
+            return index
 
         return read_whole(Path(folder), read)
-
-    @classmethod
-    def _opened(cls, manifest: Manifest) -> BiasIndex:
-        paths = {role: manifest.path(role) for role in ROLES}
-        lines_at, vectors_at = paths["statements"], paths["vectors"]
-        assert lines_at is not None
-        assert vectors_at is not None
-        try:
-            version = Version(manifest.embedder, lines_at.stat().st_size)
-            manifest.checked(lines_at, version)
-            vectors, offset = _mapped(vectors_at)
-            version.shape(*vectors.shape)
-            manifest.checked(vectors_at, Tail(version, offset))
-        except OSError as error:
-            raise BiasIndexError(f"{error.filename} cannot be read: {error.strerror}.") from error
-        table_at, graph_at, nodes_at = paths["table"], paths["graph"], paths["nodes"]
-        graph = None
-        if graph_at is not None and nodes_at is not None:
-            for path in (graph_at, nodes_at):
-                manifest.checked(path)
-                version.part(manifest.sha256[path.name].encode())
-            nodes = np.load(nodes_at, allow_pickle=False)
-            graph = graphs.load(graph_at, nodes)
-        if str(version) != manifest.version:
-            raise BiasIndexError(
-                f"The bias index at {manifest.folder} has the version {version}, but its manifest "
-                f"says {manifest.version}; build it again."
-            )
-        if table_at is None:
-            index = cls(read_statements(lines_at), vectors, manifest.embedder)
-        else:
-            manifest.checked(table_at)
-            table = np.load(table_at, allow_pickle=False)
-            if table.dtype != ROW or len(table) != len(vectors):
-                raise ValueError(f"{table_at.name} does not describe {len(vectors)} statements")
-            index = cls.__new__(cls)
-            statements = StatementLines(_mapped_bytes(lines_at), table["offset"])
-            index._set(statements, vectors, manifest.embedder, table, graph, manifest.version)
-        return index
 
     def _nearest(self, query: NDArray[np.float32], k: int, floor: float) -> list[Hit]:
         asked = min(k, len(self))
@@ -328,18 +292,3 @@ def _version(statements: Sequence[Statement], vectors: NDArray[np.float32], embe
     version.shape(*vectors.shape)
     version.update(vectors.astype("<f4", copy=False).data)
     return str(version)
-
-
-def _mapped(path: Path) -> tuple[NDArray[np.float32], int]:
-    """Return the vectors of a file, mapped into memory, and where they begin in it."""
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if array.dtype != np.dtype("<f4") or array.ndim != 2 or not array.flags.c_contiguous:
-        raise ValueError(f"{path.name} does not hold rows of 32-bit numbers")
-    return np.asarray(array), int(array.offset)
-
-
-def _mapped_bytes(path: Path) -> bytes | mmap.mmap:
-    with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return b""  # nothing cannot be mapped
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

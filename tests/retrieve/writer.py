@@ -48,6 +48,9 @@ def add_batches(folder: Path, name: str, count: int) -> None:
 def kill_often(folder: Path, times: int, seed: int) -> None:
     """Kill a process that adds batches, again and again; check the index after each kill."""
     draw = random.Random(seed)
+    begin = time.perf_counter()
+    add_batches(folder, "timed", 3)
+    longest = 2 * (time.perf_counter() - begin)
     before = set(BiasIndex.load(folder, "drawn-1").statements)
     grew = 0
     for round_ in range(times):
@@ -55,7 +58,7 @@ def kill_often(folder: Path, times: int, seed: int) -> None:
         if not child:
             add_batches(folder, f"round{round_}", 1000)
             os._exit(0)
-        time.sleep(draw.uniform(0, 0.15))
+        time.sleep(draw.uniform(0, longest))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         index = BiasIndex.load(folder, "drawn-1")

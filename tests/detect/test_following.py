@@ -1,0 +1,208 @@
+"""Guards that serve from a bias index which others change."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import shutil
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from guard.core import Guard
+from guard.detect.encoder import Encoder
+from guard.detect.following import Follower
+from guard.errors import BiasIndexError
+from guard.places import shipped
+from guard.retrieve import store
+from guard.retrieve.folder import MANIFEST, read_manifest
+from guard.retrieve.index import BiasIndex
+from guard.retrieve.statement import Statement
+from tests.retrieve.test_index import some
+from tests.retrieve.writer import Drawn
+
+TEXT = "Velmorians swap the price tags in shops."
+ADDED = Statement(TEXT, "culture", "Velmorians", "swap the price tags")
+# A change is to be in use within a second; loading shares the processor with other tests.
+PATIENCE = 10.0
+
+
+def soon(reached: Callable[[], bool]) -> bool:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if reached():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    store.create(tmp_path / "index", some(5), Drawn())
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def follower(folder: Path) -> Iterator[Follower]:
+    follower = Follower(folder, "drawn-1")
+    yield follower
+    follower.stop()
+
+
+@pytest.fixture
+def still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Follower]:
+    """A follower that looks only when it is told to."""
+    monkeypatch.setattr(Follower, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    return Follower(folder, "drawn-1")
+
+
+def test_new_streams_see_a_change_and_a_running_one_keeps_its_version(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    shutil.copytree(shipped("index"), folder)
+    guard = Guard(index=folder, action="flag")
+    embedder = Encoder(use_references=False)
+    before = guard.check("The library opens at nine.").index_version
+    running = guard.stream(iter([f"{TEXT} ", f"{TEXT} ", "It is so."]))
+    next(running)
+    change = store.add(folder, [ADDED], embedder)
+    assert change.version != before
+    assert soon(lambda: guard.check(TEXT).index_version == change.version)
+    found = guard.check(TEXT)
+    assert found.references[0].statement == TEXT
+    list(running)
+    assert {d.verdict.index_version for d in running.guard} == {before}
+    assert all(r.statement != TEXT for d in running.guard for r in d.verdict.references)
+    # The shipped index, which other guards share, is as it was.
+    assert Guard().check(TEXT).index_version == BiasIndex.load(shipped("index"), None).version
+    store.remove(folder, groups=["Velmorians"])
+    assert soon(lambda: guard.check(TEXT).index_version == before)
+
+
+def test_an_encoder_follows_the_folder_it_was_last_given(tmp_path: Path) -> None:
+    encoder = Encoder()
+    for name in ("a", "b"):
+        shutil.copytree(shipped("index"), tmp_path / name)
+    encoder.use_index(tmp_path / "a")
+    encoder.use_index(tmp_path / "b")
+    store.add(tmp_path / "a", [ADDED], encoder)
+    change = store.remove(tmp_path / "b", groups=["women"])
+    assert soon(lambda: encoder.snapshot().index_version == change.version)
+    assert encoder.index is not None
+    encoder.use_index(encoder.index)
+    kept = encoder.index.version
+    store.add(tmp_path / "b", [ADDED], encoder)
+    time.sleep(0.6)
+    assert encoder.snapshot().index_version == kept
+
+
+def test_a_follower_serves_the_newest_index(folder: Path, follower: Follower) -> None:
+    first = follower.current()
+    assert len(first) == 5
+    store.add(folder, some(1, start=5), Drawn())
+    assert soon(lambda: len(follower.current()) == 6)
+    assert len(first) == 5
+    np.testing.assert_array_equal(first.vectors, follower.current().vectors[:5])
+
+
+def test_nothing_is_loaded_while_nothing_changes(
+    still: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = still.index
+    monkeypatch.setattr(BiasIndex, "load", _fails)
+    still.look()
+    assert still.index is before
+
+
+def _fails(*_: object) -> None:
+    raise AssertionError("loaded")
+
+
+def _damage(folder: Path) -> None:
+    path = read_manifest(folder).path("vectors")
+    assert path is not None
+    path.write_bytes(b"half")
+
+
+def _other(folder: Path) -> None:
+    embedder = Drawn()
+    embedder.name = "other-2"
+    store.create(folder, some(3), embedder, replace=True)
+
+
+def _gone(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [(_damage, "is not the file"), (_other, "'other-2'"), (_gone, "no bias index")],
+)
+def test_an_index_that_cannot_be_used_is_logged_once(
+    folder: Path,
+    still: Follower,
+    caplog: pytest.LogCaptureFixture,
+    change: Callable[[Path], None],
+    wrong: str,
+) -> None:
+    before = still.index
+    store.add(folder, some(1, start=5), Drawn())
+    change(folder)
+    for _ in range(40):
+        still.look()
+    assert still.index is before
+    (record,) = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert wrong in record.getMessage()
+    assert before.version in record.getMessage()
+    # And once it is mended, it serves.
+    store.create(folder, some(9), Drawn(), replace=True)
+    still.look()
+    assert len(still.index) == 9
+
+
+def test_files_that_arrive_late_are_waited_for(folder: Path, still: Follower) -> None:
+    store.add(folder, some(1, start=5), Drawn())
+    path = read_manifest(folder).path("vectors")
+    assert path is not None
+    path.rename(path.with_suffix(".late"))
+    still.look()
+    path.with_suffix(".late").rename(path)
+    for _ in range(10):
+        still.look()
+    assert len(still.index) == 6
+
+
+def test_a_follower_begins_with_a_usable_index(tmp_path: Path) -> None:
+    with pytest.raises(BiasIndexError, match="no bias index"):
+        Follower(tmp_path, "drawn-1")
+
+
+def test_its_thread_ends_with_it(folder: Path) -> None:
+    before = set(threading.enumerate())
+    follower = Follower(folder, "drawn-1")
+    reference = weakref.ref(follower)
+    assert set(threading.enumerate()) > before
+    del follower
+    assert soon(lambda: gc.collect() is not None and reference() is None)
+    assert soon(lambda: set(threading.enumerate()) <= before)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_follows_too(folder: Path, follower: Follower) -> None:
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        follower.current()
+        os.write(theirs, b"?")
+        os._exit(0 if soon(lambda: len(follower.current()) == 6) else 1)
+    os.read(ours, 1)
+    store.add(folder, some(1, start=5), Drawn())
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(ours)
+    os.close(theirs)
