@@ -88,7 +88,12 @@ def as_run(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
             "This run was a study (references not fused, or groups left out); release one made "
             "with the default settings of `guard train encoder`."
         )
-    known = {f.name for f in fields(TrainConfig)} - {"teachers", "without", "start"}
+    if settings.get("embedder", "") != config.embedded():
+        raise UsageError(
+            "This run began with another embedder; name its file with --embedder, or leave "
+            "--embedder out where there was none."
+        )
+    known = {f.name for f in fields(TrainConfig)} - {"teachers", "without", "start", "embedder"}
     return replace(config, **{k: v for k, v in settings.items() if k in known})
 
 
@@ -214,7 +219,7 @@ def parity(nets: Nets, config: TrainConfig, folder: Path, count: int = 400) -> d
         differences.append(abs(got.logit - float(exact.logit)))
         flips.append((got.logit > 0) != (float(exact.logit) > 0))
         cosines.append(float(got.embedding @ exact.embedding[0].numpy()))
-    embed = teacher(encoder.tokens)
+    embed = teacher(encoder.tokens, config.embedder)
     ours, ours_index = encoder.embed(texts), encoder.embed(statements)
     base, base_index = embed(texts), embed(statements)
     near = np.argsort(-(ours @ ours_index.T), axis=1)[:, :5]
