@@ -162,26 +162,23 @@ def encoder(as_json: bool, **options: Any) -> None:
 @click.option("--epochs", type=_COUNT, default=3, show_default=True)
 @click.option("--threads", type=_COUNT, default=2, show_default=True)
 @_with(_SEED, _BF16)
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the weights' path as a JSON object.")
 def embedder(as_json: bool, **options: Any) -> None:
     """Teach the base model to find what a post implies; give the result to `encoder`.
 
-    Prints how well the base and the result find statements, on posts that validate. The run is
-    seeded, and gives the same weights whether or not it was interrupted.
+    The run is seeded, and gives the same weights whether or not it was interrupted.
     """
     _needs_training()
     from rich.progress import Progress
 
-    from guard.train.embedder import EmbedderConfig, compared
+    from guard.train.embedder import EmbedderConfig
     from guard.train.embedder import train as run
 
     config = EmbedderConfig(**options)
     with Progress() as bar:
         task = bar.add_task("training", total=None)
         final = run(config, lambda step, steps, _: bar.update(task, total=steps, completed=step))
-    figures = compared(config.data, final)
-    (config.work / "embedder.json").write_text(dumps(figures) + "\n", encoding="utf-8")
-    click.echo(dumps({"final": str(final), **figures}) if as_json else str(final))
+    click.echo(json.dumps({"final": str(final)}) if as_json else str(final))
 
 
 @train.command()

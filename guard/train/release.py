@@ -18,8 +18,8 @@ from guard.detect.weights import CONFIG
 from guard.errors import UsageError
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
-from guard.train import calibrate, evaluate, lexical, pools
-from guard.train.base import BASE_NAME, BASE_SHA256, teacher
+from guard.train import calibrate, evaluate, lexical, pools, retrieval
+from guard.train.base import BASE_NAME, BASE_SHA256, Embed, teacher
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
@@ -71,11 +71,23 @@ def release(
     }
     figures["parity"] = parity(nets, config, folder)
     figures["ablation"] = ablation(config, nets)
+    figures["retrieval"] = retrieval.compared(
+        _embedders(config, folder), data, index / "statements.jsonl"
+    )
+    say(f"retrieval: {figures['retrieval']['quality']}")
     figures["points"] = set_points(config, folder, index)
     say(f"calibrated: {figures['points']}")
     figures["flips"] = flips(Encoder(folder, index))._asdict()
     figures["measured"] = measure(data, folder, index, say)
     return figures
+
+
+def _embedders(config: TrainConfig, folder: Path) -> dict[str, Embed]:
+    encoder = Encoder(folder, use_references=False)
+    found = {"base": teacher(encoder.tokens)}
+    if config.embedder is not None:
+        found["embedder"] = teacher(encoder.tokens, config.embedder)
+    return found | {"shipped": encoder.embed}
 
 
 def as_run(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
