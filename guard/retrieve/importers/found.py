@@ -15,6 +15,7 @@ NO_ATTRIBUTE = "nothing is said of the group"
 
 MOST_WORDS = 12
 _SHORT = 4
+_ENDING = re.compile(r"(?:ish|s)$", re.IGNORECASE)
 # Words of a group's name that do not tell it from others.
 _PLAIN = frozenset(
     "a all an and any folk folks in individuals most of or other people peoples person persons "
@@ -66,10 +67,10 @@ def with_people(text: str, group: Span) -> Span:
 
 
 def _inflected(text: str, word: str) -> Span | None:
-    if len(word) > _SHORT:
+    stem = _ENDING.sub("", word)
+    if len(stem) > _SHORT:
         return find_stem(text, word)
     # The stem of a short word begins many others: "men" is no mention in "mental".
-    stem = word[:-1] if word.casefold().endswith("s") else word
     hit = re.search(rf"(?<!\w){re.escape(stem)}(?:e?s|ish)?(?!\w)", text, re.IGNORECASE)
     return Span(*hit.span()) if hit else None
 
