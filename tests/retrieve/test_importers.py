@@ -20,11 +20,25 @@ from guard.retrieve.importers.frame import group_in, sentence
 from guard.retrieve.importers.named import named, said
 from guard.retrieve.statement import Statement, fold, lines, read_statements
 from guard.verdict import BIAS_TYPES, BiasType
-from tests.retrieve.test_statement import statement
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
+
+# Words with whatever a table has to quote.
+words = st.text(
+    st.characters(categories=("L", "N", "P", "S")) | st.sampled_from(' ,;|"'), max_size=9
+)
+word = words.map(lambda text: f"w{text}w")
+statement = st.builds(
+    Statement,
+    statement=word,
+    bias_type=st.sampled_from(BIAS_TYPES),
+    group=word,
+    attribute=word,
+    implicit=st.booleans(),
+    note=st.just("") | word,
+)
 
 SBIC = (
     "whoTarget intentYN sexYN sexReason offensiveYN annotatorGender annotatorMinority sexPhrase "
@@ -126,9 +140,9 @@ def test_sbic_aggregated(tmp_path: Path) -> None:
         ("women are loud", "gender", "women", "loud"),
     ]
     assert told == [
-        f"{path}: 1 statements left out: several groups are targeted, and the statement names "
-        "none of them",
-        f"{path}: 1 statements left out: the bias type cannot be told",
+        f"{path}: 1 of its statements left out: several groups are targeted, and the statement "
+        "names none of them",
+        f"{path}: 1 of its statements left out: the bias type cannot be told",
     ]
 
 
@@ -164,7 +178,7 @@ def test_implicit_hate(tmp_path: Path, form: str) -> None:
     found = list(read(path, skipped=told.append))
     assert facts(found) == FROM_IMPLIED
     assert {s.note for s in found} == {"implicit-hate"}
-    assert told == [f"{path}: 1 statements left out: the bias type cannot be told"]
+    assert told == [f"{path}: 1 of its statements left out: the bias type cannot be told"]
 
 
 # --- SeeGULL ---------------------------------------------------------------------------------
@@ -287,7 +301,7 @@ def test_emgsd_as_published(tmp_path: Path) -> None:
         ("Gay people are vain.", "orientation", "Gay people", "vain"),
     ]
     assert {s.note for s in found} == {"EMGSD"}
-    assert told == [f"{path}: 1 statements left out: no group is named"]
+    assert told == [f"{path}: 1 of its statements left out: no group is named"]
 
 
 def test_emgsd_of_a_text_and_a_label(tmp_path: Path) -> None:
@@ -305,10 +319,13 @@ def test_emgsd_of_a_text_and_a_label(tmp_path: Path) -> None:
 
 def test_emgsd_takes_the_group_that_a_row_states(tmp_path: Path) -> None:
     row = {"text": "All queer folk are vain.", "label": "stereotype", "group": "Queer"}
-    path = objects(tmp_path / "train.jsonl", row)
-    assert facts(read(path, "emgsd")) == [
+    unlisted = {"text": "The Ruritanian man is vain.", "label": 1, "group": "Ruritanian"}
+    path = objects(tmp_path / "train.jsonl", row, unlisted)
+    told: list[str] = []
+    assert facts(read(path, "emgsd", skipped=told.append)) == [
         ("All queer folk are vain.", "orientation", "queer folk", "vain")
     ]
+    assert told == [f"{path}: 1 of its statements left out: the bias type cannot be told"]
 
 
 @pytest.mark.parametrize(
@@ -486,6 +503,17 @@ def test_a_broken_row_is_named_or_skipped(tmp_path: Path, row: bytes, wrong: str
     (reason,) = told
     assert reason.startswith(f"{path}, line 3: ")
     assert wrong in reason
+
+
+def test_a_broken_first_row_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(GOOD.replace(",pay", ""), encoding="utf-8")
+    with pytest.raises(UsageError, match="line 2: the row has 3 fields"):
+        list(read(path))
+    path.write_text(f'{{"statement":\n{lines([OWN])}', encoding="utf-8")
+    assert list(read(path, skip_bad=True)) == [OWN]
+    with pytest.raises(UsageError, match="line 1: the line is not JSON"):
+        list(read(path))
 
 
 @pytest.mark.parametrize(

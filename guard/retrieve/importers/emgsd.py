@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from guard.retrieve.groups import SOURCE_TYPES
-from guard.retrieve.importers.found import NO_GROUP, Found, LeftOut, explicit, mention
+from guard.retrieve.importers.found import NO_GROUP, NO_TYPE, Found, LeftOut, explicit, mention
 from guard.retrieve.importers.named import Named, named, said
 from guard.retrieve.importers.rows import BadRow, Values, text
 from guard.retrieve.spans import find_phrase
@@ -40,11 +40,11 @@ def statements(row: Values) -> Iterator[Found]:
     if not plain:
         raise BadRow("the text is empty")
     found = _group(row, plain, _type(row, label))
-    if found is None:
-        yield LeftOut(NO_GROUP)
-    else:
-        attribute = _attribute(marked, plain, found.group) or said(plain, found.group)
-        yield explicit(plain, found.bias_type, found.group, attribute, NAME)
+    if isinstance(found, LeftOut):
+        yield found
+        return
+    attribute = _attribute(marked, plain, found.group) or said(plain, found.group)
+    yield explicit(plain, found.bias_type, found.group, attribute, NAME)
 
 
 def _label(row: Values) -> str:
@@ -75,18 +75,18 @@ def _type(row: Values, label: str) -> BiasType | None:
     return SOURCE_TYPES[stated]
 
 
-def _group(row: Values, plain: str, kind: BiasType | None) -> Named | None:
+def _group(row: Values, plain: str, kind: BiasType | None) -> Named | LeftOut:
     """Return the group that the row states or its text names; of the stated type, where one is."""
     stated = text(row, "group") if "group" in row else ""
     if stated and (span := mention(plain, stated)) is not None:
-        inside = named(plain[slice(*span)]) or named(stated)
-        if (told := kind or (inside.bias_type if inside else None)) is not None:
-            return Named(span, told)
-    if kind is None:
-        return named(plain)
-    # The source counts Africans and Arabs as nationalities.
-    found = named(plain, kind) or (named(plain, "race") if kind == "culture" else None)
-    return Named(found.group, kind) if found else None
+        listed = named(stated)
+        told = kind or (listed.bias_type if listed else None)
+        return LeftOut(NO_TYPE) if told is None else Named(span, told)
+    found = named(plain, kind)
+    if found is None and kind == "culture":
+        # The source counts Africans and Arabs as nationalities.
+        found = named(plain, "race")
+    return LeftOut(NO_GROUP) if found is None else Named(found.group, kind or found.bias_type)
 
 
 def _attribute(marked: str, plain: str, group: Span) -> Span | None:

@@ -18,8 +18,8 @@ _SHORT = 4
 _ENDING = re.compile(r"(?:ish|s)$", re.IGNORECASE)
 # Words of a group's name that do not tell it from others.
 _PLAIN = frozenset(
-    "a all an and any folk folks in individuals most of or other people peoples person persons "
-    "the their who".split()
+    "a all an and any are as at be by folk folks for from in individuals is like most no not of on "
+    "or other people peoples person persons that the their to who with without".split()
 )
 # A statement that begins so has lost its subject.
 _PREDICATE = re.compile(
