@@ -331,7 +331,7 @@ def test_emgsd_takes_the_group_that_a_row_states(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "group", "attribute"),
     [
-        ("The policemen's wives were bored.", "social", "policemen", "'s wives were bored"),
+        ("The policemen's wives were bored.", "social", "policemen", "wives were bored"),
         ("I saw a Bengali woman. She was shy.", "culture", "Bengali woman", "shy"),
         ("My Sri Lankan maid is slow.", "culture", "Sri Lankan", "maid is slow"),
         ("The actresses cried.", "social", "actresses", "cried"),
@@ -348,7 +348,7 @@ def test_groups_in_running_text(text: str, kind: str | None, group: str, attribu
     assert (found.bias_type, text[slice(*found.group)]) == (kind, group)
     span = said(text, found.group)
     assert span is not None
-    assert text[slice(*span)].lstrip("'s ") == attribute.lstrip("'s ")
+    assert text[slice(*span)] == attribute
 
 
 # --- StereoSet -------------------------------------------------------------------------------

@@ -77,7 +77,9 @@ def _inflected(text: str, word: str) -> Span | None:
 
 def said_of(text: str, group: Span) -> Span | None:
     """Return what a sentence says of the group in it: the words after it, else those before."""
-    if (after := predicate_after(text, group, most=MOST_WORDS)) is not None:
+    owns = 2 if text[group.end : group.end + 2] in ("'s", "’s") else 0
+    name = Span(group.start, group.end + owns)
+    if (after := predicate_after(text, name, most=MOST_WORDS)) is not None:
         return after
     before = text[: group.start].rstrip()
     while (shorter := _TRAILING.sub("", before)) != before:
