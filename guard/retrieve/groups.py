@@ -1,0 +1,75 @@
+"""From a named group, or the name a source gives a type, to one of the bias types."""
+
+from __future__ import annotations
+
+import re
+
+from guard.verdict import BiasType
+
+# The first kind with a hit wins, so that "gay Muslims" counts as orientation and
+# "black women" as race: the rarer marker usually carries the stereotype.
+_KINDS: tuple[tuple[BiasType, str], ...] = (
+    (
+        "orientation",
+        r"gays?|lesbians?|lgbt\w*|trans|transgender\w*|transsexual\w*|queers?|bisexuals?"
+        r"|homosexual\w*|pansexual\w*|asexual\w*|non-?binary|sapphic",
+    ),
+    (
+        "religion",
+        r"muslims?|islam\w*|jews?|jewish|judaism|christian\w*|hindus?|catholics?|buddhists?"
+        r"|atheists?|sikhs?|mormons?|religious|protestants?|evangelicals?",
+    ),
+    (
+        "disability",
+        r"disabled|disabilit\w+|autis\w+|deaf|blind|wheelchair\w*|mentally|retarded|handicapped"
+        r"|schizo\w+|bipolar|cripple\w*",
+    ),
+    ("age", r"old|elderly|older|seniors?|boomers?|millennials?|teen\w*|young|pensioners?"),
+    ("appearance", r"fat|obese|overweight|ugly|short|tall|bald|redheads?|gingers?|blondes?"),
+    (
+        "race",
+        r"blacks?|whites?|asians?|latin[oax]s?|hispanics?|non-?whites?|minorit\w+|africans?"
+        r"|negro\w*|native|caucasians?|aboriginals?|colou?r|african-american\w*|arabs?|race|races"
+        r"|eurasians?|roma|gyps\w+",
+    ),
+    (
+        "culture",
+        r"immigrants?|illegals?|aliens?|migrants?|refugees?|foreign\w*|mexicans?|indians?"
+        r"|chinese|germans?|americans?|iran\w+|russians?|europeans?|southerners?|italians?"
+        r"|irish|british|french|pakistan\w*|somal\w+|syrian\w*|arabian\w*|israel\w*|nationals?"
+        r"|japanese|korean\w*|polish|poles|turk\w*|nigerian\w*|cultures?|countr\w+",
+    ),
+    ("gender", r"wom[ae]n|m[ae]n|females?|males?|girls?|boys?|feminis\w+|mothers?|wives|wife"),
+    (
+        "social",
+        r"liberals?|conservatives?|democrats?|republicans?|progressives?|left\w*|right-wing\w*"
+        r"|antifa|journalists?|media|poor|rich|homeless|socialists?|communists?|politicians?"
+        r"|activists?|police|cops|trump supporters",
+    ),
+)
+_PATTERNS = tuple((kind, re.compile(rf"\b(?:{words})\b", re.IGNORECASE)) for kind, words in _KINDS)
+
+# How the sources call their types.
+SOURCE_TYPES: dict[str, BiasType] = {
+    "gender": "gender",
+    "race": "race",
+    "race-color": "race",
+    "religion": "religion",
+    "nationality": "culture",
+    "lgbtq": "orientation",
+    "lgbtq+": "orientation",
+    "orientation": "orientation",
+    "sexual_orientation": "orientation",
+    "disability": "disability",
+    "profession": "social",
+    "political": "social",
+    "socioeconomic": "social",
+}
+
+
+def group_type(group: str) -> BiasType | None:
+    """Return the bias type that a group's name points to, None where no word is known."""
+    for kind, pattern in _PATTERNS:
+        if pattern.search(group):
+            return kind
+    return None

@@ -1,0 +1,98 @@
+"""EMGSD (King et al. 2024), of stereotypes from StereoSet, SeeGULL and WinoQueer.
+
+Read from the published CSV (``text``, ``text_with_marker``, ``category``, ``stereotype_type``,
+``data_source``, ``label``), or from rows with a text and a label alone; the earlier MGSD and HEARTS
+files have the same shape. Only rows labelled a stereotype are used. Where the row states no type or
+group, they are looked for in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from guard.retrieve.groups import SOURCE_TYPES
+from guard.retrieve.importers.found import NO_GROUP, NO_TYPE, Found, LeftOut, explicit, mention
+from guard.retrieve.importers.named import Named, named, said
+from guard.retrieve.importers.rows import BadRow, Values, text
+from guard.retrieve.spans import find_phrase
+from guard.verdict import BIAS_TYPES, BiasType, Span
+
+NAME = "EMGSD"
+TEXTS = ("text", "text_no_marker", "text_with_marker", "marked")
+LABELS = ("category", "label")
+# A text with a label alone may be anything.
+TELLING = ("text_with_marker", "marked", "stereotype_type", "data_source", "original_dataset")
+
+_MARKED = re.compile(r"===\s*(.*?)\s*===")
+_STEREOTYPE = "stereotype"
+_OTHERS = ("neutral", "unrelated", "anti-stereotype")
+
+
+def statements(row: Values) -> Iterator[Found]:
+    """Yield the stereotype that a row holds."""
+    label = _label(row)
+    if not label.startswith(_STEREOTYPE):
+        return
+    marked = next((text(row, n) for n in ("text_with_marker", "marked") if n in row), "")
+    plain = next((text(row, n) for n in TEXTS if n in row), "").replace("===", "")
+    plain = " ".join(plain.split())
+    if not plain:
+        raise BadRow("the text is empty")
+    found = _group(row, plain, _type(row, label))
+    if isinstance(found, LeftOut):
+        yield found
+        return
+    attribute = _attribute(marked, plain, found.group) or said(plain, found.group)
+    yield explicit(plain, found.bias_type, found.group, attribute, NAME)
+
+
+def _label(row: Values) -> str:
+    name = next((n for n in LABELS if n in row), "label")
+    value = row.get(name)
+    if value in (1, "1"):
+        return _STEREOTYPE
+    if value in (0, "0"):
+        return ""
+    label = text(row, name).casefold()
+    if not label.startswith((_STEREOTYPE, *_OTHERS)):
+        known = ", ".join((_STEREOTYPE, *_OTHERS))
+        raise BadRow(f"'{name}' must be 0, 1 or one of {known}")
+    return label
+
+
+def _type(row: Values, label: str) -> BiasType | None:
+    """Return the type that the row states, in its own column or behind the label."""
+    stated = text(row, "stereotype_type") if "stereotype_type" in row else label.partition("_")[2]
+    stated = stated.casefold()
+    if not stated:
+        return None
+    for kind in BIAS_TYPES:
+        if stated == kind:
+            return kind
+    if stated not in SOURCE_TYPES:
+        raise BadRow("the stereotype's type is not known")
+    return SOURCE_TYPES[stated]
+
+
+def _group(row: Values, plain: str, kind: BiasType | None) -> Named | LeftOut:
+    """Return the group that the row states or its text names; of the stated type, where one is."""
+    stated = text(row, "group") if "group" in row else ""
+    if stated and (span := mention(plain, stated)) is not None:
+        listed = named(stated)
+        told = kind or (listed.bias_type if listed else None)
+        return LeftOut(NO_TYPE) if told is None else Named(span, told)
+    found = named(plain, kind)
+    if found is None and kind == "culture":
+        # The source counts Africans and Arabs as nationalities.
+        found = named(plain, "race")
+    return LeftOut(NO_GROUP) if found is None else Named(found.group, kind or found.bias_type)
+
+
+def _attribute(marked: str, plain: str, group: Span) -> Span | None:
+    """Return the first marked words that are not the group itself."""
+    for words in _MARKED.findall(marked):
+        span = find_phrase(plain, words)
+        if span is not None and (span.end <= group.start or span.start >= group.end):
+            return span
+    return None

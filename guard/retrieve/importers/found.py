@@ -1,0 +1,114 @@
+"""What an importer makes of a row: statements, or the reason why one is left out."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from guard.retrieve.spans import find_phrase, find_stem, predicate_after
+from guard.retrieve.statement import Statement, fold
+from guard.verdict import BiasType, Span
+
+NO_TYPE = "the bias type cannot be told"
+NO_GROUP = "no group is named"
+NO_ATTRIBUTE = "nothing is said of the group"
+
+MOST_WORDS = 12
+_SHORT = 4
+_ENDING = re.compile(r"(?:ish|s)$", re.IGNORECASE)
+# Words of a group's name that do not tell it from others.
+_PLAIN = frozenset(
+    "a all an and any are as at be by folk folks for from in individuals is like most no not of on "
+    "or other people peoples person persons that the their to who with without".split()
+)
+# A statement that begins so has lost its subject.
+_PREDICATE = re.compile(
+    r"(?:are|aren't|can|can't|cannot|could|deserve|do|don't|have|haven't|must|need|should"
+    r"|shouldn't|were|will|won't|would)\b",
+    re.IGNORECASE,
+)
+_PEOPLE = re.compile(
+    r"\s+(?:boys?|communit(?:y|ies)|folks?|girls?|guys?|individuals|ladies|lady|man|men|people"
+    r"|persons?|wom[ae]n)\b(?!['’-])",
+    re.IGNORECASE,
+)
+_TRAILING = re.compile(
+    r"(?:^|\s+)(?:a|all|an|and|any|at|by|for|from|in|most|many|of|on|the|these|those|to|with)$",
+    re.IGNORECASE,
+)
+
+
+class LeftOut(NamedTuple):
+    """A statement that the source means, but of which too little can be told."""
+
+    reason: str
+
+
+Found = Statement | LeftOut
+
+
+def mention(text: str, group: str) -> Span | None:
+    """Return where ``text`` names ``group``: by the whole name, or by a word that tells it.
+
+    "black people" names the group "black folks".
+    """
+    if (whole := find_phrase(text, group)) is not None:
+        return with_people(text, whole)
+    for word in re.findall(r"[^\W_][\w'-]*", group):
+        if word.casefold() not in _PLAIN and (hit := _inflected(text, word)) is not None:
+            return with_people(text, hit)
+    return None
+
+
+def with_people(text: str, group: Span) -> Span:
+    """Return the group with the noun it goes with, where one follows: "Bengali woman"."""
+    more = _PEOPLE.match(text, group.end)
+    return Span(group.start, more.end()) if more else group
+
+
+def _inflected(text: str, word: str) -> Span | None:
+    stem = _ENDING.sub("", word)
+    if len(stem) > _SHORT:
+        return find_stem(text, word)
+    # The stem of a short word begins many others: "men" is no mention in "mental".
+    hit = re.search(rf"(?<!\w){re.escape(stem)}(?:e?s|ish)?(?!\w)", text, re.IGNORECASE)
+    return Span(*hit.span()) if hit else None
+
+
+def said_of(text: str, group: Span) -> Span | None:
+    """Return what a sentence says of the group in it: the words after it, else those before."""
+    owns = 2 if text[group.end : group.end + 2] in ("'s", "’s") else 0
+    name = Span(group.start, group.end + owns)
+    if (after := predicate_after(text, name, most=MOST_WORDS)) is not None:
+        return after
+    before = text[: group.start].rstrip()
+    while (shorter := _TRAILING.sub("", before)) != before:
+        before = shorter
+    words = list(re.finditer(r"\S+", before))[-MOST_WORDS:]
+    if not words or not fold(before):
+        return None
+    return Span(words[0].start(), words[-1].end())
+
+
+def explicit(text: str, kind: BiasType, group: Span, attribute: Span | None, note: str) -> Found:
+    """Return the statement whose group and attribute stand in ``text``."""
+    if attribute is None or not fold(text[slice(*attribute)]):
+        return LeftOut(NO_ATTRIBUTE)
+    return Statement(text, kind, text[slice(*group)], text[slice(*attribute)], note=note)
+
+
+def implied(text: str, kind: BiasType, group: str, note: str) -> Found:
+    """Return what annotators say that a post implies of ``group``.
+
+    Where the text does not name the group, the text is all that can be said of it, and the
+    statement counts as implicit; a text without a subject gets the group's name before it.
+    """
+    if not fold(text) or not fold(group):
+        return LeftOut(NO_GROUP if fold(text) else NO_ATTRIBUTE)
+    named = mention(text, group)
+    if named is None and _PREDICATE.match(text):
+        text = f"{group[0].upper()}{group[1:]} {text}"
+        named = find_phrase(text, group)
+    if named is None:
+        return Statement(text, kind, group, text.rstrip(" .!?"), implicit=True, note=note)
+    return explicit(text, kind, named, said_of(text, named), note)

@@ -1,0 +1,25 @@
+"""Latent Hatred (ElSherief et al. 2021), stage 3: target and implied statement of a post.
+
+Read from ``implicit_hate_v1_stg3_posts.tsv`` or as JSON lines with the same names. The post itself
+is no statement. The type is what the target's name points to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from guard.retrieve.groups import group_type
+from guard.retrieve.importers.found import NO_TYPE, Found, LeftOut, implied
+from guard.retrieve.importers.rows import Values, text
+
+NAME = "implicit-hate"
+COLUMNS = ("target", "implied_statement")
+
+
+def statements(row: Values) -> Iterator[Found]:
+    """Yield the implied statement; a few published rows have no target or none."""
+    group, said = text(row, "target"), text(row, "implied_statement")
+    if not group or not said:
+        return
+    kind = group_type(group)
+    yield LeftOut(NO_TYPE) if kind is None else implied(said, kind, group, NAME)

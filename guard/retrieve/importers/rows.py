@@ -1,0 +1,195 @@
+"""Rows of a file, one at a time, each with the place it stands at; a file is never held whole.
+
+A file is a table (CSV, or with tabs, semicolons or bars in place of the commas) or JSON lines;
+StereoSet's nested JSON has a reader of its own. Names of columns and keys are folded to lower case.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from guard.errors import UsageError
+
+Values = Mapping[str, Any]
+
+_DELIMITERS = ",\t;|"
+_QUOTED = re.compile(r'"[^"]*"')
+_HEAD = 4096
+_CHUNK = 1 << 16
+# One item of a nested file is a few kilobytes: what is longer has lost its closing bracket.
+_LONGEST_ITEM = 1 << 20
+
+
+class BadRow(ValueError):
+    """A row cannot be read; its text is the reason, without the place and without the row."""
+
+
+class Row(NamedTuple):
+    """One record and where it begins; ``broken`` is the reason where it could not be read."""
+
+    place: str
+    values: Values
+    broken: str = ""
+
+
+def text(row: Values, name: str) -> str:
+    """Return the text of a field with its blanks collapsed, "" where there is none.
+
+    BadRow where the field is missing or holds something else, or bytes that are not UTF-8.
+    """
+    if name not in row:
+        raise BadRow(f"'{name}' is missing")
+    value = row[name]
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadRow(f"'{name}' must be a text")
+    if any("\ud800" <= c <= "\udfff" for c in value):
+        raise BadRow(f"'{name}' is not UTF-8 text; convert the file first")
+    return " ".join(value.split())
+
+
+def is_nested(path: Path) -> bool:
+    """Whether the file is one JSON object with its rows inside, as StereoSet is published."""
+    head = _head(path).lstrip()
+    return head.startswith("{") and re.search(r'"data"\s*:\s*\{', head) is not None
+
+
+def columns(path: Path) -> tuple[str, ...]:
+    """Return the columns of a table, or the keys of the first object of JSON lines."""
+    first = _first(path)
+    if not first.startswith(("{", "[")):
+        return tuple(_header(path, first)[0])
+    return next((tuple(row.values) for row in rows(path) if not row.broken), ())
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a table or of JSON lines; blank lines are no rows.
+
+    Raises UsageError where the file cannot be read or is empty.
+    """
+    first = _first(path)
+    if first.startswith("{"):
+        return _objects(path)
+    if first.startswith("["):
+        raise UsageError(f"{path} is a JSON list; write one object a line instead (JSON lines).")
+    return _table(path, first)
+
+
+def nested(path: Path, key: str) -> Iterator[Row]:
+    """Yield the objects of the list that a JSON file holds under ``key``, at any depth.
+
+    Raises UsageError where there is no such list, or its text is broken: what follows a broken
+    object cannot be found again.
+    """
+    opening = re.compile(rf'"{re.escape(key)}"\s*:\s*\[')
+    decoder = json.JSONDecoder()
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        buffer, line, number = "", 1, 0
+        while (found := opening.search(buffer)) is None:
+            # Enough is kept to see a key that the chunk's end cut.
+            passed, buffer = buffer[:-200], buffer[-200:]
+            line += passed.count("\n")
+            if not (more := file.read(_CHUNK)):
+                raise UsageError(f"{path} has no list named '{key}'.")
+            buffer += more
+        line += buffer.count("\n", 0, found.end())
+        buffer = buffer[found.end() :]
+        while True:
+            rest = buffer.lstrip(", \t\r\n")
+            line += buffer.count("\n", 0, len(buffer) - len(rest))
+            buffer = rest
+            if buffer.startswith("]"):
+                return
+            try:
+                item, end = decoder.raw_decode(buffer)
+            except json.JSONDecodeError as error:
+                more = file.read(_CHUNK) if len(buffer) < _LONGEST_ITEM else ""
+                if not more:
+                    reason = f"{path}, line {line}: item {number + 1} of '{key}' is not JSON"
+                    raise UsageError(f"{reason} ({error.msg}); mend the file.") from None
+                buffer += more
+                continue
+            number += 1
+            yield _record(f"line {line}, item {number}", item)
+            line += buffer.count("\n", 0, end)
+            buffer = buffer[end:]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    # Bytes that are not UTF-8 are carried on, so that the row they stand in can be named.
+    with path.open("rb") as file:
+        for number, raw in enumerate(file):
+            yield raw.decode("utf-8" if number else "utf-8-sig", errors="surrogateescape")
+
+
+def _head(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD).decode("utf-8-sig", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _first(path: Path) -> str:
+    _head(path)
+    for line in _lines(path):
+        if line.strip():
+            return line.lstrip()
+    raise UsageError(f"{path} is empty.")
+
+
+def _header(path: Path, line: str) -> tuple[list[str], str]:
+    bare = _QUOTED.sub("", line)
+    delimiter = max(_DELIMITERS, key=bare.count)
+    try:
+        names = next(csv.reader([line], delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        raise UsageError(f"{path}, line 1: the header is broken: {error}.") from None
+    return [name.strip().casefold() for name in names], delimiter
+
+
+def _table(path: Path, first: str) -> Iterator[Row]:
+    header, delimiter = _header(path, first)
+    reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
+    began = False
+    while True:
+        place = f"line {reader.line_num + 1}"
+        try:
+            values = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Row(place, {}, f"the table is broken: {error}")
+            continue
+        if not any(value.strip() for value in values):
+            continue
+        if not began:
+            began = True
+        elif len(values) != len(header):
+            yield Row(place, {}, f"the row has {len(values)} fields, the header {len(header)}")
+        else:
+            yield Row(place, dict(zip(header, values, strict=True)))
+
+
+def _objects(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            item = json.loads(line)
+        except ValueError:
+            yield Row(f"line {number}", {}, "the line is not JSON")
+        else:
+            yield _record(f"line {number}", item)
+
+
+def _record(place: str, item: Any) -> Row:
+    if not isinstance(item, dict):
+        return Row(place, {}, "not a JSON object")
+    return Row(place, {key.casefold(): value for key, value in item.items()})

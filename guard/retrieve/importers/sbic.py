@@ -1,0 +1,84 @@
+"""Social Bias Frames (Sap et al. 2020), both published layouts.
+
+``SBIC.v2.*.csv`` has a row for every annotation of a post, ``SBIC.v2.agg.*.csv`` a row for every
+post with JSON lists of what all annotators wrote. The statement is the implied one
+(``targetStereotype``); posts are no statements. The column ``hasBiasedImplication`` says the
+opposite of its name in the published files and is not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from guard.retrieve.groups import group_type
+from guard.retrieve.importers.found import NO_GROUP, NO_TYPE, Found, LeftOut, implied, mention
+from guard.retrieve.importers.rows import BadRow, Values, text
+from guard.verdict import BIAS_TYPES, BiasType
+
+NAME = "SBIC"
+COLUMNS = ("targetminority", "targetcategory", "targetstereotype")
+
+UNTOLD = "several groups are targeted, and the statement names none of them"
+
+
+class _Category(NamedTuple):
+    """The type of a category, and what the group's name may make of it.
+
+    The source's gender takes in orientation, its culture religion and its body age.
+    """
+
+    usual: BiasType
+    also: tuple[BiasType, ...] = ()
+
+
+_CATEGORIES = {
+    "race": _Category("race"),
+    "gender": _Category("gender", ("orientation",)),
+    "culture": _Category("culture", ("religion",)),
+    "disabled": _Category("disability"),
+    "body": _Category("appearance", ("age",)),
+    "social": _Category("social"),
+    "victim": _Category("social", BIAS_TYPES),
+}
+
+
+def statements(row: Values) -> Iterator[Found]:
+    """Yield the statements of an annotation or of an aggregated post; most rows have none."""
+    aggregated = "hasbiasedimplication" in row
+    groups, categories, said = (_texts(row, name, aggregated) for name in COLUMNS)
+    parts = [part.strip() for group in groups for part in group.split(",") if part.strip()]
+    for one in said:
+        named = [group for group in parts if mention(one, group) is not None]
+        if not parts:
+            yield LeftOut(NO_GROUP)
+        elif not named and aggregated and len(parts) > 1:
+            yield LeftOut(UNTOLD)
+        else:
+            # An annotation with several groups says the same of all of them.
+            group = max(named, key=len) if named else ", ".join(parts)
+            kind = _type(categories, group)
+            yield LeftOut(NO_TYPE) if kind is None else implied(one, kind, group, NAME)
+
+
+def _type(categories: list[str], group: str) -> BiasType | None:
+    """Return the type of the one category, or of that one of several that the group's name has."""
+    known = [_CATEGORIES[c] for c in dict.fromkeys(categories) if c in _CATEGORIES]
+    named = group_type(group)
+    if len(known) == 1:
+        return named if named in known[0].also else known[0].usual
+    return named if any(named in (c.usual, *c.also) for c in known) else None
+
+
+def _texts(row: Values, name: str, aggregated: bool) -> list[str]:
+    if not aggregated:
+        return [one] if (one := text(row, name)) else []
+    value = text(row, name)
+    try:
+        found = json.loads(value) if value else []
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise BadRow(f"'{name}' is no JSON list of texts")
+    return [folded for one in found if (folded := " ".join(one.split()))]

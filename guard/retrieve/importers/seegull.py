@@ -1,0 +1,53 @@
+"""SeeGULL (Jha et al. 2023): an identity, an attribute, and how many raters know the stereotype.
+
+Read from the published CSV files (``region_stereo``) or as JSON lines (``region_votes``). A pair is
+used when at least :data:`VOTES` raters of the identity's own region call it a stereotype, which is
+most of the usual three. The attributes are words without a sentence, mostly stripped of their
+endings; one plain frame makes a sentence of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from guard.retrieve.importers.found import NO_ATTRIBUTE, Found, LeftOut, explicit
+from guard.retrieve.importers.frame import group_in, sentence
+from guard.retrieve.importers.rows import BadRow, Values, text
+from guard.retrieve.statement import fold
+from guard.verdict import Span
+
+NAME = "SeeGULL"
+COLUMNS = ("identity", "attribute")
+COUNTS = ("region_stereo", "region_votes")
+
+VOTES = 2
+
+
+def statements(row: Values) -> Iterator[Found]:
+    """Yield the sentence of a pair that enough raters know."""
+    # A few names and words of the published files begin with a stray mark.
+    identity = re.sub(r"^\W+", "", text(row, "identity"))
+    attribute = text(row, "attribute").replace("_", " ").strip(" .,")
+    if _votes(row) < VOTES:
+        return
+    if not identity or not attribute:
+        raise BadRow("the identity or the attribute is empty")
+    if set(fold(attribute).split()) & set(fold(identity).split()):
+        # "Italian" of Italians says nothing.
+        yield LeftOut(NO_ATTRIBUTE)
+        return
+    group = group_in(identity)
+    made = sentence(group, attribute)
+    yield explicit(made.text, "culture", Span(0, len(group)), made.attribute, NAME)
+
+
+def _votes(row: Values) -> int:
+    name = next((n for n in COUNTS if n in row), None)
+    if name is None:
+        raise BadRow(f"no column counts the votes: {' or '.join(COUNTS)}")
+    value = row[name]
+    try:
+        return int(value) if isinstance(value, (str, int)) else int(str(value))
+    except ValueError:
+        raise BadRow(f"'{name}' must be a whole number") from None

@@ -1,0 +1,81 @@
+"""StereoSet (Nadeem et al. 2021), intrasentence: a sentence filled in three ways.
+
+Read from the published ``dev.json`` or as JSON lines with one variant a line, those of an item one
+after another. The variant labelled a stereotype is the statement; its attribute is what the others
+do not share. The source's race takes in nationality: a group whose name is a country's or people's
+is culture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from guard.retrieve.groups import SOURCE_TYPES
+from guard.retrieve.importers.found import NO_GROUP, Found, LeftOut, explicit, mention, said_of
+from guard.retrieve.importers.named import named
+from guard.retrieve.importers.rows import BadRow, Row, Values, text
+from guard.retrieve.spans import changed_part
+
+NAME = "StereoSet"
+COLUMNS = ("text", "label", "target", "bias_type", "item")
+LIST = "intrasentence"
+
+_LABELS = ("stereotype", "anti-stereotype", "unrelated", "related")
+
+
+def gathered(rows: Iterator[Row]) -> Iterator[Row]:
+    """Join the lines of an item into the shape that the published file has."""
+
+    def item(numbered: tuple[int, Row]) -> object:
+        number, row = numbered
+        return number if row.broken else row.values.get("item", number)
+
+    for _, group in groupby(enumerate(rows), key=item):
+        variants = [row for _, row in group]
+        first = variants[0]
+        if first.broken:
+            yield first
+            continue
+        sentences = [
+            {"sentence": v.values.get("text"), "gold_label": v.values.get("label")}
+            for v in variants
+        ]
+        yield Row(first.place, {**first.values, "sentences": sentences})
+
+
+def statements(row: Values) -> Iterator[Found]:
+    """Yield the stereotypes of an item."""
+    target, kind = text(row, "target"), text(row, "bias_type").casefold()
+    if kind not in SOURCE_TYPES:
+        raise BadRow("'bias_type' is none of StereoSet's")
+    variants = [_variant(one) for one in _sentences(row)]
+    for said, label in variants:
+        if label != "stereotype":
+            continue
+        group = mention(said, target)
+        if group is None:
+            yield LeftOut(NO_GROUP)
+            continue
+        bias_type = SOURCE_TYPES[kind]
+        if bias_type == "race" and (known := named(target)) and known.bias_type == "culture":
+            bias_type = "culture"
+        attribute = changed_part(said, [other for other, _ in variants if other != said])
+        if attribute is None or (attribute.start < group.end and attribute.end > group.start):
+            attribute = said_of(said, group)
+        yield explicit(said, bias_type, group, attribute, NAME)
+
+
+def _sentences(row: Values) -> list[Values]:
+    found = row.get("sentences")
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise BadRow("'sentences' is no list of objects")
+    return found
+
+
+def _variant(one: Any) -> tuple[str, str]:
+    label = text(one, "gold_label")
+    if label not in _LABELS:
+        raise BadRow(f"a label is none of {', '.join(_LABELS)}")
+    return text(one, "sentence"), label
