@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from guard.errors import WeightsError
 
@@ -40,24 +41,48 @@ def base_folder() -> Path:
     return folder
 
 
-def base_model() -> Any:
-    """Load the base as a transformers ``BertModel`` without pooler, eager attention."""
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+
+
+def base_model(embedder: Path | None = None) -> Any:
+    """Load the base as a transformers ``BertModel`` without pooler, eager attention.
+
+    ``embedder`` is the file of :func:`guard.train.embedder.train`, whose weights take the place
+    of the published ones.
+    """
     from transformers import BertModel  # heavy: a second on import
 
-    return BertModel.from_pretrained(
+    model = BertModel.from_pretrained(
         str(base_folder()),
         add_pooling_layer=False,
         attn_implementation="eager",
         local_files_only=True,
     )
+    if embedder is not None:
+        model.load_state_dict(torch.load(embedder, map_location="cpu", weights_only=True)["model"])
+    return model
 
 
-def teacher(tokens: Any, batch_size: int = 128) -> Callable[[Sequence[str]], NDArray[np.float32]]:
-    """Return the original sentence embedding: texts -> (n, dim) float32 of norm 1.
+def pooled(model: Any, ids: Sequence[Sequence[int]]) -> Tensor:
+    """Return the sentence vectors (n, dim) of norm 1: the mean over the tokens' states."""
+    width = max(map(len, ids))
+    padded = torch.zeros(len(ids), width, dtype=torch.long)
+    mask = torch.zeros(len(ids), width, dtype=torch.long)
+    for row, one in enumerate(ids):
+        padded[row, : len(one)] = torch.tensor(one)
+        mask[row, : len(one)] = 1
+    states = model(input_ids=padded, attention_mask=mask).last_hidden_state
+    mean = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+    return torch.nn.functional.normalize(mean, dim=1)
 
-    ``tokens`` is a :class:`guard.detect.tokens.WindowTokens`.
+
+def teacher(tokens: Any, embedder: Path | None = None, batch_size: int = 128) -> Embed:
+    """Return the base's sentence embedding: texts -> (n, dim) float32 of norm 1.
+
+    ``tokens`` is a :class:`guard.detect.tokens.WindowTokens`; ``embedder`` that of
+    :func:`base_model`.
     """
-    model = base_model().eval()
+    model = base_model(embedder).eval()
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         encoded = [tokens.encode(t)[0].ids for t in texts]
@@ -65,16 +90,8 @@ def teacher(tokens: Any, batch_size: int = 128) -> Callable[[Sequence[str]], NDA
         out = np.zeros((len(texts), model.config.hidden_size), np.float32)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            width = max(len(encoded[i]) for i in chosen)
-            ids = torch.zeros(len(chosen), width, dtype=torch.long)
-            mask = torch.zeros(len(chosen), width, dtype=torch.long)
-            for row, i in enumerate(chosen):
-                ids[row, : len(encoded[i])] = torch.tensor(encoded[i])
-                mask[row, : len(encoded[i])] = 1
             with torch.no_grad():
-                states = model(input_ids=ids, attention_mask=mask).last_hidden_state
-            mean = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-            out[chosen] = torch.nn.functional.normalize(mean, dim=1).numpy()
+                out[chosen] = pooled(model, [encoded[i] for i in chosen]).numpy()
         return out
 
     return embed

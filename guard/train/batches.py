@@ -12,7 +12,7 @@ from torch import Tensor
 from guard.detect.tokens import WindowTokens
 from guard.train.model import Targets
 from guard.train.references import Hits, Vectors
-from guard.train.rows import PAIRED, Row
+from guard.train.rows import BAGGED, PAIRED, Row
 
 
 class Batch(NamedTuple):
@@ -37,6 +37,23 @@ def twins(rows: Sequence[Row]) -> list[tuple[int, int]]:
         (i, j) for ids in families.values() for i in ids for j in ids
         if rows[i].biased and not rows[j].biased
     ]  # fmt: skip
+
+
+def bags(rows: Sequence[Row]) -> Tensor:
+    """Return for each row the number of the text it is a segment of, -1 where it stands alone.
+
+    Numbers count from 0 in order. A biased text whose annotated segment is missing is no bag.
+    """
+    families: dict[str, list[int]] = {}
+    for i, row in enumerate(rows):
+        if row.source in BAGGED:
+            families.setdefault(row.family, []).append(i)
+    out, number = torch.full((len(rows),), -1), 0
+    for ids in families.values():
+        if len(ids) > 1 and any(rows[i].known for i in ids):
+            out[ids] = number
+            number += 1
+    return out
 
 
 def collate(
@@ -85,6 +102,8 @@ def collate(
         embedding=torch.from_numpy(teacher),
         implied=torch.tensor(implied),
         twins=torch.tensor(twins(rows), dtype=torch.long).reshape(-1, 2),
+        known=torch.tensor([float(r.known) for r in rows]),
+        bags=bags(rows),
     )
     return Batch(
         ids,

@@ -10,6 +10,7 @@ from guard.train.checklist import behaviours
 from guard.train.lexical import WEIGHT as LEXICAL_WEIGHT
 from guard.train.limits import LIMITS, NOTICES
 from guard.train.log import log
+from guard.train.near import found
 from guard.train.sources import BOLD_SHARE, LICENCES
 
 # Which of the corpus's row sources come from which published one.
@@ -55,13 +56,15 @@ def card(kept: dict[str, Any]) -> str:
     parity, studies = figures["parity"], figures["studies"]
     sections = [
         _HEAD,
-        "## Data\n\n" + _data(figures["rows"], figures["training"]),
+        "## Data\n\n" + _data(figures["rows"]),
         "## Recipe\n\n" + _recipe(figures["training"]),
         *log(studies),
         "## Operating points\n\n" + _points(figures["points"], figures["measured"]),
         "## Figures\n\n" + _figures(figures["measured"]),
         *behaviours(figures.get("behaviours")),
         "## What the references do\n\n" + _ablation(figures["ablation"], figures["flips"]),
+        "## What retrieval finds\n\n"
+        + found(figures["retrieval"], figures["training"][-1]["floor"]),
         "## int8 against float32\n\n" + _parity(parity),
         LIMITS,
         NOTICES,
@@ -96,7 +99,7 @@ references change score and type.
 """
 
 
-def _data(rows: dict[str, int], runs: list[dict[str, Any]]) -> str:
+def _data(rows: dict[str, int]) -> str:
     lines = ["| source | licence | rows |", "| --- | --- | --- |"]
     for key, parts in _PARTS.items():
         total = sum(rows.get(p, 0) for p in parts)
@@ -107,28 +110,23 @@ def _data(rows: dict[str, int], runs: list[dict[str, Any]]) -> str:
         "that no source drowns another. Of every source 8 % of the texts (by a hash of the text or "
         "of the item) validate and are never trained on. Texts of evaluation files were removed "
         "(same words, whatever case and punctuation); a test asserts it. Sources without a stated "
-        "licence were not used." + ("" if "corpus" in runs[-1] else _EARLIER)
+        "licence were not used."
     )
-
-
-# Of runs whose settings do not hold the corpus's hash yet.
-_EARLIER = (
-    " This run was made before single sentences of evaluation texts were left out as well: 35 of "
-    "five words or more (10 of RedditBias, 25 of EMGSD, of 7,381 texts) stand among its rows. It "
-    "also left about 1 % of each epoch's rows unread."
-)
 
 
 def _recipe(runs: list[dict[str, Any]]) -> str:
     return f"""
-Inputs are built as at run time: a comment is cut into segments by the gate's own segmenter, the
-segment with the annotated phrase is judged, up to two segments before it are context; other rows
-get foreign context now and then, which the label does not follow.
+Inputs are built as at run time: a comment is cut into segments by the gate's own segmenter, and up
+to two segments before each are its context; other rows get foreign context now and then, which the
+label does not follow. The label of a comment is learned by its highest segment (a smooth maximum
+over all of them), as the guard reads it; the segment with the annotated phrase, and those of
+harmless comments, have the label for themselves too, at half weight.
 
 One loss for the verdict with references, one for the text alone, and one each for type, spans,
 implied or not, the order of minimal pairs (both halves stand in one batch, the biased one is to
-score higher) and distillation: the embedding head starts as the identity and is held to the base
-model's sentence vectors, so that one pass serves verdict and retrieval.
+score higher) and distillation: the embedding head starts as the identity and is held to the
+sentence vectors of the embedder that the run begins with, so that one pass serves verdict and
+retrieval. {_EMBEDDER if runs[-1].get("embedder") else ""}
 
 References come from a training-time index of own statements and statements of the licensed
 sources, thinned anew for each batch (0 to 95 % dropped), absent altogether in 15 % of rows; no
@@ -142,6 +140,13 @@ epoch's rows (comments counted three times) with an L2 penalty; its logit is add
 
 {_stages(runs)}
 """.strip()
+
+
+_EMBEDDER = (
+    "That embedder is the base after three epochs of `guard train embedder`: posts of the "
+    "implicit-hate corpus move to where the base sees the statements that they imply, and these "
+    "stay in their place."
+)
 
 
 def _stages(runs: list[dict[str, Any]]) -> str:

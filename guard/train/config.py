@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -9,8 +10,8 @@ from typing import Any, Literal
 # Rows a source gives to one epoch; one with fewer gives all it has, one without a quota nothing.
 # What a source weighs is decided here and nowhere else.
 QUOTAS: dict[str, int] = {
-    "redditbias": 14800,
-    "redditbias_rest": 2000,
+    "redditbias": 16000,
+    "redditbias_rest": 12000,
     "emgsd": 24000,
     "emgsd_first": 1500,
     "stereoset": 4600,
@@ -22,15 +23,21 @@ QUOTAS: dict[str, int] = {
     "explicit_hate": 1000,
     "not_hate": 6000,
     "seegull": 1200,
-    "own": 1800,
-    "negatives": 7000,
-    "pairs": 7200,
+    "own": 3000,
+    "negatives": 7500,
+    "pairs": 8200,
     "invented": 2500,
     "renamed": 500,
     "bare": 500,
 }
 # Sources small and dear enough to be seen more than once an epoch.
-REPEATS: dict[str, int] = {"redditbias": 2, "own": 2, "negatives": 2, "pairs": 2}
+REPEATS: dict[str, int] = {
+    "redditbias": 2,
+    "redditbias_rest": 2,
+    "own": 2,
+    "negatives": 2,
+    "pairs": 2,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +51,10 @@ class TrainConfig:
     checkpoint and the final weights, ``cache`` (a file, by default in ``work``) the base model's
     vectors of the texts.
 
-    ``start`` are final weights to begin with in place of the base model's; ``distill`` weighs how
-    closely sentence vectors are held to the base model's.
+    ``embedder`` is the file of ``guard train embedder``: the base as it finds more of what is
+    implied, to begin with and to hold sentence vectors to. ``start`` are final weights to begin
+    with in place of the base's; ``distill`` weighs how closely sentence vectors are held to the
+    base's.
 
     ``method="frozen"`` leaves the base as it is and trains the heads. ``references="text"`` writes
     the references' words into the input, ``"none"`` leaves them out; what ships is ``"fused"``.
@@ -73,6 +82,7 @@ class TrainConfig:
     head_lr: float = 3e-4
     distill: float = 6.0
     start: Path | None = None
+    embedder: Path | None = None
     weight_decay: float = 0.05
     warmup: float = 0.06
     dropout: float = 0.1
@@ -88,6 +98,17 @@ class TrainConfig:
     invented: int = 14000
     quotas: dict[str, int] = field(default_factory=lambda: dict(QUOTAS))
 
+    def vectors(self) -> Path:
+        """Return the file of the base model's vectors, one for each embedder."""
+        file = self.cache or self.work / "vectors.npz"
+        return file if self.embedder is None else file.with_stem(f"{file.stem}-{self.embedded()}")
+
+    def embedded(self) -> str:
+        """Return the start of the embedder's hash, empty for the published base."""
+        if self.embedder is None:
+            return ""
+        return hashlib.sha256(self.embedder.read_bytes()).hexdigest()[:12]
+
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the model card."""
         left_out = {"work", "cache", "data", "statements", "checkpoint_every", "threads"}
@@ -95,5 +116,6 @@ class TrainConfig:
         return found | {
             "teachers": [p.parent.name for p in self.teachers],
             "start": self.start and self.start.parent.name,
+            "embedder": self.embedded(),
             "without": list(self.without),
         }

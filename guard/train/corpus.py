@@ -13,7 +13,7 @@ from typing import NamedTuple
 from guard.train import own as own_texts
 from guard.train import sources
 from guard.train.config import REPEATS, TrainConfig
-from guard.train.rows import PAIRED, Row, Statement, fold, share
+from guard.train.rows import BAGGED, PAIRED, Row, Statement, fold, share
 from guard.train.spans import TermLists
 
 VALIDATION_SHARE = 0.08
@@ -147,15 +147,21 @@ def _as_bare(row: Row) -> Row:
 
 
 def _kept(rows: list[Row], train: bool) -> list[Row]:
-    return [r for r in rows if (share(r.family, "validation") >= VALIDATION_SHARE) == train]
+    # Nothing can be validated on a segment whose own label nobody knows.
+    return [
+        r for r in rows
+        if (share(r.family, "validation") >= VALIDATION_SHARE) == train and (train or r.known)
+    ]  # fmt: skip
 
 
 def _without_repeats(rows: list[Row]) -> list[Row]:
     """Keep the first row of each text; sources with more to say about a text come first."""
-    seen: set[tuple[str, tuple[str, ...]]] = set()
+    seen: set[tuple[str, tuple[str, ...], str]] = set()
     kept = []
     for row in rows:
-        key = (fold(row.text), row.context)
+        # "I agree." is a segment of many texts, and each of them is told as a whole.
+        inside = row.family if row.source in BAGGED else ""
+        key = (fold(row.text), row.context, inside)
         if key not in seen and key[0]:
             seen.add(key)
             kept.append(row)
@@ -236,14 +242,14 @@ class Sampler:
         return batches
 
     def _units(self, picks: list[Pick]) -> list[list[Pick]]:
-        """Keep the variants of one sentence together, so that a batch can compare them."""
+        """Keep together what a batch compares: variants of a sentence, segments of a text."""
         seen: Counter[int] = Counter()
         units: dict[tuple[str, int], list[Pick]] = {}
         for n, pick in enumerate(picks):
             row = self._rows[pick.row]
-            paired = self._config.contrast and row.source in PAIRED
+            together = row.source in BAGGED or (self._config.contrast and row.source in PAIRED)
             # Repeats of a row in one epoch stay apart: they would be the same step twice.
-            key = (row.family, seen[pick.row]) if paired else (f"#{n}", 0)
+            key = (row.family, seen[pick.row]) if together else (f"#{n}", 0)
             seen[pick.row] += 1
             units.setdefault(key, []).append(pick)
         return list(units.values())

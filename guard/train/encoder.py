@@ -64,13 +64,13 @@ def prepare(config: TrainConfig) -> Prepared:
     """Build the corpus, embed it with the untouched base (cached) and plan the batches."""
     corpus = build(config)
     tokens = window_tokens(config)
-    embed = teacher(tokens)
+    embed = teacher(tokens, config.embedder)
     rows = corpus.train
     index = TrainIndex(
         rows,
         corpus.statements,
         embed,
-        config.cache or config.work / "vectors.npz",
+        config.vectors(),
         config.k,
         config.floor,
     )
@@ -92,7 +92,7 @@ def prepare_from(base: Prepared, config: TrainConfig) -> Prepared:
 def build_nets(config: TrainConfig) -> Nets:
     """Return the untrained network; with ``method="lora"`` the encoder carries adapters."""
     torch.manual_seed(config.seed)
-    encoder = base_model()
+    encoder = base_model(config.embedder)
     if config.method == "frozen":
         encoder.requires_grad_(False)
     if config.method == "lora":

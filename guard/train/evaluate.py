@@ -60,8 +60,11 @@ def binary(
     limit = np.array(
         [thresholds if isinstance(thresholds, float) else thresholds[s.bias_type] for s in scores]
     )
-    y = np.array(labels, bool)
-    said = score >= limit
+    return rates(score, score >= limit, np.array(labels, bool))
+
+
+def rates(score: NDArray[np.float64], said: NDArray[np.bool_], y: NDArray[np.bool_]) -> Binary:
+    """Compare what was said of n texts, and the scores it was said for, with labels."""
     hit = int((said & y).sum())
     wrong = int((said != y).sum())
     return Binary(

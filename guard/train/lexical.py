@@ -22,7 +22,7 @@ _REPEATS = {"redditbias": 3}
 
 def fit_rows(rows: Sequence[Row]) -> LexicalHead:
     """Fit the rows whose label follows from their text alone."""
-    known = [r for r in rows if r.alone is not None]
+    known = [r for r in rows if r.known and r.alone is not None]
     known += [r for r in known for _ in range(_REPEATS.get(r.source, 1) - 1)]
     return fit([r.text for r in known], [bool(r.alone) for r in known])
 

@@ -156,15 +156,41 @@ class Targets(NamedTuple):
     embedding: Tensor  # (n, d) the teacher's
     implied: Tensor  # (n,) 0/1, -1 where unknown
     twins: Tensor  # (m, 2) rows of which the first is to score above the second
+    known: Tensor  # (n,) 1, 0 where the label is that of the row's bag alone
+    bags: Tensor  # (n,) number of the text that the row is a segment of, or -1
+
+
+# How far the highest segment of a text outweighs the others in its bag, and how much a segment's
+# own label counts beside the bag's.
+_SHARPNESS = 2.0
+_OWN_SHARE = 0.5
+
+
+def _biased(logits: Tensor, labels: Tensor, known: Tensor, bags: Tensor) -> Tensor:
+    r"""Return the mean log loss of rows and of bags.
+
+    A bag's logit is :math:`\tfrac1s \log \sum_i e^{s z_i}`, a smooth maximum over its segments: a
+    text is as biased as its highest segment, which is how the guard reads it.
+    """
+    single = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+    weight = known * torch.where(bags >= 0, _OWN_SHARE, 1.0)
+    total, count = (single * weight).sum(), weight.sum()
+    if len(bags) and int(bags.max()) >= 0:
+        number = int(bags.max()) + 1
+        inside = bags[None, :] == torch.arange(number)[:, None]
+        spread = (_SHARPNESS * logits)[None, :].masked_fill(~inside, -torch.inf)
+        highest = spread.logsumexp(dim=1) / _SHARPNESS
+        label = (inside * labels[None, :]).amax(dim=1)
+        total = total + F.binary_cross_entropy_with_logits(highest, label, reduction="sum")
+        count = count + number
+    return total / count.clamp(min=1)
 
 
 def losses(out: Outputs, change: Tensor, type_change: Tensor, targets: Targets) -> Losses:
     """Compare a batch's outputs with its labels."""
-    final = F.binary_cross_entropy_with_logits(out.logit + change, targets.biased)
-    known = (targets.alone >= 0).float()
-    alone = F.binary_cross_entropy_with_logits(
-        out.logit, targets.alone.clamp(min=0), reduction="none"
-    )
+    final = _biased(out.logit + change, targets.biased, targets.known, targets.bags)
+    known = (targets.alone >= 0).float() * targets.known
+    alone = _biased(out.logit, targets.alone.clamp(min=0), known, targets.bags)
     types = F.cross_entropy(
         out.types + type_change, targets.types, ignore_index=-1, reduction="sum"
     )
@@ -177,7 +203,7 @@ def losses(out: Outputs, change: Tensor, type_change: Tensor, targets: Targets) 
     order = F.softplus(out.logit[second] - out.logit[first])
     return Losses(
         final,
-        (alone * known).sum() / known.sum().clamp(min=1),
+        alone,
         types / (targets.types >= 0).sum().clamp(min=1),
         (spans * targets.spans_mask).sum() / targets.spans_mask.sum().clamp(min=1),
         (1 - (out.embedding * targets.embedding).sum(-1)).mean(),

@@ -18,8 +18,8 @@ from guard.detect.weights import CONFIG
 from guard.errors import UsageError
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
-from guard.train import calibrate, evaluate, lexical, pools
-from guard.train.base import BASE_NAME, BASE_SHA256, teacher
+from guard.train import calibrate, evaluate, lexical, pools, retrieval
+from guard.train.base import BASE_NAME, BASE_SHA256, Embed, teacher
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
@@ -71,11 +71,23 @@ def release(
     }
     figures["parity"] = parity(nets, config, folder)
     figures["ablation"] = ablation(config, nets)
+    figures["retrieval"] = retrieval.compared(
+        _embedders(config, folder), data, index / "statements.jsonl"
+    )
+    say(f"retrieval: {figures['retrieval']['quality']}")
     figures["points"] = set_points(config, folder, index)
     say(f"calibrated: {figures['points']}")
     figures["flips"] = flips(Encoder(folder, index))._asdict()
     figures["measured"] = measure(data, folder, index, say)
     return figures
+
+
+def _embedders(config: TrainConfig, folder: Path) -> dict[str, Embed]:
+    encoder = Encoder(folder, use_references=False)
+    found = {"base": teacher(encoder.tokens)}
+    if config.embedder is not None:
+        found["embedder"] = teacher(encoder.tokens, config.embedder)
+    return found | {"shipped": encoder.embed}
 
 
 def as_run(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
@@ -88,7 +100,12 @@ def as_run(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
             "This run was a study (references not fused, or groups left out); release one made "
             "with the default settings of `guard train encoder`."
         )
-    known = {f.name for f in fields(TrainConfig)} - {"teachers", "without", "start"}
+    if settings.get("embedder", "") != config.embedded():
+        raise UsageError(
+            "This run began with another embedder; name its file with --embedder, or leave "
+            "--embedder out where there was none."
+        )
+    known = {f.name for f in fields(TrainConfig)} - {"teachers", "without", "start", "embedder"}
     return replace(config, **{k: v for k, v in settings.items() if k in known})
 
 
@@ -214,7 +231,7 @@ def parity(nets: Nets, config: TrainConfig, folder: Path, count: int = 400) -> d
         differences.append(abs(got.logit - float(exact.logit)))
         flips.append((got.logit > 0) != (float(exact.logit) > 0))
         cosines.append(float(got.embedding @ exact.embedding[0].numpy()))
-    embed = teacher(encoder.tokens)
+    embed = teacher(encoder.tokens, config.embedder)
     ours, ours_index = encoder.embed(texts), encoder.embed(statements)
     base, base_index = embed(texts), embed(statements)
     near = np.argsort(-(ours @ ours_index.T), axis=1)[:, :5]

@@ -10,6 +10,8 @@ from guard.verdict import BIAS_TYPES, BiasType, Span
 
 # Sources whose families are minimal pairs: rows of one family differ in what decides.
 PAIRED = ("pairs", "stereoset")
+# Sources whose families are texts of several segments with one label for all of them together.
+BAGGED = ("redditbias", "redditbias_rest")
 _WORDS = re.compile(r"\w+")
 
 
@@ -42,7 +44,9 @@ class Row:
     index with probability ``partner_share``. ``family`` names texts that must never serve each
     other as references, and that stand on one side of the validation split. ``spans`` says that
     the two spans are known; one may then still be None. ``implied`` says of a biased text whether
-    the tie is implied (True) or said outright (False), None where nobody knows.
+    the tie is implied (True) or said outright (False), None where nobody knows. ``known=False``
+    says that ``biased`` is the label of the family's segments together: the highest of them bears
+    it, and of this one alone nothing is known.
     """
 
     text: str
@@ -58,6 +62,7 @@ class Row:
     partners: tuple[Statement, ...] = ()
     partner_share: float = 0.0
     implied: bool | None = None
+    known: bool = True
 
     @property
     def type_id(self) -> int:

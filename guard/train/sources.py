@@ -62,9 +62,10 @@ def pieces(text: str) -> list[str]:
 
 
 def redditbias(data: Path) -> Iterator[Row]:
-    """Comments as the guard meets them: the segment that holds the annotated phrase is the text.
+    """Comments as the guard meets them, segment by segment.
 
-    Other segments of a harmless comment are harmless; of a biased one nothing is known.
+    The segment that holds the annotated phrase has the comment's label. Other segments of a
+    harmless comment are harmless; of a biased one nothing is known.
     """
     terms = TermLists(data / "redditbias" / "terms")
     for item in read_jsonl(data / "redditbias" / "train.jsonl"):
@@ -76,10 +77,8 @@ def redditbias(data: Path) -> Iterator[Row]:
         kind = SOURCE_TYPES[item["bias_type"]]
         at = _piece_with(parts, item["phrase"])
         for i, part in enumerate(parts):
-            if i != at and (biased or len(part) < 12):
-                continue
             group = attribute = None
-            if biased:
+            if biased and i == at:
                 within = find_phrase(part, item["phrase"]) or Span(0, len(part))
                 group, attribute = terms.find(item["dimension"], part, within)
             yield Row(
@@ -91,8 +90,9 @@ def redditbias(data: Path) -> Iterator[Row]:
                 bias_type=kind if i == at else None,
                 group=group,
                 attribute=attribute,
-                spans=biased and group is not None and attribute is not None,
+                spans=group is not None and attribute is not None,
                 alone=biased,
+                known=i == at or not biased,
             )
 
 

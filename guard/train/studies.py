@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from guard.errors import UsageError
 from guard.evaluate.matching import pair_right
 from guard.evaluate.metrics import exact
 from guard.evaluate.terms import TermList, redditbias_terms
-from guard.train.base import teacher
+from guard.train.base import Embed, base_folder, teacher
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus
 from guard.train.encoder import (
@@ -34,7 +35,7 @@ from guard.train.encoder import (
     train,
     window_tokens,
 )
-from guard.train.metrics import auroc
+from guard.train.evaluate import rates
 from guard.train.own import own_statements
 from guard.train.pools import validates
 from guard.train.references import TrainIndex
@@ -92,7 +93,8 @@ def run(config: TrainConfig, say: Say = print) -> dict[str, Any]:
     ``config.work`` holds studies of another corpus, seed or number of rows.
     """
     assert config.data is not None, "the studies are measured on the sources' texts"
-    config = replace(config, epochs=EPOCHS)
+    vectors = config.cache or config.work / "vectors.npz"
+    config = replace(config, epochs=EPOCHS, cache=vectors)
     file = config.work / "studies.json"
     kept: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
     base = prepare(config)
@@ -121,10 +123,9 @@ def folder(config: TrainConfig, name: str) -> Path:
 
 
 def _trained(config: TrainConfig, base: Prepared, name: str, changes: dict[str, Any]) -> Path:
-    cache = config.cache or config.work / "vectors.npz"
     named = tuple(folder(config, t) / "final.pt" for t in changes.get("teachers", ()))
     changed = {**changes, "teachers": named} if named else changes
-    one = replace(config, work=folder(config, name), cache=cache, **changed)
+    one = replace(config, work=folder(config, name), **changed)
     final = one.work / "final.pt"
     if final.exists():
         return final
@@ -154,26 +155,15 @@ def measure(config: TrainConfig, corpus: Corpus, final: Path, *, evaluate: bool)
     found = {
         "epochs": settings["epochs"],
         "validation": _validated(run_config, corpus, nets, tokens, statements),
-        "redditbias": _rates(scores, known.biased, threshold),
+        "redditbias": rates(scores, scores >= threshold, known.biased)._asdict(),
     }
     if evaluate:
         unknown = comments(config.data, "eval")
         scores = _scores(run_config, nets, tokens, statements, unknown)
-        found["redditbias_eval"] = _rates(scores, unknown.biased, threshold)
         said = scores >= threshold
+        found["redditbias_eval"] = rates(scores, said, unknown.biased)._asdict()
         found["attributions"] = attributed(run_config, nets, tokens, unknown, said)
     return found
-
-
-def _rates(scores: Floats, biased: NDArray[np.bool_], threshold: float) -> dict[str, float]:
-    said = scores >= threshold
-    hit, wrong = int((said & biased).sum()), int((said != biased).sum())
-    return {
-        "n": len(said),
-        "accuracy": float((said == biased).mean()),
-        "f1": 2 * hit / (2 * hit + wrong) if hit + wrong else float("nan"),
-        "auroc": auroc(scores, biased.astype(float)),
-    }
 
 
 def comments(data: Path, part: str) -> Comments:
@@ -273,6 +263,12 @@ def _validated(
     return {source: f._asdict() for source, f in figures.items()}
 
 
+@cache
+def _embedder(embedder: Path | None) -> Embed:
+    # Every judging of every study asks for it; it says the same of a text under any settings.
+    return teacher(WindowTokens(base_folder() / "tokenizer.json", 0), embedder)
+
+
 def _judged(
     config: TrainConfig,
     nets: Nets,
@@ -280,8 +276,8 @@ def _judged(
     statements: Sequence[Statement],
     rows: Sequence[Row],
 ) -> Any:
-    cache = config.cache or config.work / "vectors.npz"
     shown = rows if config.context else [replace(r, context=()) for r in rows]
-    index = TrainIndex(shown, statements, teacher(tokens), cache, config.k, config.floor)
+    embed = _embedder(config.embedder)
+    index = TrainIndex(shown, statements, embed, config.vectors(), config.k, config.floor)
     use = "none" if config.references == "none" else "all"
     return judge(nets, shown, index, tokens, use, as_text=config.references == "text")

@@ -120,9 +120,9 @@ def ablation(config: TrainConfig, nets: Nets) -> dict[str, dict[str, float]]:
     """
     rows = [r for r in build(config).validation if r.source in ("invented", "pairs", "own")]
     tokens = window_tokens(config)
-    cache = config.cache or config.work / "vectors.npz"
     statements = own_statements(config.statements)
-    index = TrainIndex(rows, statements, teacher(tokens), cache, config.k, config.floor)
+    embed = teacher(tokens, config.embedder)
+    index = TrainIndex(rows, statements, embed, config.vectors(), config.k, config.floor)
     found = {use: by_source(rows, judge(nets, rows, index, tokens, use)) for use in ("all", "none")}
     return {
         source: {"n": f.n, "with": f.accuracy, "without": found["none"][source].accuracy}

@@ -168,7 +168,7 @@ def _statements(
             else:
                 yield one
     for reason, count in left.most_common():
-        skipped(f"{path}: {count} statements left out: {reason}")
+        skipped(f"{path}: {count} of its statements left out: {reason}")
 
 
 def _made(source: _Format, row: Row) -> Iterator[Found]:

@@ -12,14 +12,7 @@ import re
 from collections.abc import Iterator
 
 from guard.retrieve.groups import SOURCE_TYPES
-from guard.retrieve.importers.found import (
-    NO_GROUP,
-    NO_TYPE,
-    Found,
-    LeftOut,
-    explicit,
-    mention,
-)
+from guard.retrieve.importers.found import NO_GROUP, NO_TYPE, Found, LeftOut, explicit, mention
 from guard.retrieve.importers.named import Named, named, said
 from guard.retrieve.importers.rows import BadRow, Values, text
 from guard.retrieve.spans import find_phrase
@@ -46,15 +39,12 @@ def statements(row: Values) -> Iterator[Found]:
     plain = " ".join(plain.split())
     if not plain:
         raise BadRow("the text is empty")
-    kind = _type(row, label)
-    found = _group(row, plain, kind)
-    if found is None:
-        yield LeftOut(NO_GROUP)
-    elif (kind := kind or found.bias_type) is None:
-        yield LeftOut(NO_TYPE)
-    else:
-        attribute = _attribute(marked, plain, found.group) or said(plain, found.group)
-        yield explicit(plain, kind, found.group, attribute, NAME)
+    found = _group(row, plain, _type(row, label))
+    if isinstance(found, LeftOut):
+        yield found
+        return
+    attribute = _attribute(marked, plain, found.group) or said(plain, found.group)
+    yield explicit(plain, found.bias_type, found.group, attribute, NAME)
 
 
 def _label(row: Values) -> str:
@@ -85,13 +75,18 @@ def _type(row: Values, label: str) -> BiasType | None:
     return SOURCE_TYPES[stated]
 
 
-def _group(row: Values, plain: str, kind: BiasType | None) -> Named | None:
+def _group(row: Values, plain: str, kind: BiasType | None) -> Named | LeftOut:
+    """Return the group that the row states or its text names; of the stated type, where one is."""
     stated = text(row, "group") if "group" in row else ""
     if stated and (span := mention(plain, stated)) is not None:
-        inside = named(plain[slice(*span)]) or named(stated)
-        if (told := kind or (inside.bias_type if inside else None)) is not None:
-            return Named(span, told)
-    return (named(plain, kind) if kind else None) or named(plain)
+        listed = named(stated)
+        told = kind or (listed.bias_type if listed else None)
+        return LeftOut(NO_TYPE) if told is None else Named(span, told)
+    found = named(plain, kind)
+    if found is None and kind == "culture":
+        # The source counts Africans and Arabs as nationalities.
+        found = named(plain, "race")
+    return LeftOut(NO_GROUP) if found is None else Named(found.group, kind or found.bias_type)
 
 
 def _attribute(marked: str, plain: str, group: Span) -> Span | None:

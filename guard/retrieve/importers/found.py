@@ -15,10 +15,11 @@ NO_ATTRIBUTE = "nothing is said of the group"
 
 MOST_WORDS = 12
 _SHORT = 4
+_ENDING = re.compile(r"(?:ish|s)$", re.IGNORECASE)
 # Words of a group's name that do not tell it from others.
 _PLAIN = frozenset(
-    "a all an and any folk folks in individuals most of or other people peoples person persons "
-    "the their who".split()
+    "a all an and any are as at be by folk folks for from in individuals is like most no not of on "
+    "or other people peoples person persons that the their to who with without".split()
 )
 # A statement that begins so has lost its subject.
 _PREDICATE = re.compile(
@@ -66,17 +67,19 @@ def with_people(text: str, group: Span) -> Span:
 
 
 def _inflected(text: str, word: str) -> Span | None:
-    if len(word) > _SHORT:
+    stem = _ENDING.sub("", word)
+    if len(stem) > _SHORT:
         return find_stem(text, word)
     # The stem of a short word begins many others: "men" is no mention in "mental".
-    stem = word[:-1] if word.casefold().endswith("s") else word
     hit = re.search(rf"(?<!\w){re.escape(stem)}(?:e?s|ish)?(?!\w)", text, re.IGNORECASE)
     return Span(*hit.span()) if hit else None
 
 
 def said_of(text: str, group: Span) -> Span | None:
     """Return what a sentence says of the group in it: the words after it, else those before."""
-    if (after := predicate_after(text, group, most=MOST_WORDS)) is not None:
+    owns = 2 if text[group.end : group.end + 2] in ("'s", "’s") else 0
+    name = Span(group.start, group.end + owns)
+    if (after := predicate_after(text, name, most=MOST_WORDS)) is not None:
         return after
     before = text[: group.start].rstrip()
     while (shorter := _TRAILING.sub("", before)) != before:

@@ -109,7 +109,7 @@ def _linked(words: list[str]) -> tuple[str, list[str]]:
     first, last = words[0].casefold(), words[-1].casefold()
     before = words[:-1]
     person = last in _PERSONS or (
-        _PERSON.search(last) is not None and last not in _QUALITIES | _THINGS
+        _PERSON.search(last) is not None and last not in _QUALITIES | _THINGS | _SELF
     )
     if first.startswith(("anti-", "pro-")) or "at" in before:
         return "are", words

@@ -61,11 +61,11 @@ def is_nested(path: Path) -> bool:
 
 
 def columns(path: Path) -> tuple[str, ...]:
-    """Return the columns of a table, or the keys of the first line of JSON lines."""
-    for row in rows(path):
-        return tuple(row.values)
-    # A table of a header alone has columns, too.
-    return tuple(_header(path, line)[0]) if (line := _first(path)) else ()
+    """Return the columns of a table, or the keys of the first object of JSON lines."""
+    first = _first(path)
+    if not first.startswith(("{", "[")):
+        return tuple(_header(path, first)[0])
+    return next((tuple(row.values) for row in rows(path) if not row.broken), ())
 
 
 def rows(path: Path) -> Iterator[Row]:

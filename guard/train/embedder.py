@@ -1,0 +1,132 @@
+"""Fine-tunes the base model as an embedder: a post near what it implies.
+
+The base finds statements that share a text's words; implicit bias shares few of them. Posts of
+the implicit-hate corpus come with the statement they imply, which teaches the rest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from guard.detect.tokens import WindowTokens
+from guard.train import checkpoint
+from guard.train.base import base_folder, base_model, pooled, teacher
+from guard.train.retrieval import pairs
+from guard.train.rows import fold
+
+NAME = "embedder.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderConfig:
+    """One run; every random choice follows from ``seed`` and the step.
+
+    ``anchor`` weighs how closely statements are held to their vectors in the base model, so that
+    what it finds already is not lost; ``temperature`` divides the cosines of the contrast.
+    """
+
+    work: Path
+    data: Path = Path("../shared/data")
+    seed: int = 17
+    epochs: int = 3
+    batch_size: int = 64
+    lr: float = 5e-5
+    warmup: float = 0.1
+    temperature: float = 0.05
+    anchor: float = 10.0
+    threads: int = 2
+    bf16: bool = False
+    checkpoint_every: int = 100
+
+
+def contrast(posts: Tensor, statements: Tensor, same: Tensor, temperature: float) -> Tensor:
+    """Return the symmetric InfoNCE loss of n pairs (van den Oord et al. 2018, equation 4).
+
+    ``posts`` and ``statements`` (n, d) have norm 1; ``same`` (n, n) is true where two statements
+    are one, so that none is pushed away from its own copy.
+    """
+    logits = posts @ statements.T / temperature
+    own = torch.eye(len(logits), dtype=torch.bool)
+    logits = logits.masked_fill(same & ~own, -1e4)
+    goal = torch.arange(len(logits))
+    return (F.cross_entropy(logits, goal) + F.cross_entropy(logits.T, goal)) / 2
+
+
+def train(
+    config: EmbedderConfig, progress: Callable[[int, int, float], None] | None = None
+) -> Path:
+    """Train, or go on where the work folder's checkpoint stopped; return the weights' path.
+
+    ``progress`` is called after every step with the step (from 1), their number and the loss.
+    """
+    torch.set_num_threads(config.threads)
+    learned = pairs(config.data, validating=False)
+    tokens = WindowTokens(base_folder() / "tokenizer.json", 0)
+    texts = sorted({t for p in learned for t in (p.post, p.statement)})
+    anchors = dict(zip(texts, torch.from_numpy(teacher(tokens)(texts)), strict=True))
+    torch.manual_seed(config.seed)
+    model = base_model()
+    optimiser = torch.optim.AdamW(model.parameters(), config.lr, weight_decay=0.01)
+    per_epoch = len(learned) // config.batch_size
+    steps = per_epoch * config.epochs
+    warmup = max(1, round(config.warmup * steps))
+    left_out = ("work", "data", "threads", "checkpoint_every")
+    settings = {k: getattr(config, k) for k in config.__slots__ if k not in left_out}
+    settings |= {"pairs": len(learned)}
+    file = config.work / checkpoint.NAME
+    saved = checkpoint.load(file, settings)
+    done = 0
+    if saved is not None:
+        model.load_state_dict(saved["model"])
+        optimiser.load_state_dict(saved["optimiser"])
+        done = saved["step"]
+    model.train()
+    for step in range(done, steps):
+        torch.manual_seed(config.seed * 1_000_003 + step)
+        order = random.Random(f"{config.seed}:{step // per_epoch}").sample(
+            range(len(learned)), len(learned)
+        )
+        begin = step % per_epoch * config.batch_size
+        batch = [learned[i] for i in order[begin : begin + config.batch_size]]
+        said = [[p.post for p in batch], [p.statement for p in batch]]
+        factor = min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+        for group in optimiser.param_groups:
+            group["lr"] = config.lr * factor
+        with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
+            # Apart, since a statement padded to a post's length costs as much as a post.
+            posts, statements = (
+                pooled(model, [tokens.encode(t)[0].ids for t in some]).float() for some in said
+            )
+        names = [fold(p.statement) for p in batch]
+        same = torch.tensor([[a == b for b in names] for a in names])
+        goals = torch.stack([anchors[t] for t in said[1]])
+        held = 1 - (statements * goals).sum(1).mean()
+        # Posts move to where the base sees their statements; these stay where they are, or
+        # plain statements would find each other worse.
+        loss = contrast(posts, goals, same, config.temperature) + config.anchor * held
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        if progress is not None:
+            progress(step + 1, steps, loss.item())
+        if (step + 1) % config.checkpoint_every == 0 and step + 1 < steps:
+            checkpoint.save(
+                file,
+                {
+                    "model": model.state_dict(),
+                    "optimiser": optimiser.state_dict(),
+                    "step": step + 1,
+                    "settings": settings,
+                },
+            )
+    final = config.work / NAME
+    checkpoint.save(final, {"model": model.state_dict(), "settings": settings})
+    return final
