@@ -170,6 +170,8 @@ class BiasIndex:
     def extended(self, statements: Sequence[Statement], vectors: NDArray[np.float32]) -> BiasIndex:
         """Return a new index with ``statements`` after those of this one, which stays as it is.
 
+        It is held in memory and searched exactly.
+
         ``vectors`` has shape ``(len(statements), dim)`` and comes from the same embedder.
 
         Raises:
@@ -196,8 +198,12 @@ class BiasIndex:
         np.save(array, self._vectors, allow_pickle=False)
         contents = {STATEMENTS: lines(self._statements).encode(), VECTORS: array.getvalue()}
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+        # A release is searched exactly, so a graph is no part of its content.
+        version = self._version
+        if self._graph is not None:
+            version = _version(self._statements, self._vectors, self._embedder)
         contents[MANIFEST] = manifest_json(
-            self._embedder, self._version, self.dim, counts(self._table), hashes
+            self._embedder, version, self.dim, counts(self._table), hashes
         )
         replace_all(folder, contents)
 
@@ -252,7 +258,7 @@ class BiasIndex:
         return []
 
     def _found(self, query: NDArray[np.float32], k: int) -> tuple[list[float], list[int]]:
-        if self._graph is not None and k <= _MOST_BY_GRAPH:
+        if self._graph is not None and k <= _MOST_BY_GRAPH and k < len(self):
             return self._graph.search(query, k)
         # Straight over the mapped vectors: an index of FAISS would hold them a second time.
         similarities, rows = faiss.knn(query, self._vectors, k, faiss.METRIC_INNER_PRODUCT)

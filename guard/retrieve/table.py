@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.retrieve.statement import Statement, fold, lines, parsed
+from guard.retrieve.statement import Statement, fold, parsed
 from guard.verdict import BIAS_TYPES
 
 #: ``offset`` of the statement's line in bytes; ``fold`` and ``group``, hashes of the folded
@@ -38,12 +38,11 @@ def key(text: str) -> int:
 
 
 def table_of(statements: Iterable[Statement]) -> Table:
-    """Return one row a statement, with the offsets that ``lines`` gives them."""
-    rows, offset = [], 0
-    for s in statements:
-        kind = BIAS_TYPES.index(s.bias_type)
-        rows.append((offset, key(s.statement), key(s.group), 0, kind, s.implicit))
-        offset += len(lines([s]).encode())
+    """Return one row a statement; the offsets are those of a file, and 0 until there is one."""
+    rows = [
+        (0, key(s.statement), key(s.group), 0, BIAS_TYPES.index(s.bias_type), s.implicit)
+        for s in statements
+    ]
     return with_first(np.array(rows, ROW))
 
 

@@ -139,13 +139,13 @@ def test_any_changes_give_what_they_say(tmp_path_factory, changes, graph_from, s
         assert index.exact == (len(expected) < graph_from)
     assert tuple(index.statements) == tuple(expected.values())
     rebuilt = BiasIndex(index.statements, index.vectors, index.embedder)
-    for name in ("fold", "group", "type", "implicit", "first", "offset"):
+    for name in ("fold", "group", "type", "implicit", "first"):
         np.testing.assert_array_equal(index.table[name], rebuilt.table[name])
     query = Drawn().embed([str(seed)])
     # So small a graph is walked to its end, or nearly: the nearest is always met.
-    k = 3 if index.exact else 1
-    found = [h.row for h in index.search(query, k, -1.0)[0]]
-    assert found == [h.row for h in brute_force(index, query[0], k, -1.0)]
+    for k in (3 if index.exact else 1, len(index)):
+        found = [h.row for h in index.search(query, k, -1.0)[0]]
+        assert found == [h.row for h in brute_force(index, query[0], k, -1.0)]
 
 
 def test_the_shipped_index_is_never_changed(folder):
@@ -474,6 +474,15 @@ def test_many_are_searched_exactly_beside_a_graph(folder, small_graphs):
     query = Drawn().embed(["anything"])
     found = [h.row for h in index.search(query, 390, -1.0)[0]]
     assert found == [h.row for h in brute_force(index, query[0], 390, -1.0)]
+
+
+def test_a_release_of_an_index_with_a_graph_has_none(folder, tmp_path, small_graphs):
+    store.create(folder, some(30), Drawn())
+    load(folder).save(tmp_path / "release")
+    released = load(tmp_path / "release")
+    assert released.exact
+    assert tuple(released.statements) == tuple(some(30))
+    assert released.version != load(folder).version
 
 
 def test_a_graph_that_faiss_cannot_read_is_refused(folder, small_graphs, monkeypatch):
