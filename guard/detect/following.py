@@ -16,7 +16,7 @@ _log = logging.getLogger("guard")
 
 # Seconds between looks at the manifest, a file of 1 KB. With the loading of 100,000 statements a
 # change is in use within a second of the manifest's replacement.
-INTERVAL = 0.25
+INTERVAL = 0.2
 # An index that cannot be used is tried again, in case its files are still being copied; at most
 # this many looks lie between two tries.
 _LONGEST_PAUSE = 120

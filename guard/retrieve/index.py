@@ -225,7 +225,8 @@ class BiasIndex:
                 raise BiasIndexError(
                     f"The bias index at {folder} was built with the embedder "
                     f"'{manifest.embedder}' and cannot be searched with '{embedder_name}'; "
-                    "build it again with the embedder in use."
+                    "build it again with the embedder in use: "
+                    f"guard index build {manifest.path('statements')} --to {folder} --replace."
                 )
             found = opened(manifest)
             if found.table is None:

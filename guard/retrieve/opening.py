@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +52,14 @@ def damaged(folder: Path, error: Exception) -> BiasIndexError:
 
 
 def _opened(manifest: Manifest) -> Opened:
+    # A graph is as large as the vectors: hashes are taken side by side, outside of Python's lock.
+    with ThreadPoolExecutor(1) as pool:
+        graph_at = manifest.path("graph")
+        checking = None if graph_at is None else pool.submit(manifest.checked, graph_at)
+        return _checked(manifest, lambda: checking is None or checking.result())
+
+
+def _checked(manifest: Manifest, check_graph: Callable[[], object]) -> Opened:
     lines_at, vectors_at = manifest.path("statements"), manifest.path("vectors")
     assert lines_at is not None
     assert vectors_at is not None
@@ -63,7 +72,7 @@ def _opened(manifest: Manifest) -> Opened:
         raise
     version.shape(*vectors.shape)
     manifest.checked(vectors_at, Tail(version, offset))
-    graph = _graph(manifest, version)
+    graph = _graph(manifest, version, check_graph)
     if str(version) != manifest.version:
         raise BiasIndexError(
             f"The bias index at {manifest.folder} has the version {version}, but its manifest "
@@ -77,11 +86,13 @@ def _opened(manifest: Manifest) -> Opened:
     return Opened(StatementLines(_mapped(lines_at), table["offset"]), vectors, table, graph)
 
 
-def _graph(manifest: Manifest, version: Version) -> graphs.Graph | None:
+def _graph(
+    manifest: Manifest, version: Version, check: Callable[[], object]
+) -> graphs.Graph | None:
     path, nodes = manifest.path("graph"), _array(manifest, "nodes")
     if path is None or nodes is None:
         return None
-    manifest.checked(path)
+    check()
     for role in ("graph", "nodes"):
         version.part(manifest.recorded(role).encode())
     return graphs.load(path, nodes)

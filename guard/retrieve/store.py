@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from guard.errors import BiasIndexError
 from guard.places import shipped
@@ -73,7 +73,7 @@ def create(
         with kept(folder, embedder.name) as done:
             texts = [s.statement for s in new]
             vectors = done.vectors(texts, embedder, partial(report, "embedding"))
-            with FileLock(folder / _LOCK):
+            with _locked(folder, report):
                 before = _check_free(folder, replace)
                 rows = np.arange(0 if base is None else len(base))
                 draft = Draft(folder, embedder.name, base, rows, new, vectors)
@@ -102,7 +102,7 @@ def add(
     new = _unlike(asked, BiasIndex.load(folder, embedder.name))
     with _written(folder), kept(folder, embedder.name) as done:
         vectors = done.vectors([s.statement for s in new], embedder, partial(report, "embedding"))
-        with FileLock(folder / _LOCK):
+        with _locked(folder, report):
             # Another writer may have been here while these were embedded.
             old = BiasIndex.load(folder, embedder.name)
             held = _folds(old)
@@ -132,7 +132,7 @@ def remove(
     _check_own(folder)
     words, about = [key(s) for s in statements], [key(g) for g in groups]
     read_manifest(folder)
-    with _written(folder), FileLock(folder / _LOCK):
+    with _written(folder), _locked(folder, report):
         old = BiasIndex.load(folder, None)
         gone = np.isin(old.table["fold"], np.array(words, np.uint64))
         gone |= np.isin(old.table["group"], np.array(about, np.uint64))
@@ -182,6 +182,22 @@ def _check_free(folder: Path, replace: bool) -> Manifest | None:
         return read_manifest(folder)
     except BiasIndexError:
         return None  # damaged: nothing of it is of use
+
+
+@contextmanager
+def _locked(folder: Path, report: Report) -> Iterator[None]:
+    """Keep other writers out; the system lets them in again when this process is killed."""
+    lock = FileLock(folder / _LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        report("waiting for another writer", 0, 1)
+        lock.acquire()
+        report("waiting for another writer", 1, 1)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -170,6 +170,14 @@ def test_an_index_of_other_weights_is_refused_with_both_names(file: str, tmp_pat
         assert "'encoder-" in said
 
 
+def test_an_index_of_other_weights_is_built_again_from_its_statements(tmp_path: Path) -> None:
+    make(4).save(tmp_path / "other")
+    said = sentence(run("index", "search", "text", "--index", "other"))
+    command = said[said.index("guard index build") :].rstrip(".").split()[2:]
+    assert ok(*command)["statements"] == 4
+    assert ok("stats", "--index", "other")["usable"]
+
+
 def test_nothing_that_matches_is_a_mistake(file: str) -> None:
     made = ok("build", file, "--to", "own")
     assert "none of these" in sentence(run("index", "remove", "--index", "own", "--group", "x"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -517,6 +518,20 @@ def test_two_writers_at_once_both_land(folder):
     assert [w.wait() for w in writers] == [0, 0]
     expected = {s for name in ("a", "b") for n in range(8) for s in batch(name, n)}
     assert set(load(folder).statements) == expected | set(batch("first", 0))
+
+
+def test_a_writer_says_that_it_waits_for_another(folder):
+    store.create(folder, batch("first", 0), Drawn())
+    told, other = [], FileLock(folder / ".lock")
+    other.acquire()
+
+    def report(*at: object) -> None:
+        told.append(at)
+        other.release()
+
+    store.remove(folder, statements=[batch("first", 0)[0].statement], report=report)
+    assert told[0] == ("waiting for another writer", 0, 1)
+    assert len(load(folder)) == 2
 
 
 def test_readers_meet_whole_indexes_while_a_writer_works(folder):
