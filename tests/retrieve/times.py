@@ -1,7 +1,8 @@
 """What twenty added statements about a group that the weights never met change, without training.
 
 ``times_statements.jsonl`` holds what is added: plain stereotypes about the Ondwels, a people that
-exists nowhere. ``times.jsonl`` holds sentences of five kinds:
+exists nowhere. They are judged themselves (``statement``), and so are the sentences of
+``times.jsonl``, each of one kind:
 
 ``paraphrase``  biased: an added stereotype in other words, ``of`` names the statement
 ``unlisted``    biased: a stereotype about the group that no statement holds
@@ -25,7 +26,7 @@ from guard.verdict import Scores, Window
 
 HERE = Path(__file__).parent
 ADDED = read_statements(HERE / "times_statements.jsonl")
-KINDS = ("paraphrase", "unlisted", "neutral", "opposed", "elsewhere")
+KINDS = ("statement", "paraphrase", "unlisted", "neutral", "opposed", "elsewhere")
 POINTS = ("strict", "balanced", "quiet")
 
 
@@ -35,9 +36,12 @@ class Sentence(NamedTuple):
     of: str = ""
 
 
-SENTENCES = tuple(
-    Sentence(**json.loads(line))
-    for line in (HERE / "times.jsonl").read_text(encoding="utf-8").splitlines()
+SENTENCES = (
+    *(Sentence("statement", s.statement, s.statement) for s in ADDED),
+    *(
+        Sentence(**json.loads(line))
+        for line in (HERE / "times.jsonl").read_text(encoding="utf-8").splitlines()
+    ),
 )
 
 
@@ -49,6 +53,10 @@ class Change(NamedTuple):
     after: int
     gained: int
     lost: int
+
+    @property
+    def rise(self) -> int:
+        return self.after - self.before
 
     @property
     def p(self) -> float:
@@ -115,7 +123,8 @@ def table(found: Measured) -> str:
                 f"  {c.p:.2g}"
             )
     own, n = found.own_first(), found.change("balanced", "paraphrase").n
-    return "\n".join([*rows, f"first reference is the paraphrased statement: {own} of {n}"])
+    rows.append(f"paraphrases with the very statement as first reference: {own} of {n}")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":
