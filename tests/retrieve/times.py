@@ -5,6 +5,7 @@ exists nowhere. They are judged themselves (``statement``), and so are the sente
 ``times.jsonl``, each of one kind:
 
 ``paraphrase``  biased: an added stereotype in other words, ``of`` names the statement
+``renamed``     the paraphrases with the name of another invented group, unknown to the index
 ``unlisted``    biased: a stereotype about the group that no statement holds
 ``neutral``     harmless: facts, people, feasts, some in words of the statements
 ``opposed``     harmless: a stereotype denied, reported, asked about or criticised
@@ -26,7 +27,7 @@ from guard.verdict import Scores, Window
 
 HERE = Path(__file__).parent
 ADDED = read_statements(HERE / "times_statements.jsonl")
-KINDS = ("statement", "paraphrase", "unlisted", "neutral", "opposed", "elsewhere")
+KINDS = ("statement", "paraphrase", "renamed", "unlisted", "neutral", "opposed", "elsewhere")
 POINTS = ("strict", "balanced", "quiet")
 
 
@@ -36,11 +37,17 @@ class Sentence(NamedTuple):
     of: str = ""
 
 
+WRITTEN = tuple(
+    Sentence(**json.loads(line))
+    for line in (HERE / "times.jsonl").read_text(encoding="utf-8").splitlines()
+)
 SENTENCES = (
     *(Sentence("statement", s.statement, s.statement) for s in ADDED),
+    *WRITTEN,
     *(
-        Sentence(**json.loads(line))
-        for line in (HERE / "times.jsonl").read_text(encoding="utf-8").splitlines()
+        Sentence("renamed", s.text.replace("Ondwel", "Tavrosk"))
+        for s in WRITTEN
+        if s.kind == "paraphrase"
     ),
 )
 
