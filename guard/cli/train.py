@@ -78,6 +78,12 @@ _RUN = (
         help="Order the halves of minimal pairs within a batch.",
     ),
     click.option(
+        "--bags/--no-bags",
+        default=True,
+        show_default=True,
+        help="Let the highest segment of a text bear its label.",
+    ),
+    click.option(
         "--without",
         multiple=True,
         type=click.Choice(DIMENSIONS),

@@ -59,7 +59,8 @@ class TrainConfig:
     ``method="frozen"`` leaves the base as it is and trains the heads. ``references="text"`` writes
     the references' words into the input, ``"none"`` leaves them out; what ships is ``"fused"``.
     ``without`` names RedditBias dimensions whose group no training text or statement may name.
-    ``contrast`` keeps minimal pairs in one batch and orders their logits; ``context=False`` shows
+    ``contrast`` keeps minimal pairs in one batch and orders their logits; ``bags`` keeps the
+    segments of a text in one batch, whose highest bears its label; ``context=False`` shows
     no text its predecessors; ``teachers`` are final weights whose mean score counts as half the
     label.
     """
@@ -93,6 +94,7 @@ class TrainConfig:
     threads: int = 2
     bf16: bool = False
     contrast: bool = True
+    bags: bool = True
     context: bool = True
     teachers: tuple[Path, ...] = ()
     invented: int = 14000

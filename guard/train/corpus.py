@@ -247,7 +247,8 @@ class Sampler:
         units: dict[tuple[str, int], list[Pick]] = {}
         for n, pick in enumerate(picks):
             row = self._rows[pick.row]
-            together = row.source in BAGGED or (self._config.contrast and row.source in PAIRED)
+            bagged = self._config.bags and row.source in BAGGED
+            together = bagged or (self._config.contrast and row.source in PAIRED)
             # Repeats of a row in one epoch stay apart: they would be the same step twice.
             key = (row.family, seen[pick.row]) if together else (f"#{n}", 0)
             seen[pick.row] += 1

@@ -141,10 +141,12 @@ def make_batch(
         rows, [p.context for p in picks], ready.tokens, hits, ready.index.vectors[ids],
         as_text=config.references == "text",
     )  # fmt: skip
+    targets = batch.targets
     if not config.contrast:
-        none = batch.targets.twins[:0]
-        batch = batch._replace(targets=batch.targets._replace(twins=none))
-    return batch
+        targets = targets._replace(twins=targets.twins[:0])
+    if not config.bags:
+        targets = targets._replace(bags=torch.full_like(targets.bags, -1))
+    return batch._replace(targets=targets)
 
 
 def train(

@@ -1,0 +1,141 @@
+"""Statements about a group that nobody knew yesterday are enough for guard to know it today.
+
+``python -m tests.retrieve.times`` prints the figures that the limits here leave room beside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from guard import Guard
+from guard.detect.encoder import Encoder
+from guard.retrieve.statement import fold
+from tests.retrieve.times import ADDED, KINDS, POINTS, SENTENCES, Change, Measured, extend, measure
+
+# Of how many sentences more may be called biased after the addition: 40 neutral ones, 20 that
+# deny, report or question a stereotype, 30 that are not about the group at all. `strict` pays for
+# what it finds with denials it takes for claims.
+MOST = {
+    "strict": {"neutral": 2, "opposed": 7, "elsewhere": 1},
+    "balanced": {"neutral": 2, "opposed": 2, "elsewhere": 0},
+    "quiet": {"neutral": 1, "opposed": 1, "elsewhere": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> Measured:
+    return measure()
+
+
+@pytest.fixture(autouse=True)
+def loop() -> Iterator[None]:
+    """Own the loop that LiteLLM otherwise makes in synchronous calls and never closes."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+def test_the_sentences() -> None:
+    counts = Counter(s.kind for s in SENTENCES)
+    assert counts == dict(zip(KINDS, (20, 60, 60, 20, 40, 20, 30), strict=True))
+    assert len({fold(s.text) for s in SENTENCES}) == len(SENTENCES)
+    for sentence in SENTENCES:
+        assert ("Ondwel" in sentence.text) == (sentence.kind not in ("renamed", "elsewhere"))
+    of = Counter(s.of for s in SENTENCES if s.kind == "paraphrase")
+    assert of == dict.fromkeys((s.statement for s in ADDED), 3)
+
+
+def test_the_shipped_index_does_not_know_the_group(found: Measured) -> None:
+    shipped = Encoder().index
+    assert shipped is not None
+    assert not any("ondwel" in fold(s.statement) for s in shipped.statements)
+    assert found.encoder.index is not None
+    assert len(found.encoder.index) == len(shipped) + len(ADDED)
+
+
+def test_the_added_statements_are_found(found: Measured) -> None:
+    change = found.change("balanced", "statement")
+    assert change.before <= 3
+    assert change.after >= 18
+
+
+@pytest.mark.parametrize(("point", "least"), [("strict", 10), ("balanced", 6)])
+def test_recall_rises(found: Measured, point: str, least: int) -> None:
+    change = found.change(point, "paraphrase")
+    assert change.rise >= least
+    assert change.p < 0.05
+
+
+def test_recall_does_not_fall_at_quiet(found: Measured) -> None:
+    assert found.change("quiet", "paraphrase").rise >= 0
+
+
+def test_the_reference_is_the_statement_that_was_paraphrased(found: Measured) -> None:
+    assert found.own_first() >= 42
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("kind", ["neutral", "opposed", "elsewhere"])
+def test_false_alarms_do_not_rise(found: Measured, point: str, kind: str) -> None:
+    assert found.change(point, kind).rise <= MOST[point][kind]
+
+
+@pytest.mark.parametrize(("point", "most"), [("strict", 5), ("balanced", 3), ("quiet", 3)])
+def test_what_is_known_of_one_group_is_not_held_of_another(
+    found: Measured, point: str, most: int
+) -> None:
+    assert abs(found.change(point, "renamed").rise) <= most
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_stereotypes_that_nobody_added_are_found_as_before(found: Measured, point: str) -> None:
+    """Knowing twenty stereotypes about a group is no reason to see others everywhere, or fewer."""
+    change = found.change(point, "unlisted")
+    assert -1 <= change.rise <= 4
+
+
+def test_a_running_guard_stops_what_it_let_pass() -> None:
+    encoder = Encoder()
+    guard = Guard(detector=encoder)
+    first = "The valley has four villages and a railway station. "
+    claim = "Ondwels take the hotel towels with them when they check out."
+
+    def answer() -> tuple[Any, str]:
+        stream = guard.completion(
+            model="openai/x",
+            messages=[{"role": "user", "content": "Tell me about the valley."}],
+            mock_response=f"{first}{claim} The train leaves at nine.",
+            stream=True,
+        )
+        return stream, "".join(c.choices[0].delta.content or "" for c in stream)
+
+    stream, text = answer()
+    assert text == f"{first}{claim} The train leaves at nine."
+    assert not stream.guard.findings
+
+    extend(encoder)
+    stream, text = answer()
+    assert text == first + guard.policy.message
+    (finding,) = stream.guard.findings
+    reference = finding.verdict.references[0]
+    assert reference.statement == "Ondwels pack the hotel towels before they check out."
+    assert (reference.group, reference.bias_type) == ("Ondwels", "culture")
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "p"),
+    [(0, 0, 1.0), (5, 0, 0.0625), (6, 0, 0.03125), (10, 2, 0.03857421875), (3, 3, 1.0)],
+)
+def test_mcnemar(gained: int, lost: int, p: float) -> None:
+    assert Change(20, 9, 9 + gained - lost, gained, lost).p == pytest.approx(p, abs=1e-12)
