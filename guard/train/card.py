@@ -56,7 +56,7 @@ def card(kept: dict[str, Any]) -> str:
     parity, studies = figures["parity"], figures["studies"]
     sections = [
         _HEAD,
-        "## Data\n\n" + _data(figures["rows"]),
+        "## Data\n\n" + _data(figures["rows"], figures["training"][-1]),
         "## Recipe\n\n" + _recipe(figures["training"]),
         *log(studies),
         "## Operating points\n\n" + _points(figures["points"], figures["measured"]),
@@ -99,7 +99,7 @@ references change score and type.
 """
 
 
-def _data(rows: dict[str, int]) -> str:
+def _data(rows: dict[str, int], run: dict[str, Any]) -> str:
     lines = ["| source | licence | rows |", "| --- | --- | --- |"]
     for key, parts in _PARTS.items():
         total = sum(rows.get(p, 0) for p in parts)
@@ -110,8 +110,15 @@ def _data(rows: dict[str, int]) -> str:
         "that no source drowns another. Of every source 8 % of the texts (by a hash of the text or "
         "of the item) validate and are never trained on. Texts of evaluation files were removed "
         "(same words, whatever case and punctuation); a test asserts it. Sources without a stated "
-        "licence were not used."
+        "licence were not used." + ("" if "bags" in run else _EARLIER)
     )
+
+
+# Of runs whose settings do not name bags yet.
+_EARLIER = (
+    " In this run, two copies of a comment that an epoch drew into one batch (one in twenty) "
+    "counted as one comment."
+)
 
 
 def _recipe(runs: list[dict[str, Any]]) -> str:
@@ -143,7 +150,7 @@ epoch's rows (comments counted three times) with an L2 penalty; its logit is add
 
 
 _EMBEDDER = (
-    "That embedder is the base after three epochs of `guard train embedder`: posts of the "
+    "That embedder is the base after `guard train embedder`: posts of the "
     "implicit-hate corpus move to where the base sees the statements that they imply, and these "
     "stay in their place."
 )

@@ -36,7 +36,7 @@ class Corpus:
         """Return a hash of what is learned from: another one is another run."""
         found = hashlib.sha256()
         for row in self.train:
-            found.update(f"{row.text}|{row.biased}|{row.family}\n".encode())
+            found.update(f"{row}\n".encode())
         for statement in self.statements:
             found.update(f"{statement.text}|{statement.bias_type}\n".encode())
         return found.hexdigest()[:16]
@@ -178,10 +178,14 @@ def _stated(rows: list[Row]) -> list[Statement]:
 
 
 class Pick(NamedTuple):
-    """A row of an epoch, with the context it is shown in this time."""
+    """A row of an epoch, with the context it is shown in this time.
+
+    ``copy`` counts, from 0, how often its epoch has shown it before.
+    """
 
     row: int
     context: tuple[str, ...]
+    copy: int = 0
 
 
 class Sampler:
@@ -250,9 +254,10 @@ class Sampler:
             bagged = self._config.bags and row.source in BAGGED
             together = bagged or (self._config.contrast and row.source in PAIRED)
             # Repeats of a row in one epoch stay apart: they would be the same step twice.
-            key = (row.family, seen[pick.row]) if together else (f"#{n}", 0)
+            copy = seen[pick.row]
+            key = (row.family, copy) if together else (f"#{n}", 0)
             seen[pick.row] += 1
-            units.setdefault(key, []).append(pick)
+            units.setdefault(key, []).append(pick._replace(copy=copy))
         return list(units.values())
 
     def _length(self, unit: list[Pick]) -> int:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from guard.detect.tokens import WindowTokens
+from guard.errors import UsageError
 from guard.train import checkpoint
 from guard.train.base import base_folder, base_model, pooled, teacher
 from guard.train.retrieval import pairs
@@ -33,7 +34,7 @@ class EmbedderConfig:
     """
 
     work: Path
-    data: Path = Path("../shared/data")
+    data: Path
     seed: int = 17
     epochs: int = 3
     batch_size: int = 64
@@ -68,6 +69,11 @@ def train(
     """
     torch.set_num_threads(config.threads)
     learned = pairs(config.data, validating=False)
+    if len(learned) < config.batch_size:
+        raise UsageError(
+            f"{config.data} holds {len(learned)} posts to learn from, fewer than a batch of "
+            f"{config.batch_size}."
+        )
     tokens = WindowTokens(base_folder() / "tokenizer.json", 0)
     texts = sorted({t for p in learned for t in (p.post, p.statement)})
     anchors = dict(zip(texts, torch.from_numpy(teacher(tokens)(texts)), strict=True))

