@@ -33,8 +33,9 @@ def found(retrieval: dict[str, Any], floor: float) -> str:
     return (
         f"{count} posts of the implicit-hate corpus that validate and imply what no training post "
         "implies, and the statements they imply, search the shipped statements and all implied "
-        "ones. Implicit: a post asks; the share whose own statement is among the five nearest, and the share of the other four or five "
-        "that name its type, or its group as well. Explicit: the statement asks.\n\n"
+        "ones. Implicit: a post asks; the share whose own statement is among the five nearest, and "
+        "the share of the other four or five that name its type, or its group as well. Explicit: "
+        "the statement asks.\n\n"
         + "\n".join(lines)
         + "\n\nWhat a similarity is worth, shipped encoder, both kinds of query:\n\n"
         + "\n".join(bands)
