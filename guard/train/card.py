@@ -63,8 +63,7 @@ def card(kept: dict[str, Any]) -> str:
         "## Figures\n\n" + _figures(figures["measured"]),
         *behaviours(figures.get("behaviours")),
         "## What the references do\n\n" + _ablation(figures["ablation"], figures["flips"]),
-        "## What retrieval finds\n\n"
-        + found(figures["retrieval"], figures["training"][-1]["floor"]),
+        "## What retrieval finds\n\n" + found(figures["retrieval"]),
         "## int8 against float32\n\n" + _parity(parity),
         LIMITS,
         NOTICES,

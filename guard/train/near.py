@@ -11,7 +11,7 @@ _NAMES = {
 }
 
 
-def found(retrieval: dict[str, Any], floor: float) -> str:
+def found(retrieval: dict[str, Any]) -> str:
     """Return how well each embedder finds, and what a similarity is worth."""
     lines = [
         "| embedder | implicit: own statement | type | group and type | explicit: type "
@@ -39,5 +39,6 @@ def found(retrieval: dict[str, Any], floor: float) -> str:
         + "\n".join(lines)
         + "\n\nWhat a similarity is worth, shipped encoder, both kinds of query:\n\n"
         + "\n".join(bands)
-        + f"\n\nReferences below {floor:g} are not used."
+        + f"\n\nReferences below {retrieval['floor']:g} are not used: the similarity from which on "
+        "more than half name the text's type, and not below that of the training."
     )

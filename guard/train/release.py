@@ -69,12 +69,15 @@ def release(
         "training": [*content.get("before", []), content["settings"]],
         "rows": content["rows"],
     }
+    found = retrieval.compared(
+        _embedders(config, folder), data, index / "statements.jsonl", config.floor
+    )
+    say(f"retrieval: {found}")
+    figures["retrieval"] = found
+    raw = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    write_config(folder, raw | {"floor": found["floor"]})
     figures["parity"] = parity(nets, config, folder)
     figures["ablation"] = ablation(config, nets)
-    figures["retrieval"] = retrieval.compared(
-        _embedders(config, folder), data, index / "statements.jsonl"
-    )
-    say(f"retrieval: {figures['retrieval']['quality']}")
     figures["points"] = set_points(config, folder, index)
     say(f"calibrated: {figures['points']}")
     figures["flips"] = flips(Encoder(folder, index))._asdict()

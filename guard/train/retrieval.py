@@ -183,8 +183,23 @@ def bands(embed: Embed, validating: Sequence[Implied], known: Sequence[Implied])
     return out
 
 
-def compared(embedders: Mapping[str, Embed], data: Path, statements: Path) -> dict[str, Any]:
-    """Return :func:`quality` of each embedder, and the :func:`bands` of the last one.
+def floor(similar: Sequence[Band], least: float) -> float:
+    """Return the similarity from which on more than half of the references name the query's type.
+
+    It is the lower end of a band, and never below ``least``, the floor of the training.
+    """
+    found = 1.0
+    for band in sorted(similar, reverse=True):
+        if band.bias_type <= 0.5:
+            break
+        found = band.low
+    return max(found, least)
+
+
+def compared(
+    embedders: Mapping[str, Embed], data: Path, statements: Path, least: float
+) -> dict[str, Any]:
+    """Return :func:`quality` of each embedder, :func:`bands` and :func:`floor` of the last one.
 
     The index holds the statements of ``statements`` and all that posts imply.
     """
@@ -195,4 +210,9 @@ def compared(embedders: Mapping[str, Embed], data: Path, statements: Path) -> di
     known += index_statements(statements)
     out: dict[str, Any] = {name: quality(e, validating, known) for name, e in embedders.items()}
     *_, last = embedders.values()
-    return {"quality": out, "bands": [b._asdict() for b in bands(last, validating, known)]}
+    similar = bands(last, validating, known)
+    return {
+        "quality": out,
+        "bands": [b._asdict() for b in similar],
+        "floor": floor(similar, least),
+    }

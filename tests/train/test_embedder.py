@@ -19,7 +19,7 @@ import torch
 from guard.errors import UsageError
 from guard.train.base import base_model
 from guard.train.embedder import EmbedderConfig, contrast, train
-from guard.train.retrieval import Implied, bands, pairs, quality, same_group
+from guard.train.retrieval import Band, Implied, bands, floor, pairs, quality, same_group
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 GROUPS = ("women", "immigrants", "muslims", "old people", "gays")
@@ -144,3 +144,11 @@ def test_quality_counts_what_is_near() -> None:
 )
 def test_groups_go_by_their_names(one: str, other: str, same: bool) -> None:
     assert same_group(one, other) is same
+
+
+def test_the_floor_is_where_references_begin_to_fit() -> None:
+    shares = {0.3: 0.6, 0.4: 0.4, 0.5: 0.6, 0.6: 0.9}
+    similar = [Band(low, 10, share, 0.0) for low, share in shares.items()]
+    assert floor(similar, 0.2) == 0.5
+    assert floor(similar, 0.55) == 0.55
+    assert floor(similar[:2], 0.2) == 1.0
