@@ -21,7 +21,7 @@ from guard.errors import BiasIndexError
 from guard.places import shipped
 from guard.retrieve.draft import Draft, Report, quiet
 from guard.retrieve.embedder import Embedder
-from guard.retrieve.folder import MANIFEST, Manifest, read_manifest
+from guard.retrieve.folder import MANIFEST, Manifest, is_index, read_manifest
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.resume import kept
 from guard.retrieve.statement import Statement
@@ -170,9 +170,13 @@ def _check_own(folder: Path) -> None:
 
 
 def _check_free(folder: Path, replace: bool) -> Manifest | None:
-    """Return the manifest of the index that gives way."""
+    """Return the manifest of the index that gives way, None where it cannot be read."""
     if not (folder / MANIFEST).exists():
         return None
+    if not is_index(folder):
+        raise BiasIndexError(
+            f"{folder / MANIFEST} belongs to something else than a bias index; give another folder."
+        )
     if not replace:
         raise BiasIndexError(
             f"There is a bias index at {folder} already; add to it (guard index add) or have it "
@@ -181,7 +185,7 @@ def _check_free(folder: Path, replace: bool) -> Manifest | None:
     try:
         return read_manifest(folder)
     except BiasIndexError:
-        return None  # damaged: nothing of it is of use
+        return None  # damaged, or of a newer guard
 
 
 @contextmanager

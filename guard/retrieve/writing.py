@@ -102,8 +102,8 @@ def sweep(folder: Path, kept: Iterable[str]) -> None:
     """
     kept = set(kept)
     for path in folder.iterdir():
-        ours = path.name.startswith(BEGUN) or _PART.fullmatch(path.name)
-        if ours and path.name not in kept:
+        part = _PART.fullmatch(path.name) and path.name not in kept
+        if part or path.name.startswith(BEGUN):
             # Windows removes no mapped file; the next writer will.
             with suppress(OSError):
                 path.unlink()

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -13,9 +14,10 @@ from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guard.detect.weights import SHIPPED
 from guard.errors import BiasIndexError
 from guard.places import shipped
-from guard.retrieve import graph, resume, store, table
+from guard.retrieve import draft, graph, resume, store, table
 from guard.retrieve.folder import manifest_bytes, read_manifest
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import Statement, fold
@@ -295,6 +297,78 @@ def test_a_write_that_fails_leaves_the_older_index(folder, monkeypatch, small_gr
     assert (index.version == before) == (at < SYNCS)
     store.add(folder, batch("a", 0), Drawn())
     assert len(load(folder)) == 15
+
+
+@pytest.mark.parametrize("content", ["half", '{"format": 2, "embedder": "drawn-2", "sha256": %s}'])
+def test_a_failed_replacement_leaves_the_files_of_an_unreadable_index(
+    folder, monkeypatch, content
+):
+    store.create(folder, some(5), Drawn())
+    path = folder / "manifest.json"
+    names = json.dumps(dict(read_manifest(folder).sha256))
+    path.write_text(content.replace("%s", names), "utf-8")
+    before = files(folder)
+    monkeypatch.setattr(draft, "replace_all", _full)
+    with pytest.raises(BiasIndexError, match="No space left"):
+        store.create(folder, some(3, start=20), Drawn(), replace=True)
+    assert set(files(folder)) >= set(before)
+    monkeypatch.undo()
+    store.create(folder, some(3, start=20), Drawn(), replace=True)
+    assert set(files(folder)) >= set(before)
+    assert len(load(folder)) == 3
+    store.add(folder, some(1), Drawn())
+    assert not set(files(folder)) & (set(before) - {"manifest.json"})
+
+
+def _full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_an_index_outlives_a_manifest_that_cannot_be_read_back(folder, monkeypatch):
+    store.create(folder, some(5), Drawn())
+    replace_all = draft.replace_all
+
+    def replaced(*args) -> None:
+        replace_all(*args)
+        monkeypatch.setattr(draft, "read_manifest", _unreadable)
+
+    monkeypatch.setattr(draft, "replace_all", replaced)
+    store.add(folder, batch("a", 0), Drawn())
+    assert len(load(folder)) == 8
+
+
+def _unreadable(*_: object) -> None:
+    raise BiasIndexError("Input/output error")
+
+
+def test_what_is_no_index_is_not_replaced(folder):
+    folder.mkdir()
+    for content in (
+        '{"name": "an app"}',
+        "[]",
+        "half",
+        (SHIPPED / "manifest.json").read_text("utf-8"),
+    ):
+        (folder / "manifest.json").write_text(content, "utf-8")
+        for replace in (False, True):
+            with pytest.raises(BiasIndexError, match="belongs to something else"):
+                store.create(folder, some(2), Drawn(), replace=replace)
+        assert (folder / "manifest.json").read_text("utf-8") == content
+
+
+@pytest.mark.parametrize("error", [RuntimeError("fwrite"), ValueError("no graph of 12 vectors")])
+def test_a_graph_that_cannot_be_written_is_one_sentence(folder, monkeypatch, small_graphs, error):
+    store.create(folder, some(12), Drawn())
+
+    def fails(*_: object) -> None:
+        raise error
+
+    where = "write_index" if isinstance(error, RuntimeError) else "omp_get_max_threads"
+    monkeypatch.setattr(graph.faiss, where, fails)
+    with pytest.raises(BiasIndexError, match="index at .*(could not write its graph|damaged)"):
+        store.add(folder, batch("a", 0), Drawn())
+    monkeypatch.undo()
+    assert len(load(folder)) == 12
 
 
 def test_loading_reads_no_statement(folder, monkeypatch):
