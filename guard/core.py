@@ -42,8 +42,8 @@ class Guard:
     further keyword arguments are single settings. What is not given comes from ``guard.toml`` or
     ``[tool.guard]`` of the working directory and from ``GUARD_*`` variables, unless ``policy`` is a
     whole :class:`Policy`. ``detector`` is ``"encoder"`` or any object of the Detector protocol;
-    ``index`` the folder of a bias index for the encoder, which is followed: what changes there serves
-    new streams; ``sinks`` are called with every decision.
+    ``index`` the folder of a bias index for the encoder, which is followed: what changes there
+    serves new streams; ``sinks`` are called with every decision.
 
     Raises ConfigError for a setting that is unknown or out of range, WeightsError where the
     detector's weights are missing or not the recorded ones.
@@ -212,9 +212,12 @@ def _detector(detector: str, index: str | Path | None, weights: str | Path | Non
     if detector != "encoder":
         raise ConfigError(f"Guard: unknown detector {detector!r}; {_DETECTORS}.")
     with _loading:
-        return _encoder(
-            None if weights is None else Path(weights), None if index is None else Path(index)
-        )
+        return _encoder(_absolute(weights), _absolute(index))
+
+
+def _absolute(path: str | Path | None) -> Path | None:
+    # A relative path names another folder once the working directory has changed.
+    return None if path is None else Path(path).absolute()
 
 
 _DETECTORS = "give 'encoder' or an object with name, operating_points and snapshot()"

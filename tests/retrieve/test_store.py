@@ -365,7 +365,7 @@ def test_a_graph_that_cannot_be_written_is_one_sentence(folder, monkeypatch, sma
 
     where = "write_index" if isinstance(error, RuntimeError) else "omp_get_max_threads"
     monkeypatch.setattr(graph.faiss, where, fails)
-    with pytest.raises(BiasIndexError, match="index at .*(could not write its graph|damaged)"):
+    with pytest.raises(BiasIndexError, match=r"index at .*(could not write its graph|damaged)"):
         store.add(folder, batch("a", 0), Drawn())
     monkeypatch.undo()
     assert len(load(folder)) == 12
