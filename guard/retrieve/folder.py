@@ -61,7 +61,6 @@ class Manifest:
     embedder: str
     version: str
     sha256: Mapping[str, str]
-    counts: Mapping[str, Any]
 
     def path(self, role: str) -> Path | None:
         """Return the file with the role ``role``, None where the index has none."""
@@ -132,14 +131,7 @@ def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
     found = [role_of(name) for name in hashes]
     if missing := [role for role in _NEEDED if role not in found]:
         raise BiasIndexError(f"{path} names no file of {missing[0]}; build the index again.")
-    counts = content.get("counts")
-    return Manifest(
-        folder,
-        str(content.get("embedder")),
-        str(content.get("version")),
-        hashes,
-        counts if isinstance(counts, dict) else {},
-    )
+    return Manifest(folder, str(content.get("embedder")), str(content.get("version")), hashes)
 
 
 def is_index(folder: Path) -> bool:
