@@ -27,6 +27,9 @@ from guard.retrieve.statement import Statement
 from guard.retrieve.table import key
 from guard.retrieve.writing import told
 
+#: What is reported as being done while another writer works.
+WAITING = "waiting for another writer"
+
 
 class Change(NamedTuple):
     """What a writer did: counts of statements, and the index's content hash from then on.
@@ -198,9 +201,9 @@ def _locked(folder: Path, report: Report) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        report("waiting for another writer", 0, 1)
+        report(WAITING, 0, 1)
         lock.acquire()
-        report("waiting for another writer", 1, 1)
+        report(WAITING, 1, 1)
     try:
         yield
     finally:

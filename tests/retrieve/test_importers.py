@@ -610,7 +610,7 @@ def test_columns_that_are_not_used_are_told_once(tmp_path: Path, form: str) -> N
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
 def test_a_pipe_is_refused_with_the_reason(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="is a pipe or a device.*write it to a file first"):
+    with pytest.raises(UsageError, match=r"is a pipe or a device.*write it to a file first"):
         read(tmp_path / "pipe")
 
 

@@ -200,7 +200,7 @@ def test_the_command_that_builds_an_index_again_can_be_typed(tmp_path, name):
         *("--to", str(folder), "--replace"),
     ]
     store.remove(folder, groups=[s.group for s in some(3)])
-    with pytest.raises(BiasIndexError, match="with the embedder in use.$") as caught:
+    with pytest.raises(BiasIndexError, match=r"with the embedder in use\.$"):
         BiasIndex.load(folder, "other-2")
 
 
