@@ -106,7 +106,9 @@ class Draft:
             # The disk may be full.
             self._sweep_failed(kept, there)
             raise
-        sweep(self._folder, {*kept, *hashes})
+        # Published: what cannot be swept waits for the next writer.
+        with suppress(OSError):
+            sweep(self._folder, {*kept, *hashes})
         return str(version)
 
     def _sweep_failed(self, kept: set[str], there: set[str]) -> None:

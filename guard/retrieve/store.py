@@ -72,8 +72,9 @@ def create(
     if not new and not base:
         raise BiasIndexError(f"There is no statement to build the bias index at {folder} of.")
     _check_own(folder)
-    with _made(folder), kept(folder, embedder.name) as done:
+    with told(folder):
         _check_free(folder, replace)
+    with _made(folder), kept(folder, embedder.name) as done:
         texts = [s.statement for s in new]
         vectors = done.vectors(texts, embedder, partial(report, "embedding"))
         with told(folder), _locked(folder, report):
@@ -213,8 +214,8 @@ def _locked(folder: Path, report: Report) -> Iterator[None]:
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
     """Make ``folder``; where it is new and nothing comes of it, remove it again."""
-    new = not folder.exists()
     with told(folder):
+        new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
     try:
         yield

@@ -387,6 +387,7 @@ def test_what_is_no_index_is_not_replaced(folder):
             with pytest.raises(BiasIndexError, match="belongs to something else"):
                 store.create(folder, some(2), Drawn(), replace=replace)
         assert (folder / "manifest.json").read_text("utf-8") == content
+        assert os.listdir(folder) == ["manifest.json"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("fwrite"), ValueError("no graph of 12 vectors")])
