@@ -212,9 +212,12 @@ def _detector(detector: str, index: str | Path | None, weights: str | Path | Non
     if detector != "encoder":
         raise ConfigError(f"Guard: unknown detector {detector!r}; {_DETECTORS}.")
     with _loading:
-        return _encoder(
-            None if weights is None else Path(weights), None if index is None else Path(index)
-        )
+        return _encoder(_absolute(weights), _absolute(index))
+
+
+def _absolute(path: str | Path | None) -> Path | None:
+    # A relative path names another folder once the working directory has changed.
+    return None if path is None else Path(path).absolute()
 
 
 _DETECTORS = "give 'encoder' or an object with name, operating_points and snapshot()"

@@ -155,15 +155,17 @@ def changes(folder: Path, encoder: Encoder) -> list[Figure]:
         begin = time.perf_counter()
         change = store.add(copy, [row], encoder)
         added = time.perf_counter()
+        replaced = (copy / "manifest.json").stat().st_mtime
         while follower.current().version != change.version:
             time.sleep(0.001)
+        serves = time.time() - replaced
         seen = time.perf_counter()
         store.remove(copy, groups=["Velmorians"])
         removed = time.perf_counter()
         follower.stop()
     return [
         Figure("a statement added, on disk", added - begin, "s", ""),
-        Figure("from there until it serves", seen - added, "s", "< 1"),
+        Figure("manifest replaced until it serves", serves, "s", "< 1"),
         Figure("a statement removed, on disk", removed - seen, "s", ""),
     ]
 
@@ -191,7 +193,7 @@ def main() -> None:
         print(json.dumps([f._asdict() for f in figures]))
         return
     for figure in figures:
-        print(f"{figure.name:34} {figure.value:9.3f} {figure.unit:6} {figure.bound}")
+        print(f"{figure.name:38} {figure.value:9.3f} {figure.unit:6} {figure.bound}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,7 +30,7 @@ def index() -> None:
     """
 
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _OWN = click.option("--index", "folder", type=_FOLDER, required=True, help="Folder of the index.")
 _ANY = click.option(
@@ -78,7 +78,8 @@ def build(
 
     A file is a published dataset, or CSV or JSON lines with statement, bias_type, group and
     attribute. Statements with the same words are kept once. A build that was stopped goes on where
-    it was when the same command is run again.
+    it was when the same command is run again. Where other weights than guard's are in use, the
+    statements that guard ships are embedded by these.
     """
     if not files and not with_shipped:
         raise UsageError("Nothing to build an index of: give FILE..., or --with-shipped.")
@@ -87,7 +88,7 @@ def build(
     from guard.retrieve.index import BiasIndex
 
     embedder = _embedder()
-    base = BiasIndex.load(shipped("index"), embedder.name) if with_shipped else None
+    base = BiasIndex.load(shipped("index"), None) if with_shipped else None
     statements = _read(files, kind, skip_bad)
     with _progress() as report:
         change = store.create(
@@ -129,9 +130,15 @@ def remove(
     skip_bad: bool,
     as_json: bool,
 ) -> None:
-    """Remove statements from an index. Case and punctuation make no difference."""
+    """Remove statements from an index. Case and punctuation make no difference.
+
+    What is not in the index is named on standard error; where that is all, nothing is changed and
+    the exit code is 2.
+    """
     if not texts and not groups and file is None:
         raise UsageError("Nothing to remove: give --statement, --group or --from.")
+    if file is None and (kind is not None or skip_bad):
+        raise UsageError("--format and --skip-bad say how a file is read; give it with --from.")
     from guard.retrieve import store
 
     read = _read(() if file is None else (file,), kind, skip_bad)
@@ -140,6 +147,8 @@ def remove(
         change = store.remove(folder, statements=every, groups=groups, report=report)
     if not change.removed:
         raise UsageError(f"The bias index at {folder} holds none of these; nothing was removed.")
+    if change.unmatched:
+        click.echo(f"Not in the bias index: {_some(change.unmatched)}.", err=True)
     _tell(folder, change, as_json)
 
 
@@ -229,8 +238,24 @@ def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[Sta
 
     found: list[Statement] = []
     for path in files:
+        if str(path) == "-":
+            raise UsageError(
+                "Statements are not read from standard input, since a file of them is read more "
+                "than once; write them to a file first."
+            )
         found += read(path, kind, skip_bad=skip_bad, skipped=lambda why: click.echo(why, err=True))
+    if files and not found:
+        raise UsageError(f"There is no statement in {', '.join(map(str, files))}.")
     return found
+
+
+# How many of the statements and groups that were not found are named.
+_SHOWN = 5
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(f"'{text}'" for text in texts[:_SHOWN]) + more
 
 
 def _tell(folder: Path, change: Change, as_json: bool) -> None:
@@ -246,16 +271,23 @@ def _tell(folder: Path, change: Change, as_json: bool) -> None:
     click.echo(str(folder))
 
 
+def _report_wait(doing: str, done: int, total: int) -> None:
+    from guard.retrieve.store import WAITING
+
+    if doing == WAITING and not done:
+        click.echo(f"{WAITING} ...", err=True)
+
+
 @contextmanager
 def _progress() -> Iterator[Report]:
-    """Show a bar on standard error; nothing where it is no terminal."""
+    """Show a bar on standard error; where it is no terminal, one line if another writer works."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Left
 
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield lambda doing, done, total: None
+        yield _report_wait
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left())
     with Progress(*columns, console=console, transient=True) as bar:

@@ -151,7 +151,7 @@ class Encoder:
         return out
 
     def _embedding(self, text: str) -> Floats:
-        return self.run(self.tokens.encode(text)[0]).embedding
+        return self.run(self.tokens.encode(_encodable(text))[0]).embedding
 
     def threads(self) -> ThreadPoolExecutor:
         """Return the threads that share the windows of one long call, one a core and at most 8."""

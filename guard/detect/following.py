@@ -26,7 +26,8 @@ class Follower:
     """Keeps the newest usable index of a folder at hand. Thread-safe.
 
     A daemon thread looks at the manifest and loads what is new, so nobody waits for it; nobody
-    asks the folder while text is judged. It ends with this object.
+    asks the folder while text is judged, but for the first to ask after a fork. The thread ends
+    with this object.
 
     Raises:
         BiasIndexError: the folder holds no index that can be used; later ones that cannot be are
@@ -48,7 +49,11 @@ class Follower:
     def current(self) -> BiasIndex:
         """Return the index in use, and go on following."""
         if self._owner != os.getpid():  # a fork has left the thread behind
-            self._start()
+            with _forked:
+                if self._owner != os.getpid():
+                    # The only look that somebody waits for: the fork may be long ago.
+                    self.look()
+                    self._start()
         return self.index
 
     def stop(self) -> None:
@@ -90,6 +95,19 @@ class Follower:
         weakref.finalize(self, self._stop.set).atexit = False
         args = (weakref.ref(self), self._stop)
         threading.Thread(target=_follow, args=args, name="guard-index", daemon=True).start()
+
+
+# Threads of a forked process that ask first wait for one look.
+_forked = threading.Lock()
+
+
+def _renew() -> None:
+    global _forked
+    _forked = threading.Lock()  # the fork may have copied it while it was held
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def _follow(reference: weakref.ref[Follower], stop: threading.Event) -> None:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from guard.errors import BiasIndexError
 from guard.retrieve.embedder import Embedder
 from guard.retrieve.index import BiasIndex
+from guard.retrieve.resume import Kept
 from guard.retrieve.statement import read_statements
-
-# Bounds what an embedder holds at once.
-BATCH = 256
 
 
 def build(statements_path: Path, folder: Path, embedder: Embedder) -> BiasIndex:
@@ -29,12 +25,6 @@ def build(statements_path: Path, folder: Path, embedder: Embedder) -> BiasIndex:
     if not statements:
         raise BiasIndexError(f"{statements_path} holds no statement.")
     texts = [s.statement for s in statements]
-    parts = [embedder.embed(texts[i : i + BATCH]) for i in range(0, len(texts), BATCH)]
-    try:
-        index = BiasIndex(statements, np.concatenate(parts), embedder.name)
-    except ValueError as error:
-        raise BiasIndexError(
-            f"The embedder '{embedder.name}' gave vectors that cannot be used: {error}."
-        ) from error
+    index = BiasIndex(statements, Kept(None).vectors(texts, embedder), embedder.name)
     index.save(folder)
     return index

@@ -16,6 +16,7 @@ from guard.errors import BiasIndexError
 from guard.retrieve import graph as graphs
 from guard.retrieve.folder import MANIFEST, Manifest, Version, manifest_json, read_manifest
 from guard.retrieve.index import BiasIndex, counts
+from guard.retrieve.opening import damaged
 from guard.retrieve.statement import Statement, lines
 from guard.retrieve.table import StatementLines, table_of, with_first
 from guard.retrieve.writing import (
@@ -72,10 +73,13 @@ class Draft:
     ) -> str:
         """Write the files, then the manifest that names them; return the version.
 
-        ``before`` is the index that gives way. Its files stay until the next writer comes, for
-        readers who have just read its manifest. With ``grows`` it is the one whose rows these
-        are, so that its graph is of use.
+        ``before`` is the index that gives way, None where there is none or its manifest cannot be
+        read. Its files stay until the next writer comes, for readers who have just read its
+        manifest. With ``grows`` it is the one whose rows these are, so that its graph is of use.
         """
+        # Nobody can tell which of these an unreadable manifest names.
+        there = {path.name for path in self._folder.iterdir()}
+        kept = there if before is None else set(before.sha256)
         try:
             written = list(self._lines())
             content = b"".join(written)
@@ -98,16 +102,27 @@ class Draft:
             # Its files have their names for good before the manifest has.
             sync_folder(self._folder)
             replace_all(self._folder, {MANIFEST: manifest})
-        finally:
-            # After a failure as well, which may be a full disk.
-            self._sweep(before)
+        except BaseException:
+            # The disk may be full.
+            self._sweep_failed(kept, there)
+            raise
+        # Published: what cannot be swept waits for the next writer.
+        with suppress(OSError):
+            sweep(self._folder, {*kept, *hashes})
         return str(version)
 
-    def _sweep(self, before: Manifest | None) -> None:
-        kept = set(before.sha256 if before is not None else ())
-        with suppress(BiasIndexError):
-            kept.update(read_manifest(self._folder).sha256)
-        sweep(self._folder, kept)
+    def _sweep_failed(self, kept: set[str], there: set[str]) -> None:
+        """Remove what nobody needs after a failure, where it is certain what stands in the folder.
+
+        The manifest may be the older one or, where only the last sync failed, the newer.
+        """
+        # The failure that led here is the one to be told.
+        with suppress(BiasIndexError, OSError):
+            if any(path.name == MANIFEST for path in self._folder.iterdir()):
+                kept = {*kept, *read_manifest(self._folder).sha256}
+            else:
+                kept = there
+            sweep(self._folder, kept)
 
     def _lines(self) -> Iterator[bytes]:
         if self._old is not None:
@@ -162,7 +177,10 @@ class Draft:
         return [graph, self._array("nodes", rows)]
 
     def _walk(self, write: Callable[..., None], *args: Any) -> Written:
-        return write_part_by(self._folder, "graph", lambda path: write(path, *args))
+        try:
+            return write_part_by(self._folder, "graph", lambda path: write(path, *args))
+        except ValueError as error:
+            raise damaged(self._folder, error) from error
 
     def _array(self, role: str, array: NDArray[Any]) -> Written:
         return self._part(role, [_header(array.dtype, array.shape), array.tobytes()])

@@ -8,6 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+#: How far a vector's length may be from 1: float32 rounding, and 16-bit vectors read back.
+LENGTH_TOLERANCE = 1e-3
+
 
 class Embedder(Protocol):
     """Turns texts into vectors whose inner product is their cosine.

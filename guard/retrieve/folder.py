@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,6 @@ class Manifest:
     embedder: str
     version: str
     sha256: Mapping[str, str]
-    counts: Mapping[str, Any]
 
     def path(self, role: str) -> Path | None:
         """Return the file with the role ``role``, None where the index has none."""
@@ -116,7 +116,7 @@ def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
     data = manifest_bytes(folder) if data is None else data
     try:
         content: Any = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BiasIndexError(f"{path} cannot be read: {error}.") from error
     hashes = content.get("sha256") if isinstance(content, dict) else None
     if not isinstance(hashes, dict):
@@ -131,14 +131,28 @@ def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
     found = [role_of(name) for name in hashes]
     if missing := [role for role in _NEEDED if role not in found]:
         raise BiasIndexError(f"{path} names no file of {missing[0]}; build the index again.")
-    counts = content.get("counts")
-    return Manifest(
-        folder,
-        str(content.get("embedder")),
-        str(content.get("version")),
-        hashes,
-        counts if isinstance(counts, dict) else {},
-    )
+    return Manifest(folder, str(content.get("embedder")), str(content.get("version")), hashes)
+
+
+def is_index(folder: Path) -> bool:
+    """Whether the manifest in ``folder`` is that of a bias index, a damaged or newer one too.
+
+    Raises:
+        BiasIndexError: there is none, or it cannot be read.
+
+    """
+    data = manifest_bytes(folder)
+    try:
+        content: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        # What is left of it tells nothing: the files beside it do.
+        names: list[str] = os.listdir(folder)
+    else:
+        hashes = content.get("sha256") if isinstance(content, dict) else None
+        if not isinstance(hashes, dict) or "embedder" not in content:
+            return False
+        names = list(hashes)
+    return {role_of(name) for name in names}.issuperset(_NEEDED)
 
 
 def read_whole(folder: Path, read: Callable[[Manifest], T]) -> T:

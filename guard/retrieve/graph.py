@@ -73,6 +73,11 @@ def write(
 
     ``older`` is a graph and the number of its nodes: ``vectors`` then come after these. One thread
     does the work, so that equal vectors in equal steps give equal bytes.
+
+    Raises:
+        ValueError: ``older`` is no such graph, or cannot be read.
+        OSError: the graph cannot be written.
+
     """
     if older is None:
         walk = faiss.IndexHNSWFlat(vectors.shape[1], NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
@@ -88,7 +93,11 @@ def write(
                 report(min(begin + _STEP, len(vectors)), len(vectors))
     finally:
         faiss.omp_set_num_threads(threads)
-    faiss.write_index(walk, str(path))
+    try:
+        faiss.write_index(walk, str(path))
+    except RuntimeError as error:
+        # FAISS tells a full disk among the names of its own functions.
+        raise OSError(f"FAISS {faiss.__version__} could not write its graph") from error
 
 
 # Older FAISS reads the file into memory instead.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.errors import BiasIndexError
+from guard.places import shipped
 from guard.retrieve import graph as graphs
+from guard.retrieve.embedder import LENGTH_TOLERANCE
 from guard.retrieve.folder import MANIFEST, Manifest, Version, manifest_json, read_whole
 from guard.retrieve.opening import damaged, opened
 from guard.retrieve.statement import Statement, lines
@@ -24,8 +27,6 @@ from guard.verdict import BIAS_TYPES, Reference
 STATEMENTS = "statements.jsonl"
 VECTORS = "vectors.npy"
 
-# How far a vector's length may be from 1: float32 rounding, and 16-bit vectors read back.
-_LENGTH_TOLERANCE = 1e-3
 # A graph gives the nearest few; whoever asks for more has all vectors searched.
 _MOST_BY_GRAPH = 4 * graphs.SEARCH_WIDTH
 
@@ -62,7 +63,7 @@ class BiasIndex:
                 f"vectors of shape {vectors.shape} given for {len(statements)} statements; "
                 "it must be (statements, dim)"
             )
-        wrong = ~(np.abs(np.linalg.norm(vectors, axis=1) - 1) <= _LENGTH_TOLERANCE)
+        wrong = ~(np.abs(np.linalg.norm(vectors, axis=1) - 1) <= LENGTH_TOLERANCE)
         if wrong.any():
             raise ValueError(f"the vector of row {int(wrong.argmax())} does not have length 1")
         # A copy, so that nobody changes it from outside.
@@ -225,8 +226,7 @@ class BiasIndex:
                 raise BiasIndexError(
                     f"The bias index at {folder} was built with the embedder "
                     f"'{manifest.embedder}' and cannot be searched with '{embedder_name}'; "
-                    "build it again with the embedder in use: "
-                    f"guard index build {manifest.path('statements')} --to {folder} --replace."
+                    f"{_rebuilding(folder, manifest)}."
                 )
             found = opened(manifest)
             if found.table is None:
@@ -279,6 +279,26 @@ class BiasIndex:
                 seen.add(self._first[row])
                 hits.append(Hit(row, max(-1.0, min(1.0, -negative))))
         return hits
+
+
+def is_shipped(folder: Path) -> bool:
+    """Whether ``folder`` is that of the index that guard ships."""
+    return folder.resolve() == shipped("index").resolve()
+
+
+def _rebuilding(folder: Path, manifest: Manifest) -> str:
+    """Return how an index of another embedder becomes one of the embedder in use."""
+    if is_shipped(folder):
+        return (
+            "build one of your own with the embedder in use and name its folder as the index: "
+            "guard index build --with-shipped --to FOLDER"
+        )
+    again = "build it again with the embedder in use"
+    source = manifest.path("statements")
+    if source is None or not source.is_file() or not source.stat().st_size:
+        return again  # there is nothing to build it of
+    file, place = shlex.quote(str(source)), shlex.quote(str(folder))
+    return f"{again}: guard index build {file} --to {place} --replace"
 
 
 def counts(table: Table) -> dict[str, Any]:

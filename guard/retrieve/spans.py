@@ -59,7 +59,15 @@ def predicate_after(text: str, group: Span, *, most: int = MAX_ATTRIBUTE_WORDS) 
     return Span(start + words[0].start(), end) if end > start else None
 
 
-_PRONOUN = re.compile(r"\b(?:he|she|they|them|him|his|her|hers|their|theirs)\b", re.IGNORECASE)
+_PERSONS = r"he|she|they|them|him|his|her|hers|their|theirs"
+_PRONOUN = re.compile(rf"\b(?:{_PERSONS})\b", re.IGNORECASE)
+_PRONOUN_OR_IT = re.compile(rf"\b(?:{_PERSONS}|it)\b", re.IGNORECASE)
+
+
+def find_pronoun(text: str, *, it: bool = False) -> Span | None:
+    """Return the first pronoun of a person, or also "it", in the first half of ``text``."""
+    hit = (_PRONOUN_OR_IT if it else _PRONOUN).search(text)
+    return Span(*hit.span()) if hit and hit.start() <= len(text) / 2 else None
 
 
 def said_of_pronoun(text: str) -> tuple[Span | None, Span | None]:
@@ -67,15 +75,15 @@ def said_of_pronoun(text: str) -> tuple[Span | None, Span | None]:
 
     (None, None) where no pronoun stands in the first half of the sentence.
     """
-    hit = _PRONOUN.search(text)
-    if hit is None or hit.start() > len(text) / 2:
+    pronoun = find_pronoun(text)
+    if pronoun is None:
         return None, None
-    start, end = hit.end(), len(text)
+    start, end = pronoun.end, len(text)
     while start < end and not text[start].isalnum():
         start += 1
     while end > start and not text[end - 1].isalnum():
         end -= 1
-    return Span(*hit.span()), Span(start, end) if end > start else None
+    return pronoun, Span(start, end) if end > start else None
 
 
 def changed_part(text: str, others: Iterable[str]) -> Span | None:

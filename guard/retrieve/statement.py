@@ -30,12 +30,18 @@ def fold(text: str) -> str:
     return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
+def torn(text: str) -> bool:
+    """Whether ``text`` has half a character: of a JSON escape, or of bytes that are not UTF-8."""
+    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
     """A biased statement with what it says of whom.
 
     Raises:
-        ValueError: a text is empty or spans lines, or the bias type is unknown.
+        ValueError: a text is empty, spans lines or cannot be written as UTF-8, or the bias type is
+            unknown.
 
     """
 
@@ -55,6 +61,8 @@ class Statement:
                 raise ValueError(f"'{name}' is empty")
             if "\n" in value or "\r" in value:
                 raise ValueError(f"'{name}' has a line break")
+            if torn(value):
+                raise ValueError(f"'{name}' has half a character in it, which no UTF-8 text has")
         if not fold(self.statement):
             raise ValueError("'statement' has no word in it")
         if self.bias_type not in BIAS_TYPES:
@@ -105,6 +113,8 @@ def parsed(line: str) -> Statement:
         item: Any = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON ({error.msg} at character {error.colno})") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(item, dict):
         raise ValueError("not a JSON object")
     if missing := [key for key in _NEEDED if key not in item]:

@@ -9,7 +9,7 @@ writer that is killed leaves the index as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,24 +18,31 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from guard.errors import BiasIndexError
-from guard.places import shipped
 from guard.retrieve.draft import Draft, Report, quiet
 from guard.retrieve.embedder import Embedder
-from guard.retrieve.folder import MANIFEST, Manifest, read_manifest
-from guard.retrieve.index import BiasIndex
+from guard.retrieve.folder import MANIFEST, Manifest, is_index, read_manifest
+from guard.retrieve.index import BiasIndex, is_shipped
 from guard.retrieve.resume import kept
 from guard.retrieve.statement import Statement
 from guard.retrieve.table import key
+from guard.retrieve.writing import told
+
+#: What is reported as being done while another writer works.
+WAITING = "waiting for another writer"
 
 
 class Change(NamedTuple):
-    """What a writer did: counts of statements, and the index's content hash from then on."""
+    """What a writer did: counts of statements, and the index's content hash from then on.
+
+    ``unmatched`` has the statements and groups that were to be removed and are not in the index.
+    """
 
     added: int
     duplicates: int
     removed: int
     statements: int
     version: str
+    unmatched: tuple[str, ...] = ()
 
 
 def create(
@@ -50,35 +57,32 @@ def create(
     """Make an index of ``statements`` in ``folder``, after those of ``base`` if any.
 
     Near-copies (the same words) are kept once. With ``replace`` an index that is there gives way
-    when the new one is whole. Run again after a kill, it embeds only what was left.
+    when the new one is whole. Run again after a kill, it embeds only what was left. The statements
+    of a ``base`` of another embedder are embedded anew.
 
     Raises:
-        BiasIndexError: there is an index and ``replace`` is not given, there is no statement,
-            ``base`` has another embedder, or ``folder`` cannot be written.
+        BiasIndexError: there is an index and ``replace`` is not given, or something else than an
+            index, there is no statement, or ``folder`` cannot be written.
 
     """
-    if base is not None and base.embedder != embedder.name:
-        raise BiasIndexError(
-            f"The bias index to begin with was built with '{base.embedder}' and cannot be searched "
-            f"with '{embedder.name}'; build it again with the embedder in use."
-        )
     asked = list(statements)
+    if base is not None and base.embedder != embedder.name:
+        asked, base = [*base.statements, *asked], None
     new = _unlike(asked, base)
     if not new and not base:
         raise BiasIndexError(f"There is no statement to build the bias index at {folder} of.")
     _check_own(folder)
-    with _written(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    with told(folder):
         _check_free(folder, replace)
-        with kept(folder, embedder.name) as done:
-            texts = [s.statement for s in new]
-            vectors = done.vectors(texts, embedder, partial(report, "embedding"))
-            with _locked(folder, report):
-                before = _check_free(folder, replace)
-                rows = np.arange(0 if base is None else len(base))
-                draft = Draft(folder, embedder.name, base, rows, new, vectors)
-                version = draft.publish(before, report=report)
-            done.drop()
+    with _made(folder), kept(folder, embedder.name) as done:
+        texts = [s.statement for s in new]
+        vectors = done.vectors(texts, embedder, partial(report, "embedding"))
+        with told(folder), _locked(folder, report):
+            before = _check_free(folder, replace)
+            rows = np.arange(0 if base is None else len(base))
+            draft = Draft(folder, embedder.name, base, rows, new, vectors)
+            version = draft.publish(before, report=report)
+        done.drop(all=True)
     return Change(len(new), len(asked) - len(new), 0, len(rows) + len(new), version)
 
 
@@ -100,20 +104,20 @@ def add(
     _check_own(folder)
     asked = list(statements)
     new = _unlike(asked, BiasIndex.load(folder, embedder.name))
-    with _written(folder), kept(folder, embedder.name) as done:
-        vectors = done.vectors([s.statement for s in new], embedder, partial(report, "embedding"))
-        with _locked(folder, report):
-            # Another writer may have been here while these were embedded.
+    with kept(folder, embedder.name) as done:
+        done.vectors([s.statement for s in new], embedder, partial(report, "embedding"))
+        with told(folder), _locked(folder, report):
+            # Another writer may have been here while these were embedded: what it added is held
+            # now, and what it removed is not, which leaves a few to embed.
             old = BiasIndex.load(folder, embedder.name)
-            held = _folds(old)
-            fresh = [i for i, s in enumerate(new) if key(s.statement) not in held]
+            new = _unlike(asked, old)
             version = old.version
-            if fresh:
-                new, vectors = [new[i] for i in fresh], vectors[fresh]
+            if new:
+                vectors = done.vectors([s.statement for s in new], embedder)
                 draft = Draft(folder, embedder.name, old, np.arange(len(old)), new, vectors)
                 version = draft.publish(read_manifest(folder), grows=True, report=report)
         done.drop()
-    return Change(len(fresh), len(asked) - len(fresh), 0, len(old) + len(fresh), version)
+    return Change(len(new), len(asked) - len(new), 0, len(old) + len(new), version)
 
 
 def remove(
@@ -130,22 +134,29 @@ def remove(
 
     """
     _check_own(folder)
-    words, about = [key(s) for s in statements], [key(g) for g in groups]
+    asked = {"fold": _keys(statements), "group": _keys(groups)}
     read_manifest(folder)
-    with _written(folder), _locked(folder, report):
+    with told(folder), _locked(folder, report):
         old = BiasIndex.load(folder, None)
-        gone = np.isin(old.table["fold"], np.array(words, np.uint64))
-        gone |= np.isin(old.table["group"], np.array(about, np.uint64))
+        gone = np.zeros(len(old), bool)
+        unmatched: list[str] = []
+        for column, keys in asked.items():
+            gone |= np.isin(old.table[column], np.array([*keys], np.uint64))
+            unmatched += [keys[k] for k in keys.keys() - set(old.table[column].tolist())]
         rows = np.flatnonzero(~gone)
         version = old.version
         if gone.any():
             nothing = np.zeros((0, old.dim), np.float32)
             draft = Draft(folder, old.embedder, old, rows, [], nothing)
             version = draft.publish(read_manifest(folder), grows=True, report=report)
-    return Change(0, 0, len(old) - len(rows), len(rows), version)
+    return Change(0, 0, len(old) - len(rows), len(rows), version, tuple(sorted(unmatched)))
 
 
 _LOCK = ".lock"
+
+
+def _keys(texts: Iterable[str]) -> dict[int, str]:
+    return {key(text): text for text in texts}
 
 
 def _unlike(statements: Iterable[Statement], index: BiasIndex | None) -> list[Statement]:
@@ -153,16 +164,12 @@ def _unlike(statements: Iterable[Statement], index: BiasIndex | None) -> list[St
     found: dict[int, Statement] = {}
     for statement in statements:
         found.setdefault(key(statement.statement), statement)
-    held = set() if index is None else _folds(index)
+    held = set() if index is None else set(index.table["fold"].tolist())
     return [statement for fold, statement in found.items() if fold not in held]
 
 
-def _folds(index: BiasIndex) -> set[int]:
-    return set(index.table["fold"].tolist())
-
-
 def _check_own(folder: Path) -> None:
-    if folder.resolve() == shipped("index").resolve():
+    if is_shipped(folder):
         raise BiasIndexError(
             f"{folder} is the index that guard ships, which stays as it is; make one of your own "
             "that begins with it: guard index build --with-shipped --to FOLDER."
@@ -170,9 +177,13 @@ def _check_own(folder: Path) -> None:
 
 
 def _check_free(folder: Path, replace: bool) -> Manifest | None:
-    """Return the manifest of the index that gives way."""
+    """Return the manifest of the index that gives way, None where it cannot be read."""
     if not (folder / MANIFEST).exists():
         return None
+    if not is_index(folder):
+        raise BiasIndexError(
+            f"{folder / MANIFEST} belongs to something else than a bias index; give another folder."
+        )
     if not replace:
         raise BiasIndexError(
             f"There is a bias index at {folder} already; add to it (guard index add) or have it "
@@ -181,7 +192,7 @@ def _check_free(folder: Path, replace: bool) -> Manifest | None:
     try:
         return read_manifest(folder)
     except BiasIndexError:
-        return None  # damaged: nothing of it is of use
+        return None  # damaged, or of a newer guard
 
 
 @contextmanager
@@ -191,9 +202,9 @@ def _locked(folder: Path, report: Report) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        report("waiting for another writer", 0, 1)
+        report(WAITING, 0, 1)
         lock.acquire()
-        report("waiting for another writer", 1, 1)
+        report(WAITING, 1, 1)
     try:
         yield
     finally:
@@ -201,10 +212,23 @@ def _locked(folder: Path, report: Report) -> Iterator[None]:
 
 
 @contextmanager
-def _written(folder: Path) -> Iterator[None]:
+def _made(folder: Path) -> Iterator[None]:
+    """Make ``folder``; where it is new and nothing comes of it, remove it again."""
+    with told(folder):
+        new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
-    except OSError as error:
-        raise BiasIndexError(
-            f"The bias index at {folder} cannot be written: {error.strerror or error}."
-        ) from error
+    except BaseException:
+        if new:
+            _remove_empty(folder)
+        raise
+
+
+def _remove_empty(folder: Path) -> None:
+    # Another build may have begun in it, which holds a lock: the files of locks alone are nothing.
+    with suppress(OSError), FileLock(folder / _LOCK, timeout=0):
+        if all(path.suffix == _LOCK or path.name == _LOCK for path in folder.iterdir()):
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from guard.errors import BiasIndexError
 from guard.retrieve.folder import ROLES, sha256
 
 # What a writer leaves behind when it is killed begins like this.
@@ -33,6 +34,22 @@ def replace_all(folder: Path, contents: Mapping[str, bytes]) -> None:
         for beside in waiting.values():
             beside.unlink(missing_ok=True)
     sync_folder(folder)
+
+
+def unwritable(folder: Path, error: OSError) -> BiasIndexError:
+    """Return the error of a folder in which a writer cannot do its work."""
+    return BiasIndexError(
+        f"The bias index at {folder} cannot be written: {error.strerror or error}."
+    )
+
+
+@contextmanager
+def told(folder: Path) -> Iterator[None]:
+    """Tell the system's errors as those of the bias index in ``folder``."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(folder, error) from error
 
 
 def begun(folder: Path) -> Path:
@@ -102,8 +119,8 @@ def sweep(folder: Path, kept: Iterable[str]) -> None:
     """
     kept = set(kept)
     for path in folder.iterdir():
-        ours = path.name.startswith(BEGUN) or _PART.fullmatch(path.name)
-        if ours and path.name not in kept:
+        part = _PART.fullmatch(path.name) and path.name not in kept
+        if part or path.name.startswith(BEGUN):
             # Windows removes no mapped file; the next writer will.
             with suppress(OSError):
                 path.unlink()

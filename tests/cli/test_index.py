@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
+from guard import places
 from guard.cli.index import FORMATS
 from guard.places import shipped
 from guard.retrieve import importers
@@ -131,10 +136,16 @@ def test_the_formats_are_the_importers() -> None:
         (("remove", "--index", "own"), "Nothing to remove"),
         (("search", "text", "--index", "nowhere"), "no bias index at nowhere"),
         (("search", " "), "TEXT is empty"),
+        (("add", "-", "--index", "own"), "not read from standard input"),
+        (("remove", "--index", "own", "--group", "g", "--format", "csv"), "give it with --from"),
+        (("remove", "--index", "own", "--group", "g", "--skip-bad"), "give it with --from"),
+        (("add", "header.csv", "--index", "own"), "no statement in header.csv"),
+        (("build", "header.csv", "--to", "own"), "no statement in header.csv"),
         (("stats", "--index", "nowhere"), "no bias index at nowhere"),
     ],
 )
 def test_mistakes_end_in_one_sentence(file: str, args: tuple[str, ...], wrong: str) -> None:
+    Path("header.csv").write_text("statement,bias_type,group,attribute\n", encoding="utf-8")
     assert wrong in sentence(run("index", *args))
 
 
@@ -173,7 +184,7 @@ def test_an_index_of_other_weights_is_refused_with_both_names(file: str, tmp_pat
 def test_an_index_of_other_weights_is_built_again_from_its_statements(tmp_path: Path) -> None:
     make(4).save(tmp_path / "other")
     said = sentence(run("index", "search", "text", "--index", "other"))
-    command = said[said.index("guard index build") :].rstrip(".").split()[2:]
+    command = shlex.split(said[said.index("guard index build") :].rstrip("."))[2:]
     assert ok(*command)["statements"] == 4
     assert ok("stats", "--index", "other")["usable"]
 
@@ -182,3 +193,47 @@ def test_nothing_that_matches_is_a_mistake(file: str) -> None:
     made = ok("build", file, "--to", "own")
     assert "none of these" in sentence(run("index", "remove", "--index", "own", "--group", "x"))
     assert ok("stats", "--index", "own")["version"] == made["version"]
+
+
+def test_what_is_not_there_to_be_removed_is_named(file: str) -> None:
+    ok("build", file, "--to", "own")
+    args = ("remove", "--index", "own", "--group", "Velmorians", "--group", "Tarkandian")
+    result = run("index", *args, "--statement", "Unheard of", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["unmatched"] == ["Tarkandian", "Unheard of"]
+    assert result.stderr == "Not in the bias index: 'Tarkandian', 'Unheard of'.\n"
+    result = run("index", *args[:3], "--group", "Tarkandians", *(f"--group={i}" for i in range(9)))
+    assert result.stderr == "Not in the bias index: '0', '1', '2', '3', '4' and 4 more.\n"
+
+
+def test_text_that_is_not_utf_8_is_searched_for(file: str) -> None:
+    ok("build", file, "--to", "own")
+    assert len(ok("search", "\udcff\udcfe", "--index", "own", "-k", "1")["references"]) == 1
+
+
+def test_waiting_for_another_writer_is_told_where_there_is_no_bar(file: str) -> None:
+    ok("build", file, "--to", "own")
+    held = threading.Event()
+
+    def write() -> None:
+        with FileLock("own/.lock"):
+            held.set()
+            time.sleep(1)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    held.wait()
+    result = run("index", "remove", "--index", "own", "--group", "Velmorians")
+    writing.join()
+    assert result.exit_code == 0
+    assert result.stderr == "waiting for another writer ...\n"
+
+
+def test_the_shipped_statements_are_embedded_by_weights_of_ones_own(
+    file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make(4).save(tmp_path / "shipped")  # of other weights than those in use
+    monkeypatch.setattr(places, "shipped", lambda room: tmp_path / room.replace("index", "shipped"))
+    made = ok("build", file, "--with-shipped", "--to", "own")
+    assert (made["added"], made["statements"]) == (7, 7)
+    assert ok("stats", "--index", "own")["usable"]

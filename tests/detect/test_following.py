@@ -113,14 +113,12 @@ def test_a_follower_serves_the_newest_index(folder: Path, follower: Follower) ->
 def test_nothing_is_loaded_while_nothing_changes(
     still: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = still.index
-    monkeypatch.setattr(BiasIndex, "load", _fails)
-    still.look()
+    before, loaded = still.index, []
+    monkeypatch.setattr(BiasIndex, "load", lambda *args: loaded.append(args))
+    for _ in range(3):
+        still.look()
+    assert loaded == []
     assert still.index is before
-
-
-def _fails(*_: object) -> None:
-    raise AssertionError("loaded")
 
 
 def _damage(folder: Path) -> None:
@@ -195,14 +193,61 @@ def test_its_thread_ends_with_it(folder: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_follows_too(folder: Path, follower: Follower) -> None:
-    ours, theirs = os.pipe()
+    told, tell = os.pipe()
+    answered, answer = os.pipe()
     child = os.fork()
     if not child:
-        follower.current()
-        os.write(theirs, b"?")
-        os._exit(0 if soon(lambda: len(follower.current()) == 6) else 1)
-    os.read(ours, 1)
+        os.read(told, 1)
+        # The change came after the fork: the first to ask has it already.
+        first = len(follower.current())
+        os.write(answer, b"!")
+        later = soon(lambda: len(follower.current()) == 7)
+        os._exit(0 if first == 6 and later else 1)
     store.add(folder, some(1, start=5), Drawn())
+    os.write(tell, b"!")
+    os.read(answered, 1)
+    store.add(folder, some(1, start=6), Drawn())
     assert os.waitpid(child, 0)[1] == 0
-    os.close(ours)
-    os.close(theirs)
+    for end in (told, tell, answered, answer):
+        os.close(end)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_threads_that_ask_first_after_a_fork_start_one_follower(
+    still: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def start(self: Follower) -> None:
+        started.append(os.getpid())
+        self._owner = os.getpid()
+
+    def slow(self: Follower) -> None:
+        time.sleep(0.05)
+
+    monkeypatch.setattr(Follower, "_start", start)
+    monkeypatch.setattr(Follower, "look", slow)
+    child = os.fork()
+    if not child:
+        asking = [threading.Thread(target=still.current) for _ in range(6)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+        os._exit(0 if len(started) == 1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_relative_folder_is_that_of_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder, versions = Encoder(use_references=False), []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        store.create(Path("own"), [ADDED, *some(1, start=len(versions))], embedder)
+        guard = Guard(index="own")
+        versions.append(guard.check(TEXT).index_version)
+        assert versions[-1] == BiasIndex.load(Path("own"), None).version
+    assert versions[0] != versions[1]

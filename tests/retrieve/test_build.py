@@ -5,8 +5,9 @@ import pytest
 
 from guard.errors import BiasIndexError
 from guard.places import shipped
-from guard.retrieve.build import BATCH, build
+from guard.retrieve.build import build
 from guard.retrieve.index import BiasIndex
+from guard.retrieve.resume import BATCH
 from guard.retrieve.statement import lines, read_statements
 from tests.retrieve.test_index import some
 

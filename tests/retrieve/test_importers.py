@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.errors import UsageError
-from guard.retrieve.importers import FORMATS, deduplicated, read
+from guard.retrieve.importers import FORMATS, read
 from guard.retrieve.importers.frame import group_in, sentence
 from guard.retrieve.importers.named import named, said
 from guard.retrieve.statement import Statement, fold, lines, read_statements
@@ -144,6 +144,24 @@ def test_sbic_aggregated(tmp_path: Path) -> None:
         "names none of them",
         f"{path}: 1 of its statements left out: the bias type cannot be told",
     ]
+
+
+def test_half_a_character_in_a_list_of_sbic_is_named(tmp_path: Path) -> None:
+    row = agg(["old folks"], ["body"], ["old folks are \ud800 slow"])
+    path = table(tmp_path / "SBIC.v2.agg.trn.csv", SBIC_AGG, row)
+    with pytest.raises(UsageError, match=r"line 2: .*half a character"):
+        list(read(path))
+    row["targetStereotype"] = "[" * 100_000
+    table(path, SBIC_AGG, row)
+    with pytest.raises(UsageError, match=r"line 2: 'targetstereotype' is no JSON list"):
+        list(read(path))
+
+
+def test_a_stereoset_item_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "dev.json"
+    path.write_text('{"data": {"intrasentence": [' + "[" * 200_000, encoding="utf-8")
+    with pytest.raises(UsageError, match="item 1 of 'intrasentence' is nested too deeply"):
+        list(read(path))
 
 
 def test_a_broken_list_of_sbic_is_named(tmp_path: Path) -> None:
@@ -521,7 +539,8 @@ def test_a_broken_first_row_is_named(tmp_path: Path) -> None:
     [
         ("{", "the line is not JSON"),
         ("7", "not a JSON object"),
-        (json.dumps(asdict(OWN) | {"colour": "red"}), "unknown column 'colour'"),
+        (json.dumps(asdict(OWN) | {"note": "\ud800"}), "'note' is not UTF-8 text"),
+        ("[" * 200_000, "nested too deeply"),
         (json.dumps(asdict(OWN) | {"implicit": "perhaps"}), "'implicit' must be true or false"),
         (json.dumps(asdict(OWN) | {"group": 7}), "'group' must be a text"),
         (json.dumps({"statement": "They are rude."}), "'bias_type' is missing"),
@@ -549,6 +568,11 @@ def test_a_quote_left_open_is_named_by_the_line_it_opens_in(tmp_path: Path) -> N
         (b"\n \n", "is empty"),
         (b"colour,size\nred,2\n", "is of no known source by its columns (colour, size)"),
         (b'[{"statement": "x"}]', "is a JSON list"),
+        (GOOD.encode("utf-16"), "is UTF-16; save it as UTF-8"),
+        (GOOD.encode("utf-16-be"), "is UTF-16; save it as UTF-8"),
+        (GOOD.encode().replace(b"\n", b"\r"), "ends its lines with CR alone"),
+        (b"statement,bias_type,group\n", "has no column attribute; statements of one's own"),
+        (b"statement,type\n", "has no column bias_type, no column group, no column attribute;"),
     ],
 )
 def test_a_file_that_is_no_source_is_named(tmp_path: Path, content: bytes, wrong: str) -> None:
@@ -570,6 +594,26 @@ def test_a_missing_file_and_a_wrong_format_are_named(tmp_path: Path) -> None:
         read(path, "seegull")
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_columns_that_are_not_used_are_told_once(tmp_path: Path, form: str) -> None:
+    path, told = tmp_path / f"own.{form}", list[str]()
+    rows = [{**asdict(OWN), "implicit": "no", "id": str(n), "source": "x"} for n in range(3)]
+    if form == "csv":
+        table(path, (*HEADER, "id", "source"), *rows)
+    else:
+        objects(path, *rows)
+    assert list(read(path, skipped=told.append)) == [OWN] * 3
+    (reason,) = told
+    assert "not used are the columns id, source; those that are used: statement" in reason
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_pipe_is_refused_with_the_reason(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match=r"is a pipe or a device.*write it to a file first"):
+        read(tmp_path / "pipe")
+
+
 def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(GOOD + "broken\n", encoding="utf-8")
@@ -577,27 +621,6 @@ def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
     assert next(found).group == "Ruritanians"
     with pytest.raises(UsageError):
         next(found)
-
-
-# --- deduplication ---------------------------------------------------------------------------
-
-
-@settings(max_examples=40)
-@given(st.lists(statement, max_size=4), st.lists(statement, max_size=4))
-def test_deduplication_is_idempotent(many: list[Statement], known: list[Statement]) -> None:
-    once = deduplicated(many + many, known)
-    kept = list(once)
-    assert list(deduplicated(kept, known)) == kept
-    assert len(kept) + once.repeated == 2 * len(many)
-    assert {fold(s.statement) for s in [*kept, *known]} == {
-        fold(s.statement) for s in [*many, *known]
-    }
-
-
-def test_near_copies_fold_to_the_first() -> None:
-    louder = Statement("THOSE Ruritanians... never pay!", "social", "Ruritanians", "never pay")
-    assert list(deduplicated([OWN, louder])) == [OWN]
-    assert list(deduplicated([louder], known=[OWN])) == []
 
 
 # --- the real files --------------------------------------------------------------------------
@@ -615,7 +638,7 @@ def test_near_copies_fold_to_the_first() -> None:
     ],
 )
 def test_real_sources(file: str, form: str | None, least: int) -> None:
-    found = list(deduplicated(read(DATA / file, form)))
+    found = list({fold(s.statement): s for s in read(DATA / file, form)}.values())
     assert len(found) >= least
     assert len({s.note for s in found}) == 1
     assert {s.bias_type for s in found} <= set(BIAS_TYPES)

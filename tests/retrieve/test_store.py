@@ -1,6 +1,8 @@
 import dataclasses
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,9 +15,10 @@ from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guard.detect.weights import SHIPPED
 from guard.errors import BiasIndexError
 from guard.places import shipped
-from guard.retrieve import graph, resume, store, table
+from guard.retrieve import draft, graph, resume, store, table
 from guard.retrieve.folder import manifest_bytes, read_manifest
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import Statement, fold
@@ -94,6 +97,10 @@ def test_removal_by_words_and_by_group(folder):
     before = manifest_bytes(folder)
     assert store.remove(folder, statements=["never heard of"]).removed == 0
     assert manifest_bytes(folder) == before
+    change = store.remove(
+        folder, statements=["Unheard of", some(1)[0].statement], groups=["Nobody", "ruritanian 1"]
+    )
+    assert (change.removed, change.unmatched) == (2, ("Nobody", "Unheard of"))
 
 
 def test_an_index_can_be_emptied_and_filled(folder):
@@ -167,9 +174,39 @@ def test_another_embedder_is_refused_with_both_names(folder):
     other.name = "other-2"
     with pytest.raises(BiasIndexError, match=r"'drawn-1' and cannot be searched with 'other-2'"):
         store.add(folder, some(3), other)
-    with pytest.raises(BiasIndexError, match=r"'drawn-1' and cannot be searched with 'other-2'"):
-        store.create(folder / "new", some(3), other, base=load(folder))
     assert other.texts == []
+
+
+def test_a_base_of_another_embedder_is_embedded_anew(folder, tmp_path):
+    store.create(tmp_path / "base", some(3), Drawn())
+    other = Drawn(dim=8)
+    other.name = "other-2"
+    change = store.create(folder, some(3, start=2), other, base=load(tmp_path / "base"))
+    assert (change.added, change.duplicates, change.statements) == (5, 1, 5)
+    index = BiasIndex.load(folder, "other-2")
+    assert tuple(index.statements) == tuple(some(5))
+    np.testing.assert_array_equal(index.vectors, other.embed([s.statement for s in some(5)]))
+
+
+@pytest.mark.parametrize("name", ["own", "my own; index"])
+def test_the_command_that_builds_an_index_again_can_be_typed(tmp_path, name):
+    folder = tmp_path / name
+    store.create(folder, some(3), Drawn())
+    with pytest.raises(BiasIndexError) as caught:
+        BiasIndex.load(folder, "other-2")
+    command = str(caught.value).rpartition(": ")[2].removesuffix(".")
+    assert shlex.split(command) == [
+        *("guard", "index", "build", str(read_manifest(folder).path("statements"))),
+        *("--to", str(folder), "--replace"),
+    ]
+    store.remove(folder, groups=[s.group for s in some(3)])
+    with pytest.raises(BiasIndexError, match=r"with the embedder in use\.$"):
+        BiasIndex.load(folder, "other-2")
+
+
+def test_the_shipped_index_is_not_advised_to_be_replaced():
+    with pytest.raises(BiasIndexError, match="guard index build --with-shipped --to FOLDER"):
+        BiasIndex.load(shipped("index"), "other-2")
 
 
 def test_an_index_is_replaced_only_if_asked(folder):
@@ -297,6 +334,77 @@ def test_a_write_that_fails_leaves_the_older_index(folder, monkeypatch, small_gr
     assert len(load(folder)) == 15
 
 
+@pytest.mark.parametrize("content", ["half", '{"format": 2, "embedder": "drawn-2", "sha256": %s}'])
+def test_a_failed_replacement_leaves_the_files_of_an_unreadable_index(folder, monkeypatch, content):
+    store.create(folder, some(5), Drawn())
+    path = folder / "manifest.json"
+    names = json.dumps(dict(read_manifest(folder).sha256))
+    path.write_text(content.replace("%s", names), "utf-8")
+    before = files(folder)
+    monkeypatch.setattr(draft, "replace_all", _full)
+    with pytest.raises(BiasIndexError, match="No space left"):
+        store.create(folder, some(3, start=20), Drawn(), replace=True)
+    assert set(files(folder)) >= set(before)
+    monkeypatch.undo()
+    store.create(folder, some(3, start=20), Drawn(), replace=True)
+    assert set(files(folder)) >= set(before)
+    assert len(load(folder)) == 3
+    store.add(folder, some(1), Drawn())
+    assert not set(files(folder)) & (set(before) - {"manifest.json"})
+
+
+def _full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_an_index_outlives_a_manifest_that_cannot_be_read_back(folder, monkeypatch):
+    store.create(folder, some(5), Drawn())
+    replace_all = draft.replace_all
+
+    def replaced(*args) -> None:
+        replace_all(*args)
+        monkeypatch.setattr(draft, "read_manifest", _unreadable)
+
+    monkeypatch.setattr(draft, "replace_all", replaced)
+    store.add(folder, batch("a", 0), Drawn())
+    assert len(load(folder)) == 8
+
+
+def _unreadable(*_: object) -> None:
+    raise BiasIndexError("Input/output error")
+
+
+def test_what_is_no_index_is_not_replaced(folder):
+    folder.mkdir()
+    for content in (
+        '{"name": "an app"}',
+        "[]",
+        "half",
+        (SHIPPED / "manifest.json").read_text("utf-8"),
+    ):
+        (folder / "manifest.json").write_text(content, "utf-8")
+        for replace in (False, True):
+            with pytest.raises(BiasIndexError, match="belongs to something else"):
+                store.create(folder, some(2), Drawn(), replace=replace)
+        assert (folder / "manifest.json").read_text("utf-8") == content
+        assert os.listdir(folder) == ["manifest.json"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("fwrite"), ValueError("no graph of 12 vectors")])
+def test_a_graph_that_cannot_be_written_is_one_sentence(folder, monkeypatch, small_graphs, error):
+    store.create(folder, some(12), Drawn())
+
+    def fails(*_: object) -> None:
+        raise error
+
+    where = "write_index" if isinstance(error, RuntimeError) else "omp_get_max_threads"
+    monkeypatch.setattr(graph.faiss, where, fails)
+    with pytest.raises(BiasIndexError, match=r"index at .*(could not write its graph|damaged)"):
+        store.add(folder, batch("a", 0), Drawn())
+    monkeypatch.undo()
+    assert len(load(folder)) == 12
+
+
 def test_loading_reads_no_statement(folder, monkeypatch):
     store.create(folder, some(20), Drawn())
     read = []
@@ -388,6 +496,51 @@ def test_a_damaged_record_is_embedded_again(folder, monkeypatch):
     assert len(again.texts) == 7
 
 
+def test_a_build_that_ends_leaves_nothing_to_resume(folder, monkeypatch):
+    monkeypatch.setattr(resume, "BATCH", 4)
+    with pytest.raises(KeyboardInterrupt):
+        store.create(folder, some(10), Stopping(2))
+    store.create(folder, batch("b", 0), Drawn())
+    assert not kept_in(folder)
+
+
+def test_a_writer_removes_what_other_embedders_left_but_not_what_they_write(folder, monkeypatch):
+    monkeypatch.setattr(resume, "BATCH", 4)
+    other = Stopping(2)
+    other.name = "other-2"
+    store.create(folder, batch("a", 0), Drawn())
+    with pytest.raises(KeyboardInterrupt):
+        store.create(folder, some(10), other, replace=True)
+    with resume.kept(folder, "other-2"):
+        store.add(folder, batch("b", 0), Drawn())
+        assert len(kept_in(folder)) == 1
+    store.add(folder, batch("c", 0), Drawn())
+    assert not kept_in(folder)
+
+
+def kept_in(folder: Path) -> list[str]:
+    return [n for n in os.listdir(folder) if re.fullmatch(r"\.embedded-\w+", n)]
+
+
+def test_a_statement_removed_while_it_is_asked_for_is_added(folder):
+    store.create(folder, some(5), Drawn())
+
+    class Meanwhile(Drawn):
+        def embed(self, texts):
+            if not self.texts:
+                store.remove(folder, statements=[some(1)[0].statement])
+                store.add(folder, some(1, start=6), Drawn())
+            return super().embed(texts)
+
+    change = store.add(folder, some(7), Meanwhile())
+    assert (change.added, change.duplicates, change.statements) == (2, 5, 7)
+    index = load(folder)
+    assert {s.statement for s in index.statements} == {s.statement for s in some(7)}
+    np.testing.assert_array_equal(
+        index.vectors, Drawn().embed([s.statement for s in index.statements])
+    )
+
+
 class Odd(Drawn):
     def __init__(self, change) -> None:
         super().__init__()
@@ -401,6 +554,23 @@ class Odd(Drawn):
 def test_vectors_that_cannot_be_used_name_the_embedder(folder, change):
     with pytest.raises(BiasIndexError, match="'drawn-1' gave vectors"):
         store.create(folder, some(3), Odd(change))
+    # Nothing came of it, so the folder that it made is gone.
+    assert not folder.exists()
+
+
+def test_a_folder_that_was_there_outlives_a_failed_build(folder):
+    folder.mkdir()
+    with pytest.raises(BiasIndexError):
+        store.create(folder, some(3), Odd(lambda v: v[1:]))
+    assert folder.is_dir()
+
+
+def test_an_error_of_the_embedder_is_not_told_as_one_of_the_folder(folder):
+    def unreachable(_: object) -> None:
+        raise ConnectionError("no route")
+
+    with pytest.raises(ConnectionError, match="no route"):
+        store.create(folder, some(3), Odd(unreachable))
 
 
 # --- graphs

@@ -6,7 +6,6 @@ its licence. The texts are offensive by nature.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -16,22 +15,24 @@ from guard.errors import UsageError
 from guard.retrieve.importers import emgsd, implicit_hate, plain, sbic, seegull, stereoset
 from guard.retrieve.importers.found import Found, LeftOut
 from guard.retrieve.importers.rows import Row, Values, columns, is_nested, nested, rows
-from guard.retrieve.statement import Statement, fold
+from guard.retrieve.statement import Statement
 
-__all__ = ["FORMATS", "Deduplicated", "deduplicated", "read"]
+__all__ = ["FORMATS", "read"]
 
 
 class _Format(NamedTuple):
     """A source: how a row becomes statements, and the columns it needs.
 
     Of every tuple in ``columns`` a file has at least one name; of those in ``telling``, too, where
-    the columns alone are those of any labelled texts and the source is to be guessed.
+    the columns alone are those of any labelled texts and the source is to be guessed. ``optional``
+    are further columns; where they are known, whoever gives others is told that these are unused.
     """
 
     statements: Callable[[Values], Iterator[Found]]
     columns: tuple[tuple[str, ...], ...]
     gathered: Callable[[Iterator[Row]], Iterator[Row]] = iter
     telling: tuple[str, ...] = ()
+    optional: tuple[str, ...] | None = None
 
     def guessed(self, found: Iterable[str]) -> bool:
         """Whether a file with these columns is of this source."""
@@ -43,12 +44,23 @@ class _Format(NamedTuple):
         there = set(found)
         return [" or ".join(names) for names in self.columns if not there & set(names)]
 
+    def unused(self, found: Iterable[str]) -> list[str]:
+        """Return which of the columns found nobody looks at, none where that is not known."""
+        if self.optional is None:
+            return []
+        used = {*self.optional, *(name for names in self.columns for name in names)}
+        return [name for name in found if name not in used]
+
+
+# How many unused columns are named.
+_SHOWN = 8
+
 
 def _each(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     return tuple((name,) for name in names)
 
 
-_PLAIN = _Format(plain.statements, _each(plain.COLUMNS))
+_PLAIN = _Format(plain.statements, _each(plain.COLUMNS), optional=plain.OPTIONAL)
 # In the order in which they are guessed.
 _FORMATS = {
     "sbic": _Format(sbic.statements, _each(sbic.COLUMNS)),
@@ -78,7 +90,8 @@ def read(
     Without ``format`` the source is told by the file's columns or keys. Rows that the source does
     not mean as a stereotype are passed over. Statements of which the bias type, the group or what
     is said of it cannot be told are left out, and ``skipped`` gets one sentence a reason with their
-    number at the end. The note of a statement names its source; files of one's own keep their own.
+    number at the end; so it does where a file of one's own has columns that are not used. The note
+    of a statement names its source; files of one's own keep their own.
 
     Raises:
         UsageError: the file cannot be read, is of no known source or, unless ``skip_bad``, has a
@@ -90,36 +103,6 @@ def read(
     return _statements(path, source, found, skip_bad, skipped or (lambda reason: None))
 
 
-class Deduplicated(Iterator[Statement]):
-    """Statements without those whose words came before, case and punctuation aside.
-
-    ``known`` are statements that count as having come. ``repeated`` is the number left out so far.
-    """
-
-    def __init__(self, statements: Iterable[Statement], known: Iterable[Statement] = ()) -> None:
-        self._statements = iter(statements)
-        self._seen = {_digest(s) for s in known}
-        self.repeated = 0
-
-    def __next__(self) -> Statement:
-        for statement in self._statements:
-            if (digest := _digest(statement)) not in self._seen:
-                self._seen.add(digest)
-                return statement
-            self.repeated += 1
-        raise StopIteration
-
-
-def deduplicated(statements: Iterable[Statement], known: Iterable[Statement] = ()) -> Deduplicated:
-    """Return ``statements`` without near-copies of earlier or ``known`` ones; the first stays."""
-    return Deduplicated(statements, known)
-
-
-def _digest(statement: Statement) -> bytes:
-    # A digest a statement keeps a million of them in some tens of megabytes.
-    return hashlib.blake2b(fold(statement.statement).encode(), digest_size=16).digest()
-
-
 def _opened(path: Path, format: str | None) -> tuple[_Format, Iterator[Row]]:
     if format is not None and format not in _FORMATS:
         raise UsageError(f"There is no format '{format}'; the formats are {', '.join(FORMATS)}.")
@@ -128,6 +111,11 @@ def _opened(path: Path, format: str | None) -> tuple[_Format, Iterator[Row]]:
     found = columns(path)
     if format is None:
         fitting = [one for one in _FORMATS.values() if one.guessed(found)]
+        if not fitting and plain.COLUMNS[0] in found:
+            raise UsageError(
+                f"{path} has no column {', no column '.join(_PLAIN.lacks(found))}; statements of "
+                f"one's own have the columns {', '.join(plain.COLUMNS)}."
+            )
         if not fitting:
             raise UsageError(
                 f"{path} is of no known source by its columns ({', '.join(found) or 'none'}); "
@@ -152,7 +140,9 @@ def _statements(
     skipped: Callable[[str], None],
 ) -> Iterator[Statement]:
     left: Counter[str] = Counter()
+    unused: dict[str, None] = {}
     for row in found:
+        unused.update(dict.fromkeys(source.unused(row.values)))
         try:
             # A row counts as a whole: none of a broken one's statements is kept.
             made = list(_made(source, row))
@@ -167,6 +157,10 @@ def _statements(
                 left[one.reason] += 1
             else:
                 yield one
+    if unused:
+        shown = ", ".join([*unused][:_SHOWN]) + (", ..." if len(unused) > _SHOWN else "")
+        known = ", ".join((*plain.COLUMNS, *plain.OPTIONAL))
+        skipped(f"{path}: not used are the columns {shown}; those that are used: {known}")
     for reason, count in left.most_common():
         skipped(f"{path}: {count} of its statements left out: {reason}")
 

@@ -11,13 +11,12 @@ from importlib.resources import files
 from typing import NamedTuple, cast
 
 from guard.retrieve.importers.found import MOST_WORDS, mention, said_of, with_people
-from guard.retrieve.spans import predicate_after
+from guard.retrieve.spans import find_pronoun, predicate_after
 from guard.verdict import BiasType, Span
 
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _LONGEST = 3
 _SENTENCE_END = re.compile(r"[.!?]+[\"')]*\s+(?=\S)")
-_PRONOUN = re.compile(r"\b(?:he|she|they|them|him|his|her|hers|their|theirs|it)\b", re.IGNORECASE)
 
 
 class Named(NamedTuple):
@@ -67,16 +66,11 @@ def said(text: str, group: Span) -> Span | None:
         found = said_of(text[last:], Span(group.start - last, group.end - last))
         return _moved(found, last)
     sentence = text[last:]
-    again = mention(sentence, text[slice(*group)]) or _pronoun(sentence)
+    again = mention(sentence, text[slice(*group)]) or find_pronoun(sentence, it=True)
     if again is not None and (found := predicate_after(sentence, again, most=MOST_WORDS)):
         return _moved(found, last)
     words = list(re.finditer(r"\S+", sentence.rstrip(" .!?\"'")))[:MOST_WORDS]
     return Span(last + words[0].start(), last + words[-1].end()) if words else None
-
-
-def _pronoun(sentence: str) -> Span | None:
-    hit = _PRONOUN.search(sentence)
-    return Span(*hit.span()) if hit and hit.start() <= len(sentence) / 2 else None
 
 
 def _moved(span: Span | None, by: int) -> Span | None:

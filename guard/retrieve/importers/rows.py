@@ -6,14 +6,17 @@ StereoSet's nested JSON has a reader of its own. Names of columns and keys are f
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from guard.errors import UsageError
+from guard.retrieve.statement import torn
 
 Values = Mapping[str, Any]
 
@@ -49,7 +52,7 @@ def text(row: Values, name: str) -> str:
         return ""
     if not isinstance(value, str):
         raise BadRow(f"'{name}' must be a text")
-    if any("\ud800" <= c <= "\udfff" for c in value):
+    if torn(value):
         raise BadRow(f"'{name}' is not UTF-8 text; convert the file first")
     return " ".join(value.split())
 
@@ -115,6 +118,9 @@ def nested(path: Path, key: str) -> Iterator[Row]:
                     raise UsageError(f"{reason} ({error.msg}); mend the file.") from None
                 buffer += more
                 continue
+            except RecursionError:
+                reason = f"{path}, line {line}: item {number + 1} of '{key}'"
+                raise UsageError(f"{reason} is nested too deeply; mend the file.") from None
             number += 1
             yield _record(f"line {line}, item {number}", item)
             line += buffer.count("\n", 0, end)
@@ -129,11 +135,26 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _head(path: Path) -> str:
+    """Return how the file begins; UsageError where that is no text that can be read twice."""
     try:
+        mode = path.stat().st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
+            raise UsageError(
+                f"{path} is a pipe or a device, and a file of statements is read more than once; "
+                "write it to a file first."
+            )
         with path.open("rb") as file:
-            return file.read(_HEAD).decode("utf-8-sig", errors="replace")
+            head = file.read(_HEAD)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    # A UTF-16 file written without its mark has a zero in every character of English.
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head:
+        raise UsageError(f"{path} is UTF-16; save it as UTF-8.")
+    if b"\r" in head and b"\n" not in head:
+        raise UsageError(
+            f"{path} ends its lines with CR alone, as old Macs did; save it with LF or CRLF."
+        )
+    return head.decode("utf-8-sig", errors="replace")
 
 
 def _first(path: Path) -> str:
@@ -185,6 +206,8 @@ def _objects(path: Path) -> Iterator[Row]:
             item = json.loads(line)
         except ValueError:
             yield Row(f"line {number}", {}, "the line is not JSON")
+        except RecursionError:
+            yield Row(f"line {number}", {}, "the line is nested too deeply")
         else:
             yield _record(f"line {number}", item)
 

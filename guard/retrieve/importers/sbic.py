@@ -77,7 +77,7 @@ def _texts(row: Values, name: str, aggregated: bool) -> list[str]:
     value = text(row, name)
     try:
         found = json.loads(value) if value else []
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         found = None
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise BadRow(f"'{name}' is no JSON list of texts")
