@@ -157,22 +157,32 @@ _EMBEDDER = (
 
 def _stages(runs: list[dict[str, Any]]) -> str:
     lines = [
-        "| stage | steps x rows | epochs | learning rate (heads) | weight of distillation |",
-        "| --- | --- | --- | --- | --- |",
+        "| stage | learns | steps x rows | epochs | learning rate (heads) "
+        "| weight of distillation | drawn most an epoch |",
+        "| --- |" + " --- |" * 6,
     ]
     for number, run in enumerate(runs, 1):
         lines.append(
-            f"| {number} | {run['steps']:,} x {run['batch_size']} | {run['epochs']:g} | "
-            f"{run['lr']:g} ({run['head_lr']:g}) | {run.get('distill', 6.0):g} |"
+            f"| {number} | {_METHODS[run['method']]} | {run['steps']:,} x {run['batch_size']} "
+            f"| {run['epochs']:g} | {run['lr']:g} ({run['head_lr']:g}) "
+            f"| {run.get('distill', 6.0):g} | {_drawn(run['quotas'])} |"
         )
     last = runs[-1]
     return (
-        f"Method {last['method']}, AdamW, weight decay {last['weight_decay']:g}, linear warm-up "
+        f"AdamW, weight decay {last['weight_decay']:g}, linear warm-up "
         f"over {last['warmup']:.0%} of a stage's steps and linear decay, dropout "
         f"{last['dropout']:g}, seed {last['seed']}, {'bfloat16' if last['bf16'] else 'float32'} on "
         "CPU. Each stage begins with the weights of the one before (`guard train encoder`, then "
         "again with `--start`).\n\n" + "\n".join(lines)
     )
+
+
+_METHODS = {"full": "every weight", "lora": "adapters and heads", "frozen": "the heads alone"}
+
+
+def _drawn(quotas: dict[str, int]) -> str:
+    most = sorted(quotas.items(), key=lambda item: -item[1])[:4]
+    return ", ".join(f"{name} {count:,}" for name, count in most)
 
 
 def _points(points: dict[str, Any], measured: dict[str, Any]) -> str:

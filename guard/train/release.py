@@ -44,7 +44,9 @@ def release(
     assert config.data is not None, "calibration needs the validation texts of the sources"
     data = config.data
     nets, content = load_final(final)
-    config = as_run(config, content["settings"])
+    stages = [*content.get("before", []), content["settings"]]
+    # A later stage may draw from fewer rows; what was learned from is what the first one read.
+    config = as_run(config, stages[0])
     settings = {
         "version": WEIGHTS_VERSION,
         "guard": __version__,
@@ -55,7 +57,7 @@ def release(
         "temperature": 1.0,
         "operating_points": placeholder_points(),
         "base": {"name": BASE_NAME, "sha256": BASE_SHA256},
-        "training": content["settings"] | {"rows": content["rows"]},
+        "training": content["settings"],
     }
     corpus = build(config)
     sampler = Sampler(corpus.train, config)
@@ -66,8 +68,8 @@ def release(
     build_index(index / "statements.jsonl", index, Encoder(folder, use_references=False))
     say("index built")
     figures: dict[str, Any] = {
-        "training": [*content.get("before", []), content["settings"]],
-        "rows": content["rows"],
+        "training": stages,
+        "rows": corpus.counts(),
     }
     found = retrieval.compared(
         _embedders(config, folder), data, index / "statements.jsonl", config.floor
