@@ -102,6 +102,26 @@ class Segmenter:
             return self._base + self._lead
         return self._base + self._start
 
+    @property
+    def open(self) -> str:
+        """The text of the open segment so far, and of what may turn out to follow it."""
+        return self._buffer[self._start :]
+
+    @property
+    def shares(self) -> bool:
+        """Whether the open segment begins with text of the one before, after a forced cut."""
+        return self._start < self._fresh
+
+    @property
+    def least(self) -> int:
+        """Characters that a segment cut by force has at least."""
+        return self._max - self._slack
+
+    @property
+    def sure(self) -> int:
+        """Offset up to which text belongs to the open segment, whatever comes."""
+        return self._base + min(self._start + self.least, max(self._scan, self._start))
+
     def feed(self, text: str) -> list[Segment]:
         """Add ``text`` and return the segments that are now complete."""
         self._buffer += text
@@ -130,6 +150,7 @@ class Segmenter:
                 at = match.start()
                 end = self._boundary(at, final)
                 if end is None:
+                    self._scan = at
                     break
                 if end > at:
                     done.append(self._take(min(end, limit)))
