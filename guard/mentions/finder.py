@@ -102,14 +102,16 @@ def _look(
     size = len(text)
     # A "!" may be a letter of the word it follows, until the next character tells.
     known = size if final or not text.endswith("!") else size - 1
-    if inside:
-        word = pattern.match(text, at)
-        if word is not None:
-            if odd := not text.isascii() and _ODD_CHAR.search(text, at, word.end()):
-                return _Looked(odd.start(), odd.start())
-            at = word.end()
+    if inside and (word := pattern.match(text, at)):
+        mark = text.find("!", at, word.end())
+        end = word.end() if mark < 0 else mark  # what follows a "!" may be a word of its own
+        if odd := None if text.isascii() else _ODD_CHAR.search(text, at, end):
+            return _Looked(odd.start(), odd.start())
+        at = end
         if at >= known:
             return _Looked(None, at, inside=True)
+    elif inside and at >= known:
+        return _Looked(None, at, inside=True)
     chain = _Chain(lexicon)
     done = at
     for match in pattern.finditer(text, at):
@@ -136,6 +138,8 @@ def _look(
                 return _Looked(None, chain.begins(start, letter=len(word_) == 1))
             return _Looked(None, end, inside=True)
         begins = chain.take(start, word_, pronouns=pronouns)
+        if begins is None and "!" in word_[1:]:
+            begins = _behind_mark(start, word_, lexicon, pronouns=pronouns)
         if begins is not None:
             return _Looked(begins, begins)
         done = end
@@ -143,6 +147,15 @@ def _look(
         return _Looked(None, size)
     chain.part(text[done:known])
     return _Looked(None, chain.begins(known, letter=True))
+
+
+def _behind_mark(start: int, word: str, lexicon: Lexicon, *, pronouns: bool) -> int | None:
+    """Return where a mention begins right behind a "!" inside ``word``, as in "so!women"."""
+    for mark in re.finditer("!", word[1:]):
+        kinds = lexicon.kinds(word[1 + mark.start() :])
+        if "name" in kinds or (pronouns and "pronoun" in kinds):
+            return start + 1 + mark.start()
+    return None
 
 
 class Finder:

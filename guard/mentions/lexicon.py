@@ -80,6 +80,9 @@ class Lexicon:
         if not found and (word[0] in _SIGNS or word[-1] in _SIGNS):
             for core in (word.lstrip(_SIGNS), word.rstrip(_SIGNS), word.strip(_SIGNS)):
                 found = found or (self._kinds(core) if core else _NONE)
+        if not found and "!" in word:
+            first = word.lstrip(_SIGNS).partition("!")[0]  # "women!so": no space behind the mark
+            found = self._kinds(first) if first else _NONE
         return found
 
     def _kinds(self, word: str) -> frozenset[Kind]:
@@ -95,7 +98,7 @@ class Lexicon:
             return True
         if part[0] in _SIGNS and fold(part.lstrip(_SIGNS)) in starts:
             return True
-        return part[-1] in _SIGNS and bool(self.kinds(part))
+        return (part[-1] in _SIGNS or "!" in part) and bool(self.kinds(part))
 
     def is_name(self, words: tuple[str, ...]) -> bool:
         """Whether folded ``words`` are a listed name of several words."""
