@@ -120,23 +120,20 @@ def _look(
         word_ = match[0]
         odd = None if word_.isascii() else _ODD_CHAR.search(text, start, end)
         if odd or len(word_) > _LONGEST_WORD:
-            # What can be a mention up to there may be one; what cannot is none.
-            stop = odd.start() if odd else start + _LONGEST_WORD
-            known_part = text[start : min(stop, start + _LONGEST_WORD)]
-            if len(known_part) < 2 or lexicon.may_begin(known_part, pronouns=pronouns):
-                begin = chain.begins(start, letter=len(known_part) < 2)
+            # What could be a mention so far may be one; what cannot is none.
+            stop = min(end, start + _LONGEST_WORD, odd.start() if odd else end)
+            alive = _alive(text, start, stop, lexicon, pronouns=pronouns)
+            if odd or alive < stop:
+                begin = chain.begins(start, letter=stop < start + 2) if alive == start else alive
+                begin = odd.start() if odd and alive == stop else begin
                 return _Looked(begin, begin)
-            if odd:
-                return _Looked(odd.start(), odd.start())
         if end >= known and not final:
-            part = text[start:]
-            if len(part) < 2:
-                return _Looked(None, chain.begins(start, letter=True))
-            if lexicon.may_begin(part, pronouns=pronouns) or (
-                end < size and lexicon.may_begin(word_, pronouns=pronouns)
-            ):
-                return _Looked(None, chain.begins(start, letter=len(word_) == 1))
-            return _Looked(None, end, inside=True)
+            alive = min(_alive(text, start, e, lexicon, pronouns=pronouns) for e in (end, size))
+            if alive >= end:
+                return _Looked(None, end, inside=True)
+            if alive > start:
+                return _Looked(None, alive)
+            return _Looked(None, chain.begins(start, letter=len(word_) == 1))
         begins = chain.take(start, word_, pronouns=pronouns)
         if begins is None and "!" in word_[1:]:
             begins = _behind_mark(start, word_, lexicon, pronouns=pronouns)
@@ -147,6 +144,16 @@ def _look(
         return _Looked(None, size)
     chain.part(text[done:known])
     return _Looked(None, chain.begins(known, letter=True))
+
+
+def _alive(text: str, start: int, stop: int, lexicon: Lexicon, *, pronouns: bool) -> int:
+    """Return where in a word so far a mention could begin: at ``start`` or a "!"; else ``stop``."""
+    at = start
+    while 0 <= at < stop:
+        if stop < at + 2 or lexicon.may_begin(text[at:stop], pronouns=pronouns):
+            return at
+        at = text.find("!", at + 1, stop)
+    return stop
 
 
 def _behind_mark(start: int, word: str, lexicon: Lexicon, *, pronouns: bool) -> int | None:
