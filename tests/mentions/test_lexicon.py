@@ -32,7 +32,7 @@ def test_sections_share_no_word_and_list_none_twice() -> None:
         ("muslimssss", "name"),
         ("$women$", "name"),
         ("neighbours", "name"),
-        ("tenants", "bearer"),
+        ("users", "bearer"),
         ("older", "opener"),
         ("they", "pronoun"),
         ("jehovah", "name"),
