@@ -137,8 +137,9 @@ def harmless(data: Path) -> Iterator[tuple[str, list[str]]]:
 
 def biased(data: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield sets of biased texts by name."""
-    own = rows(ROOT / "index" / "statements.jsonl", "statement")
-    yield "statements", [r["statement"] for r in own]
+    own = list(rows(ROOT / "index" / "statements.jsonl", "statement"))
+    yield "explicit", [r["statement"] for r in own if not r["implicit"]]
+    yield "implied", [r["statement"] for r in own if r["implicit"]]
     reddit = rows(data / "redditbias" / "eval.jsonl", "bias_sent")
     yield "redditbias", [r["comment"] for r in reddit]
 

@@ -187,7 +187,7 @@ class GuardedStream(CustomStreamWrapper):
 
         With the choices' end everything is judged first: its reader may not come back.
         """
-        if self._over or self._gate.over:
+        if self._session.policy.hold == "sentence" or self._over or self._gate.over:
             return False
         self._release()
         self._unjudged = bool(self._out)

@@ -128,7 +128,9 @@ def _look(
                 begin = odd.start() if odd and alive == stop else begin
                 return _Looked(begin, begin)
         if end >= known and not final:
-            alive = min(_alive(text, start, e, lexicon, pronouns=pronouns) for e in (end, size))
+            alive = _alive(text, start, end, lexicon, pronouns=pronouns)
+            if alive > start and end < size:
+                alive = min(alive, _alive(text, start, size, lexicon, pronouns=pronouns))
             if alive >= end:
                 return _Looked(None, end, inside=True)
             if alive > start:

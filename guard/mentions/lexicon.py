@@ -34,10 +34,10 @@ def fold(word: str) -> str:
 
 
 def _plain(word: str) -> str:
-    if not word.isascii():
-        parts = unicodedata.normalize("NFKD", word)
-        word = "".join(c for c in parts if not unicodedata.combining(c))
-    return word.lower()
+    if word.isascii():
+        return word.lower()
+    parts = unicodedata.normalize("NFKD", word)
+    return "".join(c for c in parts if not unicodedata.combining(c)).casefold()
 
 
 class Lexicon:
@@ -94,7 +94,8 @@ class Lexicon:
     def may_begin(self, part: str, *, pronouns: bool) -> bool:
         """Whether a word that begins with ``part`` could be listed, or part of a listed name."""
         starts = self._starts_or_pronouns if pronouns else self._starts
-        if fold(part) in starts:
+        read = _plain(part).translate(_ALIKE)
+        if read in starts or _RUN.sub(r"\1", read) in starts:
             return True
         if part[0] in _SIGNS and fold(part.lstrip(_SIGNS)) in starts:
             return True
