@@ -78,7 +78,9 @@ class _Chain:
             named = "name" in kinds or (pronouns and "pronoun" in kinds)
             if named or ("bearer" in kinds and words and words[-1].opener):
                 return self._opened(len(words), start)
+            # Where a word with a mark in it begins is not sure enough to begin a name.
             link = _Link(start, folded, "opener" in kinds)
+            goes_on = goes_on and "!" not in word
             self._words = [*words[1 - _LONGEST_CHAIN :], link] if goes_on else []
         if len(word) > 1:
             self._letters.clear()
