@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from guard.verdict import BIAS_TYPES, Action, BiasType, Scores, Unjudged, Verdict
 
 OperatingPoint = Literal["strict", "balanced", "quiet"]
+Hold = Literal["sentence", "association", "none"]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 # Steps of a forced cut must move forward by at least this share of the segment's limit.
@@ -42,6 +43,16 @@ class Policy(BaseModel):
     """Text that stands in for a redacted segment."""
     scope: Literal["choice", "response"] = "choice"
     """Whether a termination ends its own choice or every choice of the response."""
+    hold: Hold = "sentence"
+    """What is held until it has been judged.
+
+    ``sentence`` holds every segment whole. ``association`` lets text flow while no group is in view
+    and holds a segment from its first mention of a group on: an action then cuts from there, and
+    what stood before it has gone out. ``none`` watches only: all text goes out at once, verdicts
+    are taken for the trail and the sinks, a biased segment is flagged and one that could not be
+    judged passes. A setting that would stop the output (any ``action`` but ``flag``, ``failure``
+    ``closed``, ``language`` ``stop``) cannot be asked for beside ``none``; defaults give way.
+    """
 
     failure: Literal["closed", "open"] = "closed"
     """Whether a failed or late detector stops the output or lets it pass as ``unjudged``."""
@@ -64,6 +75,18 @@ class Policy(BaseModel):
                 f"overlap must be at most max_segment_chars - {2 * _LEAST_SEGMENT} "
                 f"({self.max_segment_chars - 2 * _LEAST_SEGMENT}), got {self.overlap}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _watching_stops_nothing(self) -> Policy:
+        allowed = {"action": "flag", "failure": "open", "language": "pass"}
+        for name, value in allowed.items():
+            given = getattr(self, name)
+            if self.hold == "none" and name in self.model_fields_set and given != value:
+                raise ValueError(
+                    f"hold='none' lets text out before it is judged, so {name} must be {value!r} "
+                    f"or left out, got {given!r}"
+                )
         return self
 
     def threshold_for(
@@ -105,13 +128,15 @@ class Policy(BaseModel):
     def action_on(self, verdict: Verdict) -> Action:
         """Return what is done with a segment that got ``verdict``."""
         if verdict.biased:
-            return self.action
+            return "flag" if self.hold == "none" else self.action
         if self.stops_unjudged(verdict.unjudged):
             return "raise" if self.action == "raise" else "terminate"
         return "pass"
 
     def stops_unjudged(self, reason: Unjudged) -> bool:
         """Whether text that could not be judged for ``reason`` ends the output."""
+        if self.hold == "none":
+            return False
         if reason == "failure":
             return self.failure == "closed"
         return reason == "language" and self.language == "stop"

@@ -195,3 +195,25 @@ def test_no_time_limit_can_be_said_in_a_file_and_in_a_variable(
 def test_a_time_limit_no_clock_can_hold_is_refused() -> None:
     with pytest.raises(ConfigError, match="timeout_ms: input should be less than or equal"):
         policy_from({"timeout_ms": 1e300})
+
+
+@pytest.mark.parametrize(
+    "setting", [{"action": "redact"}, {"failure": "closed"}, {"language": "stop"}]
+)
+def test_watching_cannot_be_asked_to_stop(setting: dict[str, str]) -> None:
+    (name, value), *_ = setting.items()
+    with pytest.raises(ConfigError, match=f"{name} must be .* or left out, got '{value}'"):
+        policy_from({"hold": "none", **setting})
+    with pytest.raises(ConfigError, match=f"got '{value}'"):
+        policy_from({"hold": "none"}, base=policy_from(setting))
+
+
+def test_where_only_watching_was_asked_for_the_defaults_give_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GUARD_HOLD", "none")
+    policy = policy_from(settings())
+    assert policy.hold == "none"
+    assert not policy.stops_unjudged("failure")
+    # Another call's own hold mode brings the default action back.
+    assert policy_from({"hold": "association"}, base=policy).stops_unjudged("failure")

@@ -21,8 +21,11 @@ class Session:
     sinks: tuple[Callable[[Decision], None], ...] = ()
 
     def user(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the text of the last user message of a call, where the policy shows it."""
-        if not self.policy.user_context:
+        """Return the text of the last user message of a call, where the policy has a use for it.
+
+        That is to show it to the detector, or to know of which group a pronoun may speak.
+        """
+        if not self.policy.user_context and self.policy.hold != "association":
             return ""
         messages = kwargs.get("messages", args[1] if len(args) > 1 else None) or ()
         return next((_text(m) for m in reversed(messages) if _role(m) == "user"), "")

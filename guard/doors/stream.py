@@ -46,6 +46,7 @@ class GuardedStream(CustomStreamWrapper):
         self._over = False  # nothing more is pulled
         self._ended = False  # the provider came to its end, well or not, and LiteLLM reported it
         self._closed = False
+        self._unjudged = False  # text went out ahead of verdicts that are still to be taken
         self._error: Exception | None = None
         # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
         self._connections = closing.connections(upstream)
@@ -82,9 +83,13 @@ class GuardedStream(CustomStreamWrapper):
 
     def __next__(self) -> ModelResponseStream:
         try:
-            while not self._out and not self._over:
-                with inside():
-                    self._pull()
+            while not self._out and (self._unjudged or not self._over):
+                if not self._unjudged:
+                    with inside():
+                        self._pull()
+                    if self._ahead():
+                        break
+                self._unjudged = False
                 self._session.settle(self._gate)
                 if self._release():
                     self._shut()
@@ -97,9 +102,13 @@ class GuardedStream(CustomStreamWrapper):
 
     async def __anext__(self) -> ModelResponseStream:
         try:
-            while not self._out and not self._over:
-                with inside():
-                    await self._apull()
+            while not self._out and (self._unjudged or not self._over):
+                if not self._unjudged:
+                    with inside():
+                        await self._apull()
+                    if self._ahead():
+                        break
+                self._unjudged = False
                 await self._session.asettle(self._gate)
                 if self._release():
                     await self._ashut()
@@ -173,6 +182,17 @@ class GuardedStream(CustomStreamWrapper):
         self._error = error
         self._gate.finish()
 
+    def _ahead(self) -> bool:
+        """Queue what may go out before its verdict; return whether there is any.
+
+        With the choices' end everything is judged first: its reader may not come back.
+        """
+        if self._session.policy.hold == "sentence" or self._over or self._gate.over:
+            return False
+        self._release()
+        self._unjudged = bool(self._out)
+        return self._unjudged
+
     def _release(self) -> bool:
         """Queue what may go out; return whether the provider's connection is to be closed."""
         for chunk in self._gate.emit():
@@ -212,6 +232,7 @@ class GuardedStream(CustomStreamWrapper):
 
     def _drop(self) -> None:
         self._over = True
+        self._unjudged = False
         self._out.clear()
         self._error = None
 

@@ -84,6 +84,8 @@ class TextStream:
                 except StopIteration:
                     over = True
                     gate.finish()
+                if not over:
+                    yield from gate.emit()  # what waits for no verdict
                 session.settle(gate)
                 if gate.stopped:  # before the last text: its reader may not come back
                     self._shut()
@@ -127,6 +129,9 @@ class AsyncTextStream:
                 except StopAsyncIteration:
                     over = True
                     gate.finish()
+                if not over:
+                    for text in gate.emit():  # what waits for no verdict
+                        yield text
                 await session.asettle(gate)
                 if gate.stopped:  # before the last text: its reader may not come back
                     await self._shut()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from guard.gate.flow import Flow, View
 from guard.gate.segmenter import Segment, Segmenter
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
@@ -22,10 +23,13 @@ class Gate:
 
     ``feed`` and ``finish`` take text; ``windows`` gives what is to be judged, in order; ``resolve``
     takes one verdict for the oldest of them; ``settled`` gives the fates decided since the last
-    call. Once ``stopped``, nothing more goes out and nothing more is asked.
+    call. Once ``stopped``, nothing more goes out and nothing more is asked. In the hold modes that
+    let text out before its verdict, ``flow`` settles what may go; ``view`` is the choice's own.
     """
 
-    def __init__(self, policy: Policy, channel: Channel, *, user: str = "") -> None:
+    def __init__(
+        self, policy: Policy, channel: Channel, *, user: str = "", view: View | None = None
+    ) -> None:
         self.channel = channel
         self.stopped = False
         self._policy = policy
@@ -33,6 +37,11 @@ class Gate:
         self._user = user if policy.user_context else ""
         self._context: deque[str] = deque(maxlen=policy.context_segments)
         self._asked: deque[Segment] = deque()
+        self._fed = 0
+        self._flow: Flow | None = None
+        self._free: deque[int] = deque()  # how far each segment asked about may flow
+        if policy.hold == "association":
+            self._flow = Flow(self._segmenter, view or View())
         self._new: list[Window] = []
         self._fates: list[Settled] = []
         self._settled = 0
@@ -48,13 +57,27 @@ class Gate:
 
     def feed(self, text: str) -> None:
         """Add text that the provider sent."""
-        if not self.stopped:
-            self._open(self._segmenter.feed(text))
+        if self.stopped:
+            return
+        segments = self._segmenter.feed(text)
+        self._fed += len(text)
+        if self._flow is not None and not segments:
+            self._flow.feed(text)
+        self._open(segments)
 
     def finish(self) -> None:
         """End the open segment: the channel, its choice or the stream is over."""
         if not self.stopped:
             self._open(self._segmenter.finish())
+
+    def flow(self) -> None:
+        """Settle what may go out before its verdict; all before it in its choice is resolved."""
+        if self.stopped:
+            return
+        if self._policy.hold == "none":
+            self._settle(self._fed)
+        elif self._flow is not None:
+            self._settle(self._free[0] if self._asked else self._flow.free)
 
     def windows(self) -> list[Window]:
         """Return the windows that became complete since the last call."""
@@ -63,7 +86,7 @@ class Gate:
 
     def resolve(self, verdict: Verdict) -> Decision:
         """Take the verdict on the oldest window not yet resolved, and decide."""
-        segment = self._asked.popleft()
+        segment = self._take()
         action = self._policy.action_on(verdict)
         if action == "redact" and self.channel.kind == "tool":
             action = "terminate"  # text put inside arguments could change what the tool does
@@ -74,12 +97,14 @@ class Gate:
         if action in ("pass", "flag"):
             self._settle(segment.release)
         elif action == "redact":
+            if segment.end > self._settled:
+                self._replaced_to = segment.end
             self._settle(segment.end, "" if joins else self._policy.replacement)
-            self._replaced_to = segment.end
         else:
             self.stopped = True
             self._new.clear()
             self._asked.clear()
+            self._free.clear()
         if verdict.biased:
             self._found_to = segment.end
         self._pass_blanks()
@@ -97,6 +122,8 @@ class Gate:
         return fates
 
     def _open(self, segments: list[Segment]) -> None:
+        if self._flow is not None and segments:
+            self._free += self._flow.close(segments)
         for segment in segments:
             self._asked.append(segment)
             if not segment.text.isspace():
@@ -108,9 +135,14 @@ class Gate:
     def _pass_blanks(self) -> None:
         # White space says nothing: it is not judged, and goes out once all before it is settled.
         while self._asked and self._asked[0].text.isspace():
-            self._settle(self._asked.popleft().release)
+            self._settle(self._take().release)
         if not self._asked and not self.stopped:
             self._settle(self._segmenter.lead)
+
+    def _take(self) -> Segment:
+        if self._free:
+            self._free.popleft()
+        return self._asked.popleft()
 
     def _repeats(self, segment: Segment, verdict: Verdict) -> bool:
         """Whether the finding lies in the overlap with a segment already found biased."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from guard.errors import BiasFound, DetectorError, GuardError
+from guard.gate.flow import View
 from guard.gate.gate import Gate
 from guard.gate.queue import ChunkQueue, Codec
 from guard.policy import Policy
@@ -64,6 +65,9 @@ class ResponseGate(Generic[C]):
         self._ended: dict[int, bool] = dict.fromkeys(range(n), False)  # by the guard
         self._over: set[int] = set()  # choices that the provider or the guard has ended
         self._jobs: deque[Job] = deque()
+        self._flows = policy.hold != "sentence"
+        self._views: dict[int, View] = {}  # by choice
+        self._waiting: dict[int, deque[Gate]] = {}  # gates of unresolved jobs, by choice
         self._out: list[C] = []
         self._template: C | None = None
 
@@ -85,7 +89,7 @@ class ResponseGate(Generic[C]):
             self._speaking[channel.choice] = channel
             gate = self._gates.get(channel)
             if gate is None:
-                gate = self._gates[channel] = Gate(self._policy, channel, user=self._user)
+                gate = self._gates[channel] = self._gate(channel)
             gate.feed(text)
             self._collect(gate)
         for choice in self._codec.finished(chunk):
@@ -122,9 +126,17 @@ class ResponseGate(Generic[C]):
         self.trail.decisions.append(decision)
         if gate.stopped:
             self._stop(choice, decision)
+        elif self._flows:
+            self._waiting[choice].popleft()
+            self._flow(gate)
         for sink in self._sinks:
             sink(decision)
         return decision
+
+    @property
+    def over(self) -> bool:
+        """Whether every choice has ended, by the provider or by the guard."""
+        return self._over.issuperset(self._ended)
 
     def emit(self) -> list[C]:
         """Return what may go out now, in order."""
@@ -142,13 +154,39 @@ class ResponseGate(Generic[C]):
         gate.finish()
         self._collect(gate)
 
+    def _gate(self, channel: Channel) -> Gate:
+        view = None
+        if self._policy.hold == "association":
+            view = self._views.get(channel.choice)
+            if view is None:
+                view = self._views[channel.choice] = View(self._user)
+        return Gate(self._policy, channel, user=self._user, view=view)
+
+    def _flow(self, gate: Gate) -> None:
+        """Let flow what may go out before its verdict: nothing behind a segment that still waits.
+
+        Where all text goes out at once, that of ``gate``, which was given some.
+        """
+        choice = gate.channel.choice
+        if self._policy.hold == "association":
+            waiting = self._waiting.get(choice)
+            gate = waiting[0] if waiting else self._gates[self._speaking[choice]]
+        gate.flow()
+        if fates := gate.settled():
+            self._queue.settle(gate.channel, fates)
+
     def _collect(self, gate: Gate) -> None:
         windows = gate.windows()
         if windows:
             self._jobs.extend(Job(gate.channel, w) for w in windows)
+            if self._flows:
+                waiting = self._waiting.setdefault(gate.channel.choice, deque())
+                waiting.extend([gate] * len(windows))
         # White space is settled without a verdict.
         if fates := gate.settled():
             self._queue.settle(gate.channel, fates)
+        if self._flows:
+            self._flow(gate)
 
     def _stop(self, choice: int, decision: Decision) -> None:
         policy = self._policy
@@ -172,4 +210,4 @@ class ResponseGate(Generic[C]):
                 assert self._template is not None
                 self._out.append(self._codec.last(self._template, each, message))
         # What the provider could still send belongs to no choice that is alive.
-        self.stopped = self._over.issuperset(self._ended)
+        self.stopped = self.over

@@ -79,6 +79,7 @@ class Segmenter:
         self._start = 0  # these three are indexes into the buffer
         self._fresh = 0
         self._scan = 0
+        self._waits = False  # whether the character at `_scan` may end the segment
         self._lead = 0  # white space of the open segment seen so far ends here
         self._in_code = False
         self._line_is_unit = False  # the current line is a heading or a table row
@@ -102,6 +103,27 @@ class Segmenter:
             return self._base + self._lead
         return self._base + self._start
 
+    @property
+    def open(self) -> str:
+        """The text of the open segment so far, and of what may turn out to follow it."""
+        return self._buffer[self._start :]
+
+    @property
+    def shares(self) -> bool:
+        """Whether the open segment begins with text of the one before, after a forced cut."""
+        return self._start < self._fresh
+
+    @property
+    def least(self) -> int:
+        """Characters that a segment cut by force has at least."""
+        return self._max - self._slack
+
+    @property
+    def sure(self) -> int:
+        """Offset up to which text belongs to the open segment, whatever comes."""
+        known = max(self._scan + self._waits, self._start)
+        return self._base + min(self._start + self.least, known)
+
     def feed(self, text: str) -> list[Segment]:
         """Add ``text`` and return the segments that are now complete."""
         self._buffer += text
@@ -119,6 +141,7 @@ class Segmenter:
 
     def _cut(self, *, final: bool) -> list[Segment]:
         done: list[Segment] = []
+        self._waits = False
         if not self._line_known and not self._look_at_line(final):
             return done
         while True:
@@ -130,6 +153,7 @@ class Segmenter:
                 at = match.start()
                 end = self._boundary(at, final)
                 if end is None:
+                    self._scan, self._waits = at, True
                     break
                 if end > at:
                     done.append(self._take(min(end, limit)))

@@ -1,0 +1,62 @@
+"""Hold mode ``association``: how far a channel's text may go out before its verdicts.
+
+Text flows up to the first mention of a group in its segment, and no further than the segment is
+sure to reach; from there on the segment waits for its verdict. Both ends are read from the
+segment's own text, so they do not depend on how the text was chunked.
+"""
+
+from __future__ import annotations
+
+from guard.gate.segmenter import Segment, Segmenter
+from guard.mentions import Finder, first_mention, lexicon
+
+
+class View:
+    """Whether a choice has named a group, so that a pronoun may stand for it."""
+
+    def __init__(self, user: str = "") -> None:
+        self.named = first_mention(user, lexicon(), pronouns=False) is not None
+
+
+class Flow:
+    """Follows the open segment of one channel."""
+
+    def __init__(self, segmenter: Segmenter, view: View) -> None:
+        self._segmenter = segmenter
+        self._view = view
+        self._held = False  # whether the segment before was held from a mention on
+        self._finder = self._begin()
+        self._start = 0
+
+    def feed(self, text: str) -> None:
+        """Take text that closed no segment."""
+        self._finder.feed(text)
+
+    def close(self, segments: list[Segment]) -> list[int]:
+        """Take the segments that were closed; return up to where each may go out unjudged."""
+        free = [self._free(segment) for segment in segments]
+        self._finder = self._begin()
+        self._finder.feed(self._segmenter.open)
+        self._start = segments[-1].release
+        return free
+
+    @property
+    def free(self) -> int:
+        """Offset up to which the open segment may go out unjudged."""
+        if self._held and self._segmenter.shares:
+            return self._start
+        return min(self._start + self._finder.clear, self._segmenter.sure)
+
+    def _begin(self) -> Finder:
+        return Finder(lexicon(), pronouns=self._view.named)
+
+    def _free(self, segment: Segment) -> int:
+        # A sentence that was cut by force goes on: its group may stand in the part before.
+        goes_on = self._held and segment.fresh > segment.start
+        found = first_mention(segment.text, lexicon(), pronouns=self._view.named)
+        self._view.named = self._view.named or found is not None
+        self._held = goes_on or found is not None
+        if goes_on:
+            return segment.start
+        reach = min(len(segment.text), self._segmenter.least)
+        return segment.start + (reach if found is None else min(found, reach))

@@ -1,0 +1,143 @@
+"""The words by which groups are named, folded so that disguised spellings meet them."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Literal, cast, get_args
+
+Kind = Literal["name", "bearer", "opener", "pronoun", "first"]
+_SECTIONS: tuple[Kind, ...] = get_args(Kind)[:-1]
+
+# Digits and signs that a detector reads as letters. A 1 may stand for i or l, so l is folded too.
+_ALIKE = str.maketrans("0134579@$!l", "oieastgasii")
+_SIGNS = "@$!"
+_DISGUISED = re.compile(r"[0134579@$!]|(.)\1\1")
+_RUN = re.compile(r"(.)\1+")
+_WORD = re.compile(r"[^\W\d_]+")
+_NONE: frozenset[Kind] = frozenset()
+
+
+def fold(word: str) -> str:
+    """Return ``word`` as it is compared: lower case, no accents, signs read as letters, no runs.
+
+    The folded beginning of a word begins the folded word, so what begins no listed word never
+    becomes one.
+
+    >>> fold("W00OMÉN") == fold("women")
+    True
+    """
+    return _RUN.sub(r"\1", _plain(word).translate(_ALIKE))
+
+
+def _plain(word: str) -> str:
+    if word.isascii():
+        return word.lower()
+    parts = unicodedata.normalize("NFKD", word)
+    return "".join(c for c in parts if not unicodedata.combining(c)).casefold()
+
+
+class Lexicon:
+    """Listed words by kind, and what may begin one.
+
+    A name of several words is found by its words; a plural is listed with its singular.
+    """
+
+    def __init__(self, listed: Mapping[Kind, Iterable[str]]) -> None:
+        self._exact: dict[str, frozenset[Kind]] = {}
+        self._folded: dict[str, frozenset[Kind]] = {}
+        self._names: set[tuple[str, ...]] = set()  # of several words, folded
+        self._begun: set[tuple[str, ...]] = set()  # what they begin with
+        starts: dict[bool, set[str]] = {False: {""}, True: {""}}  # by whether of a pronoun
+        for kind, names in listed.items():
+            for name in names:
+                words = [_plain(w) for w in _WORD.findall(name)]
+                for last in _forms(words[-1]) if kind in ("name", "bearer") else (words[-1],):
+                    self._add(kind, (*words[:-1], last))
+                    for word in map(fold, (*words[:-1], last)):
+                        starts[kind == "pronoun"] |= {word[:n] for n in range(1, len(word) + 1)}
+        self._starts = frozenset(starts[False])
+        self._starts_or_pronouns = frozenset(starts[False] | starts[True])
+
+    def _add(self, kind: Kind, words: tuple[str, ...]) -> None:
+        if len(words) > 1:
+            folded = tuple(map(fold, words))
+            self._names.add(folded)
+            self._begun |= {folded[:n] for n in range(1, len(folded))}
+            kind = "first"
+        for known, word in ((self._exact, words[0]), (self._folded, fold(words[0]))):
+            known[word] = known.get(word, _NONE) | {kind}
+
+    def kinds(self, word: str) -> frozenset[Kind]:
+        """Return what a whole word is listed as, plain, disguised or with signs around it.
+
+        ``first`` is a word that begins a name of several words.
+        """
+        found = self._kinds(word)
+        if not found and (word[0] in _SIGNS or word[-1] in _SIGNS):
+            for core in (word.lstrip(_SIGNS), word.rstrip(_SIGNS), word.strip(_SIGNS)):
+                found = found or (self._kinds(core) if core else _NONE)
+        if not found and "!" in word:
+            first = word.lstrip(_SIGNS).partition("!")[0]  # "women!so": no space behind the mark
+            found = self._kinds(first) if first else _NONE
+        return found
+
+    def _kinds(self, word: str) -> frozenset[Kind]:
+        found = self._exact.get(_plain(word), _NONE)
+        if not found and _DISGUISED.search(word) and not word.isdigit():
+            found = self._folded.get(fold(word), _NONE)
+        return found
+
+    def may_begin(self, part: str, *, pronouns: bool) -> bool:
+        """Whether a word that begins with ``part`` could be listed, or part of a listed name."""
+        starts = self._starts_or_pronouns if pronouns else self._starts
+        read = _plain(part).translate(_ALIKE)
+        if read in starts or _RUN.sub(r"\1", read) in starts:
+            return True
+        if part[0] in _SIGNS and fold(part.lstrip(_SIGNS)) in starts:
+            return True
+        return (part[-1] in _SIGNS or "!" in part) and bool(self.kinds(part))
+
+    def is_name(self, words: tuple[str, ...]) -> bool:
+        """Whether folded ``words`` are a listed name of several words."""
+        return words in self._names
+
+    def begins_name(self, words: tuple[str, ...]) -> bool:
+        """Whether folded ``words`` begin a listed name of more words."""
+        return words in self._begun
+
+
+@cache
+def lexicon() -> Lexicon:
+    """Return the shipped lexicon."""
+    text = files("guard.mentions").joinpath("groups.txt").read_text(encoding="utf-8")
+    return Lexicon(read(text))
+
+
+def read(text: str) -> dict[Kind, list[str]]:
+    """Return the words listed under ``[names]``, ``[bearers]``, ``[openers]``, ``[pronouns]``."""
+    listed: dict[Kind, list[str]] = {kind: [] for kind in _SECTIONS}
+    section: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("["):
+            section = listed[cast(Kind, line.strip("[]").removesuffix("s"))]
+        elif not line.startswith("#"):
+            section += filter(None, (name.strip() for name in line.split(",")))
+    return listed
+
+
+def _forms(word: str) -> Iterator[str]:
+    """Yield a word and its plurals."""
+    yield word
+    yield word + "s"
+    if word.endswith(("s", "x", "z", "ch", "sh", "o")):
+        yield word + "es"
+    if word.endswith("y"):
+        yield word[:-1] + "ies"
+    if word.endswith("man"):
+        yield word[:-3] + "men"
+    if word.endswith(("f", "fe")):
+        yield word.removesuffix("e")[:-1] + "ves"
