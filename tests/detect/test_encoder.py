@@ -109,11 +109,9 @@ def test_one_added_statement_changes_the_verdict(
     group, attribute = statement.rstrip(".").split(maxsplit=1)
     row = Statement(statement, "culture", group, attribute)
     changed = Encoder(index=encoder.index.extended([row], encoder.embed([statement])))
-    # The statement itself is found at `balanced`; of paraphrases the card counts how many are, and
-    # all of them are at `strict`.
     assert biased(changed, one(changed, statement))
     after = one(changed, text)
-    assert after.score >= changed.operating_points["strict"][after.bias_type]
+    assert biased(changed, after)
     assert after.score > before.score + 0.2
     assert after.references[0].statement == statement
     assert not biased(changed, one(changed, neutral))
@@ -210,7 +208,7 @@ def test_quality_on_redditbias(encoder: Encoder) -> None:
     assert found.n > 1700
     # The weights before had .786 here, and alarmed on 4.8 % of the assistant sentences below.
     assert found.accuracy >= 0.76
-    assert found.auroc >= 0.86
+    assert found.auroc >= 0.865
 
 
 def test_quality_on_harmless_assistant_sentences(encoder: Encoder) -> None:
@@ -220,7 +218,7 @@ def test_quality_on_harmless_assistant_sentences(encoder: Encoder) -> None:
     rows = list(read_jsonl(shipped("benchmarks") / "detector" / "assistant.jsonl"))
     found = highest(encoder, [row["text"] for row in rows])
     assert len(found) > 1000
-    assert sum(biased(encoder, s) for s in found) / len(found) <= 0.0125
+    assert sum(biased(encoder, s) for s in found) / len(found) <= 0.0110
 
 
 def test_half_characters_are_judged_with_their_sentence() -> None:
