@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PolicyLike = Policy | Mapping[str, Any] | str
 """A policy, some of its settings, or the name of an operating point."""
 
-__all__ = ["Guard", "acompletion", "completion"]
+__all__ = ["Guard", "acompletion", "atext_completion", "completion", "text_completion"]
 
 _log = logging.getLogger("guard")
 
@@ -120,13 +120,31 @@ class Guard:
         """
         from guard.doors import chat
 
-        return chat.completion(self.session(guard), args, kwargs)
+        return chat.DOOR.call(self.session(guard), args, kwargs)
 
     async def acompletion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Do the same for ``litellm.acompletion``."""
         from guard.doors import chat
 
-        return await chat.acompletion(self.session(guard), args, kwargs)
+        return await chat.DOOR.acall(self.session(guard), args, kwargs)
+
+    def text_completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
+        """Do for ``litellm.text_completion`` what :meth:`completion` does for its namesake.
+
+        A stream is a ``TextCompletionStreamWrapper``, a whole response a
+        ``TextCompletionResponse``.
+        """
+        from guard.doors import text_completion
+
+        return text_completion.DOOR.call(self.session(guard), args, kwargs)
+
+    async def atext_completion(
+        self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
+    ) -> Any:
+        """Do the same for ``litellm.atext_completion``."""
+        from guard.doors import text_completion
+
+        return await text_completion.DOOR.acall(self.session(guard), args, kwargs)
 
     def session(self, call: PolicyLike | None = None) -> Session:
         """Return what a door needs for one response; ``call`` holds that call's own settings.
@@ -180,9 +198,17 @@ def completion(*args: Any, **kwargs: Any) -> Any:
 
 async def acompletion(*args: Any, **kwargs: Any) -> Any:
     """Call ``litellm.acompletion`` and guard what it returns, by the default guard."""
-    # The first call loads the weights, which takes longer than an event loop may wait.
-    guard = await asyncio.to_thread(_default)
-    return await guard.acompletion(*args, **kwargs)
+    return await (await _adefault()).acompletion(*args, **kwargs)
+
+
+def text_completion(*args: Any, **kwargs: Any) -> Any:
+    """Call ``litellm.text_completion`` and guard what it returns, by the default guard."""
+    return _default().text_completion(*args, **kwargs)
+
+
+async def atext_completion(*args: Any, **kwargs: Any) -> Any:
+    """Call ``litellm.atext_completion`` and guard what it returns, by the default guard."""
+    return await (await _adefault()).atext_completion(*args, **kwargs)
 
 
 # Threads that ask at the same time for what is not loaded yet get one and the same.
@@ -192,6 +218,11 @@ _loading = threading.RLock()
 def _default() -> Guard:
     with _loading:
         return _default_guard()
+
+
+async def _adefault() -> Guard:
+    # The first call loads the weights, which takes longer than an event loop may wait.
+    return await asyncio.to_thread(_default)
 
 
 @cache

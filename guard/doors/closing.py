@@ -16,7 +16,7 @@ import inspect
 import socket
 from collections.abc import Iterable, Iterator
 from types import AsyncGeneratorType, FrameType, GeneratorType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import httpx
@@ -72,6 +72,14 @@ TRANSPORTS: tuple[Transport, ...] = (
     Transport("vendor SDK (boto3, gRPC)", False, "its close() is called; not proved at the socket"),
 )
 """What ``guard doctor`` reports about closing."""
+
+
+T = TypeVar("T")
+
+
+def under(stream: object, kind: type[T]) -> T | None:
+    """Return the outermost object of ``kind`` that ``stream`` reads from, or is."""
+    return next((x for x in _under(stream) if isinstance(x, kind)), None)
 
 
 def connections(stream: object) -> list[httpx.Response]:
