@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 PolicyLike = Policy | Mapping[str, Any] | str
 """A policy, some of its settings, or the name of an operating point."""
 
-__all__ = ["Guard", "acompletion", "atext_completion", "completion", "text_completion"]
+__all__ = [
+    "Guard",
+    "acompletion",
+    "aresponses",
+    "atext_completion",
+    "completion",
+    "responses",
+    "text_completion",
+]
 
 _log = logging.getLogger("guard")
 
@@ -146,6 +154,22 @@ class Guard:
 
         return await text_completion.DOOR.acall(self.session(guard), args, kwargs)
 
+    def responses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
+        """Do for ``litellm.responses`` what :meth:`completion` does for its namesake.
+
+        A stream is of LiteLLM's own class of stream, a whole response a ``ResponsesAPIResponse``;
+        one that was stopped is ``incomplete`` for the reason ``content_filter``.
+        """
+        from guard.doors import responses
+
+        return responses.DOOR.call(self.session(guard), args, kwargs)
+
+    async def aresponses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
+        """Do the same for ``litellm.aresponses``."""
+        from guard.doors import responses
+
+        return await responses.DOOR.acall(self.session(guard), args, kwargs)
+
     def session(self, call: PolicyLike | None = None) -> Session:
         """Return what a door needs for one response; ``call`` holds that call's own settings.
 
@@ -209,6 +233,16 @@ def text_completion(*args: Any, **kwargs: Any) -> Any:
 async def atext_completion(*args: Any, **kwargs: Any) -> Any:
     """Call ``litellm.atext_completion`` and guard what it returns, by the default guard."""
     return await (await _adefault()).atext_completion(*args, **kwargs)
+
+
+def responses(*args: Any, **kwargs: Any) -> Any:
+    """Call ``litellm.responses`` and guard what it returns, by the default guard."""
+    return _default().responses(*args, **kwargs)
+
+
+async def aresponses(*args: Any, **kwargs: Any) -> Any:
+    """Call ``litellm.aresponses`` and guard what it returns, by the default guard."""
+    return await (await _adefault()).aresponses(*args, **kwargs)
 
 
 # Threads that ask at the same time for what is not loaded yet get one and the same.

@@ -23,7 +23,12 @@ import httpx
 
 # Attributes by which LiteLLM's wrappers and iterators, and the OpenAI SDK's streams, hold what
 # they read from.
-_STREAM_LINKS = ("completion_stream", "streaming_response", "response_iterator")
+_STREAM_LINKS = (
+    "completion_stream",
+    "streaming_response",
+    "response_iterator",
+    "litellm_custom_stream_wrapper",
+)
 _LINKS = (
     *_STREAM_LINKS,
     "async_response_iterator",
