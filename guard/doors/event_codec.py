@@ -10,11 +10,14 @@ from guard.doors.events import (
     TERMINAL,
     Place,
     around,
+    delta_of,
     made,
+    meaning,
     name_of,
     plain,
     rewritten,
     rewritten_item,
+    visited,
 )
 from guard.doors.transcript import Item, Text, Transcript
 from guard.gate import Part
@@ -26,11 +29,12 @@ _TYPES: Mapping[ChannelKind, str] = {"reasoning": "reasoning", "content": "messa
 class Heard:
     """One of the provider's events, and the texts in it."""
 
-    __slots__ = ("ends", "event", "fields", "message", "name", "new", "texts", "told")
+    __slots__ = ("ends", "event", "fields", "means", "message", "name", "new", "texts", "told")
 
     def __init__(self, event: Any, name: str, fields: dict[str, Any]) -> None:
         self.event = event
         self.name = name
+        self.means = meaning(name)
         self.fields = fields
         self.new: list[tuple[Text, str]] = []  # what no event said before
         self.told: dict[Place, Text] = {}  # where the event says which text
@@ -41,7 +45,7 @@ class Heard:
     @property
     def verb(self) -> str:
         """What the event does: ``delta``, ``added``, ``done`` or a state of the response."""
-        return self.name.rpartition(".")[2]
+        return self.means.verb
 
 
 class EventCodec:
@@ -70,7 +74,10 @@ class EventCodec:
                 heard.new.append((known, new))
             return text
 
-        rewritten(heard.fields, heard.name, visit)
+        if (delta := delta_of(heard.fields, heard.means)) is not None:
+            visited(visit, delta[0], heard.means.kind, delta[1])
+        else:
+            rewritten(heard.fields, heard.name, visit)
         return heard
 
     def parts(self, chunk: Heard) -> list[Part]:
@@ -106,7 +113,7 @@ class EventCodec:
         for text, new in chunk.new:
             out = new if chunk.texts is None else chunk.texts.get(text.channel, "")
             self._changed = self._changed or chunk.ends or out != new
-            text.released.append(out)
+            text.release(out)
         if chunk.ends and chunk.verb != "delta":
             self._keep(chunk, chunk.fields)  # what it says goes out with the end
             return []
@@ -126,7 +133,7 @@ class EventCodec:
     def _show(self, chunk: Heard) -> None:
         for text in chunk.told.values():
             if chunk.verb == "delta":
-                text.shown += len(chunk.fields["delta"])
+                text.show(len(chunk.fields["delta"]))
             elif chunk.verb != "added":
                 text.unshown()
 
@@ -164,7 +171,7 @@ class EventCodec:
             for text in chunk.told.values():  # of an item that was not announced
                 kind = CALLS.get(text.place.slot, _TYPES.get(text.channel.kind, "message"))
                 item = {"id": fields.get("item_id"), "type": kind, "role": "assistant"}
-                kept.items[number] = Item(item, announced=text.shown > 0)
+                kept.items[number] = Item(item, announced=text.shown)
         if chunk.verb == "added" and isinstance(fields.get("part"), Mapping):
             place = (number, fields.get("content_index") or 0)
             kept.parts[place] = str(fields["part"].get("type"))

@@ -7,8 +7,10 @@ end; LiteLLM's replay of a whole answer even sends it before its deltas.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from litellm.llms.openai.responses.transformation import OpenAIResponsesAPIConfig
@@ -67,20 +69,45 @@ _ITEM = ("id", "type", "status", "role", "call_id", "name", "namespace", "phase"
 _RESPONSE = set(ResponsesAPIResponse.model_fields) - {"output", "error"}
 
 
+class Meaning(NamedTuple):
+    """What the name of an event says: what happens, to what, and where its text belongs."""
+
+    verb: str
+    stem: str
+    kind: ChannelKind
+    slot: str
+
+
+@lru_cache(256)
+def meaning(name: str) -> Meaning:
+    """Return what an event's name says."""
+    stem, _, verb = name.removeprefix("response.").rpartition(".")
+    return Meaning(verb, stem, *_SLOTS.get(stem, ("content", stem)))
+
+
 def name_of(event: Any) -> str:
     """Return the name of an event, which LiteLLM gives as a string or an enum."""
     name = event.type
-    return str(getattr(name, "value", name))
+    return str(name.value if isinstance(name, Enum) else name)
 
 
-def plain(model: Any) -> dict[str, Any]:
-    """Return an event or item as a dict of its own."""
-    return {
-        name: value.model_dump(warnings=False)
-        if isinstance(value, BaseModel)
-        else copy.deepcopy(value)
-        for name, value in members(model).items()
-    }
+def plain(event: Any) -> dict[str, Any]:
+    """Return an event as a dict of its own."""
+    return {name: _plain(value) for name, value in members(event).items()}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (str, int)):
+        return value
+    return value.model_dump(warnings=False) if isinstance(value, BaseModel) else deepcopy(value)
+
+
+def delta_of(event: Mapping[str, Any], means: Meaning) -> tuple[Place, Any] | None:
+    """Return where a delta's text belongs and the text; None where it is no text."""
+    if means.verb != "delta" or means.stem in _SOUND:
+        return None
+    part = event.get("summary_index" if means.slot == "summary" else "content_index") or 0
+    return Place(event.get("output_index") or 0, means.slot, part), event.get("delta")
 
 
 def rewritten(event: Mapping[str, Any], name: str, visit: Visit) -> dict[str, Any]:
@@ -89,23 +116,21 @@ def rewritten(event: Mapping[str, Any], name: str, visit: Visit) -> dict[str, An
     Raises UsageError on text that is not a string: it cannot be judged, so it cannot go out.
     """
     made = {key: event[key] for key in _EVENT if key in event}
-    item, part = event.get("output_index") or 0, event.get("content_index") or 0
-    stem, _, verb = name.removeprefix("response.").rpartition(".")
-    kind, slot = _SLOTS.get(stem, ("content", stem))
-    if slot == "summary":
-        part = event.get("summary_index") or 0
-    if verb == "delta" and stem not in _SOUND:
-        made["delta"] = _visited(visit, Place(item, slot, part), kind, event.get("delta"))
+    verb, stem, kind, slot = means = meaning(name)
+    item = event.get("output_index") or 0
+    part = event.get("summary_index" if "summary" in stem else "content_index") or 0
+    if (delta := delta_of(event, means)) is not None:
+        made["delta"] = visited(visit, delta[0], kind, delta[1])
     elif verb == "done":
         for field in (*_TEXTS, *CALLS):
             if field in event:
-                made[field] = _visited(visit, Place(item, slot, part), kind, event[field])
+                made[field] = visited(visit, Place(item, slot, part), kind, event[field])
+    if stem == "output_text" and verb in ("delta", "done"):
+        made["logprobs"] = []
     if isinstance(event.get("item"), Mapping):
         made["item"] = rewritten_item(event["item"], item, visit)
     if isinstance(event.get("part"), Mapping):
-        summary = "summary" in stem
-        part = event.get("summary_index" if summary else "content_index") or 0
-        made["part"] = _part(event["part"], item, part, visit, summary=summary)
+        made["part"] = _part(event["part"], item, part, visit, summary="summary" in stem)
     if isinstance(event.get("response"), Mapping):
         response = event["response"]
         output = enumerate(response.get("output") or ())
@@ -140,7 +165,7 @@ def rewritten_item(item: Mapping[str, Any], number: int, visit: Visit) -> dict[s
             ]
     for field in CALLS:
         if field in item:
-            made[field] = _visited(visit, Place(number, field), "tool", item[field])
+            made[field] = visited(visit, Place(number, field), "tool", item[field])
     return made
 
 
@@ -182,13 +207,14 @@ def _part(
     for field in _TEXTS:
         if field in part:
             slot = "summary" if summary else "refusal" if field == "refusal" else "text"
-            made[field] = _visited(visit, Place(item, slot, number), kind, part[field])
+            made[field] = visited(visit, Place(item, slot, number), kind, part[field])
     if made["type"] == "output_text":
         made |= {"annotations": [], "logprobs": None}
     return made
 
 
-def _visited(visit: Visit, place: Place, kind: ChannelKind, text: object) -> Any:
+def visited(visit: Visit, place: Place, kind: ChannelKind, text: object) -> Any:
+    """Return a text as ``visit`` gives it; one that is empty or missing as it is."""
     if text is None or text == "":
         return text
     if not isinstance(text, str):

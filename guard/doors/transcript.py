@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from guard.verdict import Channel, ChannelKind
 class Text:
     """One text of a response: what the provider said of it, and what was let out."""
 
-    __slots__ = ("channel", "heard", "length", "place", "released", "said", "shown")
+    __slots__ = ("ahead", "channel", "heard", "length", "place", "released", "said", "shown")
 
     def __init__(self, place: Place, channel: Channel) -> None:
         self.place = place
@@ -23,7 +24,8 @@ class Text:
         self.length = 0  # of what was said
         self.heard = 0  # of what the provider's deltas brought
         self.released: list[str] = []
-        self.shown = 0  # of what was released, how much went out in events of its own
+        self.ahead: deque[str] = deque()  # what was released and is still to be shown
+        self.shown = False  # whether any of it went out in an event
 
     def say(self, text: str) -> str:
         """Note what the provider said more; return it."""
@@ -46,10 +48,25 @@ class Text:
         """Whether all that was said was let out unchanged."""
         return self.released == self.said or "".join(self.released) == "".join(self.said)
 
+    def release(self, text: str) -> None:
+        """Note what was let out."""
+        self.released.append(text)
+        self.ahead.append(text)
+
+    def show(self, length: int) -> None:
+        """Take so much of what was let out as shown."""
+        self.shown = True
+        while length and self.ahead:
+            first = self.ahead.popleft()
+            if len(first) > length:
+                self.ahead.appendleft(first[length:])
+            length = max(0, length - len(first))
+
     def unshown(self) -> str:
-        """Return what was released and not shown yet, and take it as shown."""
-        text = "".join(self.released)
-        rest, self.shown = text[self.shown :], len(text)
+        """Return what was let out and not shown yet, and take it as shown."""
+        rest = "".join(self.ahead)
+        self.ahead.clear()
+        self.shown = self.shown or bool(rest)
         return rest
 
 
@@ -144,7 +161,7 @@ class Transcript:
             yield from self._rest(text, where)
         if message:
             text = self._speaking(number)
-            text.released.append(message)
+            text.release(message)
             yield from self._rest(text, where)
         if self._type(number) == "message":
             for text in self._own(number):
@@ -158,7 +175,7 @@ class Transcript:
         kind, slot, part = text.channel.kind, text.place.slot, text.place.part
         if slot == "arguments":
             said = "".join(text.released)
-            text.released.append(breaker(said, complete=len(said) == text.length))
+            text.release(breaker(said, complete=len(said) == text.length))
         rest = text.unshown()
         if not rest:
             return
@@ -168,13 +185,13 @@ class Transcript:
         if self._type(text.place.item) == "message" and self._announce(text):
             blank = _part(slot, "")
             yield self._event("response.content_part.added", **place, part=blank)
-        yield self._event(f"response.{STEMS[kind, slot]}.delta", **place, delta=rest)
+        yield self._event(f"response.{STEMS[kind, slot]}.delta", **place, delta=rest, logprobs=[])
 
     def _part_done(self, text: Text, where: Mapping[str, Any]) -> Iterator[Any]:
         slot, said = text.place.slot, "".join(text.released)
         place = {**where, "content_index": text.place.part}
         stem = STEMS["content", slot]
-        yield self._event(f"response.{stem}.done", **place, **{slot: said})
+        yield self._event(f"response.{stem}.done", **place, **{slot: said}, logprobs=[])
         yield self._event("response.content_part.done", **place, part=_part(slot, said))
 
     def _announce(self, text: Text) -> bool:
@@ -226,6 +243,8 @@ class Transcript:
         return fields
 
     def _event(self, name: str, **fields: Any) -> Any:
+        if not name.startswith("response.output_text."):
+            fields.pop("logprobs", None)
         if self.sequence is not None:
             self.sequence += 1
             fields["sequence_number"] = self.sequence

@@ -192,11 +192,6 @@ def _note_chat(outcome: Outcome, chunk: Any) -> None:
     r.note(outcome, chunk)
 
 
-def _read_chat(outcome: Outcome, response: Any) -> None:
-    told = r.of_answer(response)
-    outcome.texts, outcome.finish = told.texts, told.finish
-
-
 _KINDS = {
     "output_text": "content",
     "refusal": "refusal",
@@ -256,7 +251,7 @@ def _local(world: World) -> dict[str, Any]:
 
 
 _ALL = ("content", "reasoning", "tool")
-CHAT = Door("completion", {"messages": r.MESSAGES}, _note_chat, _read_chat, _ALL)
+CHAT = Door("completion", {"messages": r.MESSAGES}, _note_chat, r.read_answer, _ALL)
 TEXT = Door("text_completion", {"prompt": "Tell me."}, _note_text, _note_text, _ALL[:1])
 EVENTS = (*_ALL, "refusal")
 RESPONSES = Door("responses", {"input": "Tell me."}, _note_event, _read_response, EVENTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import time
@@ -17,11 +18,15 @@ from guard.doors.context import guarded
 from guard.errors import BiasFound, DetectorError
 from guard.policy import Policy
 from tests.doors import replay as r
+from tests.doors.log import Log
 from tests.doors.replay import Replay
 from tests.doors.table import TABLE, Row, World, arun, guard_of
 from tests.doors.texts import TRIGGER, choices_, chunkings, letters
 from tests.provider import serving
 from tests.scripted import Scripted, failing
+
+# LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 
 every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 actions = st.sampled_from(["terminate", "redact", "flag", "raise"])
@@ -287,6 +292,35 @@ def test_the_provider_is_closed_at_a_stop(row: Row, world: World, asynchronous: 
     else:
         assert world.replay.closed
         assert world.replay.pulled <= 7
+
+
+@every
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("action", ["terminate", "raise"])
+def test_callbacks_hear_of_a_stop_once(
+    row: Row, world: World, log: Log, asynchronous: bool, action: str
+) -> None:
+    row.play(world, [[("content", 0, LONG)]], ([6], 0))
+    guard = guard_of(Policy(action=action), Scripted())
+
+    async def run() -> None:
+        await row.adrained(await row.astream(world, guard))
+        await asyncio.sleep(0.5)
+
+    if asynchronous:
+        arun(run())
+    else:
+        row.drained(row.stream(world, guard))
+    ((kind, payload, response),) = log.settle()
+    assert kind == ("async success" if asynchronous else "success")
+    assert payload["status"] == "success"
+    if row.name != "responses replayed":  # LiteLLM counts nothing of what it replays
+        assert payload["completion_tokens"] > 0
+    told = r.Outcome(chunks=[response])
+    row.door.read(told, response)
+    message = Policy().message if action == "terminate" else ""
+    assert told.texts == {r.Channel(): "All is well. " + message}
+    assert "BIAS" not in r.serialised(response) + str(payload)
 
 
 # A response is guarded once.
