@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from guard.core import acompletion as acompletion
     from guard.core import aresponses as aresponses
     from guard.core import atext_completion as atext_completion
+    from guard.core import batch_completion as batch_completion
     from guard.core import completion as completion
     from guard.core import responses as responses
     from guard.core import text_completion as text_completion
@@ -31,6 +32,7 @@ _HOMES = {
     "acompletion": "guard.core",
     "text_completion": "guard.core",
     "atext_completion": "guard.core",
+    "batch_completion": "guard.core",
     "responses": "guard.core",
     "aresponses": "guard.core",
     "BiasFound": "guard.errors",

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from guard.config import OWN_KEYS, policy_from, settings
 from guard.detect.protocol import Detector
@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 PolicyLike = Policy | Mapping[str, Any] | str
 """A policy, some of its settings, or the name of an operating point."""
 
+RouterT = TypeVar("RouterT")
+
 __all__ = [
     "Guard",
     "acompletion",
     "aresponses",
     "atext_completion",
+    "batch_completion",
     "completion",
     "responses",
     "text_completion",
@@ -170,6 +173,28 @@ class Guard:
 
         return await responses.DOOR.acall(self.session(guard), args, kwargs)
 
+    def batch_completion(
+        self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call ``litellm.batch_completion`` and guard each of its answers by itself.
+
+        An error stands in the place of its answer, as LiteLLM has it; so do the guard's own.
+        """
+        from guard.doors import batch
+
+        return batch.batch_completion(self.session(guard), args, kwargs)
+
+    def wrap(self, router: RouterT) -> RouterT:
+        """Return ``router``, a ``litellm.Router``, with its completion methods guarded.
+
+        These are ``completion``, ``text_completion``, ``responses`` and their async twins; they
+        take ``guard`` as the methods here do. A stop is no failure to the Router: it neither
+        retries nor falls back. Methods that bring text in other ways raise UsageError.
+        """
+        from guard.doors.router import GuardedRouter
+
+        return cast(RouterT, GuardedRouter(router, self.session))
+
     def session(self, call: PolicyLike | None = None) -> Session:
         """Return what a door needs for one response; ``call`` holds that call's own settings.
 
@@ -223,6 +248,11 @@ def completion(*args: Any, **kwargs: Any) -> Any:
 async def acompletion(*args: Any, **kwargs: Any) -> Any:
     """Call ``litellm.acompletion`` and guard what it returns, by the default guard."""
     return await (await _adefault()).acompletion(*args, **kwargs)
+
+
+def batch_completion(*args: Any, **kwargs: Any) -> list[Any]:
+    """Call ``litellm.batch_completion`` and guard its answers, by the default guard."""
+    return _default().batch_completion(*args, **kwargs)
 
 
 def text_completion(*args: Any, **kwargs: Any) -> Any:

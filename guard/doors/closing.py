@@ -28,6 +28,7 @@ _STREAM_LINKS = (
     "streaming_response",
     "response_iterator",
     "litellm_custom_stream_wrapper",
+    "_async_generator",
 )
 _LINKS = (
     *_STREAM_LINKS,

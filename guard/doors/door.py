@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import litellm
@@ -45,26 +44,32 @@ class Door:
     user: Callable[[Arguments], str]
     choices: Callable[[Arguments], int] = lambda _: 1
 
-    def call(self, session: Session, args: Sequence[Any], kwargs: Arguments) -> Any:
-        """Call LiteLLM's function and guard what it returns.
+    def call(
+        self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
+    ) -> Any:
+        """Call the function of ``owner``, LiteLLM or a Router, and guard what it returns.
 
         Raises what LiteLLM raises; BiasFound and DetectorError under the action ``raise``;
         UsageError on an answer that is not text, and on an ``n`` that is no whole number.
         """
-        function = getattr(litellm, self.function)
+        function = getattr(owner, self.function)
         if guarded():
             return function(*args, **kwargs)
-        user, n = self._asked(session, function, args, kwargs)
+        call = self.arguments(function, args, kwargs)
+        user, n = self.user_shown(session, call), self.choices(call)
         with inside():
             response = function(*args, **kwargs)
         return self.guard(session, response, user=user, n=n)
 
-    async def acall(self, session: Session, args: Sequence[Any], kwargs: Arguments) -> Any:
-        """Do the same for LiteLLM's async function."""
-        function = getattr(litellm, self.async_function)
+    async def acall(
+        self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
+    ) -> Any:
+        """Do the same for the async function."""
+        function = getattr(owner, self.async_function)
         if guarded():
             return await function(*args, **kwargs)
-        user, n = self._asked(session, function, args, kwargs)
+        call = self.arguments(function, args, kwargs)
+        user, n = self.user_shown(session, call), self.choices(call)
         with inside():
             response = await function(*args, **kwargs)
         return await self.aguard(session, response, user=user, n=n)
@@ -75,13 +80,14 @@ class Door:
         ``n`` is the number of choices that were asked for. A stream that cannot be guarded is
         closed.
         """
+        stream = _unwrapped(response)
         try:
-            wrapped = self.wrap(response, session, user, n)
+            wrapped = self.wrap(stream, session, user, n)
         except BaseException:
-            closing.close(response)
+            closing.close(stream)
             raise
         if not isinstance(wrapped, Whole):
-            return wrapped
+            return _with_headers(wrapped, response, stream)
         session.settle(wrapped.gate)
         return wrapped.released()
 
@@ -89,22 +95,29 @@ class Door:
         self, session: Session, response: object, *, user: str = "", n: int = 1
     ) -> Any:
         """Guard as :meth:`guard` does, without blocking the event loop."""
+        stream = _unwrapped(response)
         try:
-            wrapped = self.wrap(response, session, user, n)
+            wrapped = self.wrap(stream, session, user, n)
         except BaseException:
-            await closing.aclose(response)
+            await closing.aclose(stream)
             raise
         if not isinstance(wrapped, Whole):
-            return wrapped
+            return _with_headers(wrapped, response, stream)
         await session.asettle(wrapped.gate)
         return wrapped.released()
 
-    def _asked(
-        self, session: Session, function: Any, args: Sequence[Any], kwargs: Arguments
-    ) -> tuple[str, int]:
+    def arguments(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Arguments
+    ) -> Arguments:
+        """Return the arguments of a call of ``function`` by name."""
+        if not args:
+            return kwargs
         names = _names(function) or _names(getattr(litellm, self.function))
-        call = {**dict(zip(names, args, strict=False)), **kwargs}
-        return self.user(call) if session.policy.user_context else "", self.choices(call)
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+
+    def user_shown(self, session: Session, call: Arguments) -> str:
+        """Return the user's last message where the policy shows it to the detector."""
+        return self.user(call) if session.policy.user_context else ""
 
 
 def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:
@@ -112,6 +125,18 @@ def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:
     # Past pydantic, which would make it one of the response's own fields.
     object.__setattr__(response, "guard", gate.trail)
     return response
+
+
+def _unwrapped(response: Any) -> Any:
+    """Return the stream in what LiteLLM's Router puts around one that cannot hold headers."""
+    inner = getattr(response, "inner", None)
+    return inner if hasattr(inner, "__anext__") else response
+
+
+def _with_headers(guarded_stream: Any, response: Any, stream: Any) -> Any:
+    if response is not stream:
+        guarded_stream._hidden_params = response._hidden_params
+    return guarded_stream
 
 
 def unreadable(response: object, kind: str) -> UsageError:
@@ -141,7 +166,6 @@ def last_message(messages: object) -> str:
     return next((_text(m) for m in reversed(messages) if _member(m, "role") == "user"), "")
 
 
-@lru_cache(64)
 def _names(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of the parameters that can be given by position."""
     parameters = inspect.signature(function).parameters.values()

@@ -122,7 +122,8 @@ class WholeResponse:
 
 def _wrap(response: object, session: Session, user: str, n: int) -> ResponsesStream | Whole:
     if isinstance(response, BaseResponsesAPIStreamingIterator):
-        kind: Any = type(response)
+        # LiteLLM's Router makes a class for each stream: one that all streams share stands for it.
+        kind: Any = next(k for k in type(response).__mro__ if "<locals>" not in k.__qualname__)
         stream: ResponsesStream = _guarded(kind)(response, session, user=user)
         return stream
     if isinstance(response, ResponsesAPIResponse):

@@ -24,7 +24,7 @@ from guard.gate import Part
 from guard.verdict import Channel
 
 
-class TextCodec:
+class TextCompletionCodec:
     """The gate's codec for LiteLLM's ``TextCompletionResponse``; never changes one it was given.
 
     ``n`` is the number of choices that the stream tells apart.
@@ -80,7 +80,7 @@ class TextCodec:
         return _bare(chunk, *choices)
 
 
-class TextStream(GuardedStream, TextCompletionStreamWrapper):
+class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
     """LiteLLM's text stream, guarded; ``chunks`` holds what was let out."""
 
     def __init__(
@@ -95,7 +95,7 @@ class TextStream(GuardedStream, TextCompletionStreamWrapper):
         # at the first pull, and tells no choices apart.
         self._chat = closing.under(upstream, CustomStreamWrapper)
         n = n if self._chat is not None else 1
-        self._codec = TextCodec(n)
+        self._codec = TextCompletionCodec(n)
         super().__init__(upstream, session, self._codec, user=user, n=n)
 
     def _begin(self) -> None:
@@ -115,8 +115,8 @@ class TextStream(GuardedStream, TextCompletionStreamWrapper):
         return Said(
             bool(self.chunks),
             "".join(text for text in first if text),
-            "\n".join(joined(TextCodec(), self.chunks)),
-            withheld(TextCodec, self._sent, self.chunks),
+            "\n".join(joined(TextCompletionCodec(), self.chunks)),
+            withheld(TextCompletionCodec, self._sent, self.chunks),
         )
 
     def _report(self, asynchronous: bool) -> None:
@@ -165,9 +165,9 @@ def _bare(chunk: TextCompletionResponse, *choices: TextChoices) -> TextCompletio
     )
 
 
-def _wrap(response: object, session: Session, user: str, n: int) -> TextStream | Whole:
+def _wrap(response: object, session: Session, user: str, n: int) -> TextCompletionStream | Whole:
     if isinstance(response, TextCompletionStreamWrapper):
-        return TextStream(response, session, user=user, n=n)
+        return TextCompletionStream(response, session, user=user, n=n)
     if isinstance(response, TextCompletionResponse):
         return WholeAnswer(response, session, user, spoken, cut_choice)
     raise unreadable(response, "text completion")

@@ -11,7 +11,7 @@ from litellm.utils import TextCompletionStreamWrapper
 
 from guard.core import Guard
 from guard.doors import text_completion
-from guard.doors.text_completion import TextCodec
+from guard.doors.text_completion import TextCompletionCodec
 from guard.errors import UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window
@@ -116,7 +116,7 @@ class TestCodec:
         return TextCompletionResponse(id="c", created=1, model="x", choices=[choice], raw="BIAS")
 
     def test_a_cut_chunk_repeats_nothing(self) -> None:
-        codec, chunk = TextCodec(), self.chunk(novelty="BIAS")
+        codec, chunk = TextCompletionCodec(), self.chunk(novelty="BIAS")
         cut = codec.cut(chunk, 0, {Channel(): "x"})
         assert cut is not None
         later = codec.seal(self.chunk(novelty="BIAS"))
@@ -126,8 +126,8 @@ class TestCodec:
         assert (cut.id, cut.created, cut.model) == ("c", 1, "x")
 
     def test_a_chunk_that_says_nothing_is_left_out(self) -> None:
-        assert TextCodec().cut(self.chunk(), 0, {Channel(): ""}) is None
-        kept = TextCodec().cut(self.chunk(finish_reason="stop"), 0, {Channel(): ""})
+        assert TextCompletionCodec().cut(self.chunk(), 0, {Channel(): ""}) is None
+        kept = TextCompletionCodec().cut(self.chunk(finish_reason="stop"), 0, {Channel(): ""})
         assert kept is not None
         assert kept.choices[0].finish_reason == "stop"
 
@@ -135,7 +135,7 @@ class TestCodec:
         chunk = self.chunk()
         chunk.choices[0].text = ["BIAS"]
         with pytest.raises(UsageError, match="judges text only"):
-            TextCodec().parts(chunk)
+            TextCompletionCodec().parts(chunk)
 
 
 class TestCall:
