@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import litellm
@@ -21,6 +21,7 @@ from guard.doors import responses
 from guard.doors.event_codec import EventCodec
 from guard.doors.events import made, plain, rewritten
 from guard.errors import BiasFound, UsageError
+from guard.gate import ResponseGate
 from guard.policy import Policy
 from guard.verdict import Channel, Window
 from tests.doors import replay as r
@@ -263,6 +264,84 @@ class TestRepeated:
         event = GenericEvent(type="response.output_text.delta", delta=delta)
         with pytest.raises(UsageError, match="judges text only"):
             EventCodec().hear(event)
+
+
+class TestSparse:
+    """Providers that leave out events: what is there is judged, and a stop is whole."""
+
+    HEAD: ClassVar[dict[str, Any]] = {"id": "resp_1", "created_at": 1, "object": "response"}
+    TEXT = "All is well. BIAS is. More."
+
+    @staticmethod
+    def played(*events: Any, action: str = "terminate") -> list[Any]:
+        """The events that leave, each judged as soon as it came."""
+        codec, s = EventCodec(), guard(action=action).session()
+        gate, out = ResponseGate(codec, s.policy), []
+        for event in events:
+            gate.push(codec.hear(event))
+            s.settle(gate)
+            out += [e for heard in gate.emit() for e in codec.seal(heard)]
+        gate.finish()
+        s.settle(gate)
+        return out + [e for heard in gate.emit() for e in codec.seal(heard)]
+
+    def item(self, text: str, kind: str = "message") -> dict[str, Any]:
+        if kind == "function_call":
+            return {"id": "fc_1", "type": kind, "call_id": "c", "name": "f", "arguments": text}
+        part = {"type": "output_text", "text": text, "annotations": []}
+        item = {"id": "msg_1", "type": kind, "role": "assistant", "status": "completed"}
+        return {**item, "content": [part]}
+
+    def completed(self, *items: dict[str, Any]) -> Any:
+        response = {**self.HEAD, "status": "completed", "output": list(items)}
+        return made("response.completed", {"response": response})
+
+    def assert_stopped(self, events: list[Any], text: str = "All is well. ") -> None:
+        assert "BIAS" not in r.serialised(*events)
+        deltas = [e.delta for e in events if names([e]) == ["output_text.delta"]]
+        assert "".join(deltas) == text + STOP
+        assert events[-1].response.output_text == text + STOP
+        assert names(events)[-2:] == ["output_item.done", "incomplete"]
+
+    def test_deltas_alone(self) -> None:
+        pieces = ["All is well.", " BIAS is.", " More."]
+        deltas = [made("response.output_text.delta", {**WHERE, "delta": p}) for p in pieces]
+        self.assert_stopped(self.played(*deltas))
+
+    def test_the_end_of_a_text_alone(self) -> None:
+        done = made("response.output_text.done", {**WHERE, "text": self.TEXT})
+        self.assert_stopped(self.played(done, self.completed(self.item(self.TEXT))))
+
+    def test_an_item_alone(self) -> None:
+        fields = {"output_index": 0, "item": self.item(self.TEXT)}
+        for name in ("added", "done"):
+            self.assert_stopped(self.played(made(f"response.output_item.{name}", fields)))
+
+    def test_the_response_alone(self) -> None:
+        self.assert_stopped(self.played(self.completed(self.item(self.TEXT))))
+        (event,) = self.played(self.completed(self.item(self.TEXT)), action="redact")
+        assert event.response.output_text == "All is well. [removed] More."
+
+    def test_a_response_that_says_more_than_its_deltas(self) -> None:
+        delta = made("response.output_text.delta", {**WHERE, "delta": "All is well. "})
+        events = self.played(delta, self.completed(self.item(self.TEXT)))
+        self.assert_stopped(events)
+
+    def test_items_behind_the_cut_are_gone_and_those_before_it_stay(self) -> None:
+        call = self.item('{"q": "Fine."}', "function_call")
+        second = {**self.item("More."), "id": "msg_2"}
+        events = self.played(self.completed(call, self.item(self.TEXT), second))
+        assert [item.type for item in events[-1].response.output] == ["function_call", "message"]
+        assert events[-1].response.output[0].arguments == '{"q": "Fine."}'
+        self.assert_stopped(events)
+
+    def test_a_redacted_item_before_the_cut_stays_redacted(self) -> None:
+        call = self.item('{"q": "BIAS"}', "function_call")
+        events = self.played(self.completed(self.item(self.TEXT), call), action="redact")
+        assert "BIAS" not in r.serialised(*events)
+        response = events[-1].response
+        assert response.output_text == "All is well. [removed] More." + STOP
+        assert [item.type for item in response.output] == ["message", "message"]
 
 
 def test_reading_changes_nothing() -> None:
