@@ -166,6 +166,8 @@ def rewritten_item(item: Mapping[str, Any], number: int, visit: Visit) -> dict[s
     for field in CALLS:
         if field in item:
             made[field] = visited(visit, Place(number, field), "tool", item[field])
+    if isinstance(action := item.get("action"), Mapping):
+        made["action"] = _action(action, number, visit)
     return made
 
 
@@ -210,6 +212,17 @@ def _part(
             made[field] = visited(visit, Place(item, slot, number), kind, part[field])
     if made["type"] == "output_text":
         made |= {"annotations": [], "logprobs": None}
+    return made
+
+
+def _action(action: Mapping[str, Any], item: int, visit: Visit) -> dict[str, Any]:
+    """Return what a search asks for: the model's words, which no delta brings."""
+    made: dict[str, Any] = {"type": action.get("type")}
+    if "query" in action:
+        made["query"] = visited(visit, Place(item, "query"), "tool", action["query"])
+    for number, query in enumerate(action.get("queries") or ()):
+        place = Place(item, "query", number + 1)
+        made.setdefault("queries", []).append(visited(visit, place, "tool", query))
     return made
 
 

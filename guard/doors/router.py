@@ -50,6 +50,8 @@ class GuardedRouter:
         return type(self._router)
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("_router", "_session"):  # not there yet: a copy is being made
+            raise AttributeError(name)
         router, session = self._router, self._session
         if name in _SYNC:
 

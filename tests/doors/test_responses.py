@@ -335,6 +335,16 @@ class TestSparse:
         assert events[-1].response.output[0].arguments == '{"q": "Fine."}'
         self.assert_stopped(events)
 
+    @pytest.mark.parametrize("name", ["query", "queries"])
+    def test_what_a_search_asks_for_is_judged(self, name: str) -> None:
+        asked = {"query": "Fine.", "queries": ["Fine."]}
+        asked[name] = "BIAS" if name == "query" else ["Fine.", "BIAS"]
+        search = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
+        search["action"] = {"type": "search", **asked}  # type: ignore[assignment]
+        fields = {"output_index": 0, "item": search}
+        self.assert_stopped(self.played(made("response.output_item.done", fields)), "")
+        self.assert_stopped(self.played(self.completed(search)), "")
+
     def test_a_redacted_item_before_the_cut_stays_redacted(self) -> None:
         call = self.item('{"q": "BIAS"}', "function_call")
         events = self.played(self.completed(self.item(self.TEXT), call), action="redact")
