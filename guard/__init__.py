@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from guard.core import Guard as Guard
     from guard.core import acompletion as acompletion
+    from guard.core import aresponses as aresponses
+    from guard.core import atext_completion as atext_completion
+    from guard.core import batch_completion as batch_completion
     from guard.core import completion as completion
+    from guard.core import responses as responses
+    from guard.core import text_completion as text_completion
     from guard.errors import BiasFound as BiasFound
     from guard.errors import GuardError as GuardError
     from guard.policy import Policy as Policy
@@ -25,6 +30,11 @@ _HOMES = {
     "Guard": "guard.core",
     "completion": "guard.core",
     "acompletion": "guard.core",
+    "text_completion": "guard.core",
+    "atext_completion": "guard.core",
+    "batch_completion": "guard.core",
+    "responses": "guard.core",
+    "aresponses": "guard.core",
     "BiasFound": "guard.errors",
     "GuardError": "guard.errors",
     "Policy": "guard.policy",

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from guard.config import OWN_KEYS, policy_from, settings
 from guard.detect.protocol import Detector
@@ -27,7 +27,18 @@ if TYPE_CHECKING:
 PolicyLike = Policy | Mapping[str, Any] | str
 """A policy, some of its settings, or the name of an operating point."""
 
-__all__ = ["Guard", "acompletion", "completion"]
+RouterT = TypeVar("RouterT")
+
+__all__ = [
+    "Guard",
+    "acompletion",
+    "aresponses",
+    "atext_completion",
+    "batch_completion",
+    "completion",
+    "responses",
+    "text_completion",
+]
 
 _log = logging.getLogger("guard")
 
@@ -121,13 +132,69 @@ class Guard:
         """
         from guard.doors import chat
 
-        return chat.completion(self.session(guard), args, kwargs)
+        return chat.DOOR.call(self.session(guard), args, kwargs)
 
     async def acompletion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Do the same for ``litellm.acompletion``."""
         from guard.doors import chat
 
-        return await chat.acompletion(self.session(guard), args, kwargs)
+        return await chat.DOOR.acall(self.session(guard), args, kwargs)
+
+    def text_completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
+        """Do for ``litellm.text_completion`` what :meth:`completion` does for its namesake.
+
+        A stream is a ``TextCompletionStreamWrapper``, a whole response a
+        ``TextCompletionResponse``.
+        """
+        from guard.doors import text_completion
+
+        return text_completion.DOOR.call(self.session(guard), args, kwargs)
+
+    async def atext_completion(
+        self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
+    ) -> Any:
+        """Do the same for ``litellm.atext_completion``."""
+        from guard.doors import text_completion
+
+        return await text_completion.DOOR.acall(self.session(guard), args, kwargs)
+
+    def responses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
+        """Do for ``litellm.responses`` what :meth:`completion` does for its namesake.
+
+        A stream is of LiteLLM's own class of stream, a whole response a ``ResponsesAPIResponse``;
+        one that was stopped is ``incomplete`` for the reason ``content_filter``.
+        """
+        from guard.doors import responses
+
+        return responses.DOOR.call(self.session(guard), args, kwargs)
+
+    async def aresponses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
+        """Do the same for ``litellm.aresponses``."""
+        from guard.doors import responses
+
+        return await responses.DOOR.acall(self.session(guard), args, kwargs)
+
+    def batch_completion(
+        self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call ``litellm.batch_completion`` and guard each of its answers by itself.
+
+        An error stands in the place of its answer, as LiteLLM has it; so do the guard's own.
+        """
+        from guard.doors import batch
+
+        return batch.batch_completion(self.session(guard), args, kwargs)
+
+    def wrap(self, router: RouterT) -> RouterT:
+        """Return ``router``, a ``litellm.Router``, with its completion methods guarded.
+
+        These are ``completion``, ``text_completion``, ``responses`` and their async twins; they
+        take ``guard`` as the methods here do. A stop is no failure to the Router: it neither
+        retries nor falls back. Methods that bring text in other ways raise UsageError.
+        """
+        from guard.doors.router import GuardedRouter
+
+        return cast(RouterT, GuardedRouter(router, self.session))
 
     def session(self, call: PolicyLike | None = None) -> Session:
         """Return what a door needs for one response; ``call`` holds that call's own settings.
@@ -181,9 +248,32 @@ def completion(*args: Any, **kwargs: Any) -> Any:
 
 async def acompletion(*args: Any, **kwargs: Any) -> Any:
     """Call ``litellm.acompletion`` and guard what it returns, by the default guard."""
-    # The first call loads the weights, which takes longer than an event loop may wait.
-    guard = await asyncio.to_thread(_default)
-    return await guard.acompletion(*args, **kwargs)
+    return await (await _adefault()).acompletion(*args, **kwargs)
+
+
+def batch_completion(*args: Any, **kwargs: Any) -> list[Any]:
+    """Call ``litellm.batch_completion`` and guard its answers, by the default guard."""
+    return _default().batch_completion(*args, **kwargs)
+
+
+def text_completion(*args: Any, **kwargs: Any) -> Any:
+    """Call ``litellm.text_completion`` and guard what it returns, by the default guard."""
+    return _default().text_completion(*args, **kwargs)
+
+
+async def atext_completion(*args: Any, **kwargs: Any) -> Any:
+    """Call ``litellm.atext_completion`` and guard what it returns, by the default guard."""
+    return await (await _adefault()).atext_completion(*args, **kwargs)
+
+
+def responses(*args: Any, **kwargs: Any) -> Any:
+    """Call ``litellm.responses`` and guard what it returns, by the default guard."""
+    return _default().responses(*args, **kwargs)
+
+
+async def aresponses(*args: Any, **kwargs: Any) -> Any:
+    """Call ``litellm.aresponses`` and guard what it returns, by the default guard."""
+    return await (await _adefault()).aresponses(*args, **kwargs)
 
 
 # Threads that ask at the same time for what is not loaded yet get one and the same.
@@ -193,6 +283,11 @@ _loading = threading.RLock()
 def _default() -> Guard:
     with _loading:
         return _default_guard()
+
+
+async def _adefault() -> Guard:
+    # The first call loads the weights, which takes longer than an event loop may wait.
+    return await asyncio.to_thread(_default)
 
 
 @cache

@@ -1,8 +1,9 @@
-"""A provider on 127.0.0.1 that speaks two wire formats and watches its clients leave.
+"""A provider on 127.0.0.1 that speaks four wire formats and watches its clients leave.
 
-Chat doors are tested through real LiteLLM calls against it: ``openai/x`` with
-``api_base=provider.openai`` and ``anthropic/claude-x`` with ``api_base=provider.anthropic``. What
-it answers is a :class:`Script`; what it saw of each request is a :class:`Served`.
+Doors are tested through real LiteLLM calls against it: ``openai/x`` with
+``api_base=provider.openai`` (chat, text and responses) and ``anthropic/claude-x`` with
+``api_base=provider.anthropic``. What it answers is a :class:`Script`; what it saw of each request
+is a :class:`Served`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests import wires
 
 Delta = str | dict[str, Any]
 
@@ -125,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         served = Served(self.path, body)
         self.server.provider.served.append(served)
         script = self.server.provider.script
-        wire = _Anthropic if self.path.endswith("/messages") else _OpenAI
+        wire: Any = next((w for end, w in _WIRES.items() if self.path.endswith(end)), _OpenAI)
         try:
             if script.status != 200:
                 self._whole({"error": {"message": "scripted", "type": "scripted"}}, script.status)
@@ -221,13 +224,8 @@ class _OpenAI:
             if not script.finish_early:
                 yield False, event([end | {"index": index}])
         if (body.get("stream_options") or {}).get("include_usage"):
-            yield False, event([], usage=_OpenAI.usage(script))
+            yield False, event([], usage=wires.usage_of(script))
         yield False, "data: [DONE]\n\n"
-
-    @staticmethod
-    def usage(script: Script) -> dict[str, int]:
-        out = sum(len(c) for c in script.choices)
-        return {"prompt_tokens": 7, "completion_tokens": out, "total_tokens": 7 + out}
 
     @staticmethod
     def whole(script: Script, body: dict[str, Any]) -> dict[str, Any]:
@@ -243,7 +241,7 @@ class _OpenAI:
             "created": 1,
             "model": "x",
             "choices": choices,
-            "usage": _OpenAI.usage(script),
+            "usage": wires.usage_of(script),
         }
 
 
@@ -309,3 +307,11 @@ class _Anthropic:
             "stop_reason": "end_turn",
             "usage": _USAGE | {"output_tokens": len(script.choices[0])},
         }
+
+
+_WIRES = {
+    "/messages": _Anthropic,
+    "/chat/completions": _OpenAI,
+    "/completions": wires.Text,
+    "/responses": wires.Responses,
+}

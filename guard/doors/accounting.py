@@ -15,46 +15,40 @@ from typing import Any
 import litellm
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper, calculate_total_usage
 from litellm.litellm_core_utils.thread_pool_executor import executor
-from litellm.types.utils import ModelResponse, ModelResponseStream
+from litellm.types.utils import ModelResponse, TextCompletionResponse
 
 _reporting: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
 
 
-def report(upstream: CustomStreamWrapper, released: Sequence[ModelResponseStream]) -> None:
-    """Report from synchronous code, as LiteLLM does at a stream's end: on its executor."""
-    if not litellm.disable_streaming_logging:
-        response = _response(upstream, released)
-        executor.submit(upstream.logging_obj.success_handler, response, None, None, False)
+def report(logging: Any, response: object, asynchronous: bool) -> None:
+    """Report ``response`` to the callbacks of ``logging``, as LiteLLM does at a stream's end.
+
+    That is on its executor from synchronous code, and in a task of its own from a coroutine.
+    """
+    if litellm.disable_streaming_logging:
+        return
+    if not asynchronous:
+        executor.submit(logging.success_handler, response, None, None, False)
+        return
+    task = asyncio.get_running_loop().create_task(
+        logging.dispatch_success_handlers(response, cache_hit=False, prefer_async_handlers=True)
+    )
+    _reporting.add(task)
+    task.add_done_callback(_reporting.discard)
 
 
-def report_async(upstream: CustomStreamWrapper, released: Sequence[ModelResponseStream]) -> None:
-    """Report from a coroutine, as LiteLLM does at a stream's end: in a task of its own."""
-    if not litellm.disable_streaming_logging:
-        response = _response(upstream, released)
-        task = asyncio.get_running_loop().create_task(
-            upstream.logging_obj.dispatch_success_handlers(
-                response, cache_hit=False, prefer_async_handlers=True
-            )
-        )
-        _reporting.add(task)
-        task.add_done_callback(_reporting.discard)
-
-
-def _response(
-    upstream: CustomStreamWrapper, released: Sequence[ModelResponseStream]
-) -> ModelResponse:
+def answer(upstream: CustomStreamWrapper, released: Sequence[Any]) -> Any:
+    """Return the answer to report: the chunks ``released``, with the usage of all that was sent."""
     response: Any = _built(upstream, released) or ModelResponse(
         model=upstream.model, usage=calculate_total_usage(upstream.chunks)
     )
-    everything: Any = _built(upstream, upstream.chunks)
+    everything = _built(upstream, upstream.chunks)
     if everything is not None:
         response.usage = everything.usage
-    return response  # type: ignore[no-any-return]
+    return response
 
 
-def _built(
-    upstream: CustomStreamWrapper, chunks: Sequence[ModelResponseStream]
-) -> ModelResponse | None:
+def _built(upstream: CustomStreamWrapper, chunks: Sequence[Any]) -> Any:
     response: object = None
     with contextlib.suppress(Exception):
         response = litellm.stream_chunk_builder(
@@ -62,4 +56,4 @@ def _built(
             messages=upstream.messages,
             logging_obj=upstream.logging_obj,
         )
-    return response if isinstance(response, ModelResponse) else None
+    return response if isinstance(response, (ModelResponse, TextCompletionResponse)) else None

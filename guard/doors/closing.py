@@ -16,14 +16,20 @@ import inspect
 import socket
 from collections.abc import Iterable, Iterator
 from types import AsyncGeneratorType, FrameType, GeneratorType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import httpx
 
 # Attributes by which LiteLLM's wrappers and iterators, and the OpenAI SDK's streams, hold what
 # they read from.
-_STREAM_LINKS = ("completion_stream", "streaming_response", "response_iterator")
+_STREAM_LINKS = (
+    "completion_stream",
+    "streaming_response",
+    "response_iterator",
+    "litellm_custom_stream_wrapper",
+    "_async_generator",
+)
 _LINKS = (
     *_STREAM_LINKS,
     "async_response_iterator",
@@ -72,6 +78,14 @@ TRANSPORTS: tuple[Transport, ...] = (
     Transport("vendor SDK (boto3, gRPC)", False, "its close() is called; not proved at the socket"),
 )
 """What ``guard doctor`` reports about closing."""
+
+
+T = TypeVar("T")
+
+
+def under(stream: object, kind: type[T]) -> T | None:
+    """Return the outermost object of ``kind`` that ``stream`` reads from, or is."""
+    return next((x for x in _under(stream) if isinstance(x, kind)), None)
 
 
 def connections(stream: object) -> list[httpx.Response]:

@@ -1,12 +1,13 @@
-"""A whole chat answer, guarded by the same gate as a stream."""
+"""A whole answer of several choices, guarded by the same gate as a stream; and that of a chat."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from litellm.types.utils import Choices, Function, FunctionCall, ModelResponse
+from litellm.types.utils import Choices, Function, FunctionCall
 
+from guard.doors.door import with_trail
 from guard.doors.fields import (
     FUNCTION_CALL,
     REFUSAL,
@@ -56,59 +57,76 @@ class AnswerCodec:
         return Answer(choice, (Part(Channel(choice), message),), terminated=True)
 
 
-def answers(response: ModelResponse) -> list[Answer]:
-    """Return what each choice of ``response`` says; raises UsageError on output not text.
+Speaks = Callable[[Any, int], list[Part]]
+Cuts = Callable[[Any, Answer, list[Answer]], Any]
+
+
+class WholeAnswer:
+    """A whole answer of several choices, and the gate that it waits in.
+
+    ``speaks`` returns what a choice says, given the number it is known by; ``cuts`` a choice with
+    the texts of the answers that were let out, and no field that could repeat the others. Raises
+    UsageError on output that is not text.
 
     A choice is known by its index; by its position where two claim the same, as LiteLLM gives 0 to
     a choice without one.
     """
-    numbers: Sequence[int] = [c.index for c in response.choices]
-    if len(set(numbers)) < len(numbers):
-        numbers = range(len(numbers))
-    return [
-        Answer(number, tuple(parts_of(choice.message, number)))
-        for number, choice in zip(numbers, response.choices, strict=True)
-    ]
+
+    def __init__(
+        self, response: Any, session: Session, user: str, speaks: Speaks, cuts: Cuts
+    ) -> None:
+        numbers: Sequence[int] = [c.index for c in response.choices]
+        if len(set(numbers)) < len(numbers):
+            numbers = range(len(numbers))
+        self._response = response
+        self._cuts = cuts
+        self._said = [
+            Answer(number, tuple(speaks(choice, number)))
+            for number, choice in zip(numbers, response.choices, strict=True)
+        ]
+        self.gate = ResponseGate(AnswerCodec(), session.policy, user=user, sinks=session.sinks)
+        for answer in self._said:
+            self.gate.push(answer)
+        self.gate.finish()
+
+    def released(self) -> Any:
+        """Return the response as it may go out, with the trail as its ``guard``.
+
+        It is the provider's own object where nothing was cut, a copy where something was. Raises
+        the gate's error under the action ``raise``.
+        """
+        out = self.gate.emit()
+        if self.gate.error is not None:
+            raise self.gate.error
+        response = self._response
+        if [id(a) for a in out] != [id(a) for a in self._said]:
+            response = response.model_copy(deep=True)
+            without_original(response)
+            for index, answer in enumerate(self._said):
+                mine = [a for a in out if a.choice == answer.choice]
+                if mine != [answer]:
+                    response.choices[index] = self._cuts(response.choices[index], answer, mine)
+        return with_trail(response, self.gate)
 
 
-def gate_for(session: Session, said: Iterable[Answer], user: str) -> ResponseGate[Answer]:
-    """Return a gate that has been given ``said`` and waits for verdicts."""
-    gate = ResponseGate(AnswerCodec(), session.policy, user=user, sinks=session.sinks)
-    for answer in said:
-        gate.push(answer)
-    gate.finish()
-    return gate
+def without_original(response: Any) -> None:
+    """Take the provider's answer as it came out of what LiteLLM keeps beside a response."""
+    hidden = getattr(response, "_hidden_params", None)
+    if isinstance(hidden, dict):
+        hidden.pop("original_response", None)
+    elif hidden is not None:
+        hidden.original_response = None
 
 
-def released(
-    response: ModelResponse, said: list[Answer], gate: ResponseGate[Answer]
-) -> ModelResponse:
-    """Return ``response`` as it may go out, with the trail as its ``guard``.
-
-    It is the provider's own object where nothing was cut, a copy where something was. Raises the
-    gate's error under the action ``raise``.
-    """
-    out = gate.emit()
-    if gate.error is not None:
-        raise gate.error
-    if [id(a) for a in out] != [id(a) for a in said]:
-        response = response.model_copy(deep=True)
-        hidden = getattr(response, "_hidden_params", None)
-        if isinstance(hidden, dict):
-            hidden.pop("original_response", None)  # the provider's answer as it came
-        for index, answer in enumerate(said):
-            mine = [a for a in out if a.choice == answer.choice]
-            if mine != [answer]:
-                response.choices[index] = _cut(response.choices[index], answer, mine)
-    # Past pydantic, which would make it one of the response's own fields.
-    object.__setattr__(response, "guard", gate.trail)
-    return response
+def spoken(choice: Choices, number: int) -> list[Part]:
+    """Return what a choice of a chat answer says."""
+    return parts_of(choice.message, number)
 
 
-def _cut(choice: Choices, said: Answer, out: list[Answer]) -> Choices:
+def cut_choice(choice: Choices, said: Answer, out: list[Answer]) -> Choices:
     """Return ``choice`` with the texts of ``out`` and no field that could repeat the others."""
     terminated = any(a.terminated for a in out)
-    texts, before = _joined(out), _joined([said])
+    texts, before = joined(out), joined([said])
     message = choice.message
     calls = list(message.tool_calls or ())
     older = message.function_call
@@ -133,7 +151,8 @@ def _cut(choice: Choices, said: Answer, out: list[Answer]) -> Choices:
     return Choices(finish_reason=reason, index=choice.index, message=cut)
 
 
-def _joined(said: Iterable[Answer]) -> dict[Channel, str]:
+def joined(said: Iterable[Answer]) -> dict[Channel, str]:
+    """Return the texts of several answers by channel."""
     texts: dict[Channel, str] = {}
     for channel, text in (part for answer in said for part in answer.texts):
         texts[channel] = texts.get(channel, "") + text

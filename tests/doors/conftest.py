@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import litellm
 import pytest
 
-from tests.doors.replay import Replay, forget_clients
+from tests.doors.log import Log
+from tests.doors.replay import Replay, forget_callback, forget_clients
 from tests.provider import Provider, serving
 
 litellm.suppress_debug_info = True
@@ -46,3 +47,11 @@ def replay() -> Iterator[Replay]:
     yield handler
     litellm.custom_provider_map = []
     asyncio.run(forget_clients())
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    log = Log()
+    monkeypatch.setattr(litellm, "callbacks", [log])
+    yield log
+    forget_callback(log)

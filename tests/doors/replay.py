@@ -291,6 +291,11 @@ def awhole(replay: Replay, saids: Sequence[Said], s: Session) -> Outcome:
 
 def of_answer(response: Any) -> Outcome:
     outcome = Outcome()
+    read_answer(outcome, response)
+    return _trail(outcome, response.guard)
+
+
+def read_answer(outcome: Outcome, response: Any) -> None:
     for choice in response.choices:
         message, index = choice.message, choice.index
         outcome.add(Channel(index, "reasoning"), getattr(message, "reasoning_content", None) or "")
@@ -298,7 +303,6 @@ def of_answer(response: Any) -> Outcome:
         for number, call in enumerate(message.tool_calls or ()):
             outcome.add(Channel(index, "tool", number), call.function.arguments or "")
         outcome.finish[index] = choice.finish_reason
-    return _trail(outcome, response.guard)
 
 
 def unguarded(replay: Replay, chunks: Sequence[ModelResponseStream]) -> list[Any]:

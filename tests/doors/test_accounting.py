@@ -4,71 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import litellm
 import pytest
-from litellm.integrations.custom_logger import CustomLogger
 
 from guard.doors import chat
 from guard.policy import Policy
 from tests.doors import replay as r
+from tests.doors.log import Log
 from tests.doors.replay import Replay
 from tests.doors.test_closing import BIASED, call, wires
 from tests.provider import Provider, Script
 from tests.scripted import Scripted
-
-
-class Log(CustomLogger):
-    """Counts the reports on whole responses; those on single chunks are LiteLLM's own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reports: list[tuple[str, Any, Any]] = []
-
-    def _note(self, kind: str, kwargs: Any, response: Any) -> None:
-        if kind.endswith("failure") or isinstance(response, litellm.ModelResponse):
-            # What LiteLLM passes on is changed later: keep what it is now.
-            self.reports.append((kind, kwargs.get("standard_logging_object"), response))
-
-    def log_success_event(
-        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
-    ) -> None:
-        self._note("success", kwargs, response_obj)
-
-    def log_failure_event(
-        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
-    ) -> None:
-        self._note("failure", kwargs, response_obj)
-
-    async def async_log_success_event(
-        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
-    ) -> None:
-        self._note("async success", kwargs, response_obj)
-
-    async def async_log_failure_event(
-        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
-    ) -> None:
-        self._note("async failure", kwargs, response_obj)
-
-    def settle(self) -> list[tuple[str, Any, Any]]:
-        """Wait until nothing more comes."""
-        seen = -1
-        for _ in range(40):
-            time.sleep(0.15)
-            if self.reports and len(self.reports) == seen:
-                break
-            seen = len(self.reports)
-        return self.reports
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
-    log = Log()
-    monkeypatch.setattr(litellm, "callbacks", [log])
-    yield log
-    r.forget_callback(log)
 
 
 def assert_reported_once(log: Log, kind: str, texts: str) -> Any:

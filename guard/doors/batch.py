@@ -1,0 +1,40 @@
+"""The batch door: ``litellm.batch_completion``, guarded, each of its answers by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import litellm
+
+from guard.doors import chat
+from guard.doors.context import guarded, inside
+from guard.doors.door import last_message, number_of_choices
+from guard.doors.session import Session
+from guard.errors import GuardError
+
+
+def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Call ``litellm.batch_completion`` and guard each answer, whole or streamed.
+
+    An error stands in the place of its answer, as LiteLLM has it; so do the guard's own.
+    """
+    if guarded():
+        return list(litellm.batch_completion(*args, **kwargs))
+    call = chat.DOOR.arguments(litellm.batch_completion, args, kwargs)
+    n = number_of_choices(call)
+    users = [""] * len(call.get("messages") or ())
+    if session.policy.user_context:
+        users = [last_message(messages) for messages in call.get("messages") or ()]
+    with inside():
+        answers = litellm.batch_completion(*args, **kwargs)
+    return [_guarded(session, a, user, n) for a, user in zip(answers, users, strict=True)]
+
+
+def _guarded(session: Session, answer: Any, user: str, n: int) -> Any:
+    if isinstance(answer, Exception):
+        return answer
+    try:
+        return chat.DOOR.guard(session, answer, user=user, n=n)
+    except GuardError as error:
+        return error

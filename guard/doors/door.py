@@ -1,0 +1,188 @@
+"""What all doors do around a call of LiteLLM's, whole or streamed, sync or async."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import litellm
+
+from guard.doors import closing
+from guard.doors.context import guarded, inside
+from guard.doors.session import Session
+from guard.errors import UsageError
+from guard.gate import ResponseGate
+
+Arguments = Mapping[str, Any]
+
+
+@runtime_checkable
+class Whole(Protocol):
+    """A whole answer that waits in a gate."""
+
+    gate: ResponseGate[Any]
+
+    def released(self) -> Any:
+        """Return what may go out, once all is judged; raises the gate's error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One pair of LiteLLM's functions, and what is particular to them.
+
+    ``wrap`` takes a response, the session, the user's message and the number of choices asked
+    for; it returns a guarded stream or a :class:`Whole`, and raises UsageError on anything else.
+    Of a call's arguments, ``user`` gives the last message of the user, ``choices`` that number.
+    """
+
+    function: str
+    async_function: str
+    wrap: Callable[[Any, Session, str, int], Any]
+    user: Callable[[Arguments], str]
+    choices: Callable[[Arguments], int] = lambda _: 1
+
+    def call(
+        self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
+    ) -> Any:
+        """Call the function of ``owner``, LiteLLM or a Router, and guard what it returns.
+
+        Raises what LiteLLM raises; BiasFound and DetectorError under the action ``raise``;
+        UsageError on an answer that is not text, and on an ``n`` that is no whole number.
+        """
+        function = getattr(owner, self.function)
+        if guarded():
+            return function(*args, **kwargs)
+        call = self.arguments(function, args, kwargs)
+        user, n = self.user_shown(session, call), self.choices(call)
+        with inside():
+            response = function(*args, **kwargs)
+        return self.guard(session, response, user=user, n=n)
+
+    async def acall(
+        self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
+    ) -> Any:
+        """Do the same for the async function."""
+        function = getattr(owner, self.async_function)
+        if guarded():
+            return await function(*args, **kwargs)
+        call = self.arguments(function, args, kwargs)
+        user, n = self.user_shown(session, call), self.choices(call)
+        with inside():
+            response = await function(*args, **kwargs)
+        return await self.aguard(session, response, user=user, n=n)
+
+    def guard(self, session: Session, response: object, *, user: str = "", n: int = 1) -> Any:
+        """Guard a response of LiteLLM, whole or streamed; a stream is judged as it is read.
+
+        ``n`` is the number of choices that were asked for. A stream that cannot be guarded is
+        closed.
+        """
+        stream = _unwrapped(response)
+        try:
+            wrapped = self.wrap(stream, session, user, n)
+        except BaseException:
+            closing.close(stream)
+            raise
+        if not isinstance(wrapped, Whole):
+            return _with_headers(wrapped, response, stream)
+        session.settle(wrapped.gate)
+        return wrapped.released()
+
+    async def aguard(
+        self, session: Session, response: object, *, user: str = "", n: int = 1
+    ) -> Any:
+        """Guard as :meth:`guard` does, without blocking the event loop."""
+        stream = _unwrapped(response)
+        try:
+            wrapped = self.wrap(stream, session, user, n)
+        except BaseException:
+            await closing.aclose(stream)
+            raise
+        if not isinstance(wrapped, Whole):
+            return _with_headers(wrapped, response, stream)
+        await session.asettle(wrapped.gate)
+        return wrapped.released()
+
+    def arguments(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Arguments
+    ) -> Arguments:
+        """Return the arguments of a call of ``function`` by name."""
+        if not args:
+            return kwargs
+        names = _names(function) or _names(getattr(litellm, self.function))
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+
+    def user_shown(self, session: Session, call: Arguments) -> str:
+        """Return the user's last message where the policy has a use for it.
+
+        That is to show it to the detector, or to know of which group a pronoun may speak.
+        """
+        policy = session.policy
+        return self.user(call) if policy.user_context or policy.hold == "association" else ""
+
+
+def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:
+    """Return a whole answer with the trail as its ``guard``."""
+    # Past pydantic, which would make it one of the response's own fields.
+    object.__setattr__(response, "guard", gate.trail)
+    return response
+
+
+def _unwrapped(response: Any) -> Any:
+    """Return the stream in what LiteLLM's Router puts around one that cannot hold headers."""
+    inner = getattr(response, "inner", None)
+    return inner if hasattr(inner, "__anext__") else response
+
+
+def _with_headers(guarded_stream: Any, response: Any, stream: Any) -> Any:
+    if response is not stream:
+        guarded_stream._hidden_params = response._hidden_params
+    return guarded_stream
+
+
+def unreadable(response: object, kind: str) -> UsageError:
+    """Return the error for a response that a door cannot read."""
+    return UsageError(
+        f"LiteLLM answered a {kind} call with {type(response).__name__}, which guard cannot read;"
+        " call it without guard, or through the door that belongs to it."
+    )
+
+
+def number_of_choices(call: Arguments) -> int:
+    """Return the ``n`` of a call."""
+    n = call.get("n")
+    if n is None:
+        return 1
+    if not isinstance(n, int):
+        raise UsageError(f"n must be a whole number, got {n!r}.")
+    return max(n, 1)
+
+
+def last_message(messages: object) -> str:
+    """Return the text of the last message that a user wrote; a string is one message."""
+    if isinstance(messages, str):
+        return messages
+    if not isinstance(messages, Sequence):
+        return ""
+    return next((_text(m) for m in reversed(messages) if _member(m, "role") == "user"), "")
+
+
+def _names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the parameters that can be given by position."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+
+
+def _text(message: Any) -> str:
+    content = _member(message, "content")
+    if isinstance(content, str):
+        return content
+    parts = (_member(part, "text") for part in content or ())
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def _member(owner: Any, name: str) -> Any:
+    return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)

@@ -1,0 +1,284 @@
+"""Drives a gate over a stream of LiteLLM's, sync or async; each door's stream is one of these."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from guard.doors import closing
+from guard.doors.context import inside
+from guard.doors.errors import cleaned
+from guard.doors.session import Session
+from guard.gate import Codec, ResponseGate
+from guard.verdict import Channel, GuardTrail
+
+
+class Said(NamedTuple):
+    """What of a stream went out and what did not, for the error that ends it.
+
+    ``began`` tells whether anything did; ``released`` is the text from which LiteLLM's Router would
+    have another model go on, ``shown`` what went out of all channels, ``withheld`` what did not.
+    """
+
+    began: bool
+    released: str
+    shown: str
+    withheld: Sequence[str]
+
+
+class GuardedStream:
+    """A stream of LiteLLM's with a gate in front of it; mixed into a class of the stream's own.
+
+    It ends with StopIteration once the provider has ended or the guard has stopped it, and is then
+    never pulled from again. It raises what the provider raised, after the text that may still go
+    out; :class:`~guard.errors.BiasFound` and DetectorError under the action ``raise``; UsageError
+    on output that is not text. However reading ends (also by ``close``, a break and collection, an
+    exception or a cancellation), the provider's connection is closed. ``guard`` is the trail.
+
+    A door says what it reads (``_read``), what leaves (``_sealed``), what was said (``_said``) and
+    how a stopped stream is reported (``_report``).
+    """
+
+    def __init__(
+        self,
+        upstream: Any,
+        session: Session,
+        codec: Codec[Any],
+        *,
+        user: str = "",
+        n: int = 1,
+    ) -> None:
+        # The constructor of LiteLLM's class is left out: all of its state is the upstream's.
+        self._upstream = upstream
+        self._session = session
+        self._gate = ResponseGate(codec, session.policy, n=n, user=user, sinks=session.sinks)
+        self._out: deque[Any] = deque()
+        self._over = False  # nothing more is pulled
+        self._ended = False  # the provider came to its end, well or not, and LiteLLM reported it
+        self._closed = False
+        self._unjudged = False  # text went out ahead of verdicts that are still to be taken
+        self._error: Exception | None = None
+        # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
+        self._connections = closing.connections(upstream)
+        self._began = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with contextlib.suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+
+    # What a door fills in.
+
+    def _begin(self) -> None:
+        """Note what the upstream stands on, once it has given its first chunk."""
+        self._connections = closing.connections(self._upstream)
+
+    def _read(self, chunk: Any) -> Any:
+        """Return what the gate is given for one of the provider's chunks."""
+        return chunk
+
+    def _sealed(self, chunk: Any) -> Iterable[Any]:
+        """Return what leaves for one chunk that the gate let out, and note it."""
+        raise NotImplementedError
+
+    def _said(self) -> Said:
+        raise NotImplementedError
+
+    def _report(self, asynchronous: bool) -> None:
+        """Report the stopped stream to LiteLLM's callbacks."""
+        raise NotImplementedError
+
+    # What a consumer sees.
+
+    @property
+    def guard(self) -> GuardTrail:
+        """The decisions taken so far."""
+        return self._gate.trail
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __aiter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            while not self._out and (self._unjudged or not self._over):
+                if not self._unjudged:
+                    with inside():
+                        self._pull()
+                    if self._ahead():
+                        break
+                self._unjudged = False
+                self._session.settle(self._gate)
+                if self._release():
+                    self._shut()
+                    if not self._ended:
+                        self._report(False)
+        except BaseException:
+            self.close()
+            raise
+        return self._handed(StopIteration)
+
+    async def __anext__(self) -> Any:
+        try:
+            while not self._out and (self._unjudged or not self._over):
+                if not self._unjudged:
+                    with inside():
+                        await self._apull()
+                    if self._ahead():
+                        break
+                self._unjudged = False
+                await self._session.asettle(self._gate)
+                if self._release():
+                    await self._ashut()
+                    if not self._ended:
+                        self._report(True)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self._handed(StopAsyncIteration)
+
+    def close(self) -> None:
+        """End the stream and close the provider's connection; safe to call again."""
+        self._drop()
+        self._shut()
+
+    async def aclose(self) -> None:
+        """End the stream and close the provider's connection; safe to call again."""
+        self._drop()
+        await self._ashut()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if "_loop" in self.__dict__:  # the constructor came to its end
+            with contextlib.suppress(Exception):
+                self.close()
+
+    # What both drivers share.
+
+    def _pull(self) -> None:
+        try:
+            chunk = next(self._upstream)
+        except StopIteration:
+            self._end()
+        except Exception as error:
+            self._end(error)
+        else:
+            self._take(chunk)
+
+    async def _apull(self) -> None:
+        try:
+            chunk = await self._upstream.__anext__()
+        except StopAsyncIteration:
+            self._end()
+        except Exception as error:
+            self._end(error)
+        else:
+            self._take(chunk)
+
+    def _take(self, chunk: Any) -> None:
+        if not self._began:
+            self._began = True
+            self._begin()
+        self._gate.push(self._read(chunk))
+
+    def _end(self, error: Exception | None = None) -> None:
+        if self._over:
+            return  # closed by another thread meanwhile: what the read failed with is our doing
+        self._over = self._ended = True
+        self._closed = error is None
+        self._error = error
+        self._gate.finish()
+
+    def _ahead(self) -> bool:
+        """Queue what may go out before its verdict; return whether there is any.
+
+        With the choices' end everything is judged first: its reader may not come back.
+        """
+        if self._over or self._gate.over:
+            return False
+        self._release()
+        self._unjudged = bool(self._out)
+        return self._unjudged
+
+    def _release(self) -> bool:
+        """Queue what may go out; return whether the provider's connection is to be closed."""
+        for chunk in self._gate.emit():
+            self._out.extend(self._sealed(chunk))
+        if self._gate.stopped:
+            # The guard's end of the stream stands in place of the provider's, good or bad.
+            self._over = True
+            self._error = self._gate.error
+        elif self._error is not None:
+            said = self._said()
+            self._error = cleaned(
+                self._error,
+                said.released,
+                said.withheld,
+                began=said.began,
+                shown=said.shown,
+            )
+        return self._gate.stopped or self._error is not None
+
+    def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
+        if self._out:
+            return self._out.popleft()
+        error, self._error = self._error, None
+        raise end if error is None else error
+
+    def _drop(self) -> None:
+        self._over = True
+        self._unjudged = False
+        self._out.clear()
+        self._error = None
+
+    def _shut(self) -> None:
+        if not self._closed:
+            closing.close(self._upstream, self._loop, self._connections)
+            self._closed = True
+
+    async def _ashut(self) -> None:
+        if not self._closed:
+            await closing.aclose(self._upstream, self._connections)
+            self._closed = True
+
+
+def withheld(
+    codec: Callable[[], Codec[Any]], sent: Iterable[Any], released: Iterable[Any]
+) -> list[str]:
+    """Return the texts of the provider's chunks ``sent`` that did not go out as they were.
+
+    Joined as they were said, and one by one: LiteLLM quotes single chunks.
+    """
+    sent, out = list(sent), {id(chunk) for chunk in released}
+    held = (c for c in sent if id(c) not in out)
+    single = {text for c in held for _, text in codec().parts(c)}
+    return [*joined(codec(), sent, without=out), *single]
+
+
+def joined(
+    codec: Codec[Any], chunks: Iterable[Any], without: Container[int] = frozenset()
+) -> list[str]:
+    """Return the text of ``chunks``, each channel's joined; one in ``without`` (ids) parts it."""
+    runs: dict[Channel, list[list[str]]] = {}
+    for chunk in chunks:
+        for channel, text in codec.parts(chunk):
+            own = runs.setdefault(channel, [[]])
+            if id(chunk) not in without:
+                own[-1].append(text)
+            elif own[-1]:
+                own.append([])
+    return [text for own in runs.values() for run in own if (text := "".join(run))]

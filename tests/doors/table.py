@@ -1,0 +1,271 @@
+"""The doors that the matrix of promises runs over: a further door joins by one line of TABLE."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import httpx
+import litellm
+
+from guard.core import Guard
+from guard.policy import Policy
+from guard.verdict import Channel, GuardTrail
+from tests.doors import replay as r
+from tests.doors.replay import Outcome, Replay, Said
+from tests.doors.texts import chunks, saids
+from tests.provider import Provider, Script
+from tests.scripted import Scripted
+
+Runs = Sequence[Sequence[tuple[str, int, str]]]
+Chunking = tuple[Sequence[int], int]
+
+
+class World(NamedTuple):
+    """The two ways to have LiteLLM hear what a test says: in process, and over a socket."""
+
+    replay: Replay
+    provider: Provider
+
+
+class Door(NamedTuple):
+    """A pair of LiteLLM's functions, and how what they return is read."""
+
+    function: str  # of LiteLLM and of Guard; "a" before it makes it async
+    asked: dict[str, Any]
+    note: Callable[[Outcome, Any], None]  # one chunk of a stream
+    read: Callable[[Outcome, Any], None]  # a whole answer
+    kinds: tuple[str, ...]
+
+
+class Source(NamedTuple):
+    """Where the answer comes from."""
+
+    call: Callable[[World], dict[str, Any]]
+    play: Callable[[World, Runs, Chunking], None]
+    wire: bool  # over a socket
+
+
+class Row(NamedTuple):
+    """One door as it is reached through one source."""
+
+    name: str
+    door: Door
+    source: Source
+
+    @property
+    def wire(self) -> bool:
+        return self.source.wire
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(k for k in self.door.kinds if self.wire or k != "refusal")
+
+    def play(self, world: World, choices: Runs, chunking: Chunking) -> None:
+        self.source.play(world, choices, chunking)
+
+    def call(self, world: World) -> dict[str, Any]:
+        return {**self.source.call(world), **self.door.asked}
+
+    def stream(self, world: World, guard: Guard) -> Any:
+        return getattr(guard, self.door.function)(**self.call(world), stream=True)
+
+    async def astream(self, world: World, guard: Guard) -> Any:
+        return await getattr(guard, "a" + self.door.function)(**self.call(world), stream=True)
+
+    def whole(self, world: World, guard: Guard) -> Any:
+        return getattr(guard, self.door.function)(**self.call(world))
+
+    async def awhole(self, world: World, guard: Guard) -> Any:
+        return await getattr(guard, "a" + self.door.function)(**self.call(world))
+
+    def plain(self, world: World) -> list[Any]:
+        return list(getattr(litellm, self.door.function)(**self.call(world), stream=True))
+
+    def drained(self, stream: Any) -> Outcome:
+        outcome = Outcome()
+        try:
+            for chunk in stream:
+                self.noted(outcome, chunk)
+        except Exception as error:
+            outcome.error = error
+        return _trailed(outcome, stream.guard)
+
+    async def adrained(self, stream: Any) -> Outcome:
+        outcome = Outcome()
+        try:
+            async for chunk in stream:
+                self.noted(outcome, chunk)
+        except Exception as error:
+            outcome.error = error
+        return _trailed(outcome, stream.guard)
+
+    def answered(self, response: Any) -> Outcome:
+        outcome = Outcome(chunks=[response])
+        self.door.read(outcome, response)
+        return _trailed(outcome, response.guard)
+
+    def ways(self, world: World, guard: Guard) -> list[Outcome]:
+        """What a consumer sees of the same answer, whole and streamed, sync and async."""
+
+        async def astreamed() -> Outcome:
+            return await self.adrained(await self.astream(world, guard))
+
+        async def awhole() -> Outcome:
+            return self.answered(await self.awhole(world, guard))
+
+        return [
+            self.drained(self.stream(world, guard)),
+            arun(astreamed()),
+            self.answered(self.whole(world, guard)),
+            arun(awhole()),
+        ]
+
+    def noted(self, outcome: Outcome, chunk: Any) -> None:
+        outcome.chunks.append(chunk)
+        self.door.note(outcome, chunk)
+
+
+def guard_of(policy: Policy, detector: Scripted, sinks: Sequence[Any] = ()) -> Guard:
+    return Guard(policy, detector=detector, sinks=sinks)
+
+
+def arun(run: Any) -> Any:
+    """Run a coroutine with clients of its own, and close them."""
+
+    async def main() -> Any:
+        # The text API's client is LiteLLM's own and never closed, unless one is given.
+        async with httpx.AsyncClient() as client:
+            litellm.aclient_session = client
+            try:
+                return await run
+            finally:
+                litellm.aclient_session = None
+                await r.forget_clients()
+
+    return asyncio.run(main())
+
+
+def _trailed(outcome: Outcome, trail: GuardTrail) -> Outcome:
+    outcome.trail = trail
+    outcome.decisions = [
+        (d.channel, d.action, d.span, d.verdict.score, d.verdict.unjudged, d.counted) for d in trail
+    ]
+    return outcome
+
+
+# What the provider says.
+
+
+def _replayed(world: World, choices: Runs, chunking: Chunking) -> None:
+    sent = chunks(choices, chunking)
+    world.replay.source = lambda: iter([c.model_copy(deep=True) for c in sent])
+    world.replay.answer = r.answer_of([s for line in saids(choices, ([10**6], 0)) for s in line])
+
+
+def _wired(world: World, choices: Runs, chunking: Chunking) -> None:
+    lines = saids(choices, chunking)
+    world.provider.script = Script([[_delta(s) for s in line] for line in lines])
+
+
+def _delta(said: Said) -> Any:
+    if said.kind == "tool":
+        return {"arguments": said.text, "call": said.tool}
+    return said.text if said.kind == "content" else {said.kind: said.text}
+
+
+# What a consumer reads.
+
+
+def _note_text(outcome: Outcome, chunk: Any) -> None:
+    for choice in chunk.choices:
+        thought = getattr(choice, "reasoning_content", None)
+        outcome.add(Channel(choice.index, "reasoning"), thought or "")
+        outcome.add(Channel(choice.index), choice.text or "")
+        if choice.finish_reason:
+            outcome.finish[choice.index] = choice.finish_reason
+
+
+def _note_chat(outcome: Outcome, chunk: Any) -> None:
+    outcome.chunks.pop()
+    r.note(outcome, chunk)
+
+
+_KINDS = {
+    "output_text": "content",
+    "refusal": "refusal",
+    "reasoning_summary_text": "reasoning",
+    "function_call_arguments": "tool",
+}
+
+
+def _note_event(outcome: Outcome, event: Any) -> None:
+    name = str(getattr(event.type, "value", event.type)).removeprefix("response.")
+    stem, _, verb = name.rpartition(".")
+    if verb == "delta":
+        number = event.output_index if stem == "function_call_arguments" else 0
+        outcome.add(Channel(0, _KINDS[stem], number), event.delta)
+    if verb == "incomplete":
+        outcome.finish[0] = event.response.incomplete_details.reason
+    if name in ("completed", "incomplete"):
+        # What a client gathered of the deltas is what the whole response says.
+        gathered, outcome.texts = outcome.texts, {}
+        _read_response(outcome, event.response)
+        assert _unnumbered(gathered) == outcome.texts
+
+
+def _read_response(outcome: Outcome, response: Any) -> None:
+    texts: dict[Channel, str] = {}
+    for number, item in enumerate(response.model_dump(warnings=False)["output"]):
+        for part in [*(item.get("summary") or ()), *(item.get("content") or ())]:
+            kind = "reasoning" if item["type"] == "reasoning" else "content"
+            if part.get("refusal"):
+                kind = "refusal"
+            channel = Channel(0, kind)  # type: ignore[arg-type]
+            texts[channel] = texts.get(channel, "") + (part.get("text") or part.get("refusal", ""))
+        if "arguments" in item:
+            texts[Channel(0, "tool", number)] = item["arguments"]
+    outcome.texts |= _unnumbered(texts)
+    if response.incomplete_details:
+        outcome.finish[0] = response.incomplete_details.reason
+
+
+def _unnumbered(texts: dict[Channel, str]) -> dict[Channel, str]:
+    """The texts with tool calls numbered from 0, in their order, and no empty ones."""
+    calls = sorted(c for c in texts if c.kind == "tool" and texts[c])
+    others = {c: t for c, t in texts.items() if c.kind != "tool" and t}
+    return others | {Channel(0, "tool", n): texts[c] for n, c in enumerate(calls)}
+
+
+def _openai(model: str) -> Callable[[World], dict[str, Any]]:
+    def call(world: World) -> dict[str, Any]:
+        base = {"api_base": world.provider.openai, "api_key": "k", "max_retries": 0}
+        return {"model": f"openai/{model}", **base}
+
+    return call
+
+
+def _local(world: World) -> dict[str, Any]:
+    return {"model": "replay/x"}
+
+
+_ALL = ("content", "reasoning", "tool")
+CHAT = Door("completion", {"messages": r.MESSAGES}, _note_chat, r.read_answer, _ALL)
+TEXT = Door("text_completion", {"prompt": "Tell me."}, _note_text, _note_text, _ALL[:1])
+EVENTS = (*_ALL, "refusal")
+RESPONSES = Door("responses", {"input": "Tell me."}, _note_event, _read_response, EVENTS)
+
+IN_PROCESS = Source(_local, _replayed, wire=False)
+# LiteLLM knows that the one model streams responses, and replays whole ones of the other.
+KNOWN = Source(_openai("gpt-4o"), _wired, wire=True)
+UNKNOWN = Source(_openai("x"), _wired, wire=True)
+
+TABLE = [
+    Row("chat", CHAT, IN_PROCESS),
+    Row("text", TEXT, UNKNOWN),
+    Row("text from chat", TEXT, IN_PROCESS),
+    Row("responses", RESPONSES, KNOWN),
+    Row("responses from chat", RESPONSES, IN_PROCESS),
+    Row("responses replayed", RESPONSES, UNKNOWN),
+]

@@ -1,0 +1,357 @@
+"""The promises of the design on every door of the table, over random texts, chunkings, findings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.detect.protocol import Window
+from guard.doors.context import guarded
+from guard.errors import BiasFound, DetectorError
+from guard.policy import Policy
+from tests.doors import replay as r
+from tests.doors.log import Log
+from tests.doors.replay import Replay
+from tests.doors.table import TABLE, Row, World, arun, guard_of
+from tests.doors.texts import TRIGGER, choices_, chunkings, letters
+from tests.provider import serving
+from tests.scripted import Scripted, failing
+
+# LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+
+every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+actions = st.sampled_from(["terminate", "redact", "flag", "raise"])
+cutting = st.sampled_from(["terminate", "redact", "raise"])
+
+
+@pytest.fixture(scope="module")
+def world(replay: Replay) -> Iterator[World]:
+    with serving() as provider:
+        yield World(replay, provider)
+
+
+def on(row: Row, test: Callable[..., None], *strategies: Any) -> None:
+    """Run ``test`` over random examples: fewer where each is a request over a socket."""
+
+    @given(st.tuples(*strategies))
+    @settings(max_examples=8 if row.wire else 25, deadline=None)
+    def run(drawn: tuple[Any, ...]) -> None:
+        test(*drawn)
+
+    run()
+
+
+class Recorder:
+    """Stands between a guarded stream and LiteLLM's, and notes what comes as it is then."""
+
+    def __init__(self, upstream: Any) -> None:
+        self.upstream = upstream
+        self.given: list[Any] = []
+        self.dumps: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.upstream, name)
+
+    def __next__(self) -> Any:
+        return self._noted(next(self.upstream))
+
+    async def __anext__(self) -> Any:
+        return self._noted(await self.upstream.__anext__())
+
+    def _noted(self, chunk: Any) -> Any:
+        self.given.append(chunk)
+        self.dumps.append(copy.deepcopy(dump(chunk)))
+        return chunk
+
+
+def dump(chunk: Any) -> Any:
+    return chunk.model_dump(warnings=False)
+
+
+def recorded(stream: Any) -> Recorder:
+    recorder = Recorder(stream.__dict__["_upstream"])
+    stream.__dict__["_upstream"] = recorder
+    return recorder
+
+
+# 1. No leak.
+
+
+@every
+def test_nothing_of_a_segment_goes_out_before_its_verdict(row: Row, world: World) -> None:
+    def test(choices: Any, chunking: Any, action: str) -> None:
+        row.play(world, choices, chunking)
+        seen: list[Any] = []
+        leaks: set[str] = set()
+
+        def watch(window: Window) -> None:
+            leaks.update(letters(window.text) & letters(r.serialised(*seen)))
+
+        guard = guard_of(Policy(action=action), Scripted(TRIGGER, watch))
+        with contextlib.suppress(BiasFound):
+            for chunk in row.stream(world, guard):
+                seen.append(chunk)  # noqa: PERF402  (it is read in between)
+        assert leaks == set()
+        seen.clear()
+
+        async def run() -> None:
+            with contextlib.suppress(BiasFound):
+                async for chunk in await row.astream(world, guard):
+                    seen.append(chunk)  # noqa: PERF401
+
+        arun(run())
+        assert leaks == set()
+
+    on(row, test, choices_(kinds=row.kinds), chunkings, actions)
+
+
+@every
+def test_a_biased_segment_never_goes_out(row: Row, world: World) -> None:
+    def test(choices: Any, chunking: Any, action: str) -> None:
+        row.play(world, choices, chunking)
+        biased: list[str] = []
+        events: list[Any] = []
+
+        def note(window: Window) -> None:
+            if TRIGGER in window.text:
+                biased.append(window.text)
+
+        guard = guard_of(Policy(action=action), Scripted(TRIGGER, note), [events.append])
+        stream = row.stream(world, guard)
+        outcome = row.drained(stream)
+        own = [value for name, value in vars(stream).items() if not name.startswith("_")]
+        out = r.serialised(*outcome.chunks) + repr(own) + str(events) + repr(stream.guard)
+        out += repr(outcome.error) + str(outcome.error)
+        assert not letters("".join(biased)) & letters(out)
+        assert TRIGGER not in "".join(outcome.texts.values())
+        biased.clear()
+        try:
+            whole = row.whole(world, guard)
+        except BiasFound as error:
+            out = repr(error) + str(error)
+        else:
+            out = r.serialised(whole) + repr(whole._hidden_params)
+        assert not letters("".join(biased)) & letters(out)
+
+    on(row, test, choices_(kinds=row.kinds), chunkings, cutting)
+
+
+# 2. Chunking does not matter.
+
+
+@every
+def test_any_chunking_gives_the_same(row: Row, world: World) -> None:
+    def test(choices: Any, one: Any, two: Any, action: str) -> None:
+        guard = guard_of(Policy(action=action), Scripted(TRIGGER))
+        row.play(world, choices, one)
+        first = row.drained(row.stream(world, guard))
+        row.play(world, choices, two)
+        second = row.drained(row.stream(world, guard))
+        assert first.comparable == second.comparable
+        assert first.texts == second.texts
+
+    on(row, test, choices_(kinds=row.kinds), chunkings, chunkings, actions)
+
+
+# 3. Transparent.
+
+
+@every
+def test_harmless_text_comes_in_litellms_own_objects(row: Row, world: World) -> None:
+    def test(choices: Any, chunking: Any) -> None:
+        row.play(world, choices, chunking)
+        guard = guard_of(Policy(), Scripted("$none"))
+        stream = row.stream(world, guard)
+        recorder = recorded(stream)
+        outcome = row.drained(stream)
+        assert isinstance(stream, type(recorder.upstream))
+        assert outcome.error is None
+        assert [id(c) for c in outcome.chunks] == [id(c) for c in recorder.given]
+        assert [dump(c) for c in recorder.given] == recorder.dumps
+        plain = row.plain(world)
+        assert [type(c) for c in outcome.chunks] == [type(c) for c in plain]
+        whole = row.whole(world, guard)
+        assert "guard" not in dump(whole)
+        assert "guard" not in whole.model_dump_json(warnings=False)
+        assert whole.guard.findings == []
+
+    on(row, test, choices_(kinds=row.kinds), chunkings)
+
+
+@every
+def test_no_object_of_litellms_is_changed(row: Row, world: World) -> None:
+    def test(choices: Any, chunking: Any, action: str) -> None:
+        row.play(world, choices, chunking)
+        stream = row.stream(world, guard_of(Policy(action=action), Scripted(TRIGGER)))
+        recorder = recorded(stream)
+        row.drained(stream)
+        assert [dump(c) for c in recorder.given] == recorder.dumps
+
+    on(row, test, choices_(kinds=row.kinds), chunkings, actions)
+
+
+# 5. Bounded delay.
+
+
+@every
+def test_text_goes_out_before_the_stream_ends(row: Row, world: World) -> None:
+    text = "All is well here, and so it goes on. " * 40
+    row.play(world, [[("content", 0, text)]], ([7], 0))
+    stream = row.stream(world, guard_of(Policy(), Scripted("$none")))
+    recorder = recorded(stream)
+    policy, held = Policy(), 0
+    bound = policy.max_segment_chars + policy.overlap + policy.lookahead
+    shown = r.Outcome()
+    for out in stream:
+        row.noted(shown, out)
+        came = r.Outcome()
+        for chunk in recorder.given[:-1]:
+            row.noted(came, chunk)
+        held = max(held, len("".join(came.texts.values())) - len("".join(shown.texts.values())))
+    if row.name != "responses replayed":  # that was whole before its first chunk came
+        assert 0 < held <= bound
+    assert "".join(shown.texts.values()) == text
+
+
+# 6. Same everywhere.
+
+
+@every
+def test_whole_and_streamed_sync_and_async_agree(row: Row, world: World) -> None:
+    def test(choices: Any, chunking: Any, action: str) -> None:
+        row.play(world, choices, chunking)
+        ways = row.ways(world, guard_of(Policy(action=action), Scripted(TRIGGER)))
+        first = ways[0].comparable
+        for way in ways[1:]:
+            assert way.comparable == first
+
+    kept = st.sampled_from(["terminate", "redact", "flag"])
+    on(row, test, choices_(kinds=row.kinds, ordered=True), chunkings, kept)
+
+
+# 7. Fail closed.
+
+
+@every
+@pytest.mark.parametrize("action", ["terminate", "raise"])
+def test_a_failing_detector_ends_the_output(row: Row, world: World, action: str) -> None:
+    policy = Policy(action=action)
+    row.play(world, [[("content", 0, "All is well. And so on.")]], ([4], 0))
+    outcome = row.drained(row.stream(world, guard_of(policy, Scripted("$none", failing))))
+    if action == "raise":
+        assert isinstance(outcome.error, DetectorError)
+        assert outcome.texts == {}
+    else:
+        assert outcome.texts == {r.Channel(): policy.failure_message}
+        assert outcome.finish == {0: "content_filter"}
+    assert [d.verdict.unjudged for d in outcome.trail] == ["failure"]
+
+
+@every
+def test_a_failing_detector_lets_pass_where_the_policy_says_open(row: Row, world: World) -> None:
+    row.play(world, [[("content", 0, "All is well. And so on.")]], ([4], 0))
+    guard = guard_of(Policy(failure="open"), Scripted("$none", failing))
+    for way in row.ways(world, guard):
+        assert way.texts == {r.Channel(): "All is well. And so on."}
+        assert [d.verdict.unjudged for d in way.trail] == ["failure", "failure"]
+
+
+# 8. The provider stops too.
+
+LONG = "All is well. BIAS is. " + "And so it goes on. " * 60
+
+
+@every
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_the_provider_is_closed_at_a_stop(row: Row, world: World, asynchronous: bool) -> None:
+    row.play(world, [[("content", 0, LONG)]], ([6], 0))
+    world.provider.script.interval = 0.01
+    guard = guard_of(Policy(), Scripted())
+
+    async def run() -> r.Outcome:
+        return await row.adrained(await row.astream(world, guard))
+
+    outcome = arun(run()) if asynchronous else row.drained(row.stream(world, guard))
+    assert outcome.ends == {0: "content_filter"}
+    assert outcome.texts == {r.Channel(): "All is well. " + Policy().message}
+    if row.name == "responses replayed":
+        return  # the provider had finished before the first chunk came
+    if row.wire:
+        assert world.provider.last.over.wait(5)
+        assert world.provider.last.disconnected
+        assert world.provider.last.sent < 40  # of 194, at 10 ms each
+    else:
+        assert world.replay.closed
+        assert world.replay.pulled <= 7
+
+
+@every
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("action", ["terminate", "raise"])
+def test_callbacks_hear_of_a_stop_once(
+    row: Row, world: World, log: Log, asynchronous: bool, action: str
+) -> None:
+    row.play(world, [[("content", 0, LONG)]], ([6], 0))
+    guard = guard_of(Policy(action=action), Scripted())
+
+    async def run() -> None:
+        await row.adrained(await row.astream(world, guard))
+        await asyncio.sleep(0.5)
+
+    if asynchronous:
+        arun(run())
+    else:
+        row.drained(row.stream(world, guard))
+    ((kind, payload, response),) = log.settle()
+    assert kind == ("async success" if asynchronous else "success")
+    assert payload["status"] == "success"
+    if row.name != "responses replayed":  # LiteLLM counts nothing of what it replays
+        assert payload["completion_tokens"] > 0
+    told = r.Outcome(chunks=[response])
+    row.door.read(told, response)
+    message = Policy().message if action == "terminate" else ""
+    assert told.texts == {r.Channel(): "All is well. " + message}
+    assert "BIAS" not in r.serialised(response) + str(payload)
+
+
+# A response is guarded once.
+
+
+@every
+def test_a_response_is_guarded_once(row: Row, world: World) -> None:
+    events: list[Any] = []
+    inside: list[bool] = []
+    row.play(world, [[("content", 0, "All is well. And so on.")]], ([6], 0))
+    source = world.replay.source
+
+    def watched() -> Any:
+        inside.append(guarded())
+        return source()
+
+    world.replay.source = watched
+    row.drained(row.stream(world, guard_of(Policy(), Scripted(), [events.append])))
+    assert len(events) == 2
+    assert inside == [True] * (not row.wire)
+    assert not guarded()
+
+
+@every
+def test_a_stopped_stream_is_never_pulled_from_again(row: Row, world: World) -> None:
+    row.play(world, [[("content", 0, LONG)]], ([6], 0))
+    stream = row.stream(world, guard_of(Policy(), Scripted()))
+    recorder = recorded(stream)
+    row.drained(stream)
+    pulled = len(recorder.given)
+    time.sleep(0.05)
+    with pytest.raises(StopIteration):
+        next(stream)
+    assert len(recorder.given) == pulled
