@@ -350,8 +350,10 @@ def _figures(measured: dict[str, Any]) -> str:
         "Measured with the shipped int8 weights through the path of the guard: the gate's "
         "segments, two segments of context, the highest segment's score. `missed` is the share of "
         "biased texts not found, `alarms` that of harmless texts found, `alone` the same weights "
-        "without references. Choices were made on validation texts; interim weights were measured "
-        "on RedditBias alone.\n\n" + "\n".join(lines)
+        "without references. Thresholds were chosen on validation texts. That the heads learn once "
+        "more was decided by what added statements change; the first stage had been measured here "
+        "too, with accuracy .775 on RedditBias and .765 on EMGSD and 0.20 % alarms on BOLD.\n\n"
+        + "\n".join(lines)
     )
 
 
