@@ -106,6 +106,12 @@ _RUN = (
     ),
     click.option("--rows", type=_COUNT, help="Rows an epoch sees at most."),
     _BF16,
+    click.option(
+        "--quotas",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="JSON object: rows that an epoch draws from each source, as a card's figures.json "
+        "keeps those of every stage.",
+    ),
     click.option("--max-steps", type=_COUNT, help="Steps of the whole run at most."),
     click.option(
         "--lr", type=click.FloatRange(0, min_open=True), default=1.4e-4, show_default=True
@@ -310,7 +316,22 @@ def _config(options: dict[str, Any]) -> TrainConfig:
     if options.get("without") and options["data"] is None:
         raise click.UsageError("--without needs --data: the sources' word lists name the groups.")
     options["without"] = tuple(options.get("without", ()))
+    if (given := options.pop("quotas", None)) is not None:
+        options["quotas"] = _quotas(given)
     return TrainConfig(**options)
+
+
+def _quotas(path: Path) -> dict[str, int]:
+    from guard.train.config import QUOTAS
+
+    found = _object(path) or {}
+    wrong = [k for k, v in found.items() if k not in QUOTAS or type(v) is not int or v < 0]
+    if wrong or not found:
+        what = f"'{wrong[0]}' is wrong" if wrong else "it holds none"
+        raise click.UsageError(
+            f"--quotas {path}: {what}; give whole numbers of rows of {', '.join(QUOTAS)}."
+        )
+    return found
 
 
 def _needs_training() -> None:

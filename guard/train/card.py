@@ -173,7 +173,8 @@ def _stages(runs: list[dict[str, Any]]) -> str:
         f"over {last['warmup']:.0%} of a stage's steps and linear decay, dropout "
         f"{last['dropout']:g}, seed {last['seed']}, {'bfloat16' if last['bf16'] else 'float32'} on "
         "CPU. Each stage begins with the weights of the one before (`guard train encoder`, then "
-        "again with `--start`).\n\n" + "\n".join(lines)
+        "again with `--start`); `figures.json` keeps the settings of every stage, the rows for "
+        "`--quotas`.\n\n" + "\n".join(lines)
     )
 
 

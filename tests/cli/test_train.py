@@ -37,6 +37,8 @@ def test_a_short_run_on_own_texts_ends_with_weights(tmp_path: Path) -> None:
         (["encoder", "--work", "w", "--without", "race"], "is not one of"),
         (["encoder", "--work", "w", "--threads", "0"], "not in the range"),
         (["encoder", "--work", "w", "--statements", "no.jsonl"], "does not exist"),
+        (["encoder", "--work", "w", "--quotas", "q.json"], "'reddit' is wrong; give whole numbers"),
+        (["encoder", "--work", "w", "--quotas", "e.json"], "it holds none"),
         (["studies", "--work", "w"], "--data is missing"),
         (["studies", "--work", "w", "--rows", "20000"], "not in the range"),
     ],
@@ -45,6 +47,8 @@ def test_mistakes(
     args: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("q.json").write_text('{"reddit": 5}', encoding="utf-8")
+    Path("e.json").write_text("[]", encoding="utf-8")
     result = run(*args)
     assert result.exit_code == 2
     assert message in result.stderr
