@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from guard.errors import UsageError
 from guard.train.base import Embed
@@ -21,12 +20,14 @@ from guard.verdict import BiasType
 
 _MANY = 5
 # Words that name no group by themselves: "black men" and "white men" are two groups.
-_ANYONE = frozenset(
-    "people folk folks person persons community communities group groups the of and all men women "
-    "man woman males females male female girls boys".split()
-)
 _SEX = {"women": "women", "woman": "women", "females": "women", "female": "women", "girls": "women",
         "men": "men", "man": "men", "males": "men", "male": "men", "boys": "men"}  # fmt: skip
+_ANYONE = (
+    frozenset(
+        "people folk folks person persons community communities group groups the of and all".split()
+    )
+    | _SEX.keys()
+)
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _OTHERS = re.compile(r"\bnon[- ]?(?=\w)", re.IGNORECASE)
 
@@ -101,47 +102,57 @@ class Found(NamedTuple):
     both: float
 
 
-def quality(
+class Nearest(NamedTuple):
+    """What a query finds: whether its own statement, and what the others say.
+
+    Of each of the others: its similarity, whether it names the query's type, whether its group.
+    """
+
+    own: bool
+    others: list[tuple[float, bool, bool]]
+
+
+def nearest(
     embed: Embed, validating: Sequence[Implied], known: Sequence[Implied]
-) -> dict[str, Any]:
-    """Measure retrieval: implicit (a post asks) and explicit (its implied statement asks).
+) -> dict[str, list[Nearest]]:
+    """Search with posts (``implicit``) and with the statements they imply (``explicit``).
 
     ``known`` are statements that stand in the index beside the validating ones; copies of a
-    statement count once.
+    statement count once. Of each query the five nearest count, its own statement left out.
     """
-    index, folds = _index(known, validating)
-    vectors = embed([p.statement for p in index])
-    out = {}
-    for name, texts in (
-        ("implicit", [p.post for p in validating]),
-        ("explicit", [p.statement for p in validating]),
-    ):
-        near = embed(texts) @ vectors.T
-        rows = [_found(p, values, index, folds) for p, values in zip(validating, near, strict=True)]
-        means = np.mean(rows, axis=0)
-        own = float(means[0]) if name == "implicit" else float("nan")
-        out[name] = Found(len(rows), own, *map(float, means[1:]))._asdict()
+    index = {fold(p.statement): p for p in (*known, *validating)}
+    folds, statements = list(index), list(index.values())
+    vectors = embed([p.statement for p in statements])
+    queries = {"implicit": [p.post for p in validating],
+               "explicit": [p.statement for p in validating]}  # fmt: skip
+    out: dict[str, list[Nearest]] = {}
+    for name, texts in queries.items():
+        out[name] = []
+        for asked, values in zip(validating, embed(texts) @ vectors.T, strict=True):
+            order, mine = np.argsort(-values)[: _MANY + 1].tolist(), fold(asked.statement)
+            others = [
+                (float(values[i]), statements[i].bias_type == asked.bias_type,
+                 same_group(statements[i].group, asked.group))
+                for i in order if folds[i] != mine
+            ]  # fmt: skip
+            own = mine in (folds[i] for i in order[:_MANY])
+            out[name].append(Nearest(own, others[:_MANY]))
     return out
 
 
-def _found(
-    asked: Implied, values: NDArray[np.float32], index: Sequence[Implied], folds: Sequence[str]
-) -> tuple[float, float, float, float]:
-    order = np.argsort(-values)[: _MANY + 1].tolist()
-    mine = fold(asked.statement)
-    own = any(folds[i] == mine for i in order[:_MANY])
-    others = [index[i] for i in order if folds[i] != mine][:_MANY]
-    kind = [p.bias_type == asked.bias_type for p in others]
-    group = [same_group(p.group, asked.group) for p in others]
-    both = [k and g for k, g in zip(kind, group, strict=True)]
-    return float(own), *(float(np.mean(v)) for v in (kind, group, both))  # type: ignore[return-value]
-
-
-def _index(
-    known: Sequence[Implied], validating: Sequence[Implied]
-) -> tuple[list[Implied], list[str]]:
-    index = {fold(p.statement): p for p in (*known, *validating)}
-    return list(index.values()), list(index)
+def quality(found: Mapping[str, Sequence[Nearest]]) -> dict[str, Any]:
+    """Return :class:`Found` of what :func:`nearest` found, implicit and explicit apart."""
+    out = {}
+    for name, queries in found.items():
+        shares = [
+            [np.mean([kind for _, kind, _ in q.others]), np.mean([g for *_, g in q.others]),
+             np.mean([kind and g for _, kind, g in q.others])]
+            for q in queries
+        ]  # fmt: skip
+        own = float(np.mean([q.own for q in queries])) if name == "implicit" else float("nan")
+        means = np.mean(shares, axis=0)
+        out[name] = Found(len(queries), own, *map(float, means))._asdict()
+    return out
 
 
 class Band(NamedTuple):
@@ -156,30 +167,19 @@ class Band(NamedTuple):
     both: float
 
 
-def bands(embed: Embed, validating: Sequence[Implied], known: Sequence[Implied]) -> list[Band]:
-    """Return, by similarity, how often one of the five nearest names the query's type and group.
+def bands(found: Mapping[str, Sequence[Nearest]]) -> list[Band]:
+    """Return, by similarity, how often what was found names the query's type and group.
 
-    Queries are the validating posts and their statements alike; a query's own statement is none
-    of its references.
+    Queries are posts and statements alike.
     """
-    index, folds = _index(known, validating)
-    vectors = embed([p.statement for p in index])
-    found: list[tuple[float, bool, bool]] = []
-    for queries in ([p.post for p in validating], [p.statement for p in validating]):
-        near = embed(queries) @ vectors.T
-        for asked, values in zip(validating, near, strict=True):
-            mine = fold(asked.statement)
-            order = [i for i in np.argsort(-values)[: _MANY + 1].tolist() if folds[i] != mine]
-            for i in order[:_MANY]:
-                kind = index[i].bias_type == asked.bias_type
-                both = kind and same_group(index[i].group, asked.group)
-                found.append((float(values[i]), kind, both))
+    others = [other for queries in found.values() for q in queries for other in q.others]
     out = []
     for step in range(10):
-        inside = [f for f in found if step == min(9, max(0, math.floor(f[0] * 10)))]
+        inside = [o for o in others if step == min(9, max(0, math.floor(o[0] * 10)))]
         if inside:
-            kinds, boths = (float(np.mean([f[j] for f in inside])) for j in (1, 2))
-            out.append(Band(step / 10, len(inside), kinds, boths))
+            kinds = float(np.mean([kind for _, kind, _ in inside]))
+            both = float(np.mean([kind and group for _, kind, group in inside]))
+            out.append(Band(step / 10, len(inside), kinds, both))
     return out
 
 
@@ -208,11 +208,11 @@ def compared(
     learned = {fold(p.statement) for p in known}
     validating = [p for p in validating if fold(p.statement) not in learned]
     known += index_statements(statements)
-    out: dict[str, Any] = {name: quality(e, validating, known) for name, e in embedders.items()}
-    *_, last = embedders.values()
-    similar = bands(last, validating, known)
+    found = {name: nearest(e, validating, known) for name, e in embedders.items()}
+    *_, last = found.values()
+    similar = bands(last)
     return {
-        "quality": out,
+        "quality": {name: quality(one) for name, one in found.items()},
         "bands": [b._asdict() for b in similar],
         "floor": floor(similar, least),
     }

@@ -19,7 +19,7 @@ import torch
 from guard.errors import UsageError
 from guard.train.base import base_model
 from guard.train.embedder import EmbedderConfig, contrast, train
-from guard.train.retrieval import Band, Implied, bands, floor, pairs, quality, same_group
+from guard.train.retrieval import Band, Implied, bands, floor, nearest, pairs, quality, same_group
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 GROUPS = ("women", "immigrants", "muslims", "old people", "gays")
@@ -116,12 +116,13 @@ def test_quality_counts_what_is_near() -> None:
         angles = np.array([places[t] for t in texts])
         return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
-    found = quality(embed, asked, known)
+    searched = nearest(embed, asked, known)
+    found = quality(searched)
     assert found["implicit"]["own"] == 1.0
     assert found["implicit"]["group"] == pytest.approx(2 / 3)
     assert found["explicit"]["both"] == pytest.approx(2 / 3)
     assert np.isnan(found["explicit"]["own"])
-    similar = {b.low: b for b in bands(embed, asked, known)}
+    similar = {b.low: b for b in bands(searched)}
     assert sum(b.n for b in similar.values()) == 6
     assert similar[0.9].both == 1.0
 
