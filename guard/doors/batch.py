@@ -9,7 +9,7 @@ import litellm
 
 from guard.doors import chat
 from guard.doors.context import guarded, inside
-from guard.doors.door import last_message, number_of_choices
+from guard.doors.door import number_of_choices
 from guard.doors.session import Session
 from guard.errors import GuardError
 
@@ -23,9 +23,8 @@ def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str,
         return list(litellm.batch_completion(*args, **kwargs))
     call = chat.DOOR.arguments(litellm.batch_completion, args, kwargs)
     n = number_of_choices(call)
-    users = [""] * len(call.get("messages") or ())
-    if session.policy.user_context:
-        users = [last_message(messages) for messages in call.get("messages") or ()]
+    several = call.get("messages") or ()
+    users = [chat.DOOR.user_shown(session, {"messages": messages}) for messages in several]
     with inside():
         answers = litellm.batch_completion(*args, **kwargs)
     return [_guarded(session, a, user, n) for a, user in zip(answers, users, strict=True)]
