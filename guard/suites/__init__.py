@@ -1,0 +1,35 @@
+"""Published bias suites: each turns its pack into items, requests, outcomes and measures."""
+
+from __future__ import annotations
+
+from guard.suites.contract import (
+    Answer,
+    Capability,
+    Chat,
+    Given,
+    Item,
+    Measure,
+    Options,
+    Outcome,
+    Published,
+    Record,
+    Request,
+    Suite,
+    TextScore,
+)
+
+__all__ = [
+    "Answer",
+    "Capability",
+    "Chat",
+    "Given",
+    "Item",
+    "Measure",
+    "Options",
+    "Outcome",
+    "Published",
+    "Record",
+    "Request",
+    "Suite",
+    "TextScore",
+]

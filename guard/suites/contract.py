@@ -1,0 +1,247 @@
+"""What a suite is to an audit: items, requests, outcomes, measures.
+
+A suite never calls a model. It says what to ask, reads what was answered, and names the numbers
+that follow; asking, recording, both arms, intervals and reports are the audit's.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+Floats = NDArray[np.float64]
+
+Capability = Literal["chat", "logprobs", "given_logprobs"]
+"""``chat``: answers to messages. ``logprobs``: those of an answer's first token with them.
+``given_logprobs``: the log-probabilities of a text that the request gives."""
+
+NON_ANSWERS = ("invalid", "refused", "guarded", "unjudged", "failed")
+"""Outcomes that every suite shares, counted apart and never scored: an answer that cannot be read,
+one that declines, one that the guard cut or replaced, one that it could not judge and stopped, and
+a call that gave none. ``guarded``, ``unjudged`` and ``failed`` are the audit's to give."""
+
+
+class Options(BaseModel):
+    """Settings of one suite for one audit; a suite adds its own by subclassing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: Path | None = None
+    """The official data, in place of the shipped pack."""
+    protocol: Literal["guard", "paper"] = "guard"
+    """``paper`` follows the publication to the letter, ``guard`` mends what distorts its scores."""
+    seed: int = 17
+    """Of every random choice: orders, draws, names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to ask, ``samples`` times.
+
+    ``id`` is unique in the suite and the same for the same data, protocol and seed. A stratified
+    sample draws whole ``unit``s (by default the item alone) from each ``stratum``; intervals redraw
+    whole ``cluster``s: a template, a draw of words, a concept pair. ``data`` is for the suite.
+    """
+
+    id: str
+    stratum: str
+    cluster: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    samples: int = 1
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A request for an answer to ``messages``, each with ``role`` and ``content``.
+
+    ``settings`` are LiteLLM's (``temperature``, ``max_tokens``, ...). With ``logprobs`` the answer
+    carries that many of the likeliest first tokens. Of equal requests with temperature 0 one is
+    asked for all.
+    """
+
+    messages: tuple[Mapping[str, str], ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    logprobs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A request for the log-probabilities of ``continuations``, each after ``context``."""
+
+    context: str
+    continuations: tuple[str, ...]
+
+
+Request = Chat | Given
+
+
+@dataclass(frozen=True, slots=True)
+class TextScore:
+    """The summed natural log-probability of a continuation, and over how many of its tokens."""
+
+    logprob: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """Return exp of the mean negative log-likelihood; nan over no token."""
+        return math.exp(-self.logprob / self.tokens) if self.tokens else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back for one request in one arm.
+
+    ``first_tokens`` are the likeliest first tokens with their natural log-probabilities, empty
+    where not asked for or not given; ``scores`` answer a :class:`Given`, in its order.
+    """
+
+    text: str = ""
+    finish_reason: str = "stop"
+    first_tokens: Mapping[str, float] = field(default_factory=dict)
+    scores: tuple[TextScore, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the answers to one sample of an item amount to.
+
+    ``name`` is one of the suite's ``outcomes`` or of :data:`NON_ANSWERS`; ``values`` holds what the
+    measures need of it.
+    """
+
+    name: str
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One sample of an item with its outcome in one arm."""
+
+    item: Item
+    sample: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number that follows from sums: ``value(totals)`` over rows of additive statistics.
+
+    ``rows`` has shape (r, k): what each record, or instance made of several, adds. ``clusters``
+    names each row's cluster (r,). ``value`` takes totals of shape (..., k) and returns (...),
+    nan where a denominator is 0; ``n`` does the same for what the number is over. An interval
+    redraws clusters and takes ``value`` of each draw's totals; a change between arms redraws both
+    with the same draws. ``p`` is of the suite's own test that there is nothing, nan where it has
+    none; the audit corrects those of one suite and arm together. ``higher_is`` says what more of it
+    means, for the direction of a change.
+    """
+
+    name: str
+    axis: Mapping[str, str]
+    rows: Floats
+    clusters: Sequence[str]
+    value: Callable[[Floats], Floats]
+    n: Callable[[Floats], Floats]
+    p: float = math.nan
+    higher_is: Literal["worse", "better", "neither"] = "neither"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A figure of the paper that stands beside ours; ``source`` is its table or section."""
+
+    name: str
+    axis: Mapping[str, str]
+    model: str
+    value: float
+    source: str
+
+
+class Suite(ABC):
+    """One published suite with its pack. Made once for an audit, by its options.
+
+    A constructor reads the pack or the official data and raises UsageError, in one sentence, on
+    what it cannot read. What it then gives is the same for the same options.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    version: ClassVar[str]
+    """``N-X``: N changes when scores stop being comparable, X when the interface does."""
+    parser_version: ClassVar[str]
+    """Changes whenever the same answer may get another outcome."""
+    outcomes: ClassVar[tuple[str, ...]]
+    """Names of readable outcomes."""
+    options_type: ClassVar[type[Options]] = Options
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    @abstractmethod
+    def data_hash(self) -> str:
+        """The SHA-256 of the items' data."""
+
+    @property
+    @abstractmethod
+    def prompt_hash(self) -> str:
+        """The SHA-256 of the prompts and sampling settings."""
+
+    @property
+    @abstractmethod
+    def needs(self) -> frozenset[Capability]:
+        """What the model must be able to do for these options."""
+
+    @abstractmethod
+    def items(self) -> Iterable[Item]:
+        """Yield every item, in a fixed order."""
+
+    @abstractmethod
+    def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
+        """Return what to ask next, after ``answers`` to the requests before; None at the end.
+
+        ``sample`` counts from 0 to ``item.samples - 1``. How many requests there are does not
+        depend on what was answered.
+        """
+
+    @abstractmethod
+    def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
+        """Read the answers to all of a sample's requests. Never raises for what a model wrote."""
+
+    @abstractmethod
+    def measures(self, records: Sequence[Record]) -> Iterable[Measure]:
+        """Yield every measure over the records of one arm.
+
+        ``records`` may be some of the items only. The same axes and names come for both arms.
+        Without a readable outcome a measure is still there, and nan.
+        """
+
+    def published(self) -> Sequence[Published]:
+        """Return the paper's figures that are comparable with these measures."""
+        return ()
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return what a plan tells beyond items and calls: by category, by name."""
+        return {}
+
+    def answers_from_table(
+        self, rows: Iterable[Mapping[str, str]]
+    ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
+        """Read recorded answers from a plain table whose rows are columns by name.
+
+        By default the columns ``id`` and ``response``, and ``sample`` where an item has several.
+        Raises UsageError that names the missing column or the unknown item.
+        """
+        from guard.suites.tables import by_id
+
+        return by_id(self, rows)

@@ -1,0 +1,60 @@
+"""Reads the pack of a suite: ``benchmarks/<name>`` with pack.toml, protocol.toml and data."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from guard.errors import GuardError
+from guard.places import shipped
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A pack's folder, its two tables, and the hashes that make audits comparable.
+
+    ``about`` is pack.toml (title, paper, licence, counts, ``files`` with their SHA-256);
+    ``protocol`` is protocol.toml: prompts and sampling settings with their source beside them.
+    """
+
+    folder: Path
+    about: Mapping[str, Any]
+    protocol: Mapping[str, Any]
+    data_hash: str
+    prompt_hash: str
+
+
+def load(name: str) -> Pack:
+    """Return the shipped pack called ``name``; its files are checked against pack.toml.
+
+    Raises GuardError where a file is missing or not the recorded one.
+    """
+    folder = shipped("benchmarks") / name
+    about = tomllib.loads((folder / "pack.toml").read_text("utf-8"))
+    protocol = (folder / "protocol.toml").read_bytes()
+    whole = hashlib.sha256()
+    for file, recorded in sorted(about["files"].items()):
+        path = folder / file
+        found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
+        if found != recorded:
+            raise GuardError(
+                f"{path} is not the file that pack.toml records ({found[:12]} for "
+                f"{recorded[:12]}); reinstall the package."
+            )
+        whole.update(f"{file} {found}\n".encode())
+    return Pack(
+        folder,
+        about,
+        tomllib.loads(protocol.decode("utf-8")),
+        whole.hexdigest(),
+        hashlib.sha256(protocol).hexdigest(),
+    )

@@ -1,0 +1,40 @@
+"""Recorded answers from plain tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from guard.errors import UsageError
+from guard.suites.contract import Answer, Item, Suite
+
+
+def by_id(
+    suite: Suite, rows: Iterable[Mapping[str, str]]
+) -> Iterator[tuple[Item, int, Sequence[Answer]]]:
+    """Yield item, sample and answers of rows with ``id``, ``response`` and perhaps ``sample``.
+
+    Rows of one id and sample are the turns of one conversation, in order. Raises UsageError that
+    names the line and what is missing or unknown.
+    """
+    items = {item.id: item for item in suite.items()}
+    turns: dict[tuple[str, int], list[Answer]] = {}
+    for line, row in enumerate(rows, start=2):
+        for column in ("id", "response"):
+            if row.get(column) is None:
+                raise UsageError(
+                    f"Line {line} has no column {column!r}; the table needs id and response."
+                )
+        if row["id"] not in items:
+            raise UsageError(
+                f"Line {line}: {suite.name} has no item {row['id']!r} with this data, protocol "
+                "and seed; give the ones that the answers were asked with."
+            )
+        sample = row.get("sample") or "0"
+        if not sample.isdecimal() or int(sample) >= items[row["id"]].samples:
+            raise UsageError(
+                f"Line {line}: sample must be a number below {items[row['id']].samples}, "
+                f"got {sample!r}."
+            )
+        turns.setdefault((row["id"], int(sample)), []).append(Answer(row["response"]))
+    for (name, number), answers in turns.items():
+        yield items[name], number, answers
