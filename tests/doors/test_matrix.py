@@ -238,6 +238,26 @@ def test_whole_and_streamed_sync_and_async_agree(row: Row, world: World) -> None
     on(row, test, choices_(kinds=row.kinds, ordered=True), chunkings, kept)
 
 
+# Actions by bias type and by channel.
+
+
+@every
+def test_actions_differ_by_type_and_by_channel(row: Row, world: World) -> None:
+    thinks = [("reasoning", 0, "I think. BIAS is. Well.")] if "reasoning" in row.kinds else []
+    row.play(world, [[*thinks, ("content", 0, "So. LOOK is. BIAS is. On.")]], ([5], 0))
+    policy = Policy(actions={"reasoning": "redact", "appearance": "flag"})
+    detector = Scripted("BIAS|LOOK", types={"LOOK": "appearance"})
+    for way in row.ways(world, guard_of(policy, detector)):
+        assert way.texts[r.Channel()] == "So. LOOK is. " + policy.message
+        assert way.ends == {0: "content_filter"}
+        content = [d.action for d in way.trail if d.channel.kind == "content"]
+        assert content == ["pass", "flag", "terminate"]
+        if thinks:
+            assert way.texts[r.Channel(0, "reasoning")] == "I think. [removed] Well."
+            thought = [d.action for d in way.trail if d.channel.kind == "reasoning"]
+            assert thought == ["pass", "redact", "pass"]
+
+
 # 7. Fail closed.
 
 
