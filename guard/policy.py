@@ -73,6 +73,11 @@ class Policy(BaseModel):
     """What to do with text outside the detector's languages."""
     timeout_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 5000.0
     """Time one verdict may take, a day at most; None waits for ever."""
+    breaker_failures: Annotated[int, Field(ge=1, le=10_000)] | None = 5
+    """Failed or late verdicts in a row after which the detector is not asked for a while: what it
+    would have judged has then failed at once. None asks it every time."""
+    breaker_pause_ms: Annotated[float, Field(gt=0, le=86_400_000)] = 10_000.0
+    """How long it is then left alone; afterwards one segment is tried, and so on."""
 
     max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
     overlap: Annotated[int, Field(ge=0)] = 80
