@@ -84,7 +84,7 @@ class ResponsesStream(GuardedStream):
     def _logging(self) -> Any:
         return getattr(self._upstream, "logging_obj", None) or self._upstream.litellm_logging_obj
 
-    def _report(self) -> Any:
+    def _answer(self) -> Any:
         event = self.completed_response or self._codec.transcript.ended(self._counted)
         # LiteLLM counts in the object that it is given, and in a thread of its own.
         return event.model_copy(deep=True)

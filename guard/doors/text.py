@@ -12,6 +12,7 @@ from collections.abc import (
     Mapping,
 )
 
+from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import Session
 from guard.errors import UsageError
 from guard.gate import Part, ResponseGate
@@ -55,6 +56,8 @@ class TextStream:
     """
 
     def __init__(self, texts: Iterable[str], session: Session) -> None:
+        if session.policy.rewrites:
+            raise cannot_rewrite("text from elsewhere")
         gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
         self.guard: GuardTrail = gate.trail
         self._source = iter(texts)
@@ -100,6 +103,8 @@ class AsyncTextStream:
     """The same for a source that is awaited."""
 
     def __init__(self, texts: AsyncIterable[str], session: Session) -> None:
+        if session.policy.rewrites:
+            raise cannot_rewrite("text from elsewhere")
         gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
         self.guard: GuardTrail = gate.trail
         self._source = aiter(texts)

@@ -122,7 +122,7 @@ class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
     def _logging(self) -> Any:
         return None if self._chat is None else self._chat.logging_obj
 
-    def _report(self) -> Any:
+    def _answer(self) -> Any:
         return None if self._chat is None else accounting.answer(self._chat, self.chunks)
 
 

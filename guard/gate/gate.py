@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from guard.gate.flow import Flow, View
-from guard.gate.segmenter import Segment, Segmenter
+from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
 
@@ -25,17 +25,26 @@ class Gate:
     takes one verdict for the oldest of them; ``settled`` gives the fates decided since the last
     call. Once ``stopped``, nothing more goes out and nothing more is asked. In the hold modes that
     let text out before its verdict, ``flow`` settles what may go; ``view`` is the choice's own.
+    ``said`` is text of the channel that went out before the first that is fed.
     """
 
     def __init__(
-        self, policy: Policy, channel: Channel, *, user: str = "", view: View | None = None
+        self,
+        policy: Policy,
+        channel: Channel,
+        *,
+        user: str = "",
+        view: View | None = None,
+        said: str = "",
     ) -> None:
         self.channel = channel
         self.stopped = False
         self._policy = policy
-        self._segmenter = Segmenter(policy.max_segment_chars, policy.overlap, policy.lookahead)
+        limits = policy.max_segment_chars, policy.overlap, policy.lookahead
+        self._segmenter = Segmenter(*limits)
         self._user = user if policy.user_context else ""
-        self._context: deque[str] = deque(maxlen=policy.context_segments)
+        before = (s.text for s in split(said, *limits) if not s.text.isspace())
+        self._context = deque(before, maxlen=policy.context_segments)
         self._asked: deque[Segment] = deque()
         self._fed = 0
         self._flow: Flow | None = None
@@ -84,12 +93,17 @@ class Gate:
         new, self._new = self._new, []
         return new
 
-    def resolve(self, verdict: Verdict) -> Decision:
-        """Take the verdict on the oldest window not yet resolved, and decide."""
+    def resolve(self, verdict: Verdict, *, rewrites: bool = False) -> Decision:
+        """Take the verdict on the oldest window not yet resolved, and decide.
+
+        ``rewrites`` tells whether the model can be asked to go on; else a rewrite is a termination.
+        """
         segment = self._take()
         action = self._policy.action_on(verdict, self.channel.kind)
         if action == "redact" and self.channel.kind == "tool":
             action = "terminate"  # text put inside arguments could change what the tool does
+        if action == "rewrite" and not rewrites:
+            action = "terminate"
         repeats = verdict.biased and self._repeats(segment, verdict)
         joins = self._replaced_to == self._settled and segment.fresh > segment.start
         if not joins:

@@ -329,7 +329,7 @@ def test_the_provider_is_closed_before_its_tokens_are_counted(
     counted: list[tuple[int, bool, int]] = []
 
     def watch(stream: Any) -> Any:
-        for name in ("_count", "_report"):
+        for name in ("_count", "_answer"):
             original = getattr(stream, name)
 
             def noting(original: Any = original) -> Any:
