@@ -1,7 +1,8 @@
 """Runs a detector for a response: time limits, failures, and off the event loop.
 
 The only room with clocks. A judge never raises for what a detector does: an error, a result that
-is no score, or a verdict that is late becomes ``unjudged``, and the policy says what follows.
+is no score, or a verdict that is late becomes ``unjudged``, and the policy says what follows. So
+does what the breaker keeps from a detector that has failed too often.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import NamedTuple
 
+from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector, Session, Window
 from guard.detect.workers import Workers, on_worker
 from guard.errors import ConfigError
@@ -32,17 +34,36 @@ class _Timed(NamedTuple):
     elapsed_ms: float
 
 
+class _Asked(NamedTuple):
+    """A window that a worker was given, and the breaker's ticket for it."""
+
+    ticket: int
+    future: Future[_Timed]
+
+
+_REFUSED = _Timed(None, 0.0)  # the breaker lets nothing through
+
+
 class Judge:
     """Turns windows into verdicts with one detector, one index version and one policy.
 
     Raises ConfigError where the detector has no threshold for a bias type.
     """
 
-    def __init__(self, detector: Detector, policy: Policy, workers: Workers | None = None) -> None:
+    def __init__(
+        self,
+        detector: Detector,
+        policy: Policy,
+        workers: Workers | None = None,
+        breakers: Breakers | None = None,
+    ) -> None:
         self.policy = policy
         self._name = detector.name
         self._points = detector.operating_points
         self._workers = Workers() if workers is None else workers
+        self._breaker = (Breakers() if breakers is None else breakers).of(
+            policy.timeout_ms, policy.breaker_failures, policy.breaker_pause_ms
+        )
         try:
             for bias_type in BIAS_TYPES:
                 policy.threshold_for(bias_type, self._points)
@@ -55,38 +76,86 @@ class Judge:
 
     def judge(self, windows: Sequence[Window]) -> list[Verdict]:
         """Return one verdict a window, in order; waits for them."""
+        if self._goes_ahead(windows):
+            return [*self.judge(windows[:1]), *self.judge(windows[1:])]
         if self.policy.timeout_ms is None or on_worker():
-            return [self._finding(_timed(self._session, w)) for w in windows]
-        return [self._finding(self._wait(f)) for f in self._submit(windows)]
+            return [self._finding(self._alone(w)) for w in windows]
+        return [self._finding(self._wait(asked)) for asked in self._submit(windows)]
 
     async def ajudge(self, windows: Sequence[Window]) -> list[Verdict]:
         """Return one verdict a window, in order, without blocking the event loop."""
-        futures = self._submit(windows)
+        if self._goes_ahead(windows):
+            return [*await self.ajudge(windows[:1]), *await self.ajudge(windows[1:])]
+        several = self._submit(windows)
         try:
-            return [self._finding(await self._await(f)) for f in futures]
+            return [self._finding(await self._await(asked)) for asked in several]
         finally:
-            for future in futures:
-                future.cancel()
+            for asked in several:
+                if asked is not None:
+                    asked.future.cancel()
 
-    def _submit(self, windows: Sequence[Window]) -> list[Future[_Timed]]:
-        return [self._workers.submit(partial(_timed, self._session, w)) for w in windows]
+    def _goes_ahead(self, windows: Sequence[Window]) -> bool:
+        """Whether the first of ``windows`` is to be tried before the others."""
+        return len(windows) > 1 and self._breaker.open
 
-    def _wait(self, future: Future[_Timed]) -> _Timed:
+    def _alone(self, window: Window) -> _Timed:
+        ticket = self._breaker.ask(time.monotonic())
+        return _REFUSED if ticket is None else self._noted(ticket, _timed(self._session, window))
+
+    def _submit(self, windows: Sequence[Window]) -> list[_Asked | None]:
+        tickets = [self._breaker.ask(time.monotonic()) for _ in windows]
+        return [
+            None
+            if ticket is None
+            else _Asked(ticket, self._workers.submit(partial(_timed, self._session, window)))
+            for ticket, window in zip(tickets, windows, strict=True)
+        ]
+
+    def _wait(self, asked: _Asked | None) -> _Timed:
+        if asked is None:
+            return _REFUSED
         try:
-            return future.result(_seconds(self.policy))
+            timed = asked.future.result(self._seconds(asked))
         except FutureTimeoutError:
-            return self._late(future)
+            timed = self._late(asked.future)
+        return self._noted(asked.ticket, timed)
 
-    async def _await(self, future: Future[_Timed]) -> _Timed:
+    async def _await(self, asked: _Asked | None) -> _Timed:
+        if asked is None:
+            return _REFUSED
+        if asked.future.done():
+            return self._noted(asked.ticket, asked.future.result())
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), _seconds(self.policy))
+            timed = await asyncio.wait_for(asyncio.wrap_future(asked.future), self._seconds(asked))
         except asyncio.TimeoutError:
-            return self._late(future)
+            timed = self._late(asked.future)
+        return self._noted(asked.ticket, timed)
+
+    def _seconds(self, asked: _Asked) -> float | None:
+        limit = self.policy.timeout_ms
+        if limit is None:
+            return None
+        # Others have failed since: what hangs with them is not waited for once more.
+        return limit / 1000 if self._breaker.current(asked.ticket) else 0.0
+
+    def _noted(self, ticket: int, timed: _Timed) -> _Timed:
+        breaker = self._breaker
+        well = timed.scores is not None
+        change = breaker.done(ticket, well=well, now=time.monotonic())
+        if change == "opened":
+            most, pause = self.policy.breaker_failures, breaker.pause
+            _log.error(
+                "detector %s failed %d times in a row: not asked for %g s", self._name, most, pause
+            )
+        elif change == "closed":
+            _log.warning("detector %s judges again", self._name)
+        return timed
 
     def _late(self, future: Future[_Timed]) -> _Timed:
         limit = self.policy.timeout_ms or 0.0
-        if not future.cancel() and not future.done():
-            self._workers.replace()  # its thread hangs; others go on
+        future.cancel()
+        # A thread that hangs is replaced; it may have begun a while after it was asked.
+        self._workers.relieve(limit / 2000)
         _log.error("detector %s gave no verdict within %g ms", self._name, limit)
         return _Timed(None, limit)
 
@@ -130,7 +199,3 @@ def _is_score(given: object) -> bool:
         and 0 <= given.score <= 1
         and given.bias_type in BIAS_TYPES
     )
-
-
-def _seconds(policy: Policy) -> float | None:
-    return None if policy.timeout_ms is None else policy.timeout_ms / 1000

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from guard.doors import closing
+from guard.doors import accounting, closing
 from guard.doors.context import inside
 from guard.doors.errors import cleaned
 from guard.doors.session import Session
@@ -39,7 +39,7 @@ class GuardedStream:
     exception or a cancellation), the provider's connection is closed. ``guard`` is the trail.
 
     A door says what it reads (``_read``), what leaves (``_sealed``), what was said (``_said``) and
-    how a stopped stream is reported (``_report``).
+    how a stopped stream is reported (``_logging``, ``_report``).
     """
 
     def __init__(
@@ -88,8 +88,18 @@ class GuardedStream:
     def _said(self) -> Said:
         raise NotImplementedError
 
-    def _report(self, asynchronous: bool) -> None:
-        """Report the stopped stream to LiteLLM's callbacks."""
+    def _count(self) -> None:
+        """Count what a stopped provider sent, where the end of the stream tells it.
+
+        Off the event loop, as is what :meth:`_report` does.
+        """
+
+    def _logging(self) -> Any:
+        """Return the object by which LiteLLM reports this stream; None where there is none."""
+        raise NotImplementedError
+
+    def _report(self) -> Any:
+        """Return the answer that a stopped stream is reported as to LiteLLM's callbacks."""
         raise NotImplementedError
 
     # What a consumer sees.
@@ -117,10 +127,13 @@ class GuardedStream:
                         break
                 self._unjudged = False
                 self._session.settle(self._gate)
+                if self._gate.stopped:
+                    self._shut()  # first of all: what follows takes its time
+                    self._count()
                 if self._release():
                     self._shut()
                     if not self._ended:
-                        self._report(False)
+                        accounting.report(self._logging(), self._report)
         except BaseException:
             self.close()
             raise
@@ -138,10 +151,13 @@ class GuardedStream:
                         break
                 self._unjudged = False
                 await self._session.asettle(self._gate)
+                if self._gate.stopped:
+                    await self._ashut()
+                    await asyncio.to_thread(self._count)
                 if self._release():
                     await self._ashut()
                     if not self._ended:
-                        self._report(True)
+                        await accounting.areport(self._logging(), self._report)
         except BaseException:
             await self.aclose()
             raise

@@ -63,6 +63,8 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
             withheld(ChatCodec, getattr(self._upstream, "chunks", ()), self.chunks),
         )
 
-    def _report(self, asynchronous: bool) -> None:
-        response = accounting.answer(self._upstream, self.chunks)
-        accounting.report(self._upstream.logging_obj, response, asynchronous)
+    def _logging(self) -> Any:
+        return self._upstream.logging_obj
+
+    def _report(self) -> Any:
+        return accounting.answer(self._upstream, self.chunks)

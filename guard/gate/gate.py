@@ -93,7 +93,7 @@ class Gate:
     def resolve(self, verdict: Verdict) -> Decision:
         """Take the verdict on the oldest window not yet resolved, and decide."""
         segment = self._take()
-        action = self._policy.action_on(verdict)
+        action = self._policy.action_on(verdict, self.channel.kind)
         if action == "redact" and self.channel.kind == "tool":
             action = "terminate"  # text put inside arguments could change what the tool does
         repeats = verdict.biased and self._repeats(segment, verdict)
