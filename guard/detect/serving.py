@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import NamedTuple
 
+from guard.detect import handover
 from guard.detect.answers import Timed, timed
 from guard.detect.batching import Batches, batch_size
 from guard.detect.breaker import Breakers
@@ -129,7 +130,7 @@ class Judge:
         if asked.future.done():
             return self._noted(asked.ticket, asked.future.result())
         try:
-            timed = await asyncio.wait_for(asyncio.wrap_future(asked.future), self._seconds(asked))
+            timed = await handover.result(asked.future, self._seconds(asked))
         except asyncio.TimeoutError:
             timed = self._late(asked.future)
         return self._noted(asked.ticket, timed)
