@@ -93,6 +93,9 @@ class GuardedStream:
         """Return what leaves for one chunk that the gate let out, and note it."""
         raise NotImplementedError
 
+    def _sealed_all(self, chunks: list[Any]) -> Iterable[Any]:
+        return [sealed for chunk in chunks for sealed in self._sealed(chunk)]
+
     def _said(self) -> Said:
         raise NotImplementedError
 
@@ -139,6 +142,8 @@ class GuardedStream:
         return self
 
     def __next__(self) -> Any:
+        if self._out:
+            return self._out.popleft()
         try:
             while not self._out and (self._unjudged or self._asks or not self._over):
                 if self._asks and self._asker is not None:
@@ -164,6 +169,8 @@ class GuardedStream:
         return self._handed(StopIteration)
 
     async def __anext__(self) -> Any:
+        if self._out:
+            return self._out.popleft()
         try:
             while not self._out and (self._unjudged or self._asks or not self._over):
                 if self._asks and self._asker is not None:
@@ -235,30 +242,36 @@ class GuardedStream:
         self._over = self._ended = self._closed = self._began = False
 
     def _pull(self) -> None:
-        try:
-            chunk = next(self._upstream)
-        except StopIteration:
-            self._end()
-        except Exception as error:
-            self._end(error)
-        else:
-            self._take(chunk)
+        """Pull until there may be something to judge or to let out, or the provider has ended."""
+        while not self._over:
+            try:
+                chunk = next(self._upstream)
+            except StopIteration:
+                return self._end()
+            except Exception as error:
+                return self._end(error)
+            if self._take(chunk):
+                return None
+        return None
 
     async def _apull(self) -> None:
-        try:
-            chunk = await self._upstream.__anext__()
-        except StopAsyncIteration:
-            self._end()
-        except Exception as error:
-            self._end(error)
-        else:
-            self._take(chunk)
+        while not self._over:
+            try:
+                chunk = await self._upstream.__anext__()
+            except StopAsyncIteration:
+                return self._end()
+            except Exception as error:
+                return self._end(error)
+            if self._take(chunk):
+                return None
+        return None
 
-    def _take(self, chunk: Any) -> None:
+    def _take(self, chunk: Any) -> bool:
+        """Give the gate a chunk; return whether there may be something to judge or to let out."""
         if not self._began:
             self._began = True
             self._begin()
-        self._gate.push(self._read(chunk))
+        return self._gate.push(self._read(chunk))
 
     def _end(self, error: Exception | None = None) -> None:
         if self._over:
@@ -281,8 +294,8 @@ class GuardedStream:
 
     def _release(self) -> bool:
         """Queue what may go out; return whether the provider's connection is to be closed."""
-        for chunk in self._gate.emit():
-            self._out.extend(self._sealed(chunk))
+        if chunks := self._gate.emit():
+            self._out.extend(self._sealed_all(chunks))
         if self._gate.stopped:
             # The guard's end of the stream stands in place of the provider's, good or bad.
             self._over = True

@@ -55,10 +55,11 @@ class ResponsesStream(GuardedStream):
     def _read(self, chunk: Any) -> Heard:
         return self._codec.hear(chunk)
 
-    def _take(self, chunk: Any) -> None:
-        super()._take(chunk)
+    def _take(self, chunk: Any) -> bool:
+        more = super()._take(chunk)
         # LiteLLM reports a response when its last event comes.
         self._ended = self._ended or name_of(chunk) in TERMINAL
+        return more
 
     def _sealed(self, chunk: Heard) -> Iterable[Any]:
         for event in self._codec.seal(chunk, self._counted):

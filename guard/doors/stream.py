@@ -52,6 +52,12 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         self.chunks.append(sealed)
         return (sealed,)
 
+    def _sealed_all(self, chunks: list[ModelResponseStream]) -> Iterable[ModelResponseStream]:
+        if not self._codec.seals:
+            self.chunks += chunks
+            return chunks
+        return super()._sealed_all(chunks)
+
     def _said(self) -> Said:
         return Said(
             bool(self.chunks),

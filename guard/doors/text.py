@@ -30,6 +30,10 @@ class TextCodec:
             raise UsageError(f"A chunk must be a string, got {type(chunk).__name__}.")
         return [Part(_ONLY, chunk)] if chunk else []
 
+    def alone(self, chunk: str, choice: int) -> str:
+        """Return the chunk where it is a string."""
+        return chunk if type(chunk) is str else ""
+
     def choices(self, chunk: str) -> list[int]:
         """Return the one choice there is."""
         return [0]

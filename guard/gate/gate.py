@@ -46,7 +46,6 @@ class Gate:
         before = (s.text for s in split(said, *limits) if not s.text.isspace())
         self._context = deque(before, maxlen=policy.context_segments)
         self._asked: deque[Segment] = deque()
-        self._fed = 0
         self._flow: Flow | None = None
         self._free: deque[int] = deque()  # how far each segment asked about may flow
         if policy.hold == "association":
@@ -64,12 +63,19 @@ class Gate:
         """Whether every character fed has been settled."""
         return not self._asked and self._segmenter.held == 0
 
+    def takes(self, text: str) -> bool:
+        """Add text if that surely completes no window; False where ``feed`` must look at it."""
+        if self.stopped or not self._segmenter.takes(text):
+            return False
+        if self._flow is not None:
+            self._flow.feed(text)
+        return True
+
     def feed(self, text: str) -> None:
         """Add text that the provider sent."""
         if self.stopped:
             return
         segments = self._segmenter.feed(text)
-        self._fed += len(text)
         if self._flow is not None and not segments:
             self._flow.feed(text)
         self._open(segments)
@@ -84,7 +90,7 @@ class Gate:
         if self.stopped:
             return
         if self._policy.hold == "none":
-            self._settle(self._fed)
+            self._settle(self._segmenter.fed)
         elif self._flow is not None:
             self._settle(self._free[0] if self._asked else self._flow.free)
 

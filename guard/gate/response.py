@@ -79,9 +79,33 @@ class ResponseGate(Generic[C]):
         self._waiting: dict[int, deque[Gate]] = {}  # gates of unresolved jobs, by choice
         self._out: list[C] = []
         self._template: C | None = None
+        self._alone: Callable[[C, int], str] | None = getattr(codec, "alone", None)
+        self._steady: Gate | None = None  # of the channel that goes on, where it was last alone
 
-    def push(self, chunk: C) -> None:
-        """Take one chunk of the provider."""
+    def push(self, chunk: C) -> bool:
+        """Take one chunk of the provider; return whether there may be something to judge or emit.
+
+        Most chunks go on with the text of the one before and end no segment: they are only held.
+        """
+        gate = self._steady
+        if gate is not None and self._alone is not None:
+            channel = gate.channel
+            text = self._alone(chunk, channel.choice)
+            if text:
+                self._template = chunk
+                self._queue.join(chunk, channel, text)
+                if gate.takes(text):
+                    if self._flows:
+                        self._flow(gate)
+                else:
+                    gate.feed(text)
+                    self._collect(gate)
+                return self._queue.moved or bool(self._jobs)
+        self._push(chunk)
+        return True
+
+    def _push(self, chunk: C) -> None:
+        self._steady = None
         if self.stopped:
             return
         self._template = chunk
@@ -105,9 +129,14 @@ class ResponseGate(Generic[C]):
             self._over.add(choice)
             if choice in self._speaking and not self._ended[choice]:
                 self._finish(self._speaking[choice])
+        if len(parts) == 1:
+            channel = parts[0].channel
+            if channel == (channel.choice, "content", 0) and not self._ended[channel.choice]:
+                self._steady = self._gates[channel]
 
     def finish(self) -> None:
         """Take the end of the provider's stream, whether it completed or failed."""
+        self._steady = None
         for choice, channel in self._speaking.items():
             if not self._ended[choice]:
                 self._finish(channel)
@@ -243,6 +272,7 @@ class ResponseGate(Generic[C]):
             ]
         for each in ended:
             self._ended[each] = True
+            self._steady = None
             self._over.add(each)
             self._out += self._queue.end(each)
             if self.error is None:
