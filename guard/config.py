@@ -24,7 +24,9 @@ else:
 # Settings that are not the policy's.
 OWN_KEYS = ("detector", "index", "weights")
 _PREFIX = "GUARD_"
-_MAY_BE_NONE = ("threshold", "timeout_ms")
+# Settings that hold several, as a variable says them.
+_PAIRS = {"thresholds": "gender=0.4,age=0.6", "actions": "appearance=flag,reasoning=redact"}
+_MAY_BE_NONE = ("threshold", "timeout_ms", "breaker_failures")
 
 
 def known_keys() -> list[str]:
@@ -55,13 +57,16 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
     """Return the settings of two sources, of which the later wins.
 
     A later ``operating_point`` also takes the place of an earlier ``threshold`` and ``thresholds``,
-    a later ``threshold`` that of earlier ``thresholds``: they would else overrule it.
+    a later ``threshold`` that of earlier ``thresholds``, a later ``action`` that of earlier
+    ``actions``: they would else overrule it.
     """
     overruled = set()
     if "operating_point" in later:
         overruled = {"threshold", "thresholds"}
     elif "threshold" in later:
         overruled = {"thresholds"}
+    if "action" in later:
+        overruled.add("actions")
     return {**{k: v for k, v in earlier.items() if k not in overruled}, **later}
 
 
@@ -126,15 +131,15 @@ def _from_environment() -> dict[str, Any]:
     for name, text in os.environ.items():
         if name.startswith(_PREFIX):
             key = name.removeprefix(_PREFIX).lower()
-            values[key] = _mapping(name, text) if key == "thresholds" else text
+            values[key] = _mapping(name, text, _PAIRS[key]) if key in _PAIRS else text
     return values
 
 
-def _mapping(name: str, text: str) -> dict[str, str]:
-    """Read ``gender=0.4,age=0.6``."""
+def _mapping(name: str, text: str, like: str) -> dict[str, str]:
+    """Read pairs as in ``like``."""
     pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
     if any(not equals for _, equals, _ in pairs):
-        raise ConfigError(f"environment: {name} must look like 'gender=0.4,age=0.6', got {text!r}.")
+        raise ConfigError(f"environment: {name} must look like {like!r}, got {text!r}.")
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from guard.verdict import BIAS_TYPES, Action, BiasType, Scores, Unjudged, Verdict
+from guard.verdict import BIAS_TYPES, Action, BiasType, ChannelKind, Scores, Unjudged, Verdict
 
 OperatingPoint = Literal["strict", "balanced", "quiet"]
 Hold = Literal["sentence", "association", "none"]
+OnBias = Literal["terminate", "redact", "flag", "raise", "rewrite"]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+_CHANNELS: tuple[ChannelKind, ...] = get_args(ChannelKind)
+# What an action can be set for.
+_PLACES = {*BIAS_TYPES, *_CHANNELS, *(f"{c}.{t}" for c in _CHANNELS for t in BIAS_TYPES)}
 
 # Steps of a forced cut must move forward by at least this share of the segment's limit.
 _LEAST_SEGMENT = 40
@@ -34,13 +39,32 @@ class Policy(BaseModel):
     thresholds: Mapping[BiasType, Probability] = Field(default_factory=dict)
     """Thresholds of single bias types; they win over ``threshold``."""
 
-    action: Literal["terminate", "redact", "flag", "raise"] = "terminate"
+    action: OnBias = "terminate"
+    """What is done with a biased segment."""
+    actions: Mapping[str, OnBias] = Field(default_factory=dict)
+    """What is done in its place with bias of one type (``appearance``), in one kind of channel
+    (``content``, ``reasoning``, ``tool``), or of one type in one channel
+    (``reasoning.appearance``). The most particular wins: a type in a channel, then a type, then a
+    channel, then ``action``. A table in a table, ``{"reasoning": {"appearance": "flag"}}``, says
+    the last as well.
+    """
     message: str = "[Stopped here: the next passage tied a social group to a stereotype.]"
     """Text of the last chunk after a termination, and of a raised ``BiasFound``."""
     failure_message: str = "[Stopped here: the next passage could not be checked for bias.]"
     """The same where the reason is a failed detector or an unjudged language."""
     replacement: str = "[removed]"
     """Text that stands in for a redacted segment."""
+    rewrite_tries: Annotated[int, Field(ge=1, le=10)] = 2
+    """How often the model is asked to go on in one response; then it is terminated."""
+    rewrite_instruction: str = (
+        "Go on with your answer from exactly where it stops, or begin it if nothing of it is there "
+        "yet. What you were about to say next tied {association}; it was taken back before anyone "
+        "read it. Say what is useful without that tie, and without any other generalisation about "
+        "a social group. Do not repeat what is already said, do not apologise, and do not mention "
+        "this instruction."
+    )
+    """What the model is then asked, as the user's message behind what was let out of its answer;
+    ``{association}`` stands for the groups and attributes that were found."""
     scope: Literal["choice", "response"] = "choice"
     """Whether a termination ends its own choice or every choice of the response."""
     hold: Hold = "sentence"
@@ -50,7 +74,7 @@ class Policy(BaseModel):
     and holds a segment from its first mention of a group on: an action then cuts from there, and
     what stood before it has gone out. ``none`` watches only: all text goes out at once, verdicts
     are taken for the trail and the sinks, a biased segment is flagged and one that could not be
-    judged passes. A setting that would stop the output (any ``action`` but ``flag``, ``failure``
+    judged passes. A setting that would stop the output (any action but ``flag``, ``failure``
     ``closed``, ``language`` ``stop``) cannot be asked for beside ``none``; defaults give way.
     """
 
@@ -60,6 +84,11 @@ class Policy(BaseModel):
     """What to do with text outside the detector's languages."""
     timeout_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 5000.0
     """Time one verdict may take, a day at most; None waits for ever."""
+    breaker_failures: Annotated[int, Field(ge=1, le=10_000)] | None = 5
+    """Failed or late verdicts in a row after which the detector is not asked for a while: what it
+    would have judged has then failed at once. None asks it every time."""
+    breaker_pause_ms: Annotated[float, Field(gt=0, le=86_400_000)] = 10_000.0
+    """How long it is then left alone; afterwards one segment is tried, and so on."""
 
     max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
     overlap: Annotated[int, Field(ge=0)] = 80
@@ -67,6 +96,25 @@ class Policy(BaseModel):
     context_segments: Annotated[int, Field(ge=0, le=8)] = 2
     user_context: bool = False
     """Whether the last user message is shown to the detector beside the first segment."""
+
+    @field_validator("actions", mode="before")
+    @classmethod
+    def _actions_name_types_and_channels(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        flat: dict[str, Any] = {}
+        for key, value in given.items():
+            if isinstance(value, Mapping):
+                flat |= {f"{key}.{name}": action for name, action in value.items()}
+            else:
+                flat[str(key)] = value
+        for key in flat:
+            if key not in _PLACES:
+                raise ValueError(
+                    f"unknown key {key!r}; give a bias type ({', '.join(BIAS_TYPES)}), a channel "
+                    f"({', '.join(_CHANNELS)}) or both ('reasoning.age')"
+                )
+        return flat
 
     @model_validator(mode="after")
     def _forced_cuts_move_on(self) -> Policy:
@@ -80,9 +128,14 @@ class Policy(BaseModel):
     @model_validator(mode="after")
     def _watching_stops_nothing(self) -> Policy:
         allowed = {"action": "flag", "failure": "open", "language": "pass"}
-        for name, value in allowed.items():
-            given = getattr(self, name)
-            if self.hold == "none" and name in self.model_fields_set and given != value:
+        said = [
+            (name, getattr(self, name), value)
+            for name, value in allowed.items()
+            if name in self.model_fields_set
+        ]
+        said += [(f"actions.{place}", action, "flag") for place, action in self.actions.items()]
+        for name, given, value in said:
+            if self.hold == "none" and given != value:
                 raise ValueError(
                     f"hold='none' lets text out before it is judged, so {name} must be {value!r} "
                     f"or left out, got {given!r}"
@@ -125,12 +178,26 @@ class Policy(BaseModel):
             implied=scores.implied >= 0.5 if biased and scores.implied is not None else None,
         )
 
-    def action_on(self, verdict: Verdict) -> Action:
-        """Return what is done with a segment that got ``verdict``."""
-        if verdict.biased:
-            return "flag" if self.hold == "none" else self.action
+    def action_for(self, bias_type: BiasType, channel: ChannelKind) -> OnBias:
+        """Return what is done with bias of ``bias_type`` found in a ``channel``."""
+        if self.hold == "none":
+            return "flag"
+        if not self.actions:
+            return self.action
+        places = (f"{channel}.{bias_type}", bias_type, channel)
+        return next((self.actions[p] for p in places if p in self.actions), self.action)
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether the model may have to be asked again."""
+        return "rewrite" in (self.action, *self.actions.values())
+
+    def action_on(self, verdict: Verdict, channel: ChannelKind = "content") -> Action:
+        """Return what is done with a segment of ``channel`` that got ``verdict``."""
+        if verdict.bias_type is not None:
+            return self.action_for(verdict.bias_type, channel)
         if self.stops_unjudged(verdict.unjudged):
-            return "raise" if self.action == "raise" else "terminate"
+            return "raise" if self.actions.get(channel, self.action) == "raise" else "terminate"
         return "pass"
 
     def stops_unjudged(self, reason: Unjudged) -> bool:

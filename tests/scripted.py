@@ -14,15 +14,22 @@ from guard.verdict import Attribution, BiasType, Scores, Span, Window
 class Scripted:
     """Scores 0.9 where ``pattern`` matches a window's text, 0.1 elsewhere.
 
-    ``before`` is called with each window first: to record it, to sleep or to fail.
+    ``before`` is called with each window first: to record it, to sleep or to fail. ``types`` tells
+    the bias type of a match by its text; it is gender else.
     """
 
     name = "scripted-1"
     operating_points: Mapping[str, Mapping[BiasType, float]] = DEFAULT_POINTS
 
-    def __init__(self, pattern: str = "BIAS", before: Callable[[Window], None] | None = None):
+    def __init__(
+        self,
+        pattern: str = "BIAS",
+        before: Callable[[Window], None] | None = None,
+        types: Mapping[str, BiasType] | None = None,
+    ) -> None:
         self._pattern = re.compile(pattern)
         self._before = before
+        self._types = types or {}
         self._lock = threading.Lock()
         self.index_version = "index-1"
         self.calls = 0
@@ -40,7 +47,7 @@ class Scripted:
             return Scores(0.1, "social")
         place = Span(*match.span())
         pair = Attribution(match.group(), match.group(), place, place)
-        return Scores(0.9, "gender", (pair,))
+        return Scores(0.9, self._types.get(match.group(), "gender"), (pair,))
 
 
 class Bound:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from guard.config import merge, policy_from, settings
 from guard.errors import ConfigError
-from guard.policy import Policy
+from guard.policy import Policy, unjudged_verdict
 
 
 @pytest.fixture(autouse=True)
@@ -107,9 +107,15 @@ def test_thresholds_of_a_type_win_over_one_for_all() -> None:
             {"threshold": 0.9, "operating_point": "quiet", "thresholds": {"age": 0.3}},
         ),
         ({"threshold": 0.9}, {"action": "flag"}, {"threshold": 0.9, "action": "flag"}),
+        ({"actions": {"age": "flag"}}, {"action": "redact"}, {"action": "redact"}),
+        (
+            {"action": "redact", "actions": {"age": "flag"}},
+            {"actions": {"tool": "raise"}},
+            {"action": "redact", "actions": {"tool": "raise"}},
+        ),
     ],
 )
-def test_the_later_choice_of_thresholds_wins(
+def test_the_later_choice_of_thresholds_and_actions_wins(
     earlier: dict[str, object], later: dict[str, object], merged: dict[str, object]
 ) -> None:
     assert merge(earlier, later) == merged
@@ -217,3 +223,76 @@ def test_where_only_watching_was_asked_for_the_defaults_give_way(
     assert not policy.stops_unjudged("failure")
     # Another call's own hold mode brings the default action back.
     assert policy_from({"hold": "association"}, base=policy).stops_unjudged("failure")
+
+
+class TestActions:
+    def test_the_most_particular_wins(self) -> None:
+        rules = {"reasoning": "redact", "appearance": "flag", "reasoning.appearance": "raise"}
+        policy = policy_from({"action": "terminate", "actions": rules})
+        assert policy.action_for("age", "content") == "terminate"
+        assert policy.action_for("age", "reasoning") == "redact"
+        assert policy.action_for("appearance", "tool") == "flag"
+        assert policy.action_for("appearance", "reasoning") == "raise"
+
+    @given(
+        st.dictionaries(
+            st.tuples(
+                st.sampled_from(["", "content", "reasoning", "tool"]),
+                st.sampled_from(["", "age", "appearance"]),
+            ).filter(any),
+            st.sampled_from(["terminate", "redact", "flag", "raise"]),
+        ),
+        st.sampled_from(["terminate", "redact"]),
+    )
+    def test_every_cell_follows_its_nearest_rule(
+        self, rules: dict[tuple[str, str], str], rest: str
+    ) -> None:
+        named = {".".join(filter(None, place)): action for place, action in rules.items()}
+        policy = policy_from({"action": rest, "actions": named})
+        for channel in ("content", "reasoning", "tool"):
+            for kind in ("age", "appearance", "race"):
+                nearest = [(channel, kind), ("", kind), (channel, "")]
+                wanted = next((rules[place] for place in nearest if place in rules), rest)
+                assert policy.action_for(kind, channel) == wanted  # type: ignore[arg-type]
+
+    def test_they_come_from_a_file_a_variable_and_a_call(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "guard.toml").write_text(
+            '[actions]\nappearance = "flag"\nreasoning.age = "redact"\n'
+        )
+        assert policy_from(settings()).actions == {"appearance": "flag", "reasoning.age": "redact"}
+        monkeypatch.setenv("GUARD_ACTIONS", "tool=raise, reasoning.age = flag")
+        policy = policy_from(settings())
+        assert policy.actions == {"tool": "raise", "reasoning.age": "flag"}
+        call = policy_from({"actions": {"content": "redact"}}, base=policy)
+        assert call.actions == {"content": "redact"}
+        monkeypatch.setenv("GUARD_ACTIONS", "tool")
+        with pytest.raises(ConfigError, match="GUARD_ACTIONS must look like 'appearance=flag"):
+            settings()
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"colour": "flag"}, "unknown key 'colour'; give a bias type .*, a channel .* or both"),
+            ({"reasoning": {"colour": "flag"}}, "unknown key 'reasoning.colour'"),
+            ({"age": {"reasoning": "flag"}}, "unknown key 'age.reasoning'"),
+            ({"age": "explode"}, "actions.age: input should be .*, got 'explode'"),
+            ("flag", "actions: input should be a valid dictionary, got 'flag'"),
+        ],
+    )
+    def test_a_mistake_is_one_sentence(self, given: object, message: str) -> None:
+        with pytest.raises(ConfigError, match=message) as caught:
+            policy_from({"actions": given})
+        assert "\n" not in str(caught.value)
+
+    def test_watching_takes_flags_alone(self) -> None:
+        assert policy_from({"hold": "none", "actions": {"age": "flag"}}).hold == "none"
+        with pytest.raises(ConfigError, match=r"actions\.age must be 'flag' or left out"):
+            policy_from({"hold": "none", "actions": {"age": "redact"}})
+
+    def test_text_that_could_not_be_judged_raises_where_its_channel_does(self) -> None:
+        policy = policy_from({"actions": {"reasoning": "raise", "age": "raise"}})
+        failed = unjudged_verdict("failure", detector="", index_version="", elapsed_ms=0)
+        assert policy.action_on(failed, "reasoning") == "raise"
+        assert policy.action_on(failed, "content") == "terminate"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.detect.protocol import Window
+from guard.doors import closing
 from guard.doors.context import guarded
 from guard.errors import BiasFound, DetectorError
 from guard.policy import Policy
@@ -238,6 +240,26 @@ def test_whole_and_streamed_sync_and_async_agree(row: Row, world: World) -> None
     on(row, test, choices_(kinds=row.kinds, ordered=True), chunkings, kept)
 
 
+# Actions by bias type and by channel.
+
+
+@every
+def test_actions_differ_by_type_and_by_channel(row: Row, world: World) -> None:
+    thinks = [("reasoning", 0, "I think. BIAS is. Well.")] if "reasoning" in row.kinds else []
+    row.play(world, [[*thinks, ("content", 0, "So. LOOK is. BIAS is. On.")]], ([5], 0))
+    policy = Policy(actions={"reasoning": "redact", "appearance": "flag"})
+    detector = Scripted("BIAS|LOOK", types={"LOOK": "appearance"})
+    for way in row.ways(world, guard_of(policy, detector)):
+        assert way.texts[r.Channel()] == "So. LOOK is. " + policy.message
+        assert way.ends == {0: "content_filter"}
+        content = [d.action for d in way.trail if d.channel.kind == "content"]
+        assert content == ["pass", "flag", "terminate"]
+        if thinks:
+            assert way.texts[r.Channel(0, "reasoning")] == "I think. [removed] Well."
+            thought = [d.action for d in way.trail if d.channel.kind == "reasoning"]
+            assert thought == ["pass", "redact", "pass"]
+
+
 # 7. Fail closed.
 
 
@@ -273,9 +295,11 @@ LONG = "All is well. BIAS is. " + "And so it goes on. " * 60
 @every
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_the_provider_is_closed_at_a_stop(row: Row, world: World, asynchronous: bool) -> None:
-    row.play(world, [[("content", 0, LONG)]], ([6], 0))
-    world.provider.script.interval = 0.01
+    row.play(world, [[("content", 0, "Fine.")]], ([6], 0))
     guard = guard_of(Policy(), Scripted())
+    row.drained(row.stream(world, guard))  # LiteLLM takes its time over the first event it reads
+    row.play(world, [[("content", 0, LONG)]], ([6], 0))
+    world.provider.script.interval = 0.1
 
     async def run() -> r.Outcome:
         return await row.adrained(await row.astream(world, guard))
@@ -288,10 +312,45 @@ def test_the_provider_is_closed_at_a_stop(row: Row, world: World, asynchronous: 
     if row.wire:
         assert world.provider.last.over.wait(5)
         assert world.provider.last.disconnected
-        assert world.provider.last.sent < 40  # of 194, at 10 ms each
+        # Of 194. The finding is made at the fifth; one more may be on its way, and one written.
+        assert world.provider.last.sent <= 7
     else:
         assert world.replay.closed
         assert world.replay.pulled <= 7
+
+
+@every
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_the_provider_is_closed_before_its_tokens_are_counted(
+    row: Row, world: World, asynchronous: bool
+) -> None:
+    row.play(world, [[("content", 0, LONG)]], ([6], 0))
+    guard = guard_of(Policy(), Scripted())
+    counted: list[tuple[int, bool, int]] = []
+
+    def watch(stream: Any) -> Any:
+        for name in ("_count", "_answer"):
+            original = getattr(stream, name)
+
+            def noting(original: Any = original) -> Any:
+                still = len(stream._connections) and closing.connections(stream._upstream)
+                counted.append((threading.get_ident(), bool(still), len(stream._connections)))
+                return original()
+
+            setattr(stream, name, noting)
+        return stream
+
+    async def run() -> r.Outcome:
+        return await row.adrained(watch(await row.astream(world, guard)))
+
+    outcome = arun(run()) if asynchronous else row.drained(watch(row.stream(world, guard)))
+    assert outcome.ends == {0: "content_filter"}
+    assert counted
+    assert not any(still for _, still, _ in counted)
+    if row.wire and row.name != "responses replayed":
+        assert all(connections for _, _, connections in counted)
+    # Counting takes longer than an event loop may be kept waiting.
+    assert any(t == threading.get_ident() for t, _, _ in counted) != asynchronous
 
 
 @every
