@@ -19,6 +19,7 @@ ALLOWED = {
     "verdict": set(),
     "policy": {"verdict"},
     "config": {"errors", "policy"},
+    "tighten": {"errors", "policy", "verdict", "config"},
     "places": {"errors"},
     "mentions": set(),
     "gate": {"verdict", "policy", "errors", "mentions"},
