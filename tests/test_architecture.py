@@ -27,6 +27,7 @@ ALLOWED = {
     "detect": {"verdict", "policy", "errors", "places", "retrieve"},
     "doors": {"verdict", "policy", "errors", "gate", "detect.serving"},
     "core": {"verdict", "policy", "errors", "config", "gate", "detect", "doors", "retrieve"},
+    "proxy": {"errors", "config", "core", "tighten", "doors.proxy", "doors.accounting"},
     "local": {"errors"},
     "evaluate": {"verdict", "errors", "policy", "core", "places"},
     "train": {

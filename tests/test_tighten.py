@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -113,15 +114,14 @@ def test_what_tightens_a_tighter_one_tightens_the_first(a: Policy, b: Policy, c:
 
 @given(policies(), values)
 def test_a_request_gets_what_it_asked_for_or_a_sentence(base: Policy, asked: Any) -> None:
-    try:
+    policy = None
+    with contextlib.suppress(ConfigError):
         policy = tightened(base, asked, DEFAULT_POINTS, where="request")
-    except ConfigError as error:
-        assert str(error).startswith("request: ")
-        assert str(error).count(". ") == 0
-    else:
-        assert loosened(base, policy, DEFAULT_POINTS) == []
-        expected = Policy.model_validate(merge(base.model_dump(exclude_unset=True), asked))
-        assert policy == expected
+    wanted = None
+    with contextlib.suppress(ValueError):
+        wanted = Policy.model_validate(merge(base.model_dump(exclude_unset=True), asked))
+    granted = wanted is not None and not loosened(base, wanted, DEFAULT_POINTS)
+    assert policy == (wanted if granted else None)
 
 
 LOOSER = [

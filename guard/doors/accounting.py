@@ -23,9 +23,13 @@ _reporting: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
 def report(logging: Any, response: object, asynchronous: bool) -> None:
     """Report ``response`` to the callbacks of ``logging``, as LiteLLM does at a stream's end.
 
-    That is on its executor from synchronous code, and in a task of its own from a coroutine.
+    That is on its executor from synchronous code, and in a task of its own from a coroutine. On
+    its proxy a stream is reported behind all of its guardrails, which have things to add.
     """
     if litellm.disable_streaming_logging:
+        return
+    if getattr(logging, "_on_deferred_stream_complete", None) is not None:
+        logging._deferred_stream_complete_args = (response, False)
         return
     if not asynchronous:
         executor.submit(logging.success_handler, response, None, None, False)
@@ -35,6 +39,26 @@ def report(logging: Any, response: object, asynchronous: bool) -> None:
     )
     _reporting.add(task)
     task.add_done_callback(_reporting.discard)
+
+
+def defer(logging: Any) -> None:
+    """Have LiteLLM's proxy report a stream behind its guardrails, on routes where it would not.
+
+    The proxy asks for the report once its hooks have read the stream to the end.
+    """
+    if logging is None or getattr(logging, "_on_deferred_stream_complete", None) is not None:
+        return
+
+    async def behind(response: object, cache_hit: object) -> None:
+        await logging.dispatch_success_handlers(
+            response,
+            cache_hit=cache_hit,
+            start_time=None,
+            end_time=None,
+            prefer_async_handlers=True,
+        )
+
+    logging._on_deferred_stream_complete = behind
 
 
 def answer(upstream: CustomStreamWrapper, released: Sequence[Any]) -> Any:
