@@ -96,7 +96,8 @@ def is_text(response: object) -> bool:
 async def guarded_answer(response: Any, session: Session, call: Arguments) -> Any:
     """Return a whole answer as it may go out.
 
-    Raises BiasFound and DetectorError under the action ``raise``, UsageError where no door reads it.
+    Raises BiasFound and DetectorError under the action ``raise``; UsageError where no door reads
+    it.
     """
     door = _door(response)
     if door is None:
