@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from guard.core import Guard as Guard
-    from guard.core import acompletion as acompletion
-    from guard.core import aresponses as aresponses
-    from guard.core import atext_completion as atext_completion
-    from guard.core import batch_completion as batch_completion
-    from guard.core import completion as completion
-    from guard.core import responses as responses
-    from guard.core import text_completion as text_completion
+    from guard.default import acompletion as acompletion
+    from guard.default import amessages as amessages
+    from guard.default import aresponses as aresponses
+    from guard.default import atext_completion as atext_completion
+    from guard.default import batch_completion as batch_completion
+    from guard.default import completion as completion
+    from guard.default import messages as messages
+    from guard.default import responses as responses
+    from guard.default import text_completion as text_completion
     from guard.errors import BiasFound as BiasFound
     from guard.errors import GuardError as GuardError
     from guard.policy import Policy as Policy
@@ -28,13 +30,15 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Guard": "guard.core",
-    "completion": "guard.core",
-    "acompletion": "guard.core",
-    "text_completion": "guard.core",
-    "atext_completion": "guard.core",
-    "batch_completion": "guard.core",
-    "responses": "guard.core",
-    "aresponses": "guard.core",
+    "completion": "guard.default",
+    "acompletion": "guard.default",
+    "text_completion": "guard.default",
+    "atext_completion": "guard.default",
+    "batch_completion": "guard.default",
+    "responses": "guard.default",
+    "aresponses": "guard.default",
+    "messages": "guard.default",
+    "amessages": "guard.default",
     "BiasFound": "guard.errors",
     "GuardError": "guard.errors",
     "Policy": "guard.policy",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
@@ -29,16 +28,7 @@ PolicyLike = Policy | Mapping[str, Any] | str
 
 RouterT = TypeVar("RouterT")
 
-__all__ = [
-    "Guard",
-    "acompletion",
-    "aresponses",
-    "atext_completion",
-    "batch_completion",
-    "completion",
-    "responses",
-    "text_completion",
-]
+__all__ = ["Guard"]
 
 _log = logging.getLogger("guard")
 
@@ -174,6 +164,23 @@ class Guard:
 
         return await responses.DOOR.acall(self.session(guard), args, kwargs)
 
+    def messages(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
+        """Do for ``litellm.anthropic.messages.create`` what :meth:`completion` does.
+
+        A stream gives what LiteLLM's gives, bytes of server-sent events; a whole message is a
+        dict. One that was stopped has the stop reason ``refusal``. Where LiteLLM has the provider's
+        own Messages API it knows no synchronous call, and says so.
+        """
+        from guard.doors import messages
+
+        return messages.DOOR.call(self.session(guard), args, kwargs)
+
+    async def amessages(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
+        """Do the same for ``litellm.anthropic.messages.acreate``, or ``anthropic_messages``."""
+        from guard.doors import messages
+
+        return await messages.DOOR.acall(self.session(guard), args, kwargs)
+
     def batch_completion(
         self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
     ) -> list[Any]:
@@ -188,9 +195,10 @@ class Guard:
     def wrap(self, router: RouterT) -> RouterT:
         """Return ``router``, a ``litellm.Router``, with its completion methods guarded.
 
-        These are ``completion``, ``text_completion``, ``responses`` and their async twins; they
-        take ``guard`` as the methods here do. A stop is no failure to the Router: it neither
-        retries nor falls back. Methods that bring text in other ways raise UsageError.
+        These are ``completion``, ``text_completion``, ``responses``, their async twins and
+        ``aanthropic_messages``; they take ``guard`` as the methods here do. A stop is no failure to
+        the Router: it neither retries nor falls back. Methods that bring text in other ways raise
+        UsageError.
         """
         from guard.doors.router import GuardedRouter
 
@@ -238,61 +246,8 @@ class Guard:
         return [gate.trail for gate in gates]
 
 
-def completion(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.completion`` and guard what it returns, by the default guard.
-
-    The default guard takes its settings from ``guard.toml``, ``[tool.guard]`` and ``GUARD_*``.
-    """
-    return _default().completion(*args, **kwargs)
-
-
-async def acompletion(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.acompletion`` and guard what it returns, by the default guard."""
-    return await (await _adefault()).acompletion(*args, **kwargs)
-
-
-def batch_completion(*args: Any, **kwargs: Any) -> list[Any]:
-    """Call ``litellm.batch_completion`` and guard its answers, by the default guard."""
-    return _default().batch_completion(*args, **kwargs)
-
-
-def text_completion(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.text_completion`` and guard what it returns, by the default guard."""
-    return _default().text_completion(*args, **kwargs)
-
-
-async def atext_completion(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.atext_completion`` and guard what it returns, by the default guard."""
-    return await (await _adefault()).atext_completion(*args, **kwargs)
-
-
-def responses(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.responses`` and guard what it returns, by the default guard."""
-    return _default().responses(*args, **kwargs)
-
-
-async def aresponses(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.aresponses`` and guard what it returns, by the default guard."""
-    return await (await _adefault()).aresponses(*args, **kwargs)
-
-
 # Threads that ask at the same time for what is not loaded yet get one and the same.
 _loading = threading.RLock()
-
-
-def _default() -> Guard:
-    with _loading:
-        return _default_guard()
-
-
-async def _adefault() -> Guard:
-    # The first call loads the weights, which takes longer than an event loop may wait.
-    return await asyncio.to_thread(_default)
-
-
-@cache
-def _default_guard() -> Guard:
-    return Guard()
 
 
 @cache

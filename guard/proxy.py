@@ -210,7 +210,7 @@ class Guardrail(CustomGuardrail):
         litellm_call_info: dict[str, Any] | None = None,
     ) -> dict[str, str] | None:
         """Return guard's own headers; those of a stream leave before it is judged."""
-        call = self._calls.get(data.get("litellm_logging_obj"))
+        call = self._before(data)
         return None if call is None else call.headers()
 
     async def async_pre_call_deployment_hook(
@@ -225,8 +225,13 @@ class Guardrail(CustomGuardrail):
         """Do nothing: inside the Router a stop would look like a failure to fall back from."""
 
     def _known(self, data: Mapping[str, Any], key: Any) -> Call:
-        call = self._calls.get(data.get("litellm_logging_obj"))
+        call = self._before(data)
         return self._call(key, None) if call is None else call
+
+    def _before(self, data: Mapping[str, Any]) -> Call | None:
+        """Return the state that was settled before the call, where this request has one."""
+        logging = data.get("litellm_logging_obj")
+        return None if logging is None else self._calls.get(logging)
 
     def _call(self, key: Any, asked: Any) -> Call:
         """Return the state of a request: by the policy of its team, its key, and its own."""

@@ -92,10 +92,9 @@ def _ending_all(policy: Policy) -> set[tuple[str, ChannelKind]]:
     """Return where a stop ends the whole response: type and channel, no type for text unjudged."""
     if policy.hold == "none":
         return set()
-    by_type = {(t, c): policy.action_for(t, c) for t in BIAS_TYPES for c in _CHANNELS}
-    unjudged = {("", c): policy.actions.get(c, policy.action) for c in _CHANNELS}
-    actions: dict[tuple[str, ChannelKind], str] = {**by_type, **unjudged}
-    return {p for p, action in actions.items() if policy.scope == "response" or action == "raise"}
+    actions = [((str(t), c), policy.action_for(t, c)) for t in BIAS_TYPES for c in _CHANNELS]
+    actions += [(("", c), policy.actions.get(c, policy.action)) for c in _CHANNELS]
+    return {p for p, action in actions if policy.scope == "response" or action == "raise"}
 
 
 def _lets_late_text_out(base: Policy, asked: Policy) -> bool:

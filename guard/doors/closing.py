@@ -29,6 +29,14 @@ _STREAM_LINKS = (
     "response_iterator",
     "litellm_custom_stream_wrapper",
     "_async_generator",
+    # Those of streams of Anthropic's messages.
+    "_anthropic_wrapper",
+    "_byte_stream",
+    "_source_iterator",
+    "_frames",
+    "_wrapper",
+    "_stream",
+    "responses_stream",
 )
 _LINKS = (
     *_STREAM_LINKS,
@@ -86,6 +94,12 @@ T = TypeVar("T")
 def under(stream: object, kind: type[T]) -> T | None:
     """Return the outermost object of ``kind`` that ``stream`` reads from, or is."""
     return next((x for x in _under(stream) if isinstance(x, kind)), None)
+
+
+def local(stream: object, name: str) -> Any:
+    """Return a variable of a generator that is suspended under ``stream``; None without one."""
+    frames = (getattr(x, "ag_frame", None) or getattr(x, "gi_frame", None) for x in _under(stream))
+    return next((f.f_locals[name] for f in frames if f is not None and name in f.f_locals), None)
 
 
 def connections(stream: object) -> list[httpx.Response]:

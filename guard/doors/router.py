@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from guard.doors import chat, responses, text_completion
+from guard.doors import chat, messages, responses, text_completion
 from guard.doors.session import Session
 from guard.errors import UsageError
 
 _DOORS = (chat.DOOR, text_completion.DOOR, responses.DOOR)
 _SYNC = {door.function: door for door in _DOORS}
 _ASYNC = {door.async_function: door for door in _DOORS}
+# A Router has one such method, async, by two names.
+_ASYNC |= dict.fromkeys(("aanthropic_messages", "anthropic_messages"), messages.DOOR)
 # What else of a Router brings text of a model.
 _OTHERS = frozenset(
     {
@@ -24,8 +26,6 @@ _OTHERS = frozenset(
         "abatch_completion_one_model_multiple_requests",
         "aadapter_completion",
         "adapter_completion",
-        "aanthropic_messages",
-        "anthropic_messages",
         "agenerate_content",
         "agenerate_content_stream",
         "generate_content",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,8 @@ class Proxy:
 
 def command(config: Path, port: int) -> list[str]:
     run = "from litellm import run_server; run_server()"
-    return [sys.executable, "-c", run, "--config", str(config), "--host", "127.0.0.1"] + [
-        "--port",
-        str(port),
-    ]
+    place = ("--host", "127.0.0.1", "--port", str(port))
+    return [sys.executable, "-c", run, "--config", str(config), *place]
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -87,11 +85,10 @@ def running(folder: Path, config: str) -> Iterator[Proxy]:
 def _wait(proxy: Proxy, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + START_S
     while time.monotonic() < end and process.poll() is None:
-        try:
+        with suppress(httpx.HTTPError):
             if httpx.get(f"{proxy.url}/health/liveliness", timeout=5).status_code == 200:
                 return
-        except httpx.HTTPError:
-            time.sleep(0.2)
+        time.sleep(0.2)
     raise AssertionError((proxy.folder / "log").read_text()[-4000:])
 
 

@@ -41,10 +41,14 @@ async def auth(request: Request, api_key: str) -> UserAPIKeyAuth:
 class Reports(CustomLogger):
     """Writes every report of a call to the file that REPORTS names, a line each."""
 
-    async def async_log_success_event(self, kwargs: Any, response_obj: Any, *_: Any) -> None:
+    async def async_log_success_event(
+        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
         self._write("success", kwargs)
 
-    async def async_log_failure_event(self, kwargs: Any, response_obj: Any, *_: Any) -> None:
+    async def async_log_failure_event(
+        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
         self._write("failure", kwargs)
 
     def _write(self, kind: str, kwargs: Any) -> None:

@@ -115,7 +115,7 @@ def test_settings_of_one_call(provider: Provider, router: Any) -> None:
     assert len(answer.guard.findings) == 1
 
 
-@pytest.mark.parametrize("name", ["abatch_completion", "aanthropic_messages"])
+@pytest.mark.parametrize("name", ["abatch_completion", "agenerate_content"])
 def test_methods_without_a_door_are_refused(router: Any, name: str) -> None:
     with pytest.raises(UsageError, match=name):
         getattr(Guard(detector=Scripted()).wrap(router), name)

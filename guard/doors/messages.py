@@ -1,0 +1,207 @@
+"""The messages door: ``litellm.anthropic.messages``, guarded.
+
+That is ``litellm.anthropic_messages``, and ``anthropic_messages_handler`` for synchronous code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from types import AsyncGeneratorType, GeneratorType
+from typing import Any
+
+from guard.doors import closing
+from guard.doors.door import Door, Whole, last_message, unreadable
+from guard.doors.driver import GuardedStream, Said
+from guard.doors.messages_accounting import Account
+from guard.doors.messages_codec import MessagesCodec
+from guard.doors.messages_events import STOPPED, Event, Frame, Framer
+from guard.doors.session import Session
+from guard.gate import ResponseGate
+from guard.verdict import GuardTrail
+
+_END = object()  # stands for a stopped message's end until its usage is known
+
+
+class MessagesStream(GuardedStream):
+    """A stream of Anthropic's messages, guarded: bytes, text or dicts, as LiteLLM's gives them.
+
+    It is of the class of the stream that it guards, where that is no bare generator. What LiteLLM's
+    stream gathers of the text is not to be had here.
+    """
+
+    _OWN = ("model", "messages", "_hidden_params", "has_buffered_provider_output")
+
+    def __init__(self, upstream: Any, session: Session, *, user: str = "") -> None:
+        self._codec = MessagesCodec()
+        self._framer = Framer()
+        self._account = Account(upstream, self._codec)
+        super().__init__(upstream, session, self._codec, user=user)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in MessagesStream._OWN:
+            raise AttributeError(name)
+        return getattr(self._upstream, name)
+
+    @property
+    def chunks(self) -> None:
+        """Nothing: the chunks of LiteLLM's own stream hold what was not let out."""
+        return
+
+    def _read(self, chunk: Frame) -> Frame:
+        return self._codec.hear(chunk)
+
+    def _take(self, chunk: Any) -> None:
+        for frame in self._framer.feed(chunk):
+            super()._take(frame)
+
+    def _end(self, error: Exception | None = None) -> None:
+        if not self._over and error is None:
+            for frame in self._framer.rest():
+                super()._take(frame)
+        super()._end(error)
+
+    def _sealed(self, chunk: Frame) -> Iterable[Any]:
+        yield from self._codec.seal(chunk, self._framer.form)
+        if chunk.message is not None:
+            yield _END
+
+    def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
+        out = super()._handed(end)
+        if out is not _END:
+            return out
+        self._out.extend(self._codec.ended(self._account.usage, self._framer.form))
+        return self._out.popleft()
+
+    def _said(self) -> Said:
+        released = self._codec.joined(self._codec.released)
+        content = (text for channel, text in released.items() if channel.kind == "content")
+        return Said(
+            any(released.values()),
+            "".join(content),
+            "\n".join(released.values()),
+            self._codec.withheld(),
+        )
+
+    def _shut(self) -> None:
+        if self._gate.stopped and not self._closed:
+            for connection in closing.connections(self._upstream):
+                closing.close(connection, self._loop)
+            self._account.settle()
+        super()._shut()
+
+    async def _ashut(self) -> None:
+        if self._gate.stopped and not self._closed:
+            for connection in closing.connections(self._upstream):
+                await closing.aclose(connection)
+            await asyncio.to_thread(self._account.settle)  # it may count tokens
+        await super()._ashut()
+
+    def _report(self, asynchronous: bool) -> None:
+        self._account.report(asynchronous)
+
+
+class Message(dict[str, Any]):
+    """A whole message as LiteLLM gives it, a dict, that also has the trail as its ``guard``."""
+
+    def __init__(self, fields: Mapping[str, Any], trail: GuardTrail) -> None:
+        super().__init__(fields)
+        self.guard = trail
+
+
+class WholeMessage:
+    """A whole message and the gate that it waits in: the events that would stream it."""
+
+    def __init__(self, message: Mapping[str, Any], session: Session, user: str) -> None:
+        self._message = message
+        self._codec = MessagesCodec()
+        self._blocks = {n: _plain(b) for n, b in enumerate(message.get("content") or ())}
+        events = [Event(fields) for fields in self._events()]
+        self._frames = [self._codec.hear(Frame(None, [event])) for event in events]
+        self.gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
+        for frame in self._frames:
+            self.gate.push(frame)
+        self.gate.finish()
+
+    def released(self) -> Message:
+        """Return the message as it may go out, with the trail as its ``guard``.
+
+        What it holds is the provider's own where nothing was cut. A call that was cut is left out:
+        half of its input would be no less an input. Raises the gate's error under the action
+        ``raise``.
+        """
+        out = self.gate.emit()
+        if self.gate.error is not None:
+            raise self.gate.error
+        if [*map(id, out)] == [*map(id, self._frames)]:
+            return Message(self._message, self.gate.trail)
+        made = {k: v for k, v in self._message.items() if k not in ("content", "stop_details")}
+        made |= STOPPED
+        if isinstance(hidden := made.get("_hidden_params"), Mapping):
+            made["_hidden_params"] = {k: v for k, v in hidden.items() if k != "original_response"}
+        content: dict[int, Any] = {}
+        for fields in self._out(out):
+            index = fields.get("index", 0)
+            if fields["type"] == "content_block_start":
+                own = fields["content_block"] is self._blocks.get(index)
+                content[index] = self._own(index) if own else fields["content_block"]
+            elif fields["type"] == "content_block_delta":  # the guard's message
+                said = _plain(content[index])
+                content[index] = {**said, "text": said["text"] + fields["delta"]["text"]}
+            elif fields["type"] == "message_delta":
+                made |= fields["delta"]
+        return Message({**made, "content": [content[n] for n in sorted(content)]}, self.gate.trail)
+
+    def _events(self) -> Iterator[Mapping[str, Any]]:
+        for index, block in self._blocks.items():
+            yield {"type": "content_block_start", "index": index, "content_block": block}
+            yield {"type": "content_block_stop", "index": index}
+        ends = ("stop_reason", "stop_sequence", "stop_details")
+        delta = {name: self._message[name] for name in ends if name in self._message}
+        yield {"type": "message_delta", "delta": delta}
+
+    def _out(self, frames: Iterable[Frame]) -> Iterator[Mapping[str, Any]]:
+        for frame in frames:
+            if frame.message is not None:
+                yield from self._codec.ending(frame.message)
+            yield from (e.fields for e in self._codec.passed(frame) if e.fields is not None)
+
+    def _own(self, index: int) -> Any:
+        return self._message["content"][index]
+
+
+def _plain(block: Any) -> Mapping[str, Any]:
+    """Return a block as a dict: LiteLLM makes some as objects of pydantic."""
+    plain: Mapping[str, Any] = block if isinstance(block, Mapping) else block.model_dump()
+    return plain
+
+
+def _wrap(response: object, session: Session, user: str, n: int) -> MessagesStream | Whole:
+    if isinstance(response, Mapping):
+        return WholeMessage(response, session, user)
+    if not (hasattr(response, "__anext__") or hasattr(response, "__next__")):
+        raise unreadable(response, "messages")
+    kind: Any = type(response)
+    stream: MessagesStream = _guarded(kind)(response, session, user=user)
+    return stream
+
+
+@lru_cache
+def _guarded(kind: Any) -> Any:
+    """Return the guarded stream of a class of LiteLLM's; a bare generator has none to share."""
+    if kind in (GeneratorType, AsyncGeneratorType):
+        return MessagesStream
+    return type(
+        f"Guarded{kind.__name__}",
+        (MessagesStream, kind),
+        {"__doc__": kind.__doc__, "__module__": __name__},
+    )
+
+
+DOOR = Door(
+    "anthropic_messages_handler",
+    "anthropic_messages",
+    _wrap,
+    user=lambda call: last_message(call.get("messages")),
+)

@@ -1,0 +1,278 @@
+"""Reads and rewrites the events of Anthropic's Messages API. One codec serves one message."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from guard.doors.errors import cleaned
+from guard.doors.events import Place
+from guard.doors.messages_events import (
+    KNOWN,
+    STOPPED,
+    TERMINAL,
+    Event,
+    Frame,
+    Said,
+    encoded,
+    walked,
+    without_details,
+)
+from guard.doors.tools import breaker
+from guard.gate import Part
+from guard.verdict import Channel, ChannelKind
+
+# Numbers of the content channels. Text blocks are one channel: citations part sentences by blocks.
+_SLOTS: Mapping[str, int] = {"text": 0, "explanation": 1, "other": 2, "compaction": 3}
+CONTENT, REASONING = Channel(0), Channel(0, "reasoning")
+
+
+class MessagesCodec:
+    """The gate's codec for the events of one message, and the keeper of what went out of it.
+
+    A message is one choice. Its text blocks are one channel, its thinking blocks another, and each
+    call of a tool is a channel of its own.
+    """
+
+    def __init__(self) -> None:
+        self.said: dict[Channel, list[str]] = {}
+        self.released: dict[Channel, list[str]] = {}
+        self.calls: dict[Channel, Mapping[str, Any]] = {}  # the blocks that begin them
+        self.start: Mapping[str, Any] = {"type": "message_start", "message": _blank()}
+        self.usage: dict[str, int] = {}  # as the provider told it last
+        self._tools: dict[int, Channel] = {}  # by block
+        self._changed: set[ChannelKind] = set()  # kinds of which text was cut or replaced
+        self._begun = False  # whether the message's start went out
+        self._open: dict[int, str] = {}  # blocks that went out and have no end yet, and their type
+        self._next = 0  # the number of the next block
+
+    def hear(self, frame: Frame) -> Frame:
+        """Note what a frame says; raises UsageError on text that is not a string."""
+        for number, event in enumerate(frame.events):
+            self._heed(event)
+
+            def visit(place: Place, kind: ChannelKind, text: str, number: int = number) -> str:
+                if place.slot == "explanation" and text in "".join(self.said.get(CONTENT, ())):
+                    return text  # said before, and judged
+                channel = self._channel(place, kind)
+                self.said.setdefault(channel, []).append(text)
+                frame.texts.append(Said(number, place, channel, text))
+                return text
+
+            walked(event, visit)
+        return frame
+
+    def parts(self, chunk: Frame) -> list[Part]:
+        """Return the frame's texts in reading order."""
+        return [Part(said.channel, said.text) for said in chunk.texts]
+
+    def choices(self, chunk: Frame) -> list[int]:
+        """Return the one choice; none for what only keeps the connection alive."""
+        alive = all(not e.data if e.fields is None else e.type == "ping" for e in chunk.events)
+        return [] if alive else [0]
+
+    def finished(self, chunk: Frame) -> list[int]:
+        """Return the choice where the frame ends the message."""
+        return [0] if any(_ends(event) for event in chunk.events) else []
+
+    def cut(
+        self, chunk: Frame, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
+    ) -> Frame | None:
+        """Return the frame with what of its texts may go out; None where it says nothing."""
+        out = _allotted(chunk.texts, texts)
+        kept: list[Event] = []
+        told: list[Said] = []
+        for number, event in enumerate(chunk.events):
+            mine = [(s, o) for s, o in zip(chunk.texts, out, strict=True) if s.event == number]
+            changed = [said for said, text in mine if said.text != text]
+            self._changed.update(said.channel.kind for said in changed)
+            made = _rewritten(event, [text for _, text in mine]) if changed else event
+            if made is not None:
+                told += [s._replace(event=len(kept), text=text) for s, text in mine]
+                kept.append(made)
+            if ends and (changed or not any(s.event > number for s in chunk.texts)):
+                break
+        return Frame(None, kept, told) if kept else None
+
+    def last(self, template: Frame, choice: int, message: str) -> Frame:
+        """Return what ends the message with ``message``."""
+        return Frame(None, [], message=message)
+
+    def seal(self, chunk: Frame, form: type[Any]) -> list[Any]:
+        """Return what leaves for a frame that the gate let out, in the stream's own form."""
+        if chunk.message is not None:
+            return [encoded(fields, form) for fields in self.ending(chunk.message)]
+        events = self.passed(chunk)
+        if chunk.chunk is not None and [*map(id, events)] == [*map(id, chunk.events)]:
+            return [chunk.chunk]
+        made = [encoded(e.fields, form) for e in events if e.fields is not None]
+        return made if form is dict or not made else [type(made[0])().join(made)]
+
+    def passed(self, chunk: Frame) -> list[Event]:
+        """Return the events that leave for a frame, and note them."""
+        events = list(chunk.events)
+        if self._changed:
+            events = [e for e in map(self._silenced, events) if e is not None]
+        for said in chunk.texts:
+            self.released.setdefault(said.channel, []).append(said.text)
+        for event in events:
+            self._note(event)
+        return events
+
+    def ended(self, usage: Mapping[str, int], form: type[Any]) -> list[Any]:
+        """Return the last two events of a stopped message."""
+        told = {"output_tokens": 0, **self.usage, **usage}
+        delta = {"type": "message_delta", "delta": dict(STOPPED), "usage": told}
+        return [encoded(delta, form), encoded({"type": "message_stop"}, form)]
+
+    def joined(self, said: Mapping[Channel, Iterable[str]]) -> dict[Channel, str]:
+        """Return the texts of ``said`` or ``released``, by channel."""
+        return {channel: "".join(pieces) for channel, pieces in said.items()}
+
+    def _heed(self, event: Event) -> None:
+        fields = event.fields
+        if fields is None:
+            return
+        if event.type == "content_block_start":
+            block = fields.get("content_block")
+            if isinstance(block, Mapping) and "input" in block:
+                self.calls.setdefault(self._tool(event.block), block)
+        elif event.type == "message_start" and isinstance(fields.get("message"), Mapping):
+            self.start = {**fields, "message": {**fields["message"], "content": []}}
+            self.usage.update(_told(fields["message"].get("usage")))
+        elif event.type == "message_delta":
+            self.usage.update(_told(fields.get("usage")))
+
+    def _channel(self, place: Place, kind: ChannelKind) -> Channel:
+        if kind == "tool":
+            return self._tool(place.item)
+        return REASONING if kind == "reasoning" else Channel(0, kind, _SLOTS[place.slot])
+
+    def _tool(self, block: int) -> Channel:
+        return self._tools.setdefault(block, Channel(0, "tool", len(self._tools)))
+
+    def _silenced(self, event: Event) -> Event | None:
+        """Return an event without what could repeat a text that was cut or replaced."""
+        fields, kind = event.fields, event.delta_type
+        if fields is None:
+            return event if not event.data else None
+        if event.type not in KNOWN or kind == "citations_delta":
+            return None
+        if kind == "signature_delta" and "reasoning" in self._changed:
+            return None
+        if event.type == "message_delta" and isinstance(fields.get("delta"), Mapping):
+            return Event(without_details(fields)) if "stop_details" in fields["delta"] else event
+        if event.type == "error" and isinstance(fields.get("error"), Mapping):
+            return self._cleaned(event, fields)
+        return event
+
+    def _cleaned(self, event: Event, fields: Mapping[str, Any]) -> Event:
+        """Return an error's event as the consumer may see it: LiteLLM may quote the text in it."""
+        error = RuntimeError(str(fields["error"].get("message")))
+        shown = "\n".join(self.joined(self.released).values())
+        clean = cleaned(error, shown, self.withheld(), began=True, shown=shown)
+        if clean is error:
+            return event
+        kept = {"type": fields["error"].get("type"), "message": str(clean)}
+        return Event({"type": "error", "error": kept})
+
+    def withheld(self) -> list[str]:
+        """Return the texts of which not all went out as it was said."""
+        out = self.joined(self.released)
+        said = {c: pieces for c, pieces in self.said.items() if "".join(pieces) != out.get(c)}
+        pieces = [piece for channel in said.values() for piece in channel]
+        return [*self.joined(said).values(), *pieces]
+
+    def _note(self, event: Event) -> None:
+        fields, index = event.fields, event.block
+        if fields is None:
+            return
+        if event.type == "message_start":
+            self._begun = True
+        elif event.type == "content_block_start":
+            block = fields.get("content_block")
+            self._open[index] = str(block.get("type")) if isinstance(block, Mapping) else ""
+            self._next = max(self._next, index + 1)
+        elif event.type == "content_block_stop":
+            self._open.pop(index, None)
+
+    def ending(self, message: str) -> Iterator[Mapping[str, Any]]:
+        """Yield what closes the open blocks of a stopped message, and says ``message``."""
+        if not self._begun:
+            yield self.start
+        speaking = next((i for i in reversed(self._open) if self._open[i] == "text"), None)
+        for index in list(self._open):
+            if index == speaking and message:
+                yield self._speech(index, message)
+            elif index in self._tools and (more := self._breaker(self._tools[index])):
+                delta = {"type": "input_json_delta", "partial_json": more}
+                yield {"type": "content_block_delta", "index": index, "delta": delta}
+            yield {"type": "content_block_stop", "index": index}
+        if speaking is None and message:
+            index = self._next
+            block = {"type": "text", "text": ""}
+            yield {"type": "content_block_start", "index": index, "content_block": block}
+            yield self._speech(index, message)
+            yield {"type": "content_block_stop", "index": index}
+
+    def _speech(self, index: int, message: str) -> Mapping[str, Any]:
+        self.released.setdefault(CONTENT, []).append(message)
+        delta = {"type": "text_delta", "text": message}
+        return {"type": "content_block_delta", "index": index, "delta": delta}
+
+    def _breaker(self, channel: Channel) -> str:
+        out = "".join(self.released.get(channel, ()))
+        more = breaker(out, complete=out == "".join(self.said.get(channel, ())))
+        self.released.setdefault(channel, []).append(more)
+        return more
+
+
+def _ends(event: Event) -> bool:
+    if event.type != "message_delta":
+        return event.type in TERMINAL
+    delta = event.fields and event.fields.get("delta")
+    return isinstance(delta, Mapping) and delta.get("stop_reason") is not None
+
+
+def _rewritten(event: Event, texts: list[str]) -> Event | None:
+    left = iter(texts)
+    fields = walked(event, lambda place, kind, text: next(left, ""))
+    return None if fields is None else Event(fields)
+
+
+def _allotted(said: list[Said], texts: Mapping[Channel, str]) -> list[str]:
+    """Return what of each text goes out, of what its channel says in this frame.
+
+    A channel that goes out up to a point is shared out as it was said; one of which something was
+    replaced stands where it began.
+    """
+    whole: dict[Channel, str] = {}
+    for one in said:
+        whole[one.channel] = whole.get(one.channel, "") + one.text
+    left = {channel: texts.get(channel, "") for channel in whole}
+    cut = {channel for channel in whole if whole[channel].startswith(left[channel])}
+    out = []
+    for one in said:
+        length = len(one.text) if one.channel in cut else len(left[one.channel])
+        out.append(left[one.channel][:length])
+        left[one.channel] = left[one.channel][length:]
+    return out
+
+
+def _told(usage: Any) -> dict[str, int]:
+    counts = usage.items() if isinstance(usage, Mapping) else ()
+    return {name: count for name, count in counts if isinstance(count, int)}
+
+
+def _blank() -> dict[str, Any]:
+    return {
+        "id": f"msg_{uuid.uuid4().hex}",
+        "type": "message",
+        "role": "assistant",
+        "model": "",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 0, "output_tokens": 0},
+    }
