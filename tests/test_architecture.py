@@ -27,11 +27,8 @@ ALLOWED = {
     "detect": {"verdict", "policy", "errors", "places", "retrieve"},
     "doors": {"verdict", "policy", "errors", "gate", "detect.serving"},
     "core": {"verdict", "policy", "errors", "config", "gate", "detect", "doors", "retrieve"},
-<<<<<<< HEAD
     "proxy": {"errors", "config", "core", "tighten", "doors.proxy", "doors.accounting"},
-=======
     "default": {"core"},
->>>>>>> h1
     "local": {"errors"},
     "evaluate": {"verdict", "errors", "policy", "core", "places"},
     "train": {
