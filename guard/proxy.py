@@ -47,11 +47,10 @@ _HOOKS = (
     "async_post_call_response_headers_hook",
 )
 # Kinds of calls that bring text of a model: those with a door, and those without.
-_DOORS = {"acompletion", "atext_completion", "aresponses"}
+_DOORS = {"acompletion", "atext_completion", "aresponses", "anthropic_messages"}
 _NO_DOOR = {
     "agenerate_content": "Google's generateContent",
     "agenerate_content_stream": "Google's streamGenerateContent",
-    "anthropic_messages": "/v1/messages",
     "acreate_interaction": "interactions",
     "asend_message": "agents (A2A)",
     "allm_passthrough_route": "pass-through routes",
@@ -163,7 +162,7 @@ class Guardrail(CustomGuardrail):
 
         Raises GuardrailRaisedException under the action ``raise``: LiteLLM's own, which it reports.
         """
-        if not is_text(response):
+        if not is_text(response, data):
             return response
         call = self._known(data, user_api_key_dict)
         try:

@@ -15,9 +15,10 @@ from litellm.types.llms.openai import ResponsesAPIResponse
 from litellm.types.utils import ModelResponse, TextCompletionResponse
 from litellm.utils import TextCompletionStreamWrapper
 
-from guard.doors import chat, responses, text_completion
+from guard.doors import chat, messages, responses, text_completion
 from guard.doors.door import Arguments, Door, unreadable
 from guard.doors.driver import GuardedStream
+from guard.doors.messages import MessagesStream
 from guard.doors.responses import ResponsesStream
 from guard.doors.session import Session
 from guard.doors.stream import ChatStream
@@ -56,6 +57,9 @@ def guarded_stream(chunks: Any, session: Session, call: Arguments) -> GuardedStr
     ``call`` holds the request's arguments. Raises UsageError where no stream of a door lies
     beneath.
     """
+    if _of_messages(call):
+        user, _ = _asked(messages.DOOR, session, call)
+        return MessagesStream(Layers(chunks, _unwrapped(chunks)), session, user=user)
     stream = beneath(chunks)
     upstream: Any = Layers(chunks, stream)
     if isinstance(stream, TextCompletionStreamWrapper):
@@ -88,9 +92,18 @@ def beneath(chunks: Any) -> Any:
     return None
 
 
-def is_text(response: object) -> bool:
+def is_text(response: object, call: Arguments) -> bool:
     """Whether a whole answer is a model's text, and not an embedding, an image and the like."""
-    return _door(response) is not None
+    return _door(response, call) is not None
+
+
+def _unwrapped(chunks: Any) -> Any:
+    """Return what is read behind the proxy's wrappers, which may be a bare generator."""
+    for name in ("_source", "inner"):
+        inner = getattr(chunks, name, None)
+        if hasattr(type(inner), "__anext__"):
+            return _unwrapped(inner)
+    return chunks
 
 
 async def guarded_answer(response: Any, session: Session, call: Arguments) -> Any:
@@ -99,7 +112,7 @@ async def guarded_answer(response: Any, session: Session, call: Arguments) -> An
     Raises BiasFound and DetectorError under the action ``raise``; UsageError where no door reads
     it.
     """
-    door = _door(response)
+    door = _door(response, call)
     if door is None:
         raise unreadable(response, "whole")
     user, n = _asked(door, session, call)
@@ -109,7 +122,14 @@ async def guarded_answer(response: Any, session: Session, call: Arguments) -> An
     return answer
 
 
-def _door(response: object) -> Door | None:
+def _of_messages(call: Arguments) -> bool:
+    """Whether a request is one of Anthropic's messages: no class of an answer tells."""
+    return getattr(call.get("litellm_logging_obj"), "call_type", None) == "anthropic_messages"
+
+
+def _door(response: object, call: Arguments) -> Door | None:
+    if _of_messages(call):
+        return messages.DOOR
     if isinstance(response, ModelResponse):
         return chat.DOOR
     if isinstance(response, TextCompletionResponse):

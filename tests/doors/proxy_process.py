@@ -105,6 +105,7 @@ def models(provider: Provider) -> str:
     lines += [
         "  - model_name: claude-x",
         f"    litellm_params: {{model: anthropic/claude-x, api_base: '{provider.anthropic}',"
-        " api_key: k}",
+        " api_key: k,",
+        "      input_cost_per_token: 0.000001, output_cost_per_token: 0.000001}",
     ]
     return "\n".join(lines) + "\n"

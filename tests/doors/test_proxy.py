@@ -110,6 +110,22 @@ def say(client: openai.OpenAI, model: str = "x", **settings: Any) -> str:
     return whole(client, model, **settings).parse().choices[0].message.content or ""
 
 
+def messages(proxy: Proxy, model: str, **fields: Any) -> list[Any]:
+    """The events that the messages route streams, or the one answer."""
+    body = {"model": model, "max_tokens": 500, "messages": MESSAGES} | fields
+    answer = httpx.post(
+        f"{proxy.url}/v1/messages",
+        headers={"Authorization": "Bearer sk-plain"},
+        json=body,
+        timeout=120,
+    )
+    assert answer.status_code == 200, answer.text
+    assert "BIAS" not in answer.text
+    if not fields.get("stream"):
+        return [answer.json()]
+    return [json.loads(x[6:]) for x in answer.text.splitlines() if x.startswith("data: {")]
+
+
 class TestRoutes:
     def test_a_chat_stream_stops(self, client: openai.OpenAI, provider: Provider) -> None:
         assert chat(client) == (STOPPED, "content_filter")
@@ -156,6 +172,23 @@ class TestRoutes:
         assert response.output_text == STOPPED
         assert response.incomplete_details is not None
         assert response.incomplete_details.reason == "content_filter"
+
+    @pytest.mark.parametrize("model", ["claude-x", "x"])
+    def test_a_messages_stream_stops(
+        self, proxy: Proxy, client: openai.OpenAI, provider: Provider, model: str
+    ) -> None:
+        events = messages(proxy, model, stream=True)
+        said = "".join(e["delta"].get("text", "") for e in events if "text" in e.get("delta", {}))
+        assert said == STOPPED
+        assert events[-1]["type"] == "message_stop"
+        assert provider.last.over.wait(20)
+        assert provider.last.disconnected
+
+    @pytest.mark.parametrize("model", ["claude-x", "x"])
+    def test_a_whole_message_is_cut(self, proxy: Proxy, client: openai.OpenAI, model: str) -> None:
+        (answer,) = messages(proxy, model)
+        assert "".join(block["text"] for block in answer["content"]) == STOPPED
+        assert "guard" not in answer
 
     def test_what_is_harmless_goes_out_as_it_came(
         self, client: openai.OpenAI, provider: Provider
@@ -336,7 +369,7 @@ class TestAccounting:
     """A stopped stream is reported once with its usage; slot and connection are free again."""
 
     @pytest.mark.parametrize("action", ["terminate", "raise"])
-    @pytest.mark.parametrize("route", ["chat", "text", "responses"])
+    @pytest.mark.parametrize("route", ["chat", "text", "responses", "messages", "bridged"])
     def test_a_stopped_stream_is_reported_once(
         self, proxy: Proxy, client: openai.OpenAI, provider: Provider, route: str, action: str
     ) -> None:
@@ -347,8 +380,11 @@ class TestAccounting:
                 list(client.chat.completions.create(model="x", messages=MESSAGES, **asked))
             elif route == "text":
                 list(client.completions.create(model="x", prompt="Tell me.", **asked))
-            else:
+            elif route == "responses":
                 list(client.responses.create(model="gpt-4o", input="Tell me.", **asked))
+            else:
+                model = "claude-x" if route == "messages" else "x"
+                messages(proxy, model, stream=True, guard={"action": action})
         assert provider.last.over.wait(20)
         assert provider.last.disconnected
         assert provider.last.sent < len(SAID) - 20
