@@ -20,7 +20,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -168,6 +168,7 @@ class Guardrail(CustomGuardrail):
         try:
             return await guarded_answer(response, call.session, data)
         except (BiasFound, DetectorError) as error:
+            accounting.charge(data.get("litellm_logging_obj"), response)
             raise GuardrailRaisedException(
                 self.guardrail_name,
                 str(error),
@@ -180,7 +181,7 @@ class Guardrail(CustomGuardrail):
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: Any, request_data: dict[str, Any]
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Yield of a stream what may go out, and close the provider's connection at its end."""
         call = self._known(request_data, user_api_key_dict)
         accounting.defer(request_data.get("litellm_logging_obj"))

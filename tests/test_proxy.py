@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
 
@@ -80,6 +82,12 @@ def test_five_lines_make_a_guardrail() -> None:
     assert guardrail.guardrail_name == "bias"
     assert guardrail.should_run_guardrail({}, GuardrailEventHooks.post_call)
     assert not guardrail.should_run_guardrail({}, GuardrailEventHooks.during_call)
+
+
+def test_the_example_is_made_as_it_stands() -> None:
+    example = Path(__file__).parents[1] / "examples" / "proxy" / "config.yaml"
+    (entry,) = yaml.safe_load(example.read_text(encoding="utf-8"))["guardrails"]
+    assert made(entry["litellm_params"])._guard.policy.action == "redact"
 
 
 def test_a_guardrail_derived_from_it_guards_streams_too() -> None:

@@ -61,6 +61,16 @@ def defer(logging: Any) -> None:
     logging._on_deferred_stream_complete = behind
 
 
+def charge(logging: Any, response: object) -> None:
+    """Have LiteLLM's proxy charge for a whole answer that it reports as a failure.
+
+    The provider charges for it. LiteLLM does so for chats and texts only.
+    """
+    record = getattr(logging, "record_assembled_response_for_failure", None)
+    if record is not None and isinstance(response, (ModelResponse, TextCompletionResponse)):
+        record(response)
+
+
 def answer(upstream: CustomStreamWrapper, released: Sequence[Any]) -> Any:
     """Return the answer to report: the chunks ``released``, with the usage of all that was sent."""
     response: Any = _built(upstream, released) or ModelResponse(

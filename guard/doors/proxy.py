@@ -200,7 +200,7 @@ class Call:
     def headers(self) -> dict[str, str]:
         """Return the response headers; those of a stream leave before anything is found."""
         policy = self.session.policy
-        known = {
+        known: dict[str, str] = {
             "x-guard-operating-point": policy.operating_point,
             "x-guard-action": policy.action,
             "x-guard-hold": policy.hold,

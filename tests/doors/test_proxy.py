@@ -431,7 +431,16 @@ class TestAccounting:
         time.sleep(1.0)
         (report,) = proxy.reports(before)
         assert report["kind"] == "failure"
+        assert report["payload"]["response_cost"] > 0
         assert "BIAS" not in json.dumps(report["payload"])
+
+    def test_a_stream_that_raises_before_its_first_chunk_is_an_error_response(
+        self, client: openai.OpenAI, provider: Provider
+    ) -> None:
+        provider.script = Script([["BIAS is here. ", *["More. "] * 40]], 0.02)
+        with pytest.raises(openai.BadRequestError, match="Stopped here"):
+            chat(client, guard={"action": "raise"})
+        assert len(provider.served) == 1
 
     @pytest.mark.parametrize("end", ["stopped", "raised", "left", "whole", "whole raised"])
     def test_the_parallel_request_slot_is_freed(
@@ -481,7 +490,10 @@ def test_streams_and_answers_are_counted_in_litellms_metrics(
     chat(client)
     say(client)
     text = httpx.get(
-        f"{proxy.url}/metrics", headers={"Authorization": "Bearer sk-plain"}, follow_redirects=True
+        f"{proxy.url}/metrics",
+        headers={"Authorization": "Bearer sk-plain"},
+        follow_redirects=True,
+        timeout=60,
     ).text
     lines = [line for line in text.splitlines() if line.startswith("litellm_guardrail_")]
     assert any("latency_seconds_count" in x and 'guardrail_name="bias"' in x for x in lines)
