@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ import yaml
 
 pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
 
-import litellm
-from litellm.proxy.guardrails.guardrail_registry import InMemoryGuardrailHandler
-from litellm.proxy.utils import ProxyLogging, _UpstreamStreamBoundary
-from litellm.types.guardrails import GuardrailEventHooks
+with warnings.catch_warnings():
+    # LiteLLM leaves folders open that it lists when it is imported.
+    warnings.simplefilter("ignore", ResourceWarning)
+    import litellm
+    from litellm.proxy.guardrails.guardrail_registry import InMemoryGuardrailHandler
+    from litellm.proxy.utils import ProxyLogging, _UpstreamStreamBoundary
+    from litellm.types.guardrails import GuardrailEventHooks
 
-from guard import proxy
+    from guard import proxy
+
 from guard.doors.proxy import Call, beneath
 from guard.errors import GuardError
 from guard.policy import Policy

@@ -64,10 +64,10 @@ def defer(logging: Any) -> None:
 def charge(logging: Any, response: object) -> None:
     """Have LiteLLM's proxy charge for a whole answer that it reports as a failure.
 
-    The provider charges for it. LiteLLM does so for chats and texts only.
+    The provider charges for it. LiteLLM can do so for chats only.
     """
     record = getattr(logging, "record_assembled_response_for_failure", None)
-    if record is not None and isinstance(response, (ModelResponse, TextCompletionResponse)):
+    if record is not None and isinstance(response, ModelResponse):
         record(response)
 
 

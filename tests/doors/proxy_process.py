@@ -95,10 +95,12 @@ def _wait(proxy: Proxy, process: subprocess.Popen[bytes]) -> None:
 def models(provider: Provider) -> str:
     """The part of config.yaml that names the models; a million of their tokens cost a dollar."""
     lines = ["model_list:"]
-    for name, model in (("x", "openai/x"), ("gpt-4o", "openai/gpt-4o"), ("chosen", "openai/x")):
+    # LiteLLM knows no price of a model's messages once it has seen a text completion of it.
+    several = {"x": "x", "gpt-4o": "gpt-4o", "chosen": "x", "bridged": "bridged"}
+    for name, model in several.items():
         lines += [
             f"  - model_name: {name}",
-            f"    litellm_params: {{model: {model}, api_base: '{provider.openai}', api_key: k,",
+            f"    litellm_params: {{model: openai/{model}, api_base: '{provider.openai}', api_key: k,",
             "      input_cost_per_token: 0.000001, output_cost_per_token: 0.000001"
             + (", guardrails: [redacting]}" if name == "chosen" else "}"),
         ]

@@ -173,7 +173,7 @@ class TestRoutes:
         assert response.incomplete_details is not None
         assert response.incomplete_details.reason == "content_filter"
 
-    @pytest.mark.parametrize("model", ["claude-x", "x"])
+    @pytest.mark.parametrize("model", ["claude-x", "bridged"])
     def test_a_messages_stream_stops(
         self, proxy: Proxy, client: openai.OpenAI, provider: Provider, model: str
     ) -> None:
@@ -184,7 +184,7 @@ class TestRoutes:
         assert provider.last.over.wait(20)
         assert provider.last.disconnected
 
-    @pytest.mark.parametrize("model", ["claude-x", "x"])
+    @pytest.mark.parametrize("model", ["claude-x", "bridged"])
     def test_a_whole_message_is_cut(self, proxy: Proxy, client: openai.OpenAI, model: str) -> None:
         (answer,) = messages(proxy, model)
         assert "".join(block["text"] for block in answer["content"]) == STOPPED
@@ -383,7 +383,7 @@ class TestAccounting:
             elif route == "responses":
                 list(client.responses.create(model="gpt-4o", input="Tell me.", **asked))
             else:
-                model = "claude-x" if route == "messages" else "x"
+                model = "claude-x" if route == "messages" else "bridged"
                 messages(proxy, model, stream=True, guard={"action": action})
         assert provider.last.over.wait(20)
         assert provider.last.disconnected
