@@ -30,7 +30,10 @@ class Finding(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(as_json: bool) -> None:
     """Report what guard finds here. Exits with 1 where something it needs is broken."""
-    findings = [*_packages(), *_names(), *_settings(), *_detector(), *_models(), *_closing()]
+    findings = [
+        *(*_packages(), *_proxy(), *_names()),
+        *(*_settings(), *_detector(), *_models(), *_closing()),
+    ]
     broken = [f for f in findings if f.state == "broken"]
     if as_json:
         report = {"ok": not broken, "findings": [f._asdict() for f in findings]}
@@ -91,6 +94,30 @@ def _package(requirement: Requirement, area: str, needed: bool) -> Finding:
         state: State = "broken" if needed else "note"
         return Finding(area, name, state, f"{version} is outside {stated}")
     return Finding(area, name, "ok", version)
+
+
+def _proxy() -> Iterator[Finding]:
+    """Say whether LiteLLM's proxy is there to be guarded."""
+    try:
+        lines = importlib.metadata.requires("litellm") or []
+    except importlib.metadata.PackageNotFoundError:
+        return
+    asked = [r for r in map(Requirement, lines) if "extra" in str(r.marker or "")]
+    missing = [r.name for r in asked if _asked_by(r, "proxy") and not _installed(r.name)]
+    name = "guard.proxy.Guardrail"
+    if missing:
+        detail = f"pip install 'biasguard[proxy]'; not installed: {', '.join(missing)}"
+        yield Finding("proxy", name, "absent", detail)
+    else:
+        yield Finding("proxy", name, "ok", "LiteLLM's proxy can be guarded")
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _names() -> Iterator[Finding]:

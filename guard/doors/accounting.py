@@ -30,7 +30,8 @@ async def areport(logging: Any, answer: Callable[[], object]) -> None:
     """Report what ``answer`` returns to the callbacks of ``logging``, in a task of its own.
 
     Tokens are counted in a thread, which is waited for; a cancellation then leaves the rest to the
-    task.
+    task. On LiteLLM's proxy a stream is reported behind all of its guardrails, which have things to
+    add.
     """
     if logging is None or litellm.disable_streaming_logging:
         return
@@ -41,6 +42,9 @@ async def areport(logging: Any, answer: Callable[[], object]) -> None:
             response = await asyncio.to_thread(answer)
         finally:
             counted.set()
+        if getattr(logging, "_on_deferred_stream_complete", None) is not None:
+            logging._deferred_stream_complete_args = (response, False)
+            return
         await logging.dispatch_success_handlers(
             response, cache_hit=False, prefer_async_handlers=True
         )
@@ -49,6 +53,36 @@ async def areport(logging: Any, answer: Callable[[], object]) -> None:
     _reporting.add(task)
     task.add_done_callback(_reporting.discard)
     await counted.wait()
+
+
+def defer(logging: Any) -> None:
+    """Have LiteLLM's proxy report a stream behind its guardrails, on routes where it would not.
+
+    The proxy asks for the report once its hooks have read the stream to the end.
+    """
+    if logging is None or getattr(logging, "_on_deferred_stream_complete", None) is not None:
+        return
+
+    async def behind(response: object, cache_hit: object) -> None:
+        await logging.dispatch_success_handlers(
+            response,
+            cache_hit=cache_hit,
+            start_time=None,
+            end_time=None,
+            prefer_async_handlers=True,
+        )
+
+    logging._on_deferred_stream_complete = behind
+
+
+def charge(logging: Any, response: object) -> None:
+    """Have LiteLLM's proxy charge for a whole answer that it reports as a failure.
+
+    The provider charges for it. LiteLLM can do so for chats only.
+    """
+    record = getattr(logging, "record_assembled_response_for_failure", None)
+    if record is not None and isinstance(response, ModelResponse):
+        record(response)
 
 
 def answer(upstream: CustomStreamWrapper, released: Sequence[Any]) -> Any:

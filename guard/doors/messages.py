@@ -98,8 +98,11 @@ class MessagesStream(GuardedStream):
             await asyncio.to_thread(self._account.settle)  # it may count tokens
         await super()._ashut()
 
-    def _report(self, asynchronous: bool) -> None:
-        self._account.report(asynchronous)
+    def _logging(self) -> Any:
+        return self._account.logging
+
+    def _answer(self) -> Any:
+        return self._account.answer()
 
 
 class Message(dict[str, Any]):

@@ -1,0 +1,214 @@
+"""Answers and streams on LiteLLM's proxy: the door that each belongs to, and its state there."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from types import AsyncGeneratorType
+from typing import Any
+
+from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
+from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
+from litellm.types.llms.openai import ResponsesAPIResponse
+from litellm.types.utils import ModelResponse, TextCompletionResponse
+from litellm.utils import TextCompletionStreamWrapper
+
+from guard.doors import chat, messages, responses, text_completion
+from guard.doors.door import Arguments, Door, unreadable
+from guard.doors.driver import GuardedStream
+from guard.doors.messages import MessagesStream
+from guard.doors.responses import ResponsesStream
+from guard.doors.session import Session
+from guard.doors.stream import ChatStream
+from guard.doors.text_completion import TextCompletionStream
+from guard.verdict import Decision
+
+_STREAMS = (TextCompletionStreamWrapper, CustomStreamWrapper, BaseResponsesAPIStreamingIterator)
+# Deeper than the proxy's hooks can be stacked in earnest.
+_MOST = 256
+
+
+class Layers:
+    """Reads a stream through the layers that other hooks of the proxy have put on it.
+
+    Whatever else is asked of it is the stream's own.
+    """
+
+    def __init__(self, chunks: Any, stream: Any) -> None:
+        # Named as guard.doors.closing looks for them.
+        self._async_generator = chunks
+        self.streaming_response = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.streaming_response, name)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self._async_generator.__anext__()
+
+
+def guarded_stream(chunks: Any, session: Session, call: Arguments) -> GuardedStream:
+    """Return the guarded stream of what a hook of the proxy is given to read.
+
+    ``call`` holds the request's arguments. Raises UsageError where no stream of a door lies
+    beneath.
+    """
+    if _of_messages(call):
+        user, _ = _asked(messages.DOOR, session, call)
+        return MessagesStream(Layers(chunks, _unwrapped(chunks)), session, user=user)
+    stream = beneath(chunks)
+    upstream: Any = Layers(chunks, stream)
+    if isinstance(stream, TextCompletionStreamWrapper):
+        user, n = _asked(text_completion.DOOR, session, call)
+        return TextCompletionStream(upstream, session, user=user, n=n)
+    if isinstance(stream, CustomStreamWrapper):
+        user, n = _asked(chat.DOOR, session, call)
+        return ChatStream(upstream, session, user=user, n=n)
+    if isinstance(stream, BaseResponsesAPIStreamingIterator):
+        user, _ = _asked(responses.DOOR, session, call)
+        return ResponsesStream(upstream, session, user=user)
+    raise unreadable(chunks, "streamed")
+
+
+def beneath(chunks: Any) -> Any:
+    """Return LiteLLM's stream under the proxy's layers; None where there is none of a door."""
+    waiting = [chunks]
+    for _ in range(_MOST):
+        if not waiting:
+            break
+        part = waiting.pop(0)
+        if isinstance(part, _STREAMS):
+            return part
+        if isinstance(part, AsyncGeneratorType):
+            frame = part.ag_frame
+            values = list(frame.f_locals.values()) if frame is not None else []
+        else:
+            values = [getattr(part, name, None) for name in ("_source", "inner")]
+        waiting += [value for value in values if hasattr(type(value), "__anext__")]
+    return None
+
+
+def is_text(response: object, call: Arguments) -> bool:
+    """Whether a whole answer is a model's text, and not an embedding, an image and the like."""
+    return _door(response, call) is not None
+
+
+def _unwrapped(chunks: Any) -> Any:
+    """Return what is read behind the proxy's wrappers, which may be a bare generator."""
+    for name in ("_source", "inner"):
+        inner = getattr(chunks, name, None)
+        if hasattr(type(inner), "__anext__"):
+            return _unwrapped(inner)
+    return chunks
+
+
+async def guarded_answer(response: Any, session: Session, call: Arguments) -> Any:
+    """Return a whole answer as it may go out.
+
+    Raises BiasFound and DetectorError under the action ``raise``; UsageError where no door reads
+    it.
+    """
+    door = _door(response, call)
+    if door is None:
+        raise unreadable(response, "whole")
+    user, n = _asked(door, session, call)
+    answer = await door.aguard(session, response, user=user, n=n)
+    # The proxy serialises what it is given; the trail is the caller's.
+    object.__delattr__(answer, "guard")
+    return answer
+
+
+def _of_messages(call: Arguments) -> bool:
+    """Whether a request is one of Anthropic's messages: no class of an answer tells."""
+    return getattr(call.get("litellm_logging_obj"), "call_type", None) == "anthropic_messages"
+
+
+def _door(response: object, call: Arguments) -> Door | None:
+    if _of_messages(call):
+        return messages.DOOR
+    if isinstance(response, ModelResponse):
+        return chat.DOOR
+    if isinstance(response, TextCompletionResponse):
+        return text_completion.DOOR
+    return responses.DOOR if isinstance(response, ResponsesAPIResponse) else None
+
+
+def _asked(door: Door, session: Session, call: Arguments) -> tuple[str, int]:
+    return door.user_shown(session, call), door.choices(call)
+
+
+@dataclass
+class Call:
+    """One request on the proxy: its session, and what the guard did, without a word of the text."""
+
+    session: Session
+    over: bool = False  # all of it was judged
+    began: float = field(default_factory=time.time)
+    decisions: list[Decision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        sinks = (*self.session.sinks, self.decisions.append)
+        self.session = replace(self.session, sinks=sinks)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the guard ended the output."""
+        return any(d.action in ("terminate", "raise") for d in self.decisions)
+
+    @property
+    def types(self) -> dict[str, int]:
+        """How often each bias type was found."""
+        found = (str(d.verdict.bias_type) for d in self.decisions if d.verdict.biased and d.counted)
+        return dict(Counter(found))
+
+    @property
+    def judging_s(self) -> float:
+        """Seconds that the detector took."""
+        return sum(d.verdict.elapsed_ms for d in self.decisions) / 1000
+
+    @property
+    def status(self) -> str:
+        """LiteLLM's word for what came of it."""
+        if any(d.verdict.biased and d.action != "flag" for d in self.decisions):
+            return "guardrail_intervened"
+        failed = any(d.verdict.unjudged == "failure" for d in self.decisions)
+        return "guardrail_failed_to_respond" if failed else "success"
+
+    def facts(self) -> dict[str, Any]:
+        """Return the key facts for logs: counts, types and scores."""
+        policy = self.session.policy
+        judged = [d.verdict for d in self.decisions if not d.verdict.unjudged]
+        last = self.decisions[-1].verdict if self.decisions else None
+        return {
+            "segments": len(self.decisions),
+            "findings": sum(self.types.values()),
+            "bias_types": self.types,
+            "actions": dict(Counter(d.action for d in self.decisions if d.action != "pass")),
+            "stopped": self.stopped,
+            "unjudged": len(self.decisions) - len(judged),
+            "highest_score": max((v.score for v in judged), default=None),
+            "operating_point": policy.operating_point,
+            "detector": last.detector if last else None,
+            "index_version": last.index_version if last else None,
+            "judging_ms": round(self.judging_s * 1000, 3),
+        }
+
+    def headers(self) -> dict[str, str]:
+        """Return the response headers; those of a stream leave before anything is found."""
+        policy = self.session.policy
+        known: dict[str, str] = {
+            "x-guard-operating-point": policy.operating_point,
+            "x-guard-action": policy.action,
+            "x-guard-hold": policy.hold,
+        }
+        if not self.over:
+            return known
+        return known | {
+            "x-guard-stopped": str(self.stopped).lower(),
+            "x-guard-findings": str(sum(self.types.values())),
+            "x-guard-bias-types": ",".join(sorted(self.types)),
+        }

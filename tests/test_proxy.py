@@ -1,0 +1,132 @@
+"""The guardrail as LiteLLM makes it from config.yaml, and what it reads of a stream's layers."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
+
+with warnings.catch_warnings():
+    # LiteLLM leaves folders open that it lists when it is imported.
+    warnings.simplefilter("ignore", ResourceWarning)
+    import litellm
+    from litellm.proxy.guardrails.guardrail_registry import InMemoryGuardrailHandler
+    from litellm.proxy.utils import ProxyLogging, _UpstreamStreamBoundary
+    from litellm.types.guardrails import GuardrailEventHooks
+
+    from guard import proxy
+
+from guard.doors.proxy import Call, beneath
+from guard.errors import GuardError
+from guard.policy import Policy
+from tests.doors import replay as r
+from tests.scripted import Scripted
+
+USUAL = {"guardrail": "guard.proxy.Guardrail", "mode": "post_call"}
+DETECTOR = {"detector": "tests.scripted.Scripted"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy.atexit, "register", lambda call: call())
+    monkeypatch.setattr(litellm, "callbacks", [])
+
+
+def made(params: dict[str, Any]) -> Any:
+    """What LiteLLM makes of one entry of config.yaml."""
+    handler = InMemoryGuardrailHandler()
+    entry: Any = {"guardrail_name": "bias", "litellm_params": params}
+    handler.initialize_guardrail(entry, config_file_path="config.yaml")
+    (guardrail,) = litellm.callbacks
+    return guardrail
+
+
+WRONG = [
+    ({"mode": "pre_call"}, "mode must be 'post_call', got 'pre_call'"),
+    ({"mode": ["pre_call", "post_call"]}, "mode must be 'post_call', got"),
+    ({"guard": {"axion": "redact"}}, "unknown setting 'axion' under guard; known are"),
+    ({"guard": {"action": "stop"}}, "action: input should be"),
+    ({"guard": {"threshold": 2}}, "threshold: input should be less than or equal to 1, got 2"),
+    ({"guard": ["strict"]}, "takes a mapping of settings or the name of an operating point"),
+    ({"guard": "louder"}, "operating_point: input should be"),
+    ({"guard": {"detector": 7}}, "detector takes a text, got 7"),
+    ({"guard": {"detector": "nowhere.Thing"}}, "detector 'nowhere.Thing' cannot be imported"),
+    ({"guard": {"detector": "tests.scripted.Nobody"}}, "cannot be imported"),
+    ({"guard": {"detector": "pathlib.Path"}}, "is no detector"),
+    ({"guard": {"detector": "other"}}, "unknown detector 'other'"),
+    ({"guard": {"weights": "/nowhere"}}, "/nowhere"),
+    ({"operating_point": "strict"}, "unknown setting 'operating_point'; it goes under guard."),
+    ({"run_in_parallel": True}, "unknown setting 'run_in_parallel'."),
+    ({"defualt_on": True}, "unknown setting 'defualt_on'."),
+]
+
+
+@pytest.mark.parametrize(("params", "named"), WRONG)
+def test_a_wrong_setting_is_named_and_no_reason_to_start_without(
+    params: dict[str, Any], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(GuardError) as raised:
+        made(USUAL | params)
+    # LiteLLM starts without a guardrail for these.
+    assert not isinstance(raised.value, (ValueError, TypeError))
+    sentence = str(raised.value)
+    assert named in sentence
+    assert "\n" not in sentence
+    assert capsys.readouterr().err.strip() == sentence
+
+
+def test_five_lines_make_a_guardrail() -> None:
+    guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
+    assert guardrail.guardrail_name == "bias"
+    assert guardrail.should_run_guardrail({}, GuardrailEventHooks.post_call)
+    assert not guardrail.should_run_guardrail({}, GuardrailEventHooks.during_call)
+
+
+def test_the_example_is_made_as_it_stands() -> None:
+    example = Path(__file__).parents[1] / "examples" / "proxy" / "config.yaml"
+    (entry,) = yaml.safe_load(example.read_text(encoding="utf-8"))["guardrails"]
+    assert made(entry["litellm_params"])._guard.policy.action == "redact"
+
+
+def test_a_guardrail_derived_from_it_guards_streams_too() -> None:
+    class Mine(proxy.Guardrail):
+        pass
+
+    litellm.callbacks = [Mine("bias", "post_call", guard=DETECTOR)]
+    capabilities = ProxyLogging.callback_capabilities()
+    assert [kind for _, kind in capabilities.iterator_overrides] == ["override"]
+    assert capabilities.has_post_call_response_headers
+
+
+async def test_a_stream_is_found_under_the_layers_of_other_hooks() -> None:
+    async def layer(response: Any) -> AsyncIterator[Any]:
+        async for chunk in response:
+            yield chunk
+
+    stream: Any = object.__new__(litellm.CustomStreamWrapper)
+    assert beneath(stream) is stream
+    assert beneath(layer(_UpstreamStreamBoundary(layer(stream)))) is stream
+    assert beneath(layer(iter(()))) is None
+
+
+def test_the_facts_hold_no_word_of_the_text() -> None:
+    call = Call(r.session(Policy(action="redact"), Scripted("BIAS [a-z]+")))
+    from guard.doors.text import TextStream
+
+    said = "".join(TextStream(iter(["Fine. BIAS secretword here. ", "Good."]), call.session))
+    assert "[removed]" in said
+    call.over = True
+    facts = call.facts()
+    assert facts["findings"] == 1
+    assert facts["actions"] == {"redact": 1}
+    assert call.status == "guardrail_intervened"
+    for told in (json.dumps(facts), json.dumps(call.headers())):
+        assert "secretword" not in told
+        assert "BIAS" not in told

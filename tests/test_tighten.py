@@ -1,0 +1,185 @@
+"""A policy that counts as tighter lets nothing out that the other would have stopped or marked."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from guard.config import merge, policy_from
+from guard.errors import ConfigError
+from guard.policy import DEFAULT_POINTS, Policy, unjudged_verdict
+from guard.tighten import loosened, tightened
+from guard.verdict import BIAS_TYPES, Action, Scores
+
+CHANNELS = ("content", "reasoning", "tool")
+ACTIONS = ("flag", "redact", "terminate", "raise")
+RANK: dict[Action, int] = {"pass": 0, "flag": 1, "redact": 2, "terminate": 3, "raise": 3}
+
+probability = st.sampled_from([0.0, 0.2, 0.3, 0.5, 0.6, 0.7, 1.0])
+places = st.sampled_from([*BIAS_TYPES[:3], *CHANNELS, "reasoning.gender", "tool.race"])
+SETTINGS: dict[str, st.SearchStrategy[Any]] = {
+    "operating_point": st.sampled_from(["strict", "balanced", "quiet"]),
+    "threshold": probability | st.none(),
+    "thresholds": st.dictionaries(st.sampled_from(BIAS_TYPES[:3]), probability, max_size=2),
+    "action": st.sampled_from(ACTIONS),
+    "actions": st.dictionaries(places, st.sampled_from(ACTIONS), max_size=3),
+    "scope": st.sampled_from(["choice", "response"]),
+    "hold": st.sampled_from(["sentence", "association", "none"]),
+    "failure": st.sampled_from(["closed", "open"]),
+    "language": st.sampled_from(["pass", "stop"]),
+    "timeout_ms": st.sampled_from([1.0, 100.0, 5000.0, None]),
+    "context_segments": st.sampled_from([0, 2]),
+    "message": st.sampled_from(["stop", "halt"]),
+}
+values = st.fixed_dictionaries({}, optional=SETTINGS)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    given_ = draw(values)
+    if given_.get("hold") == "none":
+        for name in ("action", "actions", "failure", "language"):
+            given_.pop(name, None)
+    return policy_from(given_)
+
+
+@given(policies(), policies())
+def test_a_tighter_policy_acts_at_least_as_strictly_on_every_verdict(
+    base: Policy, asked: Policy
+) -> None:
+    assume(not loosened(base, asked, DEFAULT_POINTS))
+    for channel in CHANNELS:
+        for bias_type in BIAS_TYPES:
+            for score in (0.0, 0.2, 0.25, 0.3, 0.5, 0.55, 0.6, 0.7, 0.9, 1.0):
+                before, after = (
+                    p.action_on(
+                        p.verdict(
+                            Scores(score, bias_type),
+                            DEFAULT_POINTS,
+                            detector="d",
+                            index_version="",
+                            elapsed_ms=0,
+                        ),
+                        channel,  # type: ignore[arg-type]
+                    )
+                    for p in (base, asked)
+                )
+                assert RANK[after] >= RANK[before]
+                if before in ("terminate", "raise"):
+                    assert ends_response(asked, after) >= ends_response(base, before)
+        for reason in ("failure", "language"):
+            verdict = unjudged_verdict(reason, detector="d", index_version="", elapsed_ms=0)  # type: ignore[arg-type]
+            before, after = (p.action_on(verdict, channel) for p in (base, asked))  # type: ignore[arg-type]
+            assert RANK[after] >= RANK[before]
+            if before != "pass":
+                assert ends_response(asked, after) >= ends_response(base, before)
+
+
+def ends_response(policy: Policy, action: Action) -> bool:
+    return action == "raise" or policy.scope == "response"
+
+
+@given(policies(), policies(), st.sampled_from([0.5, 50.0, 2000.0, 10_000.0]))
+def test_a_tighter_policy_lets_no_more_late_text_out(
+    base: Policy, asked: Policy, took: float
+) -> None:
+    def stopped(policy: Policy) -> bool:
+        late = policy.timeout_ms is not None and took > policy.timeout_ms
+        return late and policy.stops_unjudged("failure")
+
+    def passed_unjudged(policy: Policy) -> bool:
+        late = policy.timeout_ms is not None and took > policy.timeout_ms
+        return late and not policy.stops_unjudged("failure")
+
+    assume(not loosened(base, asked, DEFAULT_POINTS))
+    assert not (stopped(base) and not stopped(asked))
+    assert not (passed_unjudged(asked) and not passed_unjudged(base))
+
+
+@given(policies())
+def test_every_policy_is_as_strict_as_itself(policy: Policy) -> None:
+    assert loosened(policy, policy, DEFAULT_POINTS) == []
+
+
+@given(policies(), policies(), policies())
+def test_what_tightens_a_tighter_one_tightens_the_first(a: Policy, b: Policy, c: Policy) -> None:
+    assume(not loosened(a, b, DEFAULT_POINTS))
+    assume(not loosened(b, c, DEFAULT_POINTS))
+    assert loosened(a, c, DEFAULT_POINTS) == []
+
+
+@given(policies(), values)
+def test_a_request_gets_what_it_asked_for_or_a_sentence(base: Policy, asked: Any) -> None:
+    policy = None
+    with contextlib.suppress(ConfigError):
+        policy = tightened(base, asked, DEFAULT_POINTS, where="request")
+    wanted = None
+    with contextlib.suppress(ValueError):
+        wanted = Policy.model_validate(merge(base.model_dump(exclude_unset=True), asked))
+    granted = wanted is not None and not loosened(base, wanted, DEFAULT_POINTS)
+    assert policy == (wanted if granted else None)
+
+
+LOOSER = [
+    ({}, {"operating_point": "quiet"}, "the threshold of gender"),
+    ({"operating_point": "strict"}, {"operating_point": "balanced"}, "the threshold of gender"),
+    # A named point in place of a threshold that was lower than it.
+    ({"threshold": 0.1}, {"operating_point": "strict"}, "the threshold of gender"),
+    ({}, {"thresholds": {"age": 0.9}}, "the threshold of age"),
+    ({}, {"action": "redact"}, "action"),
+    ({"action": "redact"}, {"action": "flag"}, "action"),
+    ({}, {"actions": {"reasoning": "flag"}}, "action"),
+    ({"actions": {"age": "raise"}}, {"actions": {}}, "scope"),
+    ({"action": "raise"}, {"action": "terminate"}, "scope"),
+    ({"scope": "response"}, {"scope": "choice"}, "scope"),
+    ({}, {"hold": "association"}, "hold"),
+    ({}, {"failure": "open"}, "failure"),
+    ({"language": "stop"}, {"language": "pass"}, "language"),
+    ({}, {"timeout_ms": None}, "timeout_ms"),
+    ({"failure": "open"}, {"timeout_ms": 10}, "timeout_ms"),
+    ({}, {"overlap": 0}, "overlap"),
+    ({}, {"max_segment_chars": 2000}, "max_segment_chars"),
+    ({}, {"user_context": True}, "user_context"),
+]
+
+
+@pytest.mark.parametrize(("base", "asked", "named"), LOOSER)
+def test_looser_requests_are_refused_by_name(base: Any, asked: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"would loosen .*{named}"):
+        tightened(policy_from(base), asked, DEFAULT_POINTS, where="request")
+
+
+TIGHTER = [
+    ({}, {"operating_point": "strict"}),
+    ({"operating_point": "quiet"}, {"threshold": 0.1}),
+    ({}, {"thresholds": {"age": 0.2}}),
+    ({"action": "flag"}, {"action": "redact"}),
+    ({"action": "redact"}, {"action": "terminate"}),
+    ({}, {"action": "raise"}),
+    ({"action": "raise"}, {"action": "terminate", "scope": "response"}),
+    ({"action": "redact"}, {"actions": {"gender": "terminate"}}),
+    ({"hold": "none"}, {"hold": "sentence"}),
+    ({"hold": "association"}, {"hold": "sentence"}),
+    ({"failure": "open"}, {"failure": "closed", "timeout_ms": 1}),
+    ({}, {"language": "stop"}),
+    ({}, {"timeout_ms": 100}),
+    ({}, {"message": "Stop."}),
+    ({}, {}),
+]
+
+
+@pytest.mark.parametrize(("base", "asked"), TIGHTER)
+def test_tighter_requests_are_granted(base: Any, asked: Any) -> None:
+    policy = tightened(policy_from(base), asked, DEFAULT_POINTS, where="request")
+    for name, value in asked.items():
+        assert getattr(policy, name) == value
+
+
+def test_a_detector_without_the_operating_point_is_named() -> None:
+    points = {"balanced": DEFAULT_POINTS["balanced"]}
+    with pytest.raises(ConfigError, match="no operating point 'strict'; it has balanced"):
+        tightened(Policy(), {"operating_point": "strict"}, points, where="request")
