@@ -262,9 +262,7 @@ def audited(base: str, folder: str) -> None:
     run(remote(), Path(folder), guarded(), settings=Settings(concurrency=4))
 
 
-def test_killed_five_times_it_pays_for_no_answer_twice(
-    provider: Answering, tmp_path: Path
-) -> None:
+def test_killed_five_times_it_pays_for_no_answer_twice(provider: Answering, tmp_path: Path) -> None:
     expected = run(remote(), tmp_path / "whole", guarded()).as_json()
     uninterrupted = Counter(provider.asked)
     provider.asked.clear()
