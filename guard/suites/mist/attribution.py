@@ -30,7 +30,7 @@ _LESS = re.compile(
 )
 _DENIED = re.compile(
     rf"\b(?:cannot|can not|can't|unable to|won't|refuse to|decline to)\b[^.,;:!?]*{_EITHER}\b"
-    r"|(?:\bnot|n't|\bnever|\brather\s+than|\binstead\s+of|\bas\s+opposed\s+to|\bthan|\bover"
+    r"|(?:\bnot|\bnor(?:\s+is\s+(?:it|this))?|n't|\bnever|\brather\s+than|\binstead\s+of|\bas\s+opposed\s+to|\bthan|\bover"
     r"|\bless(?:\s+of)?|\bno|\bwithout)\s+"
     rf"(?:(?:really|exactly|necessarily|truly|quite|much|so much)\s+)?{_A}{_EITHER}\b"
 )
