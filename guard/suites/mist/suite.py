@@ -44,7 +44,7 @@ class Mist(Suite):
     name = "mist"
     title = "MIST: word association (WABT) and affective attribution (AAT)"
     paper = "Li, Liu, Liu, Wei, Hu: MIST: Towards Multi-dimensional Implicit Bias and Stereotype"
-    version = "1-1"
+    version = "1-A"
     parser_version = "1"
     outcomes = ("scored", "degenerate", *scores.KINDS)
 

@@ -53,7 +53,7 @@ class SaiAsa(Suite):
     name = "sai_asa"
     title = "SAI/ASA: ageism, beauty, institutional and nationality bias"
     paper = "Kamruzzaman, Shovon, Kim: Investigating Subtler Biases in LLMs (Findings of ACL 2024)"
-    version = "1-1"
+    version = "1-A"
     parser_version = "1"
     outcomes = CHOICES
 
