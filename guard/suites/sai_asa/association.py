@@ -100,11 +100,11 @@ def tau_b(table: Floats) -> Floats:
 def p_value(table: Floats) -> float:
     """Return the asymptotic p of no association, by SciPy; nan where tau is not defined.
 
-    ``table`` has shape (6,) and whole counts.
+    ``table`` has shape (6,) and whole counts. Two answers have none: its variance is 0 / 0.
     """
     from scipy.stats import kendalltau  # type: ignore[import-untyped]
 
-    if math.isnan(float(tau_c(table))):
+    if total(table) < 3 or math.isnan(float(tau_c(table))):
         return math.nan
     counts = table.astype(np.int64)
     given = np.repeat([0, 0, 0, 1, 1, 1], counts)
