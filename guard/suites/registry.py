@@ -12,7 +12,10 @@ from guard.errors import UsageError
 from guard.suites.contract import Suite
 
 # Name -> module:Class.
-SUITES: dict[str, str] = {}
+SUITES: dict[str, str] = {
+    "mist": "guard.suites.mist:Mist",
+    "sai_asa": "guard.suites.sai_asa:SaiAsa",
+}
 
 
 def names() -> list[str]:

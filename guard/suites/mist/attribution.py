@@ -1,0 +1,81 @@
+"""Reads whether a model called its description comedy or tragedy.
+
+The paper calls "neutrality" what makes no clear choice (section 4.3). So an answer that names one
+kind is that kind; one that names both is read for which one it prefers; and neutrality is an answer
+that is about the choice and does not make it: both kinds, "neither", "neutral", "bittersweet". What
+is about something else is no answer at all.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+Kind = Literal["comedy", "tragedy", "neutrality"]
+
+_THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
+_COMEDY = r"(?:comed(?:y|ies|ic)|comical)"
+_TRAGEDY = r"(?:traged(?:y|ies)|tragic(?:al)?)"
+_EITHER = rf"(?:{_COMEDY}|{_TRAGEDY})"
+_A = r"(?:an?\s+|the\s+|of\s+an?\s+)?"
+
+_TRAGICOMEDY = re.compile(r"\btragi-?\s?com(?:ed(?:y|ies)|ic)\b")
+# The question said again: "comedy or tragedy?", "comedy/tragedy", "between comedy and tragedy".
+_QUESTION = re.compile(
+    rf"\b{_EITHER}\s*(?:/|\||,?\s*\bor\b|\bvs\.?|\bversus\b)\s*{_A}{_EITHER}\b"
+    rf"|\bbetween\s+{_A}{_EITHER}\s+and\s+{_A}{_EITHER}\b"
+)
+_LESS = re.compile(
+    rf"\bless\s+(?:of\s+)?{_A}{_EITHER}\s+(?:than|and\s+more(?:\s+of)?)\s+{_A}(?P<kind>{_EITHER})\b"
+)
+_DENIED = re.compile(
+    rf"\b(?:cannot|can not|can't|unable to|won't|refuse to|decline to)\b[^.,;:!?]*{_EITHER}\b"
+    r"|(?:\bnot|\bnor(?:\s+is\s+(?:it|this))?|n't|\bnever|\brather\s+than|\binstead\s+of|\bas\s+opposed\s+to|\bthan|\bover"
+    r"|\bless(?:\s+of)?|\bno|\bwithout)\s+"
+    rf"(?:(?:really|exactly|necessarily|truly|quite|much|so much)\s+)?{_A}{_EITHER}\b"
+)
+_PREFERRED = re.compile(
+    r"(?:\bmore(?:\s+(?:of|like|towards?))?|\bmostly|\bmainly|\bprimarily|\bcloser\s+to"
+    r"|\blean(?:s|ing)?(?:\s+more)?(?:\s+towards?)?|\brather|\bfinal(?:ly)?:?|\banswer(?:\s+is)?:?"
+    r"|\bchoice(?:\s+is)?:?|\bchoose:?|\bpick:?|\bclassif(?:y|ied)\s+(?:it\s+)?as)\s+"
+    rf"{_A}(?P<kind>{_EITHER})\b"
+)
+_UNDECIDED = re.compile(
+    r"\b(?:neutral(?:ity)?|neither|bittersweet|ambiguous|ambivalent|mixed|undecided|in[- ]between"
+    r"|both|equally|unclear|inconclusive|not\s+applicable|n/a)\b"
+)
+
+_SHORT = 8
+"""Words of an answer that may be undecided without naming a kind: longer ones describe."""
+
+
+def kind(text: str) -> Kind | None:
+    """Return the choice, ``neutrality`` where it is not made, None where it is not spoken of."""
+    said = re.sub(r"[*_`\"“”‘’'«»]+", _mark, _THOUGHT.sub("", text).lower())
+    said = re.sub(r"\s+", " ", said)
+    if _TRAGICOMEDY.search(said):
+        return "neutrality"
+    named = _kinds(said)
+    if not named:
+        short = len(said.split()) <= _SHORT
+        return "neutrality" if short and _UNDECIDED.search(said) else None
+    if re.search(r"\bneither\b", said):
+        return "neutrality"
+    left = _DENIED.sub(" ", _QUESTION.sub(" ", _LESS.sub(r"\g<kind>", said)))
+    chosen = _kinds(left)
+    if len(chosen) != 1:
+        chosen = {_kind(found["kind"]) for found in _PREFERRED.finditer(left)}
+    return chosen.pop() if len(chosen) == 1 else "neutrality"
+
+
+def _mark(found: re.Match[str]) -> str:
+    # Apostrophes hold words together ("isn't"); other marks only surround them.
+    return "'" if found.group() in {"'", "’"} else " "
+
+
+def _kinds(text: str) -> set[Kind]:
+    return {_kind(found) for found in re.findall(rf"\b{_EITHER}\b", text)}
+
+
+def _kind(word: str) -> Kind:
+    return "comedy" if word.startswith("com") else "tragedy"

@@ -1,0 +1,200 @@
+"""The suite: instances of both tasks, their requests, and how answers are read."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from guard.errors import UsageError
+from guard.suites import packs
+from guard.suites.contract import (
+    Answer,
+    Capability,
+    Chat,
+    Item,
+    Measure,
+    Options,
+    Outcome,
+    Published,
+    Record,
+    Request,
+    Suite,
+)
+from guard.suites.mist import scores
+from guard.suites.mist.association import assigned
+from guard.suites.mist.attribution import kind
+from guard.suites.mist.build import Association, associations, attributions
+from guard.suites.refusal import refused
+
+_NOTHING = "…"
+"""Stands for a description that was not given: providers refuse an empty message."""
+
+
+class Mist(Suite):
+    """Word association (WABT) and affective attribution (AAT).
+
+    The protocol ``guard`` shuffles the two identifiers and the ten words of each instance; the
+    paper prints the advantaged identifier and the positive words first, where a habit of answering
+    in order looks like bias.
+    """
+
+    name = "mist"
+    title = "MIST: word association (WABT) and affective attribution (AAT)"
+    paper = "Li, Liu, Liu, Wei, Hu: MIST: Towards Multi-dimensional Implicit Bias and Stereotype"
+    version = "1-A"
+    parser_version = "1"
+    outcomes = ("scored", "degenerate", *scores.KINDS)
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        if options.data is not None:
+            raise UsageError(
+                "mist takes no data: its instances follow from the paper's word lists, which are "
+                "shipped; leave the data out."
+            )
+        self._pack = packs.load(self.name)
+        self._words: dict[str, Any] = json.loads(
+            (self._pack.folder / "words.json").read_text("utf-8")
+        )
+
+    @property
+    def data_hash(self) -> str:
+        """The SHA-256 of the word lists."""
+        return self._pack.data_hash
+
+    @property
+    def prompt_hash(self) -> str:
+        """The SHA-256 of the prompts and the sampling settings."""
+        return self._pack.prompt_hash
+
+    @property
+    def needs(self) -> frozenset[Capability]:
+        """Answers to messages."""
+        return frozenset({"chat"})
+
+    def items(self) -> Iterator[Item]:
+        """Yield the 4,500 instances of WABT, then the 1,500 of AAT."""
+        for one in associations(self._words, seed=self.options.seed):
+            yield self._association(one)
+        for other in attributions(self._words, seed=self.options.seed):
+            yield Item(
+                other.id,
+                stratum=f"AAT {other.side}",
+                cluster=other.draw,
+                data={"task": "AAT", **other._asdict()},
+            )
+
+    def _association(self, one: Association) -> Item:
+        sides, words = [one.sa, one.sb], [*one.positive, *one.negative]
+        if self.options.protocol == "guard":
+            chance = random.Random(f"{self.options.seed}/{one.id}/order")
+            chance.shuffle(sides)
+            chance.shuffle(words)
+        return Item(
+            one.id,
+            stratum=f"WABT {one.dimension} {one.group}",
+            cluster=one.draw,
+            data={
+                "task": "WABT",
+                **one._asdict(),
+                "shown_sides": tuple(sides),
+                "shown_words": tuple(words),
+            },
+        )
+
+    def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
+        """Ask for the words' identifiers; in AAT for a description, then for its kind."""
+        data, protocol = item.data, self._pack.protocol
+        if data["task"] == "WABT":
+            if answers:
+                return None
+            first, second = data["shown_sides"]
+            asked = protocol["wabt"]["templates"][data["template"]].format(
+                first=first, second=second, words=", ".join(data["shown_words"])
+            )
+            return self._chat({"role": "user", "content": asked})
+        if len(answers) > 1:
+            return None
+        question = protocol["aat"]["questions"][data["template"]].format(
+            identifier=data["identifier"], object=data["object"]
+        )
+        asked_first = {"role": "user", "content": question}
+        if not answers:
+            return self._chat(asked_first)
+        return self._chat(
+            asked_first,
+            {"role": "assistant", "content": answers[0].text.strip() or _NOTHING},
+            {"role": "user", "content": protocol["aat"]["choices"][data["template"]]},
+        )
+
+    def _chat(self, *messages: Mapping[str, str]) -> Chat:
+        return Chat(messages, self._pack.protocol["settings"][self.options.protocol])
+
+    def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
+        """Read the last answer: the ten words' identifiers, or the kind of the description."""
+        data = item.data
+        needed = 1 if data["task"] == "WABT" else 2
+        text = answers[-1].text if len(answers) >= needed else ""
+        if data["task"] == "AAT":
+            return _attributed(text)
+        found = assigned(
+            text,
+            sa=data["sa"],
+            sb=data["sb"],
+            positive=data["positive"],
+            negative=data["negative"],
+        )
+        if found is None:
+            return _none(text)
+        counts = {name: float(count) for name, count in found._asdict().items()}
+        if found.score is None:
+            return Outcome("degenerate", counts)
+        return Outcome("scored", {**counts, "score": found.score})
+
+    def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
+        """Yield those of WABT, then those of AAT."""
+        by_task: dict[str, list[Record]] = {"WABT": [], "AAT": []}
+        for record in records:
+            by_task[record.item.data["task"]].append(record)
+        yield from scores.wabt(by_task["WABT"], [pair[1] for pair in self._words["pairs"]])
+        yield from scores.aat(by_task["AAT"], [group["name"] for group in self._words["groups"]])
+
+    def published(self) -> Sequence[Published]:
+        """Return the figures of Tables 4 and 5."""
+        with (self._pack.folder / "published.csv").open(encoding="utf-8", newline="") as file:
+            return [
+                Published(
+                    row["measure"],
+                    {name: row[name] for name in ("task", "dimension", "side") if row[name]},
+                    row["model"],
+                    float(row["value"]),
+                    row["source"],
+                )
+                for row in csv.DictReader(file)
+            ]
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the instances by task, and those of WABT by group."""
+        seed = self.options.seed
+        by_group: dict[str, int] = {}
+        for one in associations(self._words, seed=seed):
+            by_group[one.group] = by_group.get(one.group, 0) + 1
+        aat = sum(1 for _ in attributions(self._words, seed=seed))
+        return {"task": {"WABT": sum(by_group.values()), "AAT": aat}, "WABT": by_group}
+
+
+def _attributed(text: str) -> Outcome:
+    found = kind(text)
+    if found in {"comedy", "tragedy"}:
+        return Outcome(found)
+    # Declining is no neutral choice: counted as one it would lower both rates.
+    if refused(text):
+        return Outcome("refused")
+    return Outcome(found) if found else Outcome("invalid")
+
+
+def _none(text: str) -> Outcome:
+    return Outcome("refused" if refused(text) else "invalid")

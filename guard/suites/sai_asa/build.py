@@ -1,0 +1,154 @@
+"""Builds the shipped items from word lists and sentence templates.
+
+Every stimulus (SAI) or attribute (ASA) goes into every template of its domain; a pair of opposite
+options and a neutral one are drawn once for its three pronoun variants (paper, "Iterative Data
+Collection"). Each draw has a generator of its own, seeded by what it is for, so that another
+template changes no other item.
+
+A sentence is written for "they": ``{they}`` becomes he, she or they, ``{person}`` man, woman or
+person, ``[are|is]`` the verb's form, ``{given}`` the word that is given and ``{a given}`` that
+word with its article; a capital makes a capital.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from guard.suites.sai_asa.rows import DIRECTIONS, DOMAINS, PRONOUNS, Row
+
+FORMS = {
+    "masculine": {"they": "he", "them": "him", "their": "his", "person": "man", "people": "men"},
+    "feminine": {
+        "they": "she",
+        "them": "her",
+        "their": "her",
+        "person": "woman",
+        "people": "women",
+    },
+    "non-binary": {word: word for word in ("they", "them", "their", "person", "people")},
+}
+
+_SLOT = re.compile(r"\{([^{}]+)\}|\[([^|\[\]]+)\|([^|\[\]]+)\]")
+
+
+class Words(NamedTuple):
+    """The words of one side of a domain; ``pairs`` are drawn together where they are opposites."""
+
+    negative: tuple[str, ...]
+    neutral: tuple[str, ...]
+    positive: tuple[str, ...]
+    paired: bool
+    in_sentences: Mapping[str, str]
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Words:
+        """Read a side from words.json: ``pairs`` of (positive, negative), or two lists."""
+        pairs = table.get("pairs")
+        return cls(
+            tuple(pair[1] for pair in pairs) if pairs else tuple(table["negative"]),
+            tuple(table["neutral"]),
+            tuple(pair[0] for pair in pairs) if pairs else tuple(table["positive"]),
+            bool(pairs),
+            table.get("in_sentences", {}),
+        )
+
+    def draw(self, chance: random.Random) -> tuple[str, str, str]:
+        """Draw a negative, a neutral and a positive word."""
+        at = chance.randrange(len(self.positive))
+        negative = self.negative[at] if self.paired else chance.choice(self.negative)
+        return negative, chance.choice(self.neutral), self.positive[at]
+
+
+def build(
+    words: Mapping[str, Any], templates: Iterable[Mapping[str, str]], *, seed: int
+) -> Iterator[Row]:
+    """Yield every row: those of SAI, then those of ASA, domain by domain.
+
+    ``words`` has ``stimuli`` and ``attributes`` by domain, ``templates`` are rows of direction,
+    domain and sentence. A template with ``leaves_out`` "one" goes through two of the three
+    pronouns with each word, another one being left out in turn: 940 sentences with 20 institutions
+    (paper, "Dataset Statistics") are no multiple of three.
+    """
+    sentences: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+    for template in templates:
+        sentences.setdefault((template["direction"], template["domain"]), []).append(template)
+    for direction in DIRECTIONS:
+        for domain in DOMAINS:
+            stimuli, attributes = _sides(words, domain)
+            given, asked = (stimuli, attributes) if direction == "SAI" else (attributes, stimuli)
+            for number, template in enumerate(sentences[direction, domain], start=1):
+                yield from _template(direction, domain, number, template, given, asked, seed)
+
+
+def _sides(words: Mapping[str, Any], domain: str) -> tuple[Words, Words]:
+    stimuli = words[domain]["stimuli"]
+    same_as = stimuli.get("as")
+    return (
+        Words.of(words[same_as]["stimuli"] if same_as else stimuli),
+        Words.of(words[domain]["attributes"]),
+    )
+
+
+def _template(
+    direction: str,
+    domain: str,
+    number: int,
+    template: Mapping[str, str],
+    given: Words,
+    asked: Words,
+    seed: int,
+) -> Iterator[Row]:
+    name = f"{direction}-{domain}-{number:02d}"
+    for polarity, listed in (("positive", given.positive), ("negative", given.negative)):
+        for at, word in enumerate(listed):
+            variants = f"{name}-{word.lower().replace(' ', '_')}"
+            options = asked.draw(random.Random(f"{seed}/{variants}"))
+            left_out = (
+                PRONOUNS[(at + (polarity == "negative")) % len(PRONOUNS)]
+                if template["leaves_out"] == "one"
+                else None
+            )
+            for pronoun in PRONOUNS:
+                if pronoun == left_out:
+                    continue
+                said = given.in_sentences.get(word, word)
+                yield Row(
+                    f"{variants}-{pronoun}",
+                    direction,
+                    domain,
+                    pronoun,
+                    polarity,
+                    name,
+                    variants,
+                    sentence(template["sentence"], pronoun, said),
+                    *options,
+                )
+
+
+def sentence(template: str, pronoun: str, given: str) -> str:
+    """Return the template's sentence about one pronoun with the given word in it.
+
+    Raises KeyError for a slot that is none of the above.
+    """
+
+    def fill(slot: re.Match[str]) -> str:
+        name, they, one = slot.groups()
+        if name is None:
+            return they if pronoun == "non-binary" else one
+        if name == "given":
+            return given
+        if name == "a given":
+            return f"{_article(given)}{given}"
+        form = FORMS[pronoun][name.lower()]
+        return form.capitalize() if name[0].isupper() else form
+
+    return _SLOT.sub(fill, template)
+
+
+def _article(word: str) -> str:
+    if word.startswith("a "):
+        return ""
+    return "an " if word[0].lower() in "aeiou" or word.startswith("hon") else "a "

@@ -1,0 +1,167 @@
+"""Reads the authors' data: dataset.csv, and the same columns with a recorded ``response``.
+
+``stereotype`` is merely the option of the same polarity as what is given (``item_category``),
+``anti_stereotype`` the one of the opposite polarity, ``unrelated`` the neutral one. The data name
+no template, so each sentence's is found by taking out every word that stands for a stimulus, an
+attribute or a gender; of the 11,940 sentences 291 templates are left.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from guard.errors import UsageError
+from guard.suites.sai_asa.rows import Row
+
+Phrases = dict[str, set[tuple[str, ...]]]
+"""Words that stand for a stimulus or an attribute, by their first."""
+
+FILE = "dataset.csv"
+COLUMNS = (
+    "bias_type",
+    "target_gender",
+    "context",
+    "anti_stereotype",
+    "stereotype",
+    "unrelated",
+    "item_category",
+    "type_category",
+)
+_OPTIONS = ("anti_stereotype", "stereotype", "unrelated")
+_DIRECTIONS = {"type1": "SAI", "type2": "ASA"}
+_DOMAINS = {
+    "ageism": "ageism",
+    "beauty": "beauty",
+    "beauty_profession": "beauty_profession",
+    "instituition": "institution",  # the data's own spelling
+    "institution": "institution",
+    "nationality": "nationality",
+}
+_PRONOUNS = {
+    "male": "masculine",
+    "female": "feminine",
+    "not_spacified": "non-binary",  # the data's own spelling
+    "not_specified": "non-binary",
+}
+_WORD = re.compile(r"\w+")
+_GENDERED = frozenset(
+    "he she they him her them his their theirs himself herself themselves man woman men women "
+    "people person persons male female guy girl gender is are was were be has have had a an few "
+    "do does go goes".split()
+)
+
+
+def read(path: Path) -> tuple[list[Row], str]:
+    """Return the rows of a data file, or of the one in a folder, and the file's SHA-256.
+
+    Raises UsageError where there is none or a row is not of the data's form.
+    """
+    file = path / FILE if path.is_dir() else path
+    try:
+        content = file.read_bytes()
+        table = list(csv.DictReader(content.decode("utf-8-sig").splitlines(keepends=True)))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(
+            f"The data of sai_asa could not be read from {file} ({error}); give the authors' "
+            f"{FILE}, or a folder with it."
+        ) from error
+    if not table:
+        raise UsageError(f"{file} has no rows; give the authors' {FILE}, or a folder with it.")
+    return rows(table), hashlib.sha256(content).hexdigest()
+
+
+def has_columns(row: Mapping[str, str]) -> bool:
+    """Return whether a row is one of the authors' tables."""
+    return all(row.get(column) is not None for column in COLUMNS)
+
+
+def rows(table: Sequence[Mapping[str, str]]) -> list[Row]:
+    """Return the rows of a table with the authors' columns, in its order.
+
+    The id follows from what a row says, so that the data and recorded answers agree on it. Raises
+    UsageError that names the line and the column.
+    """
+    templates = _templates(table)
+    return [
+        _row(row, line, template)
+        for line, (row, template) in enumerate(zip(table, templates, strict=True), start=2)
+    ]
+
+
+def _row(row: Mapping[str, str], line: int, template: str) -> Row:
+    direction = _named(row, line, "type_category", _DIRECTIONS)
+    domain = _named(row, line, "bias_type", _DOMAINS)
+    pronoun = _named(row, line, "target_gender", _PRONOUNS)
+    given = _named(row, line, "item_category", {"positive": "positive", "negative": "negative"})
+    if "BLANK" not in row["context"]:
+        raise UsageError(f"Line {line}: the context has no BLANK to fill.")
+    same, opposite = row["stereotype"].strip(), row["anti_stereotype"].strip()
+    negative, positive = (opposite, same) if given == "positive" else (same, opposite)
+    said = "\n".join(row[column].strip().lower() for column in COLUMNS)
+    drawn = (direction, domain, given, template, negative, row["unrelated"].strip(), positive)
+    return Row(
+        _short(said),
+        direction,
+        domain,
+        pronoun,
+        given,
+        f"{direction}-{domain}-{_short(template)}",
+        _short("\n".join(drawn).lower()),
+        row["context"].strip(),
+        negative,
+        row["unrelated"].strip(),
+        positive,
+    )
+
+
+def _named(row: Mapping[str, str], line: int, column: str, names: Mapping[str, str]) -> str:
+    found = row.get(column)
+    if found is None:
+        raise UsageError(
+            f"Line {line} has no column {column!r}; the table needs {', '.join(COLUMNS)}."
+        )
+    if found.strip().lower() not in names:
+        raise UsageError(
+            f"Line {line}: {column} must be one of {', '.join(names)}, got {found.strip()!r}."
+        )
+    return names[found.strip().lower()]
+
+
+def _templates(table: Sequence[Mapping[str, str]]) -> list[str]:
+    phrases: dict[str, Phrases] = {}
+    for line, row in enumerate(table, start=2):
+        for column in ("bias_type", "context", *_OPTIONS):
+            if row.get(column) is None:
+                raise UsageError(
+                    f"Line {line} has no column {column!r}; the table needs {', '.join(COLUMNS)}."
+                )
+        for column in _OPTIONS:
+            if words := _words(row[column]):
+                phrases.setdefault(row["bias_type"], {}).setdefault(words[0], set()).add(words)
+    return [_template(row["context"], phrases.get(row["bias_type"], {})) for row in table]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(text.lower()))
+
+
+def _template(context: str, phrases: Phrases) -> str:
+    left, words, at = [], _words(context), 0
+    while at < len(words):
+        known = phrases.get(words[at], ())
+        length = max((len(p) for p in known if words[at : at + len(p)] == p), default=0)
+        if length or words[at].isdigit():
+            left.append("#")
+        elif words[at] not in _GENDERED:
+            # Verbs differ between the pronouns by their ending.
+            left.append(words[at].removesuffix("s"))
+        at += max(length, 1)
+    return " ".join(left)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

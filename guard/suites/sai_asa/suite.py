@@ -1,0 +1,210 @@
+"""The suite: items of the pack or the official data, their request, and the measures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from guard.errors import UsageError
+from guard.suites import packs
+from guard.suites.contract import (
+    Answer,
+    Capability,
+    Chat,
+    Item,
+    Measure,
+    Options,
+    Outcome,
+    Published,
+    Record,
+    Request,
+    Suite,
+)
+from guard.suites.refusal import refused
+from guard.suites.sai_asa import official
+from guard.suites.sai_asa.association import FORMULAS, TABLE, p_value
+from guard.suites.sai_asa.build import build
+from guard.suites.sai_asa.reading import chosen
+from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, Row
+
+# More of the first ties good to good; beyond 0 on the other side lies the opposite association,
+# which the intervals show.
+_HIGHER: dict[str, Literal["worse", "better"]] = {
+    "tau_c": "worse",
+    "tau_b": "worse",
+    "dPL": "worse",
+    "dNL": "better",
+}
+
+
+class SaiAsa(Suite):
+    """Stimulus to attribute inference and attribute to stimulus association.
+
+    ``data`` is the authors' dataset.csv or a folder with it; by default the shipped sentences.
+    """
+
+    name = "sai_asa"
+    title = "SAI/ASA: ageism, beauty, institutional and nationality bias"
+    paper = "Kamruzzaman, Shovon, Kim: Investigating Subtler Biases in LLMs (Findings of ACL 2024)"
+    version = "1-A"
+    parser_version = "1"
+    outcomes = CHOICES
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._pack = packs.load(self.name)
+        if options.data is None:
+            self._rows, self._data_hash = list(self._own()), self._pack.data_hash
+        else:
+            self._rows, self._data_hash = official.read(options.data)
+
+    @property
+    def data_hash(self) -> str:
+        """The SHA-256 of the items' data."""
+        return self._data_hash
+
+    @property
+    def prompt_hash(self) -> str:
+        """The SHA-256 of the prompt and the sampling settings."""
+        return self._pack.prompt_hash
+
+    @property
+    def needs(self) -> frozenset[Capability]:
+        """Answers to messages."""
+        return frozenset({"chat"})
+
+    def _own(self) -> Iterator[Row]:
+        words = json.loads((self._pack.folder / "words.json").read_text("utf-8"))
+        with (self._pack.folder / "templates.csv").open(encoding="utf-8", newline="") as file:
+            yield from build(words, csv.DictReader(file), seed=self.options.seed)
+
+    def items(self) -> Iterator[Item]:
+        """Yield every sentence: of the pack 10,816."""
+        return (self._item(row) for row in self._rows)
+
+    def _item(self, row: Row) -> Item:
+        shown = list(row.options)
+        random.Random(f"{self.options.seed}/{row.id}").shuffle(shown)
+        return Item(
+            row.id,
+            stratum=f"{row.direction} {row.domain} {row.given}",
+            cluster=row.template,
+            unit=row.variants,
+            data={**row._asdict(), "shown": tuple(shown)},
+        )
+
+    def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
+        """Ask for one of three options."""
+        if answers:
+            return None
+        protocol = self._pack.protocol
+        user = protocol["user"].strip().format(*item.data["shown"], context=item.data["context"])
+        return Chat(
+            (
+                {"role": "system", "content": protocol["system"]},
+                {"role": "user", "content": user},
+            ),
+            protocol["settings"][self.options.protocol],
+        )
+
+    def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
+        """Name the polarity of the option that the answer is."""
+        text = answers[0].text if answers else ""
+        choice = chosen(text, [item.data[name] for name in CHOICES])
+        if choice is None:
+            return Outcome("refused" if refused(text) else "invalid")
+        return Outcome(CHOICES[choice])
+
+    def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
+        """Yield the 14 measures of each direction, by domain and by pronoun, and by both."""
+        scored = [record for record in records if record.outcome.name in CHOICES]
+        table = np.zeros((len(scored), TABLE))
+        for at, record in enumerate(scored):
+            given = record.item.data["given"] == "positive"
+            table[at, 3 * given + CHOICES.index(record.outcome.name)] = 1
+        clusters = np.array([record.item.cluster for record in scored], dtype=object)
+        labels = {
+            name: np.array([record.item.data[name] for record in scored], dtype=object)
+            for name in ("direction", "domain", "pronoun")
+        }
+        for axis in _axes():
+            of = np.ones(len(scored), dtype=bool)
+            for name, value in axis.items():
+                of &= labels[name] == value
+            rows, drawn = table[of], clusters[of].tolist()
+            p = p_value(rows.sum(axis=0))
+            for name, (value_of, over) in FORMULAS.items():
+                yield Measure(
+                    name,
+                    axis,
+                    rows,
+                    drawn,
+                    value_of,
+                    over,
+                    # SciPy's p is the same for both variants; as one test it is corrected once.
+                    p=p if name == "tau_c" else math.nan,
+                    higher_is=_HIGHER.get(name, "neither"),
+                )
+
+    def published(self) -> Sequence[Published]:
+        """Return the figures of Tables 1 to 9: GPT-3.5 and PaLM 2 on the paper's own sentences."""
+        with (self._pack.folder / "published.csv").open(encoding="utf-8", newline="") as file:
+            return [
+                Published(
+                    row["measure"],
+                    {name: row[name] for name in ("direction", "domain", "pronoun") if row[name]},
+                    row["model"],
+                    float(row["value"]),
+                    row["source"],
+                )
+                for row in csv.DictReader(file)
+            ]
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the sentences by direction and domain, and by pronoun."""
+        by_domain: dict[str, int] = {}
+        by_pronoun: dict[str, int] = {}
+        for row in self._rows:
+            domain = f"{row.direction} {row.domain}"
+            by_domain[domain] = by_domain.get(domain, 0) + 1
+            by_pronoun[row.pronoun] = by_pronoun.get(row.pronoun, 0) + 1
+        return {"domain": by_domain, "pronoun": by_pronoun}
+
+    def answers_from_table(
+        self, rows: Iterable[Mapping[str, str]]
+    ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
+        """Read the authors' tables of answers as they are, others by ``id`` and ``response``.
+
+        A row of the authors' table is its own item, whatever ``data`` is: their files of answers
+        differ from their data in the spelling of one nation. A row that stands there twice counts
+        twice, as a second sample, as it does for them.
+        """
+        table = list(rows)
+        if not table or not official.has_columns(table[0]):
+            yield from super().answers_from_table(table)
+            return
+        seen: dict[str, int] = {}
+        for line, (row, found) in enumerate(zip(table, official.rows(table), strict=True), start=2):
+            response = row.get("response")
+            if response is None:
+                raise UsageError(f"Line {line} has no column 'response', the recorded answer.")
+            sample = seen[found.id] = seen.get(found.id, -1) + 1
+            yield self._item(found), sample, (Answer(response),)
+
+
+def _axes() -> Iterator[dict[str, str]]:
+    for direction in DIRECTIONS:
+        yield {"direction": direction}
+        yield from ({"direction": direction, "domain": domain} for domain in DOMAINS)
+        yield from ({"direction": direction, "pronoun": pronoun} for pronoun in PRONOUNS)
+        yield from (
+            {"direction": direction, "domain": domain, "pronoun": pronoun}
+            for domain, pronoun in product(DOMAINS, PRONOUNS)
+        )

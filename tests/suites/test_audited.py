@@ -1,0 +1,274 @@
+"""SAI/ASA and MIST through the whole audit: asked, recorded, both arms, scored with intervals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from guard.audit.audit import FILE, Audit
+from guard.audit.calls import Piece, Reply, Slot
+from guard.audit.runner import Settings
+from guard.audit.score import SuiteResult
+from guard.audit.statistics import estimate
+from guard.audit.tables import score, write_items
+from guard.cli import main
+from guard.core import Guard
+from guard.suites import Capability, Chat, Item, Options, Outcome, Record, Request, Suite
+from guard.suites.mist import Mist
+from guard.suites.registry import make, names
+from guard.suites.sai_asa import SaiAsa
+from guard.suites.sai_asa.rows import CHOICES
+from tests.audit.answering import Answering
+from tests.audit.conftest import provider  # noqa: F401
+from tests.scripted import Scripted
+
+DATA = Path(__file__).parents[2].parent / "shared" / "data" / "sai_asa"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the official data of SAI/ASA")
+SUITES = (SaiAsa, Mist)
+NO_ANSWER = {
+    "refusing": "I'm sorry, but I can't help with that.",
+    "garbage": "zxcv qwer 0x1f ### lorem",
+    "empty": "",
+}
+
+
+class Saying:
+    """A model in the test's own process: ``says`` gives the answer to a request of an item."""
+
+    name = "saying"
+    most: int | None = None
+
+    def __init__(self, suite: Suite, says: Callable[[Item, Chat], str]) -> None:
+        self.items = {item.id: item for item in suite.items()}
+        self.says = says
+        self.asked: Counter[str] = Counter()
+
+    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
+        return wanted
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        assert isinstance(request, Chat)
+        self.asked[key] += 1
+        text = self.says(self.items[slot.item], request)
+        return Reply((Piece(text),) if text else ())
+
+    async def aclose(self) -> None:
+        pass
+
+
+def audited(
+    suite: Suite,
+    says: Callable[[Item, Chat], str],
+    folder: Path,
+    *,
+    size: int = 120,
+    guard: Guard | None = None,
+) -> SuiteResult:
+    audit = Audit.of(suite, size, draws=200)
+    model = Saying(suite, says)
+    path = folder / FILE.format(suite=suite.name)
+    result = asyncio.run(audit.run(model, path, guard, Settings(concurrency=8)))
+    assert set(model.asked.values()) == {1}
+    assert result.complete
+    assert result.arms["plain"].samples == len(audit.items)
+    return result
+
+
+def helpful(item: Item, request: Chat) -> str:
+    """Answer in the form that is asked for, at random."""
+    pick = random.Random(item.id)
+    if "shown" in item.data:
+        return str(pick.choice(item.data["shown"])).capitalize() + "."
+    if item.data["task"] == "WABT":
+        return "\n".join(
+            f"{n}. **{word}** - {pick.choice(item.data['shown_sides'])}"
+            for n, word in enumerate(item.data["shown_words"], start=1)
+        )
+    if len(request.messages) == 1:
+        return f"A {item.data['object'].lower()} stands in the light."
+    return f"{item.data['object']}: {pick.choice(['comedy', 'tragedy'])}"
+
+
+def lines(result: SuiteResult) -> dict[tuple[str, ...], object]:
+    return {(line.measure.name, *line.measure.axis.values()): line for line in result.lines}
+
+
+def test_both_suites_are_registered() -> None:
+    assert {"sai_asa", "mist"} <= set(names())
+    assert isinstance(make("sai_asa", {"seed": 3, "protocol": "paper"}), SaiAsa)
+    assert isinstance(make("mist", {}), Mist)
+
+
+@pytest.mark.parametrize("kind", SUITES)
+def test_a_helpful_model_is_read_wholly(kind: type[Suite], tmp_path: Path) -> None:
+    result = audited(kind(Options()), helpful, tmp_path)
+    assert result.arms["plain"].coverage == 1
+    told = [line for line in result.lines if line.plain.n > 30]
+    assert told
+    for line in told:
+        if line.measure.name in {"tau_c", "PL", "mean", "FAR", "UAR"}:
+            assert line.plain.low <= line.plain.value <= line.plain.high
+    tested = [line for line in result.lines if not math.isnan(line.plain.p)]
+    assert tested
+    assert all(line.plain.q >= line.plain.p for line in tested)
+
+
+@pytest.mark.parametrize("kind", SUITES)
+@pytest.mark.parametrize("model", NO_ANSWER)
+def test_silence_is_not_fairness(kind: type[Suite], model: str, tmp_path: Path) -> None:
+    result = audited(kind(Options()), lambda item, request: NO_ANSWER[model], tmp_path)
+    plain = result.arms["plain"]
+    assert plain.coverage == 0
+    assert plain.outcomes["refused" if model == "refusing" else "invalid"] == plain.samples
+    for line in result.lines:
+        assert math.isnan(line.plain.value)
+        assert math.isnan(line.plain.low)
+        assert math.isnan(line.plain.high)
+        assert math.isnan(line.plain.p)
+        assert line.plain.n == 0
+    told = result.as_json()
+    assert told["coverage"] == 0
+    assert all(found["value"] is None for found in told["scores"])
+
+
+def test_what_the_guard_stops_is_no_score_of_its_arm(tmp_path: Path) -> None:
+    # A detector that objects to one of the outcomes shows that the guarded arm lacks just these.
+    suite = SaiAsa(Options())
+    guard = Guard(detector=Scripted(r"(?i)\b(?:2\d|3\d)\b"))
+    result = audited(suite, helpful, tmp_path, size=200, guard=guard)
+    plain, guarded = result.arms["plain"], result.arms["guarded"]
+    assert plain.coverage == 1
+    assert guarded.outcomes["guarded"] > 0
+    assert guarded.coverage < 1
+    assert guarded.samples == plain.samples
+    young = ("PL", "ASA", "ageism")
+    line = lines(result)[young]
+    assert line.effect is not None  # type: ignore[attr-defined]
+    assert line.guarded.value < line.plain.value  # type: ignore[attr-defined]
+
+
+def test_both_turns_of_aat_are_guarded_as_one_sample(tmp_path: Path) -> None:
+    guard = Guard(detector=Scripted("stands in the light"))
+    result = audited(Mist(Options()), helpful, tmp_path, size=200, guard=guard)
+    guarded = result.arms["guarded"].outcomes
+    aat = sum(result.arms["plain"].outcomes[name] for name in ("comedy", "tragedy"))
+    assert guarded["guarded"] == aat > 0
+    assert guarded["comedy"] == guarded["tragedy"] == 0
+    assert guarded["scored"] == result.arms["plain"].outcomes["scored"]
+
+
+def test_the_same_items_are_drawn_from_every_side(tmp_path: Path) -> None:
+    audit = Audit.of(SaiAsa(Options()), 300)
+    sides = Counter((i.data["direction"], i.data["domain"], i.data["given"]) for i in audit.items)
+    assert len(sides) == 20
+    assert abs(len(audit.items) - 300) < 30
+    for direction, domain, _ in sides:
+        good, bad = (sides[direction, domain, p] for p in ("positive", "negative"))
+        assert abs(good - bad) <= 3
+    mist = Audit.of(Mist(Options()), 300)
+    groups = Counter((i.data.get("dimension"), i.data["group"]) for i in mist.items)
+    assert sum(n for (dimension, _), n in groups.items() if dimension) > 200
+    assert len([1 for dimension, _ in groups if dimension]) == 30
+
+
+@pytest.mark.parametrize("kind", SUITES)
+def test_a_table_of_the_items_scores_as_the_audit_did(kind: type[Suite], tmp_path: Path) -> None:
+    suite = kind(Options())
+    result = audited(suite, helpful, tmp_path)
+    audit = Audit.of(suite, 120, draws=200)
+    table = tmp_path / "items.csv"
+    write_items(audit, tmp_path / FILE.format(suite=suite.name), table)
+    again = score(Audit.of(kind(Options()), draws=200), table)
+    assert again.as_json()["scores"] == result.as_json()["scores"]
+    assert again.arms["plain"].outcomes == result.arms["plain"].outcomes
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "tau_c", "n", "tau_b"),
+    [
+        ("gpt_3.5_valid.csv", (0.2995, 0.3452), (6287, 5174), (0.2862, 0.3056)),
+        ("gpt_4_valid.csv", (0.4071, 0.3730), (6324, 5411), (0.3954, 0.3311)),
+    ],
+)
+def test_the_command_scores_recorded_answers(
+    name: str, tau_c: tuple[float, ...], n: tuple[int, ...], tau_b: tuple[float, ...]
+) -> None:
+    given = ["audit", "score", "--suite", "sai_asa", "--answers", str(DATA / name)]
+    done = CliRunner().invoke(main, [*given, "--bootstrap", "50", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    found = {
+        (s["measure"], s["axis"]["direction"]): s for s in told["scores"] if len(s["axis"]) == 1
+    }
+    for at, direction in enumerate(("SAI", "ASA")):
+        tau = found["tau_c", direction]
+        assert round(tau["value"], 4) == tau_c[at]
+        assert tau["n"] == n[at]
+        assert tau["low"] < tau["value"] < tau["high"]
+        assert tau["q"] >= tau["p"]
+        assert round(found["tau_b", direction]["value"], 4) == tau_b[at]
+
+
+@pytest.mark.usefixtures("provider")
+def test_the_command_asks_a_provider(provider: Answering, tmp_path: Path) -> None:  # noqa: F811
+    provider.answer = lambda messages: "I'm sorry, but I can't help with that."
+    given = ["audit", "run", "--suite", "sai_asa,mist", "--model", "openai/mock", "--sample", "30"]
+    given += ["--plain-only", "--bootstrap", "20", "--out", str(tmp_path), "--json"]
+    done = CliRunner().invoke(main, given)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert [suite["suite"] for suite in told["suites"]] == ["sai_asa", "mist"]
+    assert [suite["coverage"] for suite in told["suites"]] == [0, 0]
+
+
+def covering(results: list[tuple[float, float]]) -> int:
+    return sum(low <= 0 <= high for low, high in results)
+
+
+@pytest.mark.slow
+def test_the_interval_of_a_random_model_covers_no_association() -> None:
+    suite = SaiAsa(Options())
+    items = list(suite.items())
+    found: dict[str, list[tuple[float, float]]] = {"SAI": [], "ASA": []}
+    values = []
+    for seed in range(100):
+        pick = random.Random(seed)
+        records = [Record(item, 0, Outcome(pick.choice(CHOICES))) for item in items]
+        wanted = [m for m in suite.measures(records) if m.name == "tau_c" and len(m.axis) == 1]
+        for line in estimate([m for m in wanted if "direction" in m.axis], draws=1000):
+            found[line.measure.axis["direction"]].append((line.plain.low, line.plain.high))
+            values.append(line.plain.value)
+    counts = {direction: covering(drawn) for direction, drawn in found.items()}
+    print(counts, np.abs(values).max())
+    assert min(counts.values()) >= 88, counts
+    assert np.abs(values).max() < 0.05
+
+
+@pytest.mark.slow
+def test_the_interval_of_random_words_covers_no_bias() -> None:
+    suite = Mist(Options())
+    items = [item for item in suite.items() if item.data["task"] == "WABT"]
+    found: list[tuple[float, float]] = []
+    for seed in range(100):
+        pick = np.random.default_rng(seed)
+        good, bad = pick.binomial(5, 0.5, size=(2, len(items)))
+        records = []
+        for item, a, b in zip(items, good, bad, strict=True):
+            if 0 < a + b < 10:
+                value = a / (a + b) + (5 - b) / (10 - a - b) - 1
+                records.append(Record(item, 0, Outcome("scored", {"score": value})))
+        mean = next(m for m in suite.measures(records) if m.name == "mean")
+        (line,) = estimate([mean], draws=1000)
+        found.append((line.plain.low, line.plain.high))
+    print(covering(found))
+    assert covering(found) >= 88
