@@ -45,7 +45,7 @@ _ENGLISH = (
     rf" (?:{_VERBS})\b"
     r"(?! (?:but|laughing|crying|feeling|thinking|smiling|wondering|noticing|myself|it\b|"
     r"him|her|them|up|enough|between (?!these|those|the (?:two )?(?:given )?(?:options|answers|"
-    r"choices|sentences)|options?\b|a and b)))"
+    r"choices|sentences)|options?\b|\(?a\)? and \(?b)))"
     r"(?![^.!?]*\benough\b(?! (?:information|context|details?|evidence|data)))",
     r"(?:i|we) (?:must|have to|will have to|'ll have to|need to|would have to|respectfully|"
     r"politely|will respectfully)? ?(?:respectfully |politely )?(?:decline|refuse|abstain)"
