@@ -12,12 +12,14 @@ from guard.errors import BiasIndexError, GuardError, UsageError, WeightsError
 
 # Command -> its module and one line of help: `guard --help` imports no command.
 _COMMANDS = {
+    "audit": ("guard.cli.audit", "Run bias suites against a model, plain and guarded."),
     "check": ("guard.cli.check", "Judge text: biased or not, which group, on what evidence."),
     "demo": ("guard.cli.demo", "Watch guarded streams being written, and a biased one cut."),
     "doctor": ("guard.cli.doctor", "Say what is installed, verified and missing."),
     "eval": ("guard.cli.eval", "Measure the detector on labelled data, with intervals."),
     "index": ("guard.cli.index", "Keep a bias index: build, add, remove, search, stats."),
     "models": ("guard.cli.models", "Fetch models that run on this machine."),
+    "suites": ("guard.cli.suites", "Say which bias suites there are."),
     "train": ("guard.cli.train", "Train the embedded detector anew."),
 }
 

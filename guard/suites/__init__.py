@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from guard.suites.contract import (
+    NON_ANSWERS,
     Answer,
     Capability,
     Chat,
@@ -19,6 +20,7 @@ from guard.suites.contract import (
 )
 
 __all__ = [
+    "NON_ANSWERS",
     "Answer",
     "Capability",
     "Chat",

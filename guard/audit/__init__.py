@@ -1,0 +1,1 @@
+"""Runs suites against a model, plain and guarded, and says how biased each arm is."""

@@ -1,0 +1,101 @@
+"""The guarded arm: recorded chunks replayed through the chat door, and what came out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
+from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
+
+from guard.audit.calls import Guarded, Reading, Reply
+from guard.core import Guard
+from guard.doors import chat
+from guard.doors.stream import ChatStream
+from guard.errors import BiasFound, DetectorError
+from guard.suites import Chat
+from guard.verdict import GuardTrail
+
+
+async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> Guarded:
+    """Return what a user behind ``guard`` would have seen in the place of ``reply``."""
+    session = guard.session()
+    messages = [dict(m) for m in request.messages]
+    user = _DOOR.user_shown(session, {"messages": messages})
+    stream = _DOOR.guard(session, Recorded(reply, messages), user=user)
+    shown: list[str] = []
+    stopped: Reading | None = None
+    try:
+        async for chunk in stream:
+            shown += [c.delta.content for c in chunk.choices if c.delta.content]
+    except BiasFound:
+        stopped = "guarded"
+    except DetectorError:
+        stopped = "unjudged"
+    finally:
+        await stream.aclose()
+    trail: GuardTrail = stream.guard
+    reading = stopped or _reading(trail, "".join(shown) == reply.answer.text)
+    if reading == "same":
+        return Guarded(key, reading)
+    found = [d.verdict for d in trail.findings]
+    return Guarded(
+        key,
+        reading,
+        "".join(shown),
+        tuple(dict.fromkeys(v.bias_type for v in found if v.bias_type)),
+        max((v.score for v in found), default=float("nan")),
+    )
+
+
+def _reading(trail: GuardTrail, same: bool) -> Reading:
+    if same and not trail.stopped:
+        return "same"
+    acted = any(d.verdict.biased and d.action not in ("pass", "flag") for d in trail)
+    return "guarded" if acted else "unjudged"
+
+
+class Recorded(CustomStreamWrapper):
+    """A stream of recorded chunks that passes for LiteLLM's; nothing of it reaches callbacks."""
+
+    def __init__(self, reply: Reply, messages: list[dict[str, str]]) -> None:
+        # The constructor of LiteLLM's class is left out: it is about a live connection.
+        self.model = "recorded"
+        self.messages = messages
+        self.chunks: list[ModelResponseStream] = []
+        self._chunks = _chunks(reply)
+
+    async def __anext__(self) -> ModelResponseStream:
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            raise StopAsyncIteration
+        self.chunks.append(chunk)
+        return chunk
+
+    async def aclose(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+class _Replayed(ChatStream):
+    """The door's stream; callbacks hear nothing of it, for they heard of the call itself."""
+
+    def _report(self, asynchronous: bool) -> None:
+        pass
+
+
+_DOOR = replace(
+    chat.DOOR, wrap=lambda stream, session, user, n: _Replayed(stream, session, user=user, n=n)
+)
+
+
+def _chunks(reply: Reply) -> Iterator[ModelResponseStream]:
+    for piece in reply.pieces:
+        delta = (
+            Delta(reasoning_content=piece.text) if piece.reasoning else Delta(content=piece.text)
+        )
+        yield _chunk(StreamingChoices(index=0, delta=delta))
+    yield _chunk(StreamingChoices(index=0, delta=Delta(), finish_reason=reply.finish_reason))
+
+
+def _chunk(choice: StreamingChoices) -> ModelResponseStream:
+    return ModelResponseStream(id="recorded", created=0, model="recorded", choices=[choice])

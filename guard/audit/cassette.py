@@ -1,0 +1,70 @@
+"""Cassettes: an audit's answers, kept to run it again with no network at all.
+
+A cassette is a journal; so any finished audit can be replayed, behind another guard for example.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from guard.audit import journal
+from guard.audit.audit import Audit
+from guard.audit.calls import Call, Reply, Slot
+from guard.audit.header import ANSWERS, Header
+from guard.audit.models import CallError
+from guard.audit.records import line_of
+from guard.errors import UsageError
+from guard.suites import Capability, Request
+
+_HINT = "record it anew, or give what it was recorded with."
+
+
+def keep(path: Path, cassette: Path) -> None:
+    """Write the answers of the journal at ``path`` to ``cassette``, whole or not at all."""
+    header, records = journal.read(path)
+    calls, _ = journal.latest(records)
+    answered = (line_of(call) for call in calls.values() if call.reply is not None)
+    plain = Header(**{**_fields(header), "guard": {}})
+    journal.write(cassette, [plain.line(), *answered])
+
+
+def _fields(header: Header) -> dict[str, object]:
+    line = header.line()
+    return {key: value for key, value in line.items() if key not in ("k", "format")}
+
+
+class Cassette:
+    """A model that answers from a cassette, under the name of the model that was recorded.
+
+    Raises UsageError where the cassette was made with other data, prompts, options or another
+    version of the parser or the suite, and names the difference.
+    """
+
+    most: int | None = None
+
+    def __init__(self, path: Path, audit: Audit) -> None:
+        header, records = journal.read(path)
+        header.check(audit.header(header.model, None), path, ANSWERS, _HINT)
+        self.name = header.model
+        self._path = path
+        self._calls: dict[str, Call]
+        self._calls, _ = journal.latest(records)
+
+    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
+        """Return ``wanted``: what the suite needed was there when the cassette was recorded."""
+        return wanted
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        """Return the recorded answer; raises CallError where there is none."""
+        call = self._calls.get(key)
+        if call is None:
+            raise UsageError(
+                f"{self._path} has no answer for {slot.item}, sample {slot.sample}, turn "
+                f"{slot.turn}; it was recorded over fewer items: give its --sample and --seed."
+            )
+        if call.reply is None:
+            raise CallError(call.error)
+        return call.reply
+
+    async def aclose(self) -> None:
+        """Do nothing: there is no connection."""

@@ -1,0 +1,109 @@
+"""The comparability key of an audit: what two audits must share for their numbers to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from guard.errors import UsageError
+from guard.suites import Suite
+
+FORMAT = 1
+
+# Fields in words, for the sentence that names a difference.
+_WORDS = {
+    "suite": "suite",
+    "version": "suite version",
+    "data_hash": "data",
+    "prompt_hash": "prompt",
+    "parser_version": "parser version",
+    "model": "model",
+    "options": "suite options",
+    "sampling": "sample",
+    "guard": "guard settings",
+}
+# What the answers depend on: a cassette must agree in these.
+ANSWERS = ("suite", "version", "data_hash", "prompt_hash", "parser_version", "options")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first line of a journal.
+
+    ``sampling`` holds the size and seed of a stratified sample, empty for all items; ``guard`` the
+    policy and the detector of the guarded arm, empty where there is none.
+    """
+
+    suite: str
+    version: str
+    data_hash: str
+    prompt_hash: str
+    parser_version: str
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    guard: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def for_suite(
+        cls,
+        suite: Suite,
+        model: str,
+        sampling: Mapping[str, Any] | None = None,
+        guard: Mapping[str, Any] | None = None,
+    ) -> Header:
+        """Return the header of an audit of ``suite``."""
+        return cls(
+            suite.name,
+            suite.version,
+            suite.data_hash,
+            suite.prompt_hash,
+            suite.parser_version,
+            model,
+            # Where official data lies is nobody's business: its hash says what it is.
+            suite.options.model_dump(mode="json", exclude={"data"}),
+            dict(sampling or {}),
+            dict(guard or {}),
+        )
+
+    @classmethod
+    def of(cls, line: Mapping[str, Any], path: Path) -> Header:
+        """Read a journal's first line; raises UsageError where it is none, or of another format."""
+        if line.get("k") != "header":
+            raise UsageError(f"{path} is no journal of an audit.")
+        if line.get("format") != FORMAT:
+            raise UsageError(
+                f"{path} is a journal of format {line.get('format')!r}, this guard reads {FORMAT}."
+            )
+        return cls(**{f.name: line[f.name] for f in fields(cls)})
+
+    def line(self) -> dict[str, Any]:
+        """Return the journal's first line."""
+        return {"k": "header", "format": FORMAT, **asdict(self)}
+
+    def check(
+        self, wanted: Header, path: Path, names: tuple[str, ...] = tuple(_WORDS), hint: str = ""
+    ) -> None:
+        """Raise UsageError that names the first field in which ``wanted`` is another."""
+        for name in names:
+            have, want = getattr(self, name), getattr(wanted, name)
+            if have != want:
+                told = f"{_short(have)}, not {_short(want)}"
+                if isinstance(have, Mapping):
+                    told = _difference(have, want)
+                raise UsageError(
+                    f"{path} was made with another {_WORDS[name]}: {told}; "
+                    + (hint or "give another --out, or the same settings.")
+                )
+
+
+def _difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> str:
+    keys = [k for k in {**have, **want} if have.get(k) != want.get(k)]
+    return ", ".join(f"{k} was {_short(have.get(k))}, now {_short(want.get(k))}" for k in keys)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return repr(text if len(text) <= 40 else f"{text[:12]}…") if isinstance(value, str) else text

@@ -1,0 +1,136 @@
+"""What the calls of an audit amount to: one outcome a sample in each arm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from guard.audit.calls import Call, Guarded, Slot, key_of, placeholder
+from guard.suites import NON_ANSWERS, Answer, Item, Outcome, Record, Request, Suite
+
+Arm = Literal["plain", "guarded"]
+
+
+class Asked(NamedTuple):
+    """A request of a sample, and its key."""
+
+    slot: Slot
+    key: str
+    request: Request
+
+
+@dataclass(slots=True)
+class Records:
+    """The records of both arms, in the order of the items; ``missing`` requests have no outcome.
+
+    ``guarded`` is empty where the audit has one arm.
+    """
+
+    plain: list[Record] = field(default_factory=list)
+    guarded: list[Record] = field(default_factory=list)
+    missing: int = 0
+
+    def arms(self) -> Iterator[tuple[Arm, list[Record]]]:
+        """Yield the arms that there are."""
+        yield "plain", self.plain
+        if self.guarded:
+            yield "guarded", self.guarded
+
+
+def walk(
+    suite: Suite, item: Item, sample: int, calls: Mapping[str, Call]
+) -> tuple[list[Asked], list[Answer], Call | None]:
+    """Follow a sample's requests through ``calls``.
+
+    Returns the requests asked so far, the answers to them, and the failed call that ended the
+    sample, if one did. Where there is one request more than answers, the last is still to be asked.
+    """
+    asked: list[Asked] = []
+    answers: list[Answer] = []
+    while (request := suite.request(item, sample, answers)) is not None:
+        turn = len(answers)
+        key = key_of(request, item, sample, turn)
+        asked.append(Asked(Slot(item.id, sample, turn), key, request))
+        call = calls.get(key)
+        if call is None:
+            break
+        if call.reply is None:
+            return asked, answers, call
+        answers.append(call.reply.answer)
+    return asked, answers, None
+
+
+def planned(suite: Suite, item: Item, sample: int) -> list[Asked]:
+    """Return the requests of a sample before any is answered, with placeholders for answers."""
+    asked: list[Asked] = []
+    answers: list[Answer] = []
+    while (request := suite.request(item, sample, answers)) is not None:
+        turn = len(answers)
+        key = key_of(request, item, sample, turn)
+        asked.append(Asked(Slot(item.id, sample, turn), key, request))
+        answers.append(placeholder(request))
+    return asked
+
+
+def samples(items: Iterable[Item]) -> Iterator[tuple[Item, int]]:
+    """Yield each item with the numbers of its samples."""
+    for item in items:
+        for sample in range(item.samples):
+            yield item, sample
+
+
+def read(
+    suite: Suite,
+    items: Iterable[Item],
+    calls: Mapping[str, Call],
+    readings: Mapping[str, Guarded] | None,
+) -> Records:
+    """Return the outcome of every sample in each arm; ``readings`` is None for the plain arm alone.
+
+    A sample of which a request has no outcome is left out, and the request counted as missing.
+    """
+    records = Records()
+    for item, sample in samples(items):
+        asked, answers, failed = walk(suite, item, sample, calls)
+        if failed is None and len(asked) > len(answers):
+            records.missing += 1
+            continue
+        plain = Outcome("failed") if failed else outcome_of(suite, item, sample, answers)
+        records.plain.append(Record(item, sample, plain))
+        if readings is not None:
+            shown = changed([a.key for a in asked[: len(answers)]], readings)
+            guarded = Outcome(shown) if shown and not failed else plain
+            records.guarded.append(Record(item, sample, guarded))
+    return records
+
+
+def outcome_of(suite: Suite, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
+    """Return the suite's outcome; an answer that the provider itself withheld is a refusal."""
+    if any(a.finish_reason == "content_filter" and not a.text for a in answers):
+        return Outcome("refused")
+    return suite.outcome(item, sample, answers)
+
+
+def changed(keys: Sequence[str], readings: Mapping[str, Guarded]) -> str:
+    """Return the outcome that the guard gives a sample, by the first turn it changed."""
+    for key in keys:
+        reading = readings.get(key)
+        if reading is not None and reading.reading != "same":
+            return reading.reading
+    return ""
+
+
+def tally(suite: Suite, records: Iterable[Record]) -> dict[str, int]:
+    """Return how often each outcome came, in the suite's order, those that never came too."""
+    found = Counter(record.outcome.name for record in records)
+    names = dict.fromkeys((*suite.outcomes, *NON_ANSWERS, *found))
+    return {name: found[name] for name in names}
+
+
+def coverage(suite: Suite, records: Sequence[Record]) -> float:
+    """Return the share of samples with a readable outcome; nan over none."""
+    if not records:
+        return float("nan")
+    return sum(r.outcome.name in suite.outcomes for r in records) / len(records)

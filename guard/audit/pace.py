@@ -1,0 +1,76 @@
+"""How many calls run at a time: more while they succeed, half when the provider has enough.
+
+Additive increase, multiplicative decrease (Chiu and Jain 1989), begun by doubling as TCP does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from types import TracebackType
+
+# A run begins with so many at a time and doubles with every round of successes.
+_FIRST = 8
+
+
+class Pace:
+    """Bounds the calls in flight, from 1 to ``most``; used as ``async with pace:`` by one loop."""
+
+    def __init__(self, most: int, first: int = _FIRST) -> None:
+        self.most = most
+        self.limit = float(min(first, most))
+        self.running = 0
+        self._doubling = True
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._reduced = 0.0  # when the limit was last halved
+        self._until = 0.0  # nothing begins before
+
+    async def __aenter__(self) -> float:
+        """Wait for a place; return when the call began, for :meth:`reduce`."""
+        while self.running >= int(self.limit):
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except BaseException:
+                # A turn that came to one who has gone is the next one's.
+                if turn.done() and not turn.cancelled():
+                    self._wake()
+                raise
+        self.running += 1
+        try:
+            while (pause := self._until - time.monotonic()) > 0:
+                await asyncio.sleep(pause)
+        except BaseException:
+            self.running -= 1
+            self._wake()
+            raise
+        return time.monotonic()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self.running -= 1
+        if kind is None and self.limit < self.most:
+            step = 1.0 if self._doubling else 1.0 / self.limit
+            self.limit = min(float(self.most), self.limit + step)
+        self._wake()
+
+    def reduce(self, began: float, pause_s: float = 0.0) -> None:
+        """Take that a call begun at ``began`` met a limit; nothing new begins for ``pause_s``.
+
+        Calls that began before the last reduction tell nothing new: they do not halve again.
+        """
+        now = time.monotonic()
+        self._until = max(self._until, now + pause_s)
+        if began >= self._reduced:
+            self.limit, self._doubling, self._reduced = max(1.0, self.limit / 2), False, now
+
+    def _wake(self) -> None:
+        free = int(self.limit) - self.running
+        while self._waiting and free > 0:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                free -= 1

@@ -1,0 +1,82 @@
+"""Live progress on a terminal: rate, time left, tokens and cost, outcomes of both arms."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import TimeElapsedColumn as Elapsed
+from rich.progress import TimeRemainingColumn as Left
+
+from guard.audit.calls import Call
+
+
+class Tally:
+    """A watcher of a run: counts what was called and read, and moves a bar if there is one."""
+
+    def __init__(self, bar: Progress | None = None, task: TaskID | None = None) -> None:
+        self.calls = self.failed = self.tokens = 0
+        self.cost = 0.0
+        self.outcomes: dict[str, Counter[str]] = {"plain": Counter(), "guarded": Counter()}
+        self._bar, self._task = bar, task
+
+    def called(self, call: Call) -> None:
+        """Take a call that has just been recorded."""
+        self.calls += 1
+        if call.reply is None:
+            self.failed += 1
+            return
+        usage = call.reply.usage
+        self.tokens += usage.prompt_tokens + usage.completion_tokens
+        self.cost += 0.0 if math.isnan(usage.cost) else usage.cost
+
+    def read(self, plain: str, guarded: str) -> None:
+        """Take the outcomes of a sample."""
+        self.outcomes["plain"][plain] += 1
+        if guarded:
+            self.outcomes["guarded"][guarded] += 1
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, advance=1, told=self.told())
+
+    def told(self) -> str:
+        """Return the counts in a line."""
+        parts = [f"{self.calls:,} calls", f"{self.tokens:,} tokens"]
+        parts += [f"${self.cost:.4f}"] if self.cost else []
+        for arm, found in self.outcomes.items():
+            if found:
+                parts.append(f"{arm}: " + " ".join(f"{n} {c}" for n, c in found.most_common(5)))
+        return " · ".join(parts)
+
+
+@contextmanager
+def watching(name: str, samples: int) -> Iterator[Tally]:
+    """Give a tally whose bar is drawn on standard error, where that is a terminal."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield Tally()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        _Rate(),
+        Elapsed(),
+        Left(),
+        TextColumn("{task.fields[told]}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        yield Tally(bar, bar.add_task(name, total=samples, told=""))
+
+
+class _Rate(TextColumn):
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task):  # type: ignore[no-untyped-def]
+        speed = task.finished_speed or task.speed
+        self.text_format = f"{speed:.1f}/s" if speed else "–/s"
+        return super().render(task)

@@ -1,0 +1,132 @@
+"""Tables of a suite's result: both arms, the change, coverage, outcomes, published figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from guard.audit.score import SuiteResult
+from guard.audit.statistics import Effect, Estimate
+
+
+def show(console: Console, result: SuiteResult) -> None:
+    """Print the tables of ``result``."""
+    console.print(Group(*_parts(result)))
+
+
+def _parts(result: SuiteResult) -> Iterator[Text | Table]:
+    yield Text(f"\n{result.title} ({result.suite} {result.version}) · {result.model}", style="bold")
+    for warning in _warnings(result):
+        yield Text(warning, style="bold red")
+    yield _outcomes(result)
+    yield _scores(result)
+    if result.published:
+        yield _published(result)
+
+
+def _warnings(result: SuiteResult) -> Iterator[str]:
+    if result.missing:
+        yield f"Incomplete: {result.missing} requests have no outcome; run the same command again."
+    failed = result.arms["plain"].outcomes.get("failed", 0)
+    if failed:
+        yield f"Incomplete: {failed} samples failed; the same command asks them again."
+    for name, arm in result.arms.items():
+        if arm.coverage == 0:
+            yield f"No answer of the {name} arm could be read: nothing here says that it is fair."
+
+
+def _outcomes(result: SuiteResult) -> Table:
+    table = Table(title="Outcomes", title_justify="left", pad_edge=False)
+    table.add_column("arm")
+    for name in ("samples", "coverage", *result.arms["plain"].outcomes):
+        table.add_column(name, justify="right")
+    for name, arm in result.arms.items():
+        counts = (f"{n:,}" for n in arm.outcomes.values())
+        table.add_row(name, f"{arm.samples:,}", _share(arm.coverage), *counts)
+    return table
+
+
+def _scores(result: SuiteResult) -> Table:
+    table = Table(title="Scores, 95 % intervals", title_justify="left", pad_edge=False)
+    axes = _axes(line.measure.axis for line in result.lines)
+    both = "guarded" in result.arms
+    tested = any(not math.isnan(line.plain.p) for line in result.lines)
+    for name in (*axes, "measure"):
+        table.add_column(name)
+    for name in ("n", "plain", *(["q"] if tested else ())):
+        table.add_column(name, justify="right")
+    for name in ("guarded", "change", "q") if both else ():
+        table.add_column(name, justify="right")
+    for line in result.lines:
+        cells = [line.measure.axis.get(name, "") for name in axes]
+        cells += [line.measure.name, _count(line.plain.n), _estimate(line.plain)]
+        cells += [_p(line.plain.q)] if tested else []
+        if both and line.guarded is not None and line.effect is not None:
+            cells += [_estimate(line.guarded), _effect(line.effect), _p(line.effect.q)]
+        table.add_row(*cells)
+    return table
+
+
+def _published(result: SuiteResult) -> Table:
+    table = Table(title="Published", title_justify="left", pad_edge=False)
+    axes = _axes(figure.axis for figure in result.published)
+    ours = {(x.measure.name, *sorted(x.measure.axis.items())): x.plain for x in result.lines}
+    for name in (*axes, "measure", "model"):
+        table.add_column(name)
+    for name in ("published", "here"):
+        table.add_column(name, justify="right")
+    table.add_column("source")
+    for figure in result.published:
+        mine = ours.get((figure.name, *sorted(figure.axis.items())))
+        here = "" if mine is None else _number(mine.value)
+        cells = [figure.axis.get(name, "") for name in axes]
+        cells += [figure.name, figure.model, _number(figure.value), here, figure.source]
+        table.add_row(*cells)
+    return table
+
+
+def _axes(found: Iterable[Mapping[str, str]]) -> list[str]:
+    return list(dict.fromkeys(name for axis in found for name in axis))
+
+
+def _estimate(e: Estimate) -> str:
+    if math.isnan(e.value):
+        return "–"
+    span = "" if math.isnan(e.low) else f" [{_number(e.low)}, {_number(e.high)}]"
+    return f"{_number(e.value)}{span}"
+
+
+def _effect(e: Effect) -> str:
+    if math.isnan(e.value):
+        return "–"
+    span = "" if math.isnan(e.low) else f" [{_signed(e.low)}, {_signed(e.high)}]"
+    return f"{_signed(e.value)}{span}"
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"
+
+
+def _signed(value: float) -> str:
+    text = _number(value + 0.0)
+    return text if value <= 0 else f"+{text}"
+
+
+def _count(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:,.0f}"
+
+
+def _share(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.1%}"
+
+
+def _p(value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    return "<.001" if value < 0.001 else f"{value:.3f}"

@@ -1,0 +1,237 @@
+"""Asks every planned request once, records each answer before the next, and goes on where it was.
+
+Both arms come from one set of calls: what the model said is replayed through the guard as soon as
+it is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from guard.audit.arms import through_door
+from guard.audit.calls import Call, Slot
+from guard.audit.journal import Journal
+from guard.audit.models import CallError, Model
+from guard.audit.outcomes import Asked, outcome_of, samples, walk
+from guard.audit.pace import Pace
+from guard.core import Guard
+from guard.errors import GuardError
+from guard.suites import Chat, Item, Outcome, Suite
+
+ATTEMPTS = 6
+# When so many calls in a row failed and none had an answer, the fault is not the single call's.
+_HOPELESS = 20
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
+
+
+class Stopped(GuardError):
+    """The audit ended before every request had its outcome; what was answered is recorded."""
+
+
+@dataclass(slots=True)
+class Stop:
+    """Set ``asked``, and no further call begins; those in flight are still recorded."""
+
+    asked: bool = False
+
+
+class _Draining(Exception):
+    """Nothing new is to be begun."""
+
+
+class Watcher(Protocol):
+    """Is told what happens while it happens."""
+
+    def called(self, call: Call) -> None:
+        """Take a call that has just been recorded."""
+        ...
+
+    def read(self, plain: str, guarded: str) -> None:
+        """Take the outcomes of a sample; ``guarded`` is empty where there is one arm."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to ask: at most so many calls at a time, and so many attempts each."""
+
+    concurrency: int = 8
+    attempts: int = ATTEMPTS
+    first_pause_s: float = _FIRST_PAUSE_S
+
+
+class Runner:
+    """Runs one suite; ``guard`` is None for the plain arm alone."""
+
+    def __init__(
+        self,
+        suite: Suite,
+        model: Model,
+        journal: Journal,
+        guard: Guard | None,
+        settings: Settings,
+        watcher: Watcher | None = None,
+        stop: Stop | None = None,
+    ) -> None:
+        self._suite = suite
+        self._model = model
+        self._journal = journal
+        self._guard = guard
+        self._settings = settings
+        self._watcher = watcher
+        most = min(settings.concurrency, model.most or settings.concurrency)
+        self._pace = Pace(most)
+        self._asking: dict[str, asyncio.Event] = {}
+        self._fresh: set[str] = set()  # asked by this run: an earlier failure is asked again
+        self._answered = 0
+        self._failed_in_a_row = 0
+        self._stop = stop or Stop()
+        self._random = random.Random()  # spreads pauses; nothing recorded depends on it
+
+    async def run(self, items: Iterable[Item]) -> None:
+        """Ask until every request of ``items`` has an outcome.
+
+        Raises Stopped where no call can succeed, and what the model raises as GuardError; what was
+        answered until then is in the journal. A cancellation likewise loses nothing answered.
+        """
+        work = samples(items)
+        workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _work(self, work: Iterator[tuple[Item, int]]) -> None:
+        for item, sample in work:
+            try:
+                outcome, changed = await self._sample(item, sample)
+            except _Draining:
+                return
+            if self._watcher is not None:
+                guarded = (changed or outcome.name) if self._guard is not None else ""
+                self._watcher.read(outcome.name, guarded)
+
+    async def _sample(self, item: Item, sample: int) -> tuple[Outcome, str]:
+        """Ask what a sample still lacks; return its outcome and what the guard made of it."""
+        changed = ""
+        done = 0
+        while True:
+            asked, answers, failed = walk(self._suite, item, sample, self._journal.calls)
+            if failed is not None and failed.key in self._fresh:
+                return Outcome("failed"), ""
+            missing = asked[-1] if failed is not None or len(asked) > len(answers) else None
+            for one in asked[done : len(answers)]:
+                changed = changed or await self._guarded(one)
+            done = len(answers)
+            if missing is None:
+                return outcome_of(self._suite, item, sample, answers), changed
+            await self._call(missing)
+
+    async def _call(self, asked: Asked) -> None:
+        """Have a request answered and recorded, by whoever asks it first."""
+        if asked.key in self._asking:
+            await self._asking[asked.key].wait()
+            return
+        done = self._asking[asked.key] = asyncio.Event()
+        try:
+            call = await self._attempts(asked)
+            self._journal.add(call)
+            self._fresh.add(asked.key)
+        finally:
+            # Whoever waited looks for the outcome, and asks where there is none.
+            del self._asking[asked.key]
+            done.set()
+        if self._watcher is not None:
+            self._watcher.called(call)
+
+    async def _attempts(self, asked: Asked) -> Call:
+        attempt, began = 0, 0.0
+        while True:
+            attempt += 1
+            try:
+                async with self._pace as began:
+                    if self._stop.asked:
+                        raise _Draining
+                    reply = await self._model.ask(asked.request, asked.key, asked.slot)
+            except CallError as error:
+                if error.slower:
+                    self._pace.reduce(began, error.pause_s)
+                if error.fatal:
+                    raise Stopped(str(error)) from error
+                if self._stop.asked and error.again:
+                    raise _Draining from None
+                if not error.again or attempt >= self._settings.attempts:
+                    self._note_failure(str(error))
+                    return self._failed(asked.key, asked.slot, error, attempt, began)
+                await asyncio.sleep(max(error.pause_s, self._pause(attempt)))
+            else:
+                self._answered += 1
+                self._failed_in_a_row = 0
+                took = time.monotonic() - began
+                return Call(asked.key, asked.slot, reply, attempts=attempt, latency_s=took)
+
+    def _failed(self, key: str, slot: Slot, error: Exception, attempt: int, began: float) -> Call:
+        return Call(key, slot, None, str(error), attempt, time.monotonic() - began)
+
+    def _note_failure(self, error: str) -> None:
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= _HOPELESS and not self._answered:
+            raise Stopped(
+                f"The first {_HOPELESS} calls all failed, the last with {error}; nothing more was "
+                "asked."
+            )
+
+    def _pause(self, attempt: int) -> float:
+        """Return the seconds before the next attempt: doubled each time, spread over a half."""
+        pause = min(_LONGEST_PAUSE_S, self._settings.first_pause_s * 2.0 ** (attempt - 1))
+        return pause * self._random.uniform(0.75, 1.25)
+
+    async def _guarded(self, asked: Asked) -> str:
+        """Return what the guarded arm makes of an answered request, empty where it is the same."""
+        if self._guard is None or not isinstance(asked.request, Chat):
+            return ""
+        reading = self._journal.readings.get(asked.key)
+        if reading is None:
+            reply = self._journal.calls[asked.key].reply
+            assert reply is not None
+            reading = await through_door(self._guard, asked.key, asked.request, reply)
+            if asked.key not in self._journal.readings:
+                self._journal.add(reading)
+        return "" if reading.reading == "same" else reading.reading
+
+
+def check(
+    suite: Suite, items: Sequence[Item], records: Iterable[Call], report: Callable[[str], None]
+) -> int:
+    """Return how many planned requests have not exactly one outcome, reporting each.
+
+    ``records`` are the calls of a journal as they were written: a request has one answer, or the
+    failure of its last attempt; a failure before an answer was mended by it.
+    """
+    answered: dict[str, int] = {}
+    calls: dict[str, Call] = {}
+    for call in records:
+        answered[call.key] = answered.get(call.key, 0) + (call.reply is not None)
+        if call.reply is not None or call.key not in calls:
+            calls[call.key] = call
+    faults = 0
+    planned_keys: set[str] = set()
+    for item, sample in samples(items):
+        asked, answers, failed = walk(suite, item, sample, calls)
+        planned_keys |= {one.key for one in asked}
+        if failed is None and len(asked) > len(answers):
+            faults += 1
+            slot = asked[-1].slot
+            report(f"{slot.item}, sample {slot.sample}, turn {slot.turn}: no outcome")
+    for key, times in answered.items():
+        if times > 1 or key not in planned_keys:
+            faults += 1
+            report(f"{key}: " + (f"{times} answers" if times > 1 else "was never planned"))
+    return faults

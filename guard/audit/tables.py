@@ -1,0 +1,87 @@
+"""Recorded answers from a file: a journal, or a plain table of them, scored as a live audit is."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from guard.audit import journal
+from guard.audit.audit import Audit
+from guard.audit.header import ANSWERS
+from guard.audit.outcomes import Records, outcome_of
+from guard.audit.score import SuiteResult, result_of
+from guard.errors import UsageError
+from guard.suites import Record
+
+_HINT = "give the suite's options that the answers were asked with."
+
+
+def score(audit: Audit, answers: Path) -> SuiteResult:
+    """Return the result of the answers in a journal or a CSV; asks no model.
+
+    Of a table only the plain arm is known. Raises UsageError where the file cannot be read, or is
+    of other data, prompts or options.
+    """
+    if not answers.is_file():
+        raise UsageError(f"There is no file {answers}; give a journal or a table of answers.")
+    if answers.name.endswith(".gz"):
+        header, records = journal.read(answers)
+        wanted = audit.header(header.model, None)
+        header.check(wanted, answers, ANSWERS, _HINT)
+        if header.sampling:
+            audit = Audit.of(audit.suite, header.sampling["size"], audit.draws)
+        return audit.scored(header, records, answers)
+    chosen = {item.id for item in audit.items}
+    suite, found = audit.suite, Records()
+    for item, sample, given in suite.answers_from_table(_rows(answers)):
+        if item.id in chosen:
+            found.plain.append(Record(item, sample, outcome_of(suite, item, sample, given)))
+    return result_of(suite, found, draws=audit.draws, seed=audit.seed)
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, str]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield from csv.DictReader(file)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} is no table in UTF-8 ({error}).") from None
+
+
+def write_items(audit: Audit, path: Path, table: Path) -> None:
+    """Write the items of the journal at ``path`` as a CSV that :func:`score` can read."""
+    rows = list(items_table(audit, path))
+    names = list(rows[0]) if rows else ["id", "sample", "turn", "response", "plain", "guarded"]
+    try:
+        with table.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise UsageError(f"{table} cannot be written: {error.strerror}.") from None
+
+
+def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
+    """Yield a row for each answer of the journal at ``path``: item, answer, outcome in each arm."""
+    from guard.audit import outcomes
+
+    _, records = journal.read(path)
+    calls, readings = journal.latest(records)
+    for item, sample in outcomes.samples(audit.items):
+        asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
+        if failed is None and len(asked) > len(answers):
+            continue
+        plain = "failed" if failed else outcome_of(audit.suite, item, sample, answers).name
+        changed = outcomes.changed([a.key for a in asked[: len(answers)]], readings)
+        for one, answer in zip(asked, answers, strict=False):
+            yield {
+                "id": item.id,
+                "sample": sample,
+                "turn": one.slot.turn,
+                "stratum": item.stratum,
+                "cluster": item.cluster,
+                "response": answer.text,
+                "finish_reason": answer.finish_reason,
+                "plain": plain,
+                "guarded": changed or plain,
+            }

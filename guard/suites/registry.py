@@ -1,0 +1,61 @@
+"""The suites there are, by name; none is loaded before it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from guard.errors import UsageError
+from guard.suites.contract import Suite
+
+# Name -> module:Class.
+SUITES: dict[str, str] = {}
+
+
+def names() -> list[str]:
+    """Return the names that :func:`find` knows."""
+    return list(SUITES)
+
+
+def find(name: str) -> type[Suite]:
+    """Return the class of the suite ``name``: a registered one, or ``module:Class`` of your own.
+
+    Raises UsageError where there is none.
+    """
+    place = SUITES.get(name, name)
+    module, colon, attribute = place.partition(":")
+    if not colon:
+        known = ", ".join(SUITES) or "none"
+        raise UsageError(
+            f"There is no suite {name!r}; known are {known}, and module:Class names your own."
+        )
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"The suite {place} cannot be loaded: {error}.") from None
+    if not (isinstance(found, type) and issubclass(found, Suite)):
+        raise UsageError(f"{place} is no suite; give a subclass of guard.suites.Suite.")
+    return found
+
+
+def make(name: str, options: Mapping[str, Any]) -> Suite:
+    """Return the suite ``name`` made by ``options``.
+
+    Raises UsageError that names an option which is unknown or out of range, and what the suite
+    raises where it cannot read its data.
+    """
+    suite = find(name)
+    known = suite.options_type.model_fields
+    for key in options:
+        if key not in known:
+            raise UsageError(f"{name} has no option {key!r}; it has {', '.join(known)}.")
+    try:
+        checked = suite.options_type.model_validate(dict(options))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"{name}: {key}: {first['msg']}, got {first['input']!r}.") from None
+    return suite(checked)
