@@ -12,7 +12,10 @@ from guard.errors import UsageError
 from guard.suites.contract import Suite
 
 # Name -> module:Class.
-SUITES: dict[str, str] = {}
+SUITES: dict[str, str] = {
+    "hbb": "guard.suites.hbb.suite:Hbb",
+    "hbb_sg": "guard.suites.hbb.suite:HbbSg",
+}
 
 
 def names() -> list[str]:

@@ -37,7 +37,7 @@ def remarks(found: Instances, types: Sequence[Type]) -> list[str]:
 def _remark(found: Instances, rows: Any, lead: str) -> str:
     ok = found.usable & rows
     excess = np.where(ok, found.shows - found.chance.reach, 0.0)
-    p = beyond(np.bincount(found.pair, excess))
+    p = beyond(np.bincount(found.pair, excess).astype(np.float64))
     shown, expected = int(found.shows[ok].sum()), float(found.chance.reach[ok].sum())
     # One answer rate of 0 or 1 everywhere leaves nothing to test: nothing differs.
     beyond_noise = not math.isnan(p) and p <= LEVEL

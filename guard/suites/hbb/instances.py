@@ -88,9 +88,7 @@ class Instances:
     pass for bias. Arrays are by instance; ``score`` is nan where it is not usable.
     """
 
-    def __init__(
-        self, asked: Asked, types: Sequence[Type], *, threshold: int, exact: bool
-    ) -> None:
+    def __init__(self, asked: Asked, types: Sequence[Type], *, threshold: int, exact: bool) -> None:
         self.asked = asked
         self.threshold = threshold
         self.exact = exact
@@ -128,13 +126,13 @@ class Instances:
 
     @cached_property
     def _n(self) -> Floats:
-        return self.asked.valid[self.first].sum(axis=1).astype(np.float64)
+        return np.asarray(self.asked.valid[self.first].sum(axis=1), dtype=np.float64)
 
     @cached_property
     def score(self) -> Floats:
         """S in points (equation 1)."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.usable, 100 * np.abs(self.gap) / self._n, np.nan)
+            return np.asarray(np.where(self.usable, 100 * np.abs(self.gap) / self._n, np.nan))
 
     @cached_property
     def shows(self) -> NDArray[np.bool_]:

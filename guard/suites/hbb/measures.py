@@ -38,7 +38,7 @@ _COLUMNS = (
 def measures(
     found: Instances, types: Sequence[Type], pair_names: Sequence[str], *, positions: bool
 ) -> Iterator[Measure]:
-    """Yield every measure: over all, by category, by type, by identity pair, by type and pair.
+    """Yield every measure: over all, by category, by type, by identity pair.
 
     ``pair_names`` are the concept pairs by place. Without ``positions`` the order of the options
     was the same throughout, and a habit of position cannot be told.
@@ -69,10 +69,12 @@ def axes(types: Sequence[Type], found: Instances) -> Iterator[tuple[Axis, list[i
         t = types[kind.type]
         pair = f"{t.identities[kind.first].name}-{t.identities[kind.second].name}"
         whole = {"category": t.category, "descriptor": t.name, "pair": pair}
-        for names in (("category",), ("category", "descriptor"), ("category", "pair"), whole):
+        # Where a category has one pair, the category says it already.
+        pairs = (("category", "pair"),) if len(t.pairs) > 1 else ()
+        for names in (("category",), ("category", "descriptor"), *pairs):
             by.setdefault(tuple((n, whole[n]) for n in names), []).append(place)
-    for names in sorted(by, key=len):
-        yield dict(names), by[names]
+    for axis in sorted(by, key=len):
+        yield dict(axis), by[axis]
 
 
 class _Table:
@@ -124,9 +126,7 @@ class _Table:
             rows = sums[:, [_COLUMNS.index(c) for c in taken]]
             n = taken.index(over or bottom)
             given = value or (_ratio(taken.index(top), taken.index(bottom)) if bottom else _sum)
-            return Measure(
-                name, axis, rows, self.clusters, given, lambda t: t[..., n], p, "worse"
-            )
+            return Measure(name, axis, rows, self.clusters, given, lambda t: t[..., n], p, "worse")
 
         # A count over nothing is no count.
         def counted(t: Floats) -> Floats:
@@ -135,11 +135,15 @@ class _Table:
         yield measure("count", "shows", over="usable", value=counted)
         yield measure("share", "shows", "usable")
         yield measure("mean", "score", "shows")
-        yield measure("corrected", "square", "squares", value=_root)
-        if self.tested:
+        whole = len(axis) == 1
+        if whole:
+            yield measure("corrected", "square", "squares", value=_root)
+        if self.tested and whole:
             yield measure("count_noise", "reach", over="usable", value=counted)
-            yield measure("share_noise", "reach", "usable")
             yield measure("mean_noise", "noise", "reach", over="usable")
+            yield measure("significant", "significant", over="usable", value=counted)
+        if self.tested:
+            yield measure("share_noise", "reach", "usable")
             at = {c: sums[:, _COLUMNS.index(c)] for c in ("shows", "reach")}
             yield measure(
                 "excess",
@@ -149,8 +153,7 @@ class _Table:
                 value=_excess,
                 p=beyond(at["shows"] - at["reach"]),
             )
-            yield measure("significant", "significant", over="usable", value=counted)
-        if len(axis) == 1:
+        if whole:
             yield measure(
                 "dropped",
                 "usable",
@@ -184,7 +187,7 @@ def _answers(
     size = len(table.clusters)
 
     def sums(values: Floats) -> Floats:
-        return np.bincount(cluster, values[rows].astype(float), size)
+        return np.bincount(cluster, values[rows].astype(float), size).astype(np.float64)
 
     told = asked.outcomes.astype(float)
     declined = np.column_stack([sums(told[:, 1]), sums(told[:, 0] + told[:, 1])])

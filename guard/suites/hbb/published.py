@@ -91,9 +91,7 @@ def sg(*, counts: bool) -> Iterator[Published]:
     yield from _types(_SG_TYPES, _MODELS[1:], "Table 9", counts)
 
 
-def _types(
-    table: str, models: tuple[str, ...], source: str, counts: bool
-) -> Iterator[Published]:
+def _types(table: str, models: tuple[str, ...], source: str, counts: bool) -> Iterator[Published]:
     for line in table.strip().splitlines():
         name, figures = line[:10].strip(), line[10:].split()
         category = name.split()[0]
