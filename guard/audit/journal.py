@@ -142,11 +142,12 @@ class Reader:
                 if file.tell() == len(data) and not data.startswith(_MAGIC[: len(data)]):
                     raise self._no_journal()
                 while data:
-                    ended = False
+                    ended, before = False, inflate.copy()
                     try:
                         text = inflate.decompress(data)
                     except zlib.error:
                         self.torn = self.damaged = True
+                        yield _until_damage(before, data)
                         return
                     if text:
                         yield text
@@ -157,6 +158,17 @@ class Reader:
 
     def _no_journal(self) -> UsageError:
         return UsageError(f"{self._path} is no journal of an audit.")
+
+
+def _until_damage(inflate: Any, data: bytes) -> bytes:
+    """Return what can be unpacked of ``data``, in which something is wrong."""
+    text = bytearray()
+    try:
+        for place in range(len(data)):
+            text += inflate.decompress(data[place : place + 1])
+    except zlib.error:
+        pass
+    return bytes(text)
 
 
 def read(path: Path) -> tuple[Header, list[Call | Guarded]]:

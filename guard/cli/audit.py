@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from guard.audit.audit import Audit
     from guard.audit.score import SuiteResult
     from guard.core import Guard
+    from guard.policy import Policy
 
 INCOMPLETE = 3
 _PIPED_WIDTH = 200
@@ -212,7 +213,7 @@ def plan(**given: Any) -> None:
             given["model"],
             concurrency=given["concurrency"],
             latency_s=given["latency_s"],
-            policy=plans.policy_of(_settings(given)),
+            policy=_policy(_settings(given)),
         )
         for audit_ in _audits(given, _own(given))
     ]
@@ -269,6 +270,15 @@ def _guard(given: dict[str, Any]) -> Guard:
     from guard.core import Guard
 
     return Guard(_settings(given), index=given["index"])
+
+
+def _policy(given: dict[str, Any]) -> Policy:
+    """Return the policy that a guard would have, without loading its detector."""
+    from guard.config import policy_from, settings
+    from guard.policy import Policy
+
+    found = {k: v for k, v in settings().items() if k in Policy.model_fields}
+    return policy_from(given, base=policy_from(found), where="guard audit plan")
 
 
 def _console() -> Any:

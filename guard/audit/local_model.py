@@ -1,0 +1,87 @@
+"""A transformers model in this process: one request after the other, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from guard.audit.calls import Piece, Reply, Slot, Usage
+from guard.audit.models import LOCAL, CallError
+from guard.errors import UsageError
+from guard.local import messages, options, scoring
+from guard.local.generation import Generation
+from guard.local.model import load
+from guard.suites import Capability, Chat, Given, Request, TextScore
+
+
+class LocalModel:
+    """Answers chats, and gives log-probabilities of given texts and of first tokens.
+
+    Where a request names no seed its key is the seed, so that an audit which goes on says what it
+    would have said. Raises GuardError where the model is not there or the extra ``local`` is not.
+    """
+
+    most: int | None = 1  # one model, two cores: a second call would only wait
+
+    def __init__(self, name: str, *, timeout_s: float) -> None:
+        self.name = name
+        self._model = load(name.removeprefix(LOCAL))
+        self._timeout_s = timeout_s
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="guard-audit-local")
+        self._closed = threading.Event()
+
+    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
+        """Return which of ``wanted`` the model has: all, or all but chat where it has no template."""
+        if self._model.tokenizer.chat_template:
+            return wanted
+        return wanted - {"chat", "logprobs"}
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        """Return the answer to one request."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._answer, request, key)
+
+    async def aclose(self) -> None:
+        """Let the answer in hand go, and wait for the thread."""
+        self._closed.set()
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _answer(self, request: Request, key: str) -> Reply:
+        try:
+            return self._scored(request) if isinstance(request, Given) else self._said(request, key)
+        except options.NotOffered as error:
+            raise UsageError(f"{self.name} cannot be asked: {error}") from None
+        except UsageError as error:
+            raise CallError(str(error)) from None
+
+    def _scored(self, request: Given) -> Reply:
+        found = scoring.score(self._model, request.context, request.continuations)
+        return Reply(
+            scores=tuple(TextScore(*each) for each in found),
+            usage=Usage(sum(each.tokens for each in found), 0),
+        )
+
+    def _said(self, request: Chat, key: str) -> Reply:
+        settings: dict[str, Any] = {"seed": int(key[:12] or "0", 16), **request.settings}
+        prompt = self._model.prompt(messages.plain(request.messages))
+        if self._model.context is not None and len(prompt) >= self._model.context:
+            raise CallError(f"the prompt has {len(prompt)} tokens, of {self._model.context}")
+        first = {}
+        if request.logprobs:
+            first = scoring.first_tokens(self._model, prompt, request.logprobs)
+        generation = Generation(self._model, prompt, options.read(settings))
+        pieces: list[Piece] = []
+        until = time.monotonic() + self._timeout_s
+        for piece in generation:
+            pieces.append(Piece(piece))
+            if time.monotonic() > until or self._closed.is_set():
+                raise CallError(f"no whole answer within {self._timeout_s:g} s")
+        return Reply(
+            tuple(pieces),
+            generation.finish or "stop",
+            first,
+            usage=Usage(generation.prompt_tokens, generation.completion_tokens),
+        )

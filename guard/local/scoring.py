@@ -1,0 +1,125 @@
+"""How likely a model finds a text that is given to it, and what it would most likely say first.
+
+A continuation is read as it stands behind its context: both are tokenised together, and the tokens
+that reach into the continuation count. A token that merely begins a text (BOS) is read where the
+tokenizer puts one, and never counts; nor does the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from guard.errors import UsageError
+
+if TYPE_CHECKING:
+    from guard.local.model import LocalModel
+
+# Continuations read at a time: their logits take vocabulary x tokens x this many numbers.
+_BATCH = 16
+
+
+class Scored(NamedTuple):
+    """The sum of natural log-probabilities of a continuation's tokens, and how many they are."""
+
+    logprob: float
+    tokens: int
+
+
+class _Text(NamedTuple):
+    tokens: list[int]
+    begin: int  # of the continuation, in tokens
+
+
+def score(model: LocalModel, context: str, continuations: Sequence[str]) -> list[Scored]:
+    """Return the log-probability of each of ``continuations`` behind ``context``.
+
+    What they begin with alike, which is the context above all, is read once. An empty continuation
+    has no token and the sum 0. Raises UsageError where a text is longer than the model can read.
+    """
+    texts = [_text(model, context, continuation) for continuation in continuations]
+    longest = max((len(t.tokens) for t in texts), default=0)
+    if model.context is not None and longest > model.context:
+        raise UsageError(f"A text has {longest} tokens; the model can read {model.context}.")
+    found: list[Scored] = []
+    for at in range(0, len(texts), _BATCH):
+        found += _batch(model, texts[at : at + _BATCH])
+    return found
+
+
+def first_tokens(model: LocalModel, prompt: Sequence[int], count: int) -> dict[str, float]:
+    """Return the ``count`` likeliest tokens behind ``prompt``, by their text, and how likely.
+
+    The likelier of two tokens with one text stands for both.
+    """
+    import torch
+
+    with torch.inference_mode():
+        ids = torch.tensor([list(prompt)], device=model.network.device)
+        logits = model.network(input_ids=ids, use_cache=False).logits[0, -1].float()
+        values, tokens = logits.log_softmax(-1).topk(min(count, len(logits)))
+    found: dict[str, float] = {}
+    for value, token in zip(values.tolist(), tokens.tolist(), strict=True):
+        found.setdefault(model.tokenizer.decode([token]), value)
+    return found
+
+
+def _text(model: LocalModel, context: str, continuation: str) -> _Text:
+    tokenizer = model.tokenizer
+    read = tokenizer(context + continuation, add_special_tokens=False, return_offsets_mapping=True)
+    tokens = list(read["input_ids"])
+    ends = [end for _, end in read["offset_mapping"]]
+    begin = next((i for i, end in enumerate(ends) if end > len(context)), len(tokens))
+    front = _front(tokenizer)
+    if not front and begin == 0:
+        # Without a token before it the first one has no probability; any end of text will do.
+        front = [next(iter(sorted(model.ends)))] if model.ends else []
+        if not front:
+            raise UsageError("This model has no token that begins a text; give a context.")
+    return _Text(front + tokens, len(front) + begin)
+
+
+def _front(tokenizer: Any) -> list[int]:
+    """Return the tokens that the tokenizer puts in front of any text."""
+    first = tokenizer.bos_token_id
+    whole = tokenizer("a")["input_ids"]
+    return [first] if first is not None and whole[:1] == [first] else []
+
+
+def _batch(model: LocalModel, texts: Sequence[_Text]) -> list[Scored]:
+    import torch
+
+    device = model.network.device
+    shared = _alike([t.tokens for t in texts])
+    # The last token that all share is read with each, for it says what comes first.
+    known = max(0, min(shared, min(t.begin for t in texts)) - 1)
+    rest = [t.tokens[known:] for t in texts]
+    width = max(map(len, rest))
+    padded = torch.tensor([r + [0] * (width - len(r)) for r in rest], device=device)
+    with torch.inference_mode():
+        cache = None
+        if known:
+            ids = torch.tensor([texts[0].tokens[:known]], device=device)
+            cache = model.network(input_ids=ids, use_cache=True).past_key_values
+            if len(texts) > 1:
+                cache.batch_repeat_interleave(len(texts))
+        # Padding stands behind the text, where no token of it looks.
+        logits = model.network(input_ids=padded, past_key_values=cache, use_cache=True).logits
+        said = padded[:, 1:].unsqueeze(-1)
+        logits = logits[:, :-1].float()
+        each = logits.gather(-1, said).squeeze(-1) - logits.logsumexp(-1)
+    found = []
+    for row, text in enumerate(texts):
+        span = each[row, text.begin - known - 1 : len(text.tokens) - known - 1]
+        found.append(Scored(float(span.double().sum()), len(text.tokens) - text.begin))
+    return found
+
+
+def _alike(rows: Sequence[Sequence[int]]) -> int:
+    """Return how many tokens all of ``rows`` begin with alike."""
+    count = 0
+    for column in zip(*rows, strict=False):
+        if len(set(column)) > 1:
+            break
+        count += 1
+    return count

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.audit import journal
+from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, Usage
+from guard.audit.header import Header
+from guard.audit.journal import Journal
+from guard.audit.records import line_of, record_of
+from guard.errors import UsageError
+from guard.suites import TextScore
+
+HEADER = Header("tiny", "1-A", "d" * 64, "p" * 64, "1", "openai/x", {"seed": 17})
+
+
+def call(n: int, text: str = "first") -> Call:
+    return Call(f"key {n}", Slot(f"t{n}", 0, 0), Reply((Piece(text),), usage=Usage(7, 2, 0.01)))
+
+
+TEXTS = st.text(max_size=40)
+REPLIES = st.one_of(
+    st.builds(
+        Reply,
+        st.lists(st.builds(Piece, TEXTS, st.booleans()), max_size=4).map(tuple),
+        st.sampled_from(["stop", "length", "content_filter"]),
+        st.dictionaries(TEXTS, st.floats(-20, 0), max_size=3),
+        usage=st.builds(Usage, st.integers(0, 9), st.integers(0, 9), st.floats(0, 1)),
+    ),
+    st.builds(
+        lambda scores: Reply(scores=scores, usage=Usage(1, 0, 0.0)),
+        st.lists(st.builds(TextScore, st.floats(-99, 0), st.integers(1, 9)), min_size=1).map(tuple),
+    ),
+)
+
+
+@given(REPLIES)
+def test_a_record_is_read_as_it_was_written(reply: Reply) -> None:
+    wrote = Call("key", Slot("id", 1, 2), reply, attempts=3, latency_s=0.25)
+    assert record_of(json.loads(json.dumps(line_of(wrote)))) == wrote
+
+
+def test_a_reading_is_read_as_it_was_written() -> None:
+    for wrote in (Guarded("k", "guarded", "x", ("race",), 0.9), Guarded("k", "same", score=1.0)):
+        again = record_of(json.loads(json.dumps(line_of(wrote))))
+        assert isinstance(again, Guarded)
+        assert (again.key, again.reading, again.text) == (wrote.key, wrote.reading, wrote.text)
+
+
+def test_what_was_written_is_there_before_the_journal_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    with Journal(path, HEADER) as open_one:
+        for n in range(5):
+            open_one.add(call(n))
+            assert journal.read(path)[1] == [call(i) for i in range(n + 1)]
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    assert len(lines) == 6
+
+
+def test_a_second_run_goes_on_in_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    for n in range(3):
+        with Journal(path, HEADER) as one:
+            assert list(one.calls) == [f"key {i}" for i in range(n)]
+            one.add(call(n))
+    assert len(gzip.decompress(path.read_bytes()).splitlines()) == 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_cut_at_any_byte_it_keeps_every_whole_line_and_goes_on(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "a.jsonl.gz"
+    ends = []
+    with Journal(path, HEADER) as one:
+        for n in range(6):
+            one.add(call(n, "answer " * n))
+            ends.append(path.stat().st_size)
+    whole = path.read_bytes()
+    cut = data.draw(st.integers(0, len(whole)))
+    path.write_bytes(whole[:cut])
+    kept = sum(end <= cut for end in ends)
+    with Journal(path, HEADER) as again:
+        assert len(again.calls) >= kept
+        assert again.calls == {f"key {n}": call(n, "answer " * n) for n in range(len(again.calls))}
+        for n in range(len(again.calls), 6):
+            again.add(call(n, "answer " * n))
+    gzip.decompress(path.read_bytes())
+    assert journal.read(path)[1] == [call(n, "answer " * n) for n in range(6)]
+
+
+def test_what_follows_damage_is_kept_beside(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    with Journal(path, HEADER) as one:
+        one.add(call(1))
+        middle = path.stat().st_size
+        one.add(call(2, "x" * 500))
+    broken = path.read_bytes()
+    path.write_bytes(broken[:middle] + b"\xff" * 40 + broken[middle + 40 :])
+    with Journal(path, HEADER) as again:
+        assert list(again.calls) == ["key 1"]
+    assert path.with_name("a.jsonl.gz.damaged").is_file()
+
+
+@pytest.mark.parametrize("content", [b"hello\n", b'{"k": "x"}\n', gzip.compress(b"hello\n")])
+def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="is no journal"):
+        Journal(path, HEADER)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"model": "openai/y"}, "another model: 'openai/x', not 'openai/y'"),
+        ({"data_hash": "e" * 64}, "another data"),
+        ({"prompt_hash": "e" * 64}, "another prompt"),
+        ({"parser_version": "2"}, "another parser version: '1', not '2'"),
+        ({"options": {"seed": 18}}, "another suite options: seed was 17, now 18"),
+        ({"sampling": {"size": 3}}, "another sample: size was None, now 3"),
+        ({"guard": {"policy": "x"}}, "another guard settings"),
+    ],
+)
+def test_a_journal_of_another_audit_is_refused_with_the_difference(
+    tmp_path: Path, change: dict[str, object], told: str
+) -> None:
+    Journal(tmp_path / "a.jsonl.gz", HEADER).close()
+    with pytest.raises(UsageError, match=told):
+        Journal(tmp_path / "a.jsonl.gz", replace(HEADER, **change))
+
+
+def test_two_audits_do_not_share_a_journal(tmp_path: Path) -> None:
+    with (
+        Journal(tmp_path / "a.jsonl.gz", HEADER),
+        pytest.raises(UsageError, match="written by another audit"),
+    ):
+        Journal(tmp_path / "a.jsonl.gz", HEADER)
+
+
+def test_an_answer_counts_more_than_the_failure_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    with Journal(path, HEADER) as one:
+        one.add(Call("key 1", Slot("t1", 0, 0), None, "Timeout"))
+        one.add(call(1))
+    assert journal.latest(journal.read(path)[1])[0] == {"key 1": call(1)}

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from statsmodels.stats.multitest import multipletests
+
+from guard.audit.statistics import detectable, estimate, false_discovery, interval
+from guard.suites import Measure
+from guard.suites.contract import Floats
+
+
+def share(totals: Floats) -> Floats:
+    over = totals[..., 1]
+    return np.divide(totals[..., 0], over, out=np.full_like(over, np.nan), where=over > 0)
+
+
+def measure(rows: Floats, clusters: list[str], name: str = "share", p: float = math.nan) -> Measure:
+    return Measure(name, {"axis": name}, rows, clusters, share, lambda t: t[..., 1], p)
+
+
+def of(hits: list[bool], clusters: list[int], read: list[bool] | None = None) -> Measure:
+    readable = read or [True] * len(hits)
+    rows = np.array([[h and r, r] for h, r in zip(hits, readable, strict=True)], dtype=float)
+    return measure(rows.reshape(len(hits), 2), [f"c{c}" for c in clusters])
+
+
+DATA = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 5), st.booleans()), min_size=1, max_size=40
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(DATA)
+def test_equal_arms_have_no_effect(data: list[tuple[bool, int, bool]]) -> None:
+    hits, clusters, read = map(list, zip(*data, strict=True))
+    one = of(hits, clusters, read)
+    (line,) = estimate([one], [one], draws=50)
+    assert line.effect is not None
+    if any(read):
+        assert (line.effect.value, line.effect.low, line.effect.high) == (0, 0, 0)
+        assert line.effect.p == line.effect.q == 1
+    else:
+        assert math.isnan(line.effect.value)
+        assert math.isnan(line.effect.low)
+        assert math.isnan(line.effect.p)
+
+
+@settings(max_examples=50, deadline=None)
+@given(DATA, st.randoms())
+def test_the_order_of_rows_does_not_matter(
+    data: list[tuple[bool, int, bool]], random: object
+) -> None:
+    shuffled = list(data)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    (a,), (b,) = (
+        estimate([of(*map(list, zip(*rows, strict=True)))], draws=50) for rows in (data, shuffled)
+    )
+    np.testing.assert_equal([a.plain.value, a.plain.low], [b.plain.value, b.plain.low])
+
+
+def test_nothing_readable_is_nan_never_0() -> None:
+    for one in (of([], []), of([True, False], [0, 1], [False, False])):
+        (line,) = estimate([one], [one], draws=20)
+        assert math.isnan(line.plain.value)
+        assert math.isnan(line.plain.low)
+        assert line.plain.n == 0
+
+
+def test_an_interval_is_that_of_whole_clusters() -> None:
+    # Ten clusters of ten equal rows each say as much as ten rows.
+    hits = [c < 4 for c in range(10) for _ in range(10)]
+    (wide,) = estimate([of(hits, [c for c in range(10) for _ in range(10)])], draws=2000)
+    (narrow,) = estimate([of(hits, list(range(100)))], draws=2000)
+    (single,) = estimate([of([c < 4 for c in range(10)], list(range(10)))], draws=2000)
+    assert wide.plain.value == narrow.plain.value == 0.4
+    assert (wide.plain.low, wide.plain.high) == (single.plain.low, single.plain.high)
+    assert wide.plain.high - wide.plain.low > 2 * (narrow.plain.high - narrow.plain.low)
+
+
+def test_one_cluster_of_known_draws_gives_the_known_interval() -> None:
+    drawn = np.arange(101) / 100
+    assert interval(drawn) == pytest.approx((0.025, 0.975))
+    assert interval(np.array([np.nan, 0.5])) == (0.5, 0.5)
+
+
+def test_what_arms_share_cancels() -> None:
+    rng = np.random.default_rng(1)
+    hits = rng.random(400) < 0.5
+    cut = hits & (rng.random(400) < 0.1)
+    clusters = list(range(400))
+    plain = of(hits.tolist(), clusters)
+    guarded = of((hits & ~cut).tolist(), clusters)
+    (line,) = estimate([plain], [guarded], draws=1000)
+    assert line.effect is not None
+    assert line.effect.value == pytest.approx(-cut.mean())
+    assert line.effect.high < 0
+    assert line.effect.high - line.effect.low < (line.plain.high - line.plain.low) / 1.5
+    assert line.effect.p < 0.01
+
+
+@given(st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), min_size=1, max_size=30))
+def test_corrected_p_values_are_those_of_benjamini_and_hochberg(p: list[float]) -> None:
+    found = false_discovery(p)
+    tested = [x for x in p if not math.isnan(x)]
+    assert [math.isnan(x) for x in p] == [math.isnan(q) for q in found]
+    if tested:
+        expected = multipletests(tested, method="fdr_bh")[1]
+        np.testing.assert_allclose([q for q in found if not math.isnan(q)], expected)
+        # By the definition of 1995: the smallest n p(k) / k from k on.
+        ranked = np.sort(tested)
+        n = len(ranked)
+        steps = np.minimum.accumulate((ranked * n / np.arange(1, n + 1))[::-1])[::-1]
+        np.testing.assert_allclose(np.sort(expected), np.minimum(steps, 1))
+
+
+def test_the_suites_own_tests_are_corrected_together() -> None:
+    rows = np.ones((4, 2))
+    some = [measure(rows, list("abcd"), f"m{i}", p) for i, p in enumerate((0.01, 0.02, 0.5))]
+    found = estimate([*some, measure(rows, list("abcd"), "untested")], draws=0)
+    assert [round(line.plain.q, 4) for line in found[:3]] == [0.03, 0.03, 0.5]
+    assert math.isnan(found[3].plain.q)
+
+
+def test_arms_with_other_measures_are_refused() -> None:
+    rows = np.ones((1, 2))
+    with pytest.raises(ValueError, match="different measures"):
+        estimate([measure(rows, ["a"])], [measure(rows, ["a"], "other")], draws=1)
+
+
+@pytest.mark.parametrize(("n", "d"), [(100, 0.1981), (1000, 0.0626), (10_000, 0.0198)])
+def test_the_smallest_detectable_change(n: int, d: float) -> None:
+    # 2.8016 sqrt(.5 / n), with z(.975) = 1.95996 and z(.8) = .84162.
+    assert detectable(n) == pytest.approx(d, abs=5e-5)
+
+
+def test_no_sample_detects_nothing() -> None:
+    assert math.isnan(detectable(0))
+    assert detectable(1) == 1
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_truth_where_clusters_differ() -> None:
+    rng = np.random.default_rng(3)
+    covered = 0
+    for seed in range(300):
+        rates = rng.beta(4, 4, size=60)  # mean .5
+        hits = (rng.random((60, 10)) < rates[:, None]).ravel().tolist()
+        clusters = np.repeat(np.arange(60), 10).tolist()
+        (line,) = estimate([of(hits, clusters)], draws=400, seed=seed)
+        covered += line.plain.low <= 0.5 <= line.plain.high
+    assert 0.91 <= covered / 300 <= 0.98
+
+
+@pytest.mark.slow
+def test_exchanging_arms_without_effect_errs_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(4)
+    wrong = 0
+    for seed in range(300):
+        arms = [of((rng.random(120) < 0.4).tolist(), list(range(120))) for _ in range(2)]
+        (line,) = estimate([arms[0]], [arms[1]], draws=200, seed=seed)
+        assert line.effect is not None
+        wrong += line.effect.p <= 0.05
+    assert wrong / 300 <= 0.09
