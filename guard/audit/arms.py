@@ -79,8 +79,8 @@ class Recorded(CustomStreamWrapper):
 class _Replayed(ChatStream):
     """The door's stream; callbacks hear nothing of it, for they heard of the call itself."""
 
-    def _report(self, asynchronous: bool) -> None:
-        pass
+    def _logging(self) -> None:
+        return None
 
 
 _DOOR = replace(

@@ -21,7 +21,6 @@ from guard.doors.session import Session
 from guard.gate import ResponseGate
 from guard.verdict import GuardTrail
 
-_END = object()  # stands for a stopped message's end until its usage is known
 
 
 class MessagesStream(GuardedStream):
@@ -52,9 +51,9 @@ class MessagesStream(GuardedStream):
     def _read(self, chunk: Frame) -> Frame:
         return self._codec.hear(chunk)
 
-    def _take(self, chunk: Any) -> None:
-        for frame in self._framer.feed(chunk):
-            super()._take(frame)
+    def _take(self, chunk: Any) -> bool:
+        more = [super(MessagesStream, self)._take(frame) for frame in self._framer.feed(chunk)]
+        return any(more)
 
     def _end(self, error: Exception | None = None) -> None:
         if not self._over and error is None:
@@ -64,15 +63,8 @@ class MessagesStream(GuardedStream):
 
     def _sealed(self, chunk: Frame) -> Iterable[Any]:
         yield from self._codec.seal(chunk, self._framer.form)
-        if chunk.message is not None:
-            yield _END
-
-    def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
-        out = super()._handed(end)
-        if out is not _END:
-            return out
-        self._out.extend(self._codec.ended(self._account.usage, self._framer.form))
-        return self._out.popleft()
+        if chunk.message is not None:  # the provider is closed by now, and what it sent is counted
+            yield from self._codec.ended(self._account.usage, self._framer.form)
 
     def _said(self) -> Said:
         released = self._codec.joined(self._codec.released)
