@@ -22,7 +22,6 @@ from guard.gate import ResponseGate
 from guard.verdict import GuardTrail
 
 
-
 class MessagesStream(GuardedStream):
     """A stream of Anthropic's messages, guarded: bytes, text or dicts, as LiteLLM's gives them.
 
