@@ -36,6 +36,8 @@ class Script:
     choices: Sequence[Sequence[Delta]] = (("Hello",),)
     interval: float = 0.0
     finish: str = "stop"
+    finish_twice: bool = False
+    split: bool = False  # characters of several bytes come in several writes
     finish_early: bool = (
         False  # a choice's finish reason follows its last delta, not the last of all
     )
@@ -158,6 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _stream(self, events: Iterator[tuple[bool, str]], script: Script, served: Served) -> None:
+        self.split = script.split
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
@@ -181,7 +184,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _chunk(self, event: str) -> None:
-        data = event.encode()
+        if not self.split:
+            self._write(event.encode())
+            return
+        head, brace, data = event.partition("{")
+        said = json.dumps(json.loads(brace + data), ensure_ascii=False) if brace else ""
+        rest = f"{head}{said}\n\n".encode() if brace else event.encode()
+        while rest:
+            # Up to the middle of the next character of several bytes.
+            at = next((i for i, byte in enumerate(rest) if byte >= 0x80), len(rest) - 1) + 1
+            self._write(rest[:at])
+            rest = rest[at:]
+            time.sleep(0.001)
+
+    def _write(self, data: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.flush()
 
@@ -224,9 +240,10 @@ class _OpenAI:
                     yield True, event([choice | ({"logprobs": logprobs} if logprobs else {})])
                 if script.finish_early and turn == len(deltas) - 1:
                     yield False, event([end | {"index": index}])
-        for index in range(len(script.choices)):
-            if not script.finish_early:
-                yield False, event([end | {"index": index}])
+        for _ in range(1 + script.finish_twice):
+            for index in range(len(script.choices)):
+                if not script.finish_early:
+                    yield False, event([end | {"index": index}])
         if (body.get("stream_options") or {}).get("include_usage"):
             yield False, event([], usage=wires.usage_of(script))
         yield False, "data: [DONE]\n\n"

@@ -29,8 +29,9 @@ class Text:
             for index, deltas in enumerate(script.choices):
                 if turn < len(deltas):
                     yield True, _data(Text._answer([Text._choice(index, str(deltas[turn]))]))
-        for index in range(len(script.choices)):
-            yield False, _data(Text._answer([Text._choice(index, "", script.finish)]))
+        for _ in range(1 + script.finish_twice):
+            for index in range(len(script.choices)):
+                yield False, _data(Text._answer([Text._choice(index, "", script.finish)]))
         yield False, "data: [DONE]\n\n"
 
     @staticmethod
@@ -89,7 +90,8 @@ class Responses:
                 event("response.output_item.done", output_index=index, item=items[-1]),
             )
         response = _response(items, "completed", script)
-        yield False, event("response.completed", response=response)
+        for _ in range(1 + script.finish_twice):
+            yield False, event("response.completed", response=response)
 
     @staticmethod
     def whole(script: Script, body: dict[str, Any]) -> dict[str, Any]:

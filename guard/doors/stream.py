@@ -53,7 +53,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         return (sealed,)
 
     def _sealed_all(self, chunks: list[ModelResponseStream]) -> Iterable[ModelResponseStream]:
-        if not self._codec.seals:
+        if not (self._codec.seals or self._before):
             self.chunks += chunks
             return chunks
         return super()._sealed_all(chunks)

@@ -246,6 +246,7 @@ class ResponseGate(Generic[C]):
         return content and len(self._ended) == 1 and "tool" not in kinds
 
     def _interrupt(self, choice: int) -> None:
+        self._steady = None
         self._ended[choice] = True
         self._over.add(choice)
         self._out += self._queue.end(choice)

@@ -180,3 +180,34 @@ class TestBatch:
         g = Guard(Policy(user_context=True), detector=Scripted(before=windows.append))
         g.batch_completion(**self.call())
         assert [w.user for w in windows] == ["One.", "Two."]
+
+    def test_each_stream_holds_by_its_own_user_message(self, replay: Replay) -> None:
+        said = ["They", " BIAS", " now", ". More."]
+        replay.source = lambda: iter([r.chunk_of(Said(0, "content", text)) for text in said])
+        asked = [[{"role": "user", "content": t}] for t in ("And women?", "And cars?")]
+        g = Guard(Policy(hold="association"), detector=Scripted())
+        named, unnamed = g.batch_completion(**self.call(messages=asked, stream=True))
+        # Who "they" are is known where the user has named a group.
+        assert r.drain(named).texts == {Channel(): STOP}
+        assert r.drain(unnamed).texts == {Channel(): "They BIAS now." + STOP}
+
+    @pytest.mark.parametrize("scope", ["choice", "response"])
+    def test_streams_of_several_choices_end_as_the_scope_says(
+        self, replay: Replay, scope: str
+    ) -> None:
+        said = [(0, "All is well. "), (1, "Fine. "), (0, "BIAS is. "), (1, "Really. "), (1, "On.")]
+        replay.source = lambda: iter(
+            [*(r.chunk_of(Said(c, "content", t)) for c, t in said), r.chunk_of(finish="stop")]
+        )
+        g = Guard(Policy(scope=scope), detector=Scripted())
+        for stream in g.batch_completion(**self.call(stream=True, n=2)):
+            outcome = r.drain(stream)
+            assert outcome.texts[Channel(0)] == "All is well. " + STOP
+            assert outcome.finish[0] == "content_filter"
+            if scope == "response":
+                assert outcome.texts[Channel(1)] == "Fine. " + STOP
+                assert outcome.finish[1] == "content_filter"
+                assert replay.closed
+            else:
+                assert outcome.texts[Channel(1)] == "Fine. Really. On."
+                assert outcome.ends == {0: "content_filter"}

@@ -1,0 +1,421 @@
+"""What can go wrong beside the text, on every door of the table: the detector, the provider, the
+reader. Afterwards no task, thread or descriptor is left, and nothing is collected with a warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from guard.core import Guard
+from guard.policy import Policy
+from guard.verdict import Channel, Window
+from tests.doors import replay as r
+from tests.doors.replay import Replay
+from tests.doors.table import CHAT, KNOWN, TABLE, Row, World, arun, guard_of
+from tests.provider import serving
+from tests.scripted import Scripted, failing
+
+# LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+
+TEXT = "All is well. And so it goes on. " * 12
+ROWS = [*TABLE, Row("chat over a socket", CHAT, KNOWN)]
+every = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+REPLAYED = "responses replayed"  # the provider has finished before its first event comes
+# Pools of others, which grow and keep what they have.
+_POOLS = ("litellm", "asyncio_", "AnyIO")
+
+
+@pytest.fixture(scope="module")
+def world(replay: Replay) -> Iterator[World]:
+    with serving() as provider:
+        yield World(replay, provider)
+
+
+# What is left behind.
+
+
+class Held(NamedTuple):
+    """What a process holds."""
+
+    tasks: frozenset[str]
+    threads: int
+    descriptors: int
+
+    def within(self, other: Held) -> bool:
+        return (
+            self.tasks <= other.tasks
+            and self.threads <= other.threads
+            and self.descriptors <= other.descriptors
+        )
+
+
+def held() -> Held:
+    try:
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+    except RuntimeError:
+        running = set()
+    threads = [t for t in threading.enumerate() if not t.name.startswith(_POOLS)]
+    tasks = frozenset(str(getattr(t.get_coro(), "__qualname__", t)) for t in running if t)
+    return Held(tasks, len(threads), len(os.listdir("/proc/self/fd")))
+
+
+@contextmanager
+def quietly(what: str) -> Iterator[None]:
+    """Nothing that is collected says that it should have been closed or awaited."""
+    said: list[str] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lambda u: said.append(repr(u.exc_value))
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
+    kinds = (ResourceWarning, RuntimeWarning)
+    said += [str(w.message) for w in caught if issubclass(w.category, kinds)]
+    assert said == [], what
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if true():
+            return
+        time.sleep(0.01)
+
+
+async def auntil(true: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+
+
+# The reader.
+
+
+def read(row: Row, world: World, guard: Guard, **more: Any) -> r.Outcome:
+    try:
+        stream = getattr(guard, row.door.function)(**row.call(world), stream=True, **more)
+    except Exception as error:
+        return r.Outcome(error=error)
+    return row.drained(stream)
+
+
+async def aread(row: Row, world: World, guard: Guard, **more: Any) -> r.Outcome:
+    try:
+        call = getattr(guard, "a" + row.door.function)
+        stream = await call(**row.call(world), stream=True, **more)
+    except Exception as error:
+        return r.Outcome(error=error)
+    return await row.adrained(stream)
+
+
+class Fault(NamedTuple):
+    """Something that goes wrong, and what is then read."""
+
+    name: str
+    guard: Guard
+    prepare: Callable[[], None]
+    check: Callable[[r.Outcome], None]
+    more: dict[str, Any]
+
+
+def play(row: Row, world: World, text: str = TEXT, **fields: Any) -> None:
+    row.play(world, [[("content", 0, text)]], ([9], 0))
+    for name, value in fields.items():
+        setattr(world.provider.script, name, value)
+
+
+def survive(row: Row, world: World, asynchronous: bool, faults: list[Fault]) -> None:
+    """Meet each fault twice, and find all as it was after an undisturbed call."""
+    healthy = guard_of(Policy(), Scripted("$none"))
+
+    def settled(before: Held, fault: Fault) -> None:
+        now = held()
+        assert now.within(before), (fault.name, now, before)
+
+    def run() -> None:
+        for fault in faults:
+            fault.guard.check("Fine.")  # its threads are there, and a connection that is kept
+            play(row, world)
+            assert read(row, world, healthy).texts == {Channel(): TEXT}
+            before = held()
+            with quietly(fault.name):
+                for _ in range(2):
+                    fault.prepare()
+                    fault.check(read(row, world, fault.guard, **fault.more))
+                    gc.collect()
+            until(lambda before=before: held().within(before))
+            settled(before, fault)
+
+    async def arun_() -> None:
+        for fault in faults:
+            await asyncio.to_thread(fault.guard.check, "Fine.")
+            play(row, world)
+            assert (await aread(row, world, healthy)).texts == {Channel(): TEXT}
+            before = held()
+            with quietly(fault.name):
+                for _ in range(2):
+                    fault.prepare()
+                    fault.check(await aread(row, world, fault.guard, **fault.more))
+                    gc.collect()
+                    await asyncio.sleep(0)
+            await auntil(lambda before=before: held().within(before))
+            settled(before, fault)
+
+    arun(arun_()) if asynchronous else run()
+
+
+modes = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+
+
+# The detector.
+
+
+@every
+@modes
+def test_a_detector_that_fails(row: Row, world: World, asynchronous: bool) -> None:
+    threads: set[int] = set()
+    release = threading.Event()
+
+    def note(window: Window) -> None:
+        threads.add(threading.get_ident())
+
+    def slow(window: Window) -> None:
+        note(window)
+        time.sleep(0.01)
+
+    def hang(window: Window) -> None:
+        if window.text != "Fine.":
+            release.wait(30)
+
+    def crash(window: Window) -> None:
+        if window.text != "Fine.":
+            failing(window)
+
+    def closed(outcome: r.Outcome) -> None:
+        release.set()
+        assert outcome.error is None
+        assert outcome.texts == {Channel(): Policy().failure_message}
+        assert outcome.ends == {0: "content_filter"}
+
+    def complete(outcome: r.Outcome) -> None:
+        release.set()
+        assert outcome.error is None
+        assert outcome.texts == {Channel(): TEXT}
+
+    def again() -> None:
+        release.clear()
+        play(row, world)
+
+    in_time = Policy(timeout_ms=50)
+    opened = Policy(timeout_ms=50, failure="open", breaker_failures=1)
+    faults = [
+        Fault("crash", guard_of(Policy(), Scripted("$none", crash)), again, closed, {}),
+        Fault("slow", guard_of(Policy(), Scripted("$none", slow)), again, complete, {}),
+        Fault("hang", guard_of(in_time, Scripted("$none", hang)), again, closed, {}),
+        Fault("hang, open", guard_of(opened, Scripted("$none", hang)), again, complete, {}),
+    ]
+    survive(row, world, asynchronous, faults)
+    # An event loop waits for no inference: that is done elsewhere.
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+# The provider.
+
+
+@every
+@modes
+def test_a_provider_that_fails(row: Row, world: World, asynchronous: bool) -> None:
+    guard = guard_of(Policy(), Scripted("$none"))
+    wide = "Ça va bien, señor. 你好。 Привет 🙂 всем. " * 3
+
+    def complete(text: str) -> Callable[[r.Outcome], None]:
+        def check(outcome: r.Outcome) -> None:
+            assert outcome.error is None
+            assert outcome.texts == {Channel(): text}
+
+        return check
+
+    def part(outcome: r.Outcome) -> None:
+        assert outcome.error is not None
+        assert TEXT.startswith(outcome.texts.get(Channel(), ""))
+        if row.name != REPLAYED:
+            assert outcome.texts[Channel()].startswith("All is well.")
+
+    def playing(text: str = TEXT, **fields: Any) -> Callable[[], None]:
+        return lambda: play(row, world, text, **fields)
+
+    def source(change: Callable[[list[Any]], Iterator[Any]]) -> Callable[[], None]:
+        def prepare() -> None:
+            play(row, world)
+            chunks = list(world.replay.source())
+            world.replay.source = lambda: change([c.model_copy(deep=True) for c in chunks])
+
+        return prepare
+
+    def breaking(chunks: list[Any]) -> Iterator[Any]:
+        yield from chunks[:5]
+        raise ConnectionError("the provider left")
+
+    def emptied(chunks: list[Any]) -> Iterator[Any]:
+        for chunk in chunks:
+            yield r.chunk_of(r.Said(0, "content", ""))
+            yield chunk
+
+    def twice(chunks: list[Any]) -> Iterator[Any]:
+        yield from chunks
+        yield chunks[-1].model_copy(deep=True)
+
+    deltas = [piece for at in range(0, len(TEXT), 9) for piece in (TEXT[at : at + 9], "")]
+    if row.wire:
+        faults = [
+            Fault("empty chunks", guard, playing(choices=[deltas]), complete(TEXT), {}),
+            Fault("finishes twice", guard, playing(finish_twice=True), complete(TEXT), {}),
+            Fault("split characters", guard, playing(wide, split=True), complete(wide), {}),
+        ]
+        if row.name != REPLAYED:
+            faults += [
+                Fault("stalls", guard, playing(stall_after=5), part, {"timeout": 0.5}),
+                Fault("disconnects", guard, playing(drop_after=5), part, {}),
+            ]
+    else:
+        faults = [
+            Fault("disconnects", guard, source(breaking), part, {}),
+            Fault("empty chunks", guard, source(emptied), complete(TEXT), {}),
+            Fault("finishes twice", guard, source(twice), complete(TEXT), {}),
+        ]
+    survive(row, world, asynchronous, faults)
+
+
+# The reader.
+
+
+class Left(Exception):
+    """The reader's own."""
+
+
+def by_break(stream: Any) -> None:
+    for _ in stream:
+        break
+
+
+def by_error(stream: Any) -> None:
+    try:
+        for _ in stream:
+            raise Left
+    except Left:
+        pass
+
+
+def by_dropping(stream: Any) -> None:
+    next(stream)
+
+
+async def aby_break(stream: Any) -> None:
+    async for _ in stream:
+        break
+
+
+async def aby_error(stream: Any) -> None:
+    try:
+        async for _ in stream:
+            raise Left
+    except Left:
+        pass
+
+
+async def aby_dropping(stream: Any) -> None:
+    await anext(stream)
+
+
+async def aby_cancelling(stream: Any) -> None:
+    await anext(stream)
+
+    async def rest() -> None:
+        async for _ in stream:
+            pass
+
+    task = asyncio.create_task(rest())
+    await asyncio.sleep(0.03)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def aby_cancelling_a_verdict(stream: Any) -> None:
+    task = asyncio.create_task(anext(stream))
+    while not stream._session.judge._session._detector.calls:
+        if task.done():  # events without text wait for no verdict
+            task = asyncio.create_task(anext(stream))
+        await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def stops(row: Row, world: World) -> bool:
+    """Whether the provider was told to stop; nothing is to be told where it had finished."""
+    if row.name == REPLAYED:
+        return True
+    if not row.wire:
+        return world.replay.closed
+    return world.provider.last.disconnected
+
+
+@every
+def test_a_reader_who_leaves(row: Row, world: World) -> None:
+    guard = guard_of(Policy(), Scripted("$none"))
+    for leave in (by_break, by_error, by_dropping):
+        play(row, world)
+        assert read(row, world, guard).texts == {Channel(): TEXT}
+        before = held()
+        with quietly(leave.__name__):
+            play(row, world, interval=0.02 if row.name != REPLAYED else 0)
+            leave(row.stream(world, guard))
+            gc.collect()
+            until(lambda: stops(row, world))
+        assert stops(row, world), leave.__name__
+        until(lambda before=before: held().within(before))
+        assert held().within(before), (leave.__name__, held(), before)
+
+
+@every
+def test_an_asynchronous_reader_who_leaves(row: Row, world: World) -> None:
+    async def run() -> None:
+        guard = guard_of(Policy(), Scripted("$none"))
+        slow = guard_of(Policy(), Scripted("$none", lambda _: time.sleep(0.1)))
+        await asyncio.to_thread(slow.check, "Fine.")
+        for leave in (
+            aby_break,
+            aby_error,
+            aby_dropping,
+            aby_cancelling,
+            aby_cancelling_a_verdict,
+        ):
+            judging = slow if leave is aby_cancelling_a_verdict else guard
+            play(row, world)
+            assert (await aread(row, world, guard)).texts == {Channel(): TEXT}
+            judging.detector.calls = 0  # type: ignore[attr-defined]
+            before = held()
+            with quietly(leave.__name__):
+                play(row, world, interval=0.02 if row.name != REPLAYED else 0)
+                await leave(await row.astream(world, judging))
+                gc.collect()
+                await auntil(lambda: stops(row, world))
+            assert stops(row, world), leave.__name__
+            await auntil(lambda before=before: held().within(before))
+            assert held().within(before), (leave.__name__, held(), before)
+
+    arun(run())
