@@ -29,6 +29,7 @@ ALLOWED = {
     "core": {"verdict", "policy", "errors", "config", "gate", "detect", "doors", "retrieve"},
     "proxy": {"errors", "config", "core", "tighten", "doors.proxy", "doors.accounting"},
     "default": {"core"},
+    "bench": {"verdict", "policy", "errors", "gate", "doors", "core"},
     "local": {"errors"},
     "evaluate": {"verdict", "errors", "policy", "core", "places"},
     "suites": {"errors", "places"},
