@@ -24,9 +24,9 @@ ALLOWED = {
     "gate": {"verdict", "policy", "errors", "mentions"},
     "retrieve": {"verdict", "errors", "places"},
     "detect": {"verdict", "policy", "errors", "places", "retrieve"},
-    "doors": {"verdict", "policy", "errors", "gate", "detect.serving"},
+    "doors": {"verdict", "policy", "errors", "gate", "detect.serving", "detect.workers"},
     "core": {"verdict", "policy", "errors", "config", "gate", "detect", "doors", "retrieve"},
-    "default": {"core"},
+    "default": {"core", "doors", "errors"},
     "local": {"errors"},
     "evaluate": {"verdict", "errors", "policy", "core", "places"},
     "train": {
