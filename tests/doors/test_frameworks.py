@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,9 +26,9 @@ SAID = ["All is well.", " BIAS", " is.", " So it", " goes."]
 
 
 @pytest.fixture
-def base(provider: Provider) -> Iterator[dict[str, Any]]:
+def base(provider: Provider) -> dict[str, Any]:
     provider.script = Script([SAID])
-    yield {"api_base": provider.openai, "api_key": "k"}
+    return {"api_base": provider.openai, "api_key": "k"}
 
 
 def guard_of() -> Guard:
