@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from guard.default import atext_completion as atext_completion
     from guard.default import batch_completion as batch_completion
     from guard.default import completion as completion
+    from guard.default import install as install
     from guard.default import messages as messages
     from guard.default import responses as responses
     from guard.default import text_completion as text_completion
+    from guard.default import uninstall as uninstall
     from guard.errors import BiasFound as BiasFound
     from guard.errors import GuardError as GuardError
     from guard.policy import Policy as Policy
@@ -39,6 +41,8 @@ _HOMES = {
     "aresponses": "guard.default",
     "messages": "guard.default",
     "amessages": "guard.default",
+    "install": "guard.default",
+    "uninstall": "guard.default",
     "BiasFound": "guard.errors",
     "GuardError": "guard.errors",
     "Policy": "guard.policy",

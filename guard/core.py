@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -207,6 +208,26 @@ class Guard:
         from guard.doors.router import GuardedRouter
 
         return cast(RouterT, GuardedRouter(router, self.session))
+
+    def install(self) -> None:
+        """Guard every call of LiteLLM's in this process, until :func:`guard.uninstall`.
+
+        Also those of frameworks, and by names bound earlier: see :mod:`guard.doors.install`.
+        Raises ConfigError for a LiteLLM that is not as expected; nothing is changed then.
+        """
+        from guard.doors import install
+
+        install.install(self.session)
+
+    def intercept(self) -> AbstractContextManager[None]:
+        """Return a block in which the calls of LiteLLM's are guarded: ``with g.intercept():``.
+
+        Its own context goes by this guard, and tasks begun in it; other threads do too, unless
+        they have a block of their own or a guard is installed.
+        """
+        from guard.doors import install
+
+        return install.intercept(self.session)
 
     def session(self, call: PolicyLike | None = None) -> Session:
         """Return what a door needs for one response; ``call`` holds that call's own settings.

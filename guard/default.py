@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from guard.core import Guard
+from guard.errors import UsageError
 
 # Threads that ask at the same time for what is not made yet get one and the same.
 _making = threading.RLock()
@@ -63,6 +64,28 @@ def messages(*args: Any, **kwargs: Any) -> Any:
 async def amessages(*args: Any, **kwargs: Any) -> Any:
     """Call ``litellm.anthropic.messages.acreate``, and guard the message by the default guard."""
     return await (await _adefault()).amessages(*args, **kwargs)
+
+
+def install(guard: Guard | None = None, **settings: Any) -> Guard:
+    """Guard every call of LiteLLM's in this process, and return the guard that does.
+
+    That is ``guard``, or one made of ``settings`` as :class:`Guard` takes them, or the default one.
+    Installed again, the newer is in force until :func:`uninstall`. Raises UsageError where both
+    are given, ConfigError for a LiteLLM that is not as expected.
+    """
+    if guard is not None and settings:
+        raise UsageError("install() takes a Guard or the settings of one, not both.")
+    if guard is None:
+        guard = Guard(**settings) if settings else default()
+    guard.install()
+    return guard
+
+
+def uninstall() -> None:
+    """Take back the last :func:`install`; with the last of all, LiteLLM is as it was."""
+    from guard.doors import install
+
+    install.uninstall()
 
 
 def default() -> Guard:

@@ -52,3 +52,9 @@ def test_quickstart_is_short_and_cuts_the_biased_sentence() -> None:
     shown, judgement = out.rsplit("\n ", 1)
     assert "useless" not in shown
     assert "Old people" in judgement or "old people" in judgement
+
+
+def test_interception_reaches_a_name_bound_earlier() -> None:
+    guarded, plain = run("intercept.py").splitlines()
+    assert guarded == "guarded: Look at the work first. [removed] Then decide."
+    assert plain.startswith("as it was: Look at the work first. Old people are useless")

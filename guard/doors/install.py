@@ -1,0 +1,378 @@
+"""Interception: LiteLLM's own functions, guarded for a whole process or for a block.
+
+What is changed is the code of LiteLLM's functions, not the names they go by: a name that was bound
+earlier (``from litellm import completion``), a partial, a table all lead to the same function, and
+so to the guard. The function objects stay the same, and get their own code back. A Router makes
+some of its methods for each instance; these are guarded where they are looked up.
+
+Not reached: ``router.aresponses`` and its like, if the very method was taken from a Router earlier
+(what it calls is guarded, below the Router); and what carries text past LiteLLM's doors, as its
+pass-through routes, realtime and assistants do.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from importlib import import_module, metadata
+from types import CodeType, FunctionType, SimpleNamespace
+from typing import Any
+
+import litellm
+from litellm.router import Router
+from packaging.specifiers import SpecifierSet
+
+from guard.detect.workers import on_worker
+from guard.doors import batch, chat, messages, responses, text_completion
+from guard.doors.context import guarded
+from guard.doors.door import Door
+from guard.doors.session import Session
+from guard.errors import ConfigError, UsageError
+
+SUPPORTED = ">=1.106,<2"
+"""The versions of LiteLLM whose functions are known; the tests run on the lowest and the newest."""
+
+Sessions = Callable[[Any], Session]
+"""What a guard makes a session with, given a call's own settings."""
+
+
+@dataclass(eq=False, slots=True)
+class _Block:
+    """One open ``with`` of :func:`intercept`."""
+
+    sessions: Sessions
+    open: bool = True
+
+
+_lock = threading.RLock()
+_installed: tuple[Sessions, ...] = ()
+_blocks: tuple[_Block, ...] = ()
+_own: ContextVar[tuple[_Block, ...]] = ContextVar("guard_blocks", default=())
+
+
+def install(sessions: Sessions) -> None:
+    """Guard every call of LiteLLM's in this process, until :func:`uninstall`.
+
+    Installed again, the newer guard is in force until its own uninstall. Raises ConfigError where
+    LiteLLM is not of the supported range or a function is not as expected; nothing is changed then.
+    """
+    global _installed
+    with _lock:
+        _patch()
+        _installed = (*_installed, sessions)
+
+
+def uninstall() -> None:
+    """Take back the last :func:`install`; with the last of all, LiteLLM is as it was."""
+    global _installed
+    with _lock:
+        _installed = _installed[:-1]
+        _unpatch()
+
+
+@contextmanager
+def intercept(sessions: Sessions) -> Iterator[None]:
+    """Guard the calls made while the block is open.
+
+    Those are the calls of the block's own context, which tasks begun in it share, before all. A
+    call of another thread or task goes by its own open block, else by the guard installed, else by
+    the newest block open in the process: threads that a framework starts know no context.
+    """
+    global _blocks
+    block = _Block(sessions)
+    with _lock:
+        _patch()
+        _blocks = (*_blocks, block)
+    token = _own.set((*_own.get(), block))
+    try:
+        yield
+    finally:
+        block.open = False  # wherever its context was copied to
+        with suppress(ValueError):  # a generator may be closed in another context than its own
+            _own.reset(token)
+        with _lock:
+            _blocks = tuple(b for b in _blocks if b is not block)
+            _unpatch()
+
+
+def _in_force() -> Sessions | None:
+    """Return what guards a call made here; None where nothing does, or a door does already."""
+    own = next((b.sessions for b in reversed(_own.get()) if b.open), None)
+    if own is None:
+        installed, blocks = _installed, _blocks
+        if installed:
+            own = installed[-1]
+        elif blocks:
+            own = blocks[-1].sessions
+    # A detector may ask a model itself.
+    return None if own is None or guarded() or on_worker() else own
+
+
+@dataclass(eq=False)
+class _Patch:
+    """One function of LiteLLM's whose code is changed, and the door that it is to lead through."""
+
+    name: str
+    function: FunctionType
+    door: Door | None  # None: one that has no door
+    takes: tuple[str, ...]
+    method: bool = False
+    code: CodeType = field(init=False)
+    original: FunctionType = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = inspect.signature(self.function).parameters
+        missing = [name for name in self.takes if name not in known]
+        if missing:
+            raise ConfigError(
+                f"install() does not know {self.name} of LiteLLM {_version()}, which takes no "
+                f"{missing[0]!r}; call the functions of guard itself."
+            )
+        self.code = self.function.__code__
+        self.original = _copy(self.function)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        sessions = _in_force()
+        if sessions is None:
+            return self.original(*args, **kwargs)
+        return self._door().call(sessions(kwargs.pop("guard", None)), *self._asked(args, kwargs))
+
+    async def acall(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        sessions = _in_force()
+        if sessions is None:
+            return await self.original(*args, **kwargs)
+        session = sessions(kwargs.pop("guard", None))
+        return await self._door().acall(session, *self._asked(args, kwargs))
+
+    def _door(self) -> Any:
+        if self.door is None:
+            raise UsageError(
+                f"{self.name} has no door of guard's; call it where guard is not installed."
+            )
+        return self.door
+
+    def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        original: Any = self.original
+        if self.method:
+            original, args = original.__get__(args[0]), args[1:]
+        return args, kwargs, SimpleNamespace(**{self.function.__name__: original})
+
+
+class _Batch:
+    """The batch door, as a patch asks for one."""
+
+    def call(self, session: Session, args: Any, kwargs: Any, owner: Any) -> Any:
+        return batch.batch_completion(session, args, kwargs)
+
+
+class _Made:
+    """A method that a Router makes for each instance; a descriptor on the class sees it first."""
+
+    def __init__(self, name: str, door: Door) -> None:
+        self._name = name
+        self._door = door
+
+    def __get__(self, router: Any, kind: Any = None) -> Any:
+        if router is None:
+            return self
+        if self._name not in router.__dict__:
+            raise AttributeError(self._name)
+        made = router.__dict__[self._name]
+        return _through(self._door, made)
+
+    def __set__(self, router: Any, value: Any) -> None:
+        router.__dict__[self._name] = value
+
+    def __delete__(self, router: Any) -> None:
+        del router.__dict__[self._name]
+
+
+def _through(door: Door, made: Any) -> Any:
+    """Return a Router's own method, led through its door."""
+    if inspect.iscoroutinefunction(made):
+
+        @functools.wraps(made)
+        async def acall(*args: Any, **kwargs: Any) -> Any:
+            if (sessions := _in_force()) is None:
+                return await made(*args, **kwargs)
+            owner = SimpleNamespace(**{door.async_function: made})
+            return await door.acall(sessions(kwargs.pop("guard", None)), args, kwargs, owner)
+
+        return acall
+
+    @functools.wraps(made)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if (sessions := _in_force()) is None:
+            return made(*args, **kwargs)
+        owner = SimpleNamespace(**{door.function: made})
+        return door.call(sessions(kwargs.pop("guard", None)), args, kwargs, owner)
+
+    return call
+
+
+_CHAT = ("model", "messages")
+_RETRIES = replace(
+    chat.DOOR, function="completion_with_retries", async_function="acompletion_with_retries"
+)
+# LiteLLM's functions, where they live beside litellm itself, their doors, and parameters of each.
+_FUNCTIONS: tuple[tuple[str, str, Any, tuple[str, ...]], ...] = (
+    ("completion", "litellm.main", chat.DOOR, _CHAT),
+    ("acompletion", "litellm.main", chat.DOOR, _CHAT),
+    ("completion_with_retries", "litellm.main", _RETRIES, ()),
+    ("acompletion_with_retries", "litellm.main", _RETRIES, ()),
+    ("batch_completion", "", _Batch(), _CHAT),
+    ("text_completion", "litellm.main", text_completion.DOOR, ("prompt", "model")),
+    ("atext_completion", "litellm.main", text_completion.DOOR, ()),
+    ("responses", "litellm.responses.main", responses.DOOR, ("input", "model")),
+    ("aresponses", "litellm.responses.main", responses.DOOR, ("input", "model")),
+    ("anthropic_messages", "", messages.DOOR, (*_CHAT, "max_tokens")),
+    ("anthropic_messages_handler", "", messages.DOOR, (*_CHAT, "max_tokens")),
+    ("generate_content", "litellm.google_genai.main", None, ()),
+    ("agenerate_content", "litellm.google_genai.main", None, ()),
+    ("generate_content_stream", "litellm.google_genai.main", None, ()),
+    ("agenerate_content_stream", "litellm.google_genai.main", None, ()),
+)
+_METHODS = (
+    ("completion", chat.DOOR, _CHAT),
+    ("acompletion", chat.DOOR, _CHAT),
+    ("text_completion", text_completion.DOOR, ("prompt", "model")),
+    ("atext_completion", text_completion.DOOR, ("prompt", "model")),
+)
+_MADE: Mapping[str, Door] = {
+    "responses": responses.DOOR,
+    "aresponses": responses.DOOR,
+    "anthropic_messages": messages.DOOR,
+    "aanthropic_messages": messages.DOOR,
+}
+_patches: dict[str, _Patch] = {}  # what the changed code looks itself up in
+_patched = False
+
+
+def called(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Stand in for one of LiteLLM's functions: its changed code calls this."""
+    return _patches[key].call(args, kwargs)
+
+
+async def acalled(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Do the same for an async function."""
+    return await _patches[key].acall(args, kwargs)
+
+
+def _patch() -> None:
+    global _patched
+    if _patched:
+        return
+    _check_version()
+    found = {patch.name: patch for patch in _targets()}
+    _patches.update(found)
+    for key, patch in found.items():
+        patch.function.__code__ = _leading_here(patch.function, key)
+    for name, door in _MADE.items():
+        setattr(Router, name, _Made(name, door))
+    _patched = True
+
+
+def _unpatch() -> None:
+    global _patched
+    if not _patched or _installed or _blocks:
+        return
+    for patch in _patches.values():
+        patch.function.__code__ = patch.code
+    for name in _MADE:
+        delattr(Router, name)
+    _patched = False
+
+
+def _check_version() -> None:
+    if not SpecifierSet(SUPPORTED).contains(_version(), prereleases=True):
+        raise ConfigError(
+            f"install() knows LiteLLM {SUPPORTED} and found {_version()}; install one of that "
+            "range, or call the functions of guard itself."
+        )
+
+
+def _version() -> str:
+    return metadata.version("litellm")
+
+
+def _targets() -> Iterator[_Patch]:
+    seen: set[int] = set()
+    for name, home, door, takes in _FUNCTIONS:
+        owners = [litellm] if not home else [litellm, import_module(home)]
+        for owner in owners:
+            value = getattr(owner, name, None)
+            if value is None and door is None:
+                continue
+            function = _function(f"{owner.__name__}.{name}", value)
+            if id(function) not in seen:
+                seen.add(id(function))
+                yield _Patch(f"{owner.__name__}.{name}", function, door, takes)
+    for name, method_door, takes in _METHODS:
+        where = f"litellm.Router.{name}"
+        function = _function(where, Router.__dict__.get(name))
+        yield _Patch(where, function, method_door, takes, method=True)
+    made = [name for name in _MADE if name in Router.__dict__]
+    if made:
+        raise ConfigError(
+            f"install() does not know litellm.Router.{made[0]} of LiteLLM {_version()}, which is "
+            "no method made for each Router; call the functions of guard itself."
+        )
+
+
+def _function(name: str, value: Any) -> FunctionType:
+    """Return LiteLLM's own function under what another library may have put around it."""
+    function = value
+    while function is not None and not (
+        isinstance(function, FunctionType)
+        and str(function.__globals__.get("__name__")).startswith("litellm")
+    ):
+        function = getattr(function, "__wrapped__", None)
+    if function is None:
+        raise ConfigError(
+            f"install() expected {name} of LiteLLM {_version()} to be a function of LiteLLM's, and "
+            f"found {type(value).__name__}; call the functions of guard itself."
+        )
+    return function
+
+
+def _copy(function: FunctionType) -> FunctionType:
+    """Return another function of the same code, that keeps it."""
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__dict__.update(function.__dict__)
+    copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
+    return copy
+
+
+def _leading_here(function: FunctionType, key: str) -> CodeType:
+    """Return code that calls :func:`called`, and fits where the function's own is.
+
+    That is, of the same kind and with the same number of variables of a closure, which Python asks
+    for; they are named behind the ``return``.
+    """
+    asynchronous = inspect.iscoroutinefunction(function)
+    free = function.__code__.co_freevars
+    call = "await acalled" if asynchronous else "called"
+    source = (
+        f"def outer({', '.join(free)}):\n"
+        f"    {'async ' * asynchronous}def {function.__code__.co_name}(*args, **kwargs):\n"
+        f"        from {__name__} import {call.split()[-1]}\n"
+        f"        return {call}({key!r}, args, kwargs)\n"
+        f"        {', '.join(free) or 'None'}\n"
+        f"    return {function.__code__.co_name}\n"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(source, __file__, "exec"), names)
+    code: CodeType = names["outer"](*free).__code__
+    return code

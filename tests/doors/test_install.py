@@ -1,0 +1,377 @@
+"""Interception: every name of LiteLLM's functions leads to the guard; then all is as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import litellm
+import pytest
+from litellm import CustomStreamWrapper, Router, acompletion, completion
+from litellm.types.utils import ModelResponse, TextCompletionResponse
+from packaging.requirements import Requirement
+
+import guard
+from guard.core import Guard
+from guard.detect.protocol import Window
+from guard.doors import install
+from guard.errors import BiasFound, ConfigError, UsageError
+from guard.policy import Policy
+from tests.doors import replay as r
+from tests.doors.replay import Replay, Said
+from tests.doors.table import TABLE, Row, World, arun
+from tests.provider import serving
+from tests.scripted import Scripted
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib
+
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+
+STOP = Policy().message
+CUT = "All is well. " + STOP
+SAID = "All is well. BIAS is. So."
+CALL: dict[str, Any] = {"model": "gpt-4o", "messages": r.MESSAGES, "mock_response": SAID}
+
+bound_earlier = functools.partial(completion, **CALL)
+
+
+def guard_of(**settings: Any) -> Guard:
+    return Guard(Policy(**settings), detector=Scripted())
+
+
+def said(response: Any) -> str:
+    return str(response.choices[0].message.content)
+
+
+def watched() -> dict[str, Any]:
+    """All that interception may change."""
+    functions = {patch.name: patch.function for patch in install._targets()}
+    state: dict[str, Any] = {name: (f, f.__code__) for name, f in functions.items()}
+    state |= {f"{n} attributes": dict(f.__dict__) for n, f in functions.items()}
+    state["Router"] = dict(Router.__dict__)
+    state["litellm"] = {name: getattr(litellm, name, None) for name, *_ in install._FUNCTIONS}
+    return state
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    before = watched()
+    yield
+    assert not install._patched
+    assert watched() == before
+
+
+@pytest.fixture
+def world(replay: Replay) -> Iterator[World]:
+    with serving() as provider:
+        yield World(replay, provider, asyncio.new_event_loop())
+
+
+class Plain:
+    """LiteLLM's own functions, as a door of the matrix calls those of a Guard."""
+
+    messages = staticmethod(lambda **call: litellm.anthropic_messages_handler(**call))
+    amessages = staticmethod(lambda **call: litellm.anthropic_messages(**call))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(litellm, name)
+
+
+# Every door.
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if type(row) is Row], ids=lambda r: r.name)
+def test_every_door_is_reached(row: Row, world: World) -> None:
+    row.play(world, [[("content", 0, "All is well. BIAS is. " + "So it goes. " * 9)]], ([6], 0))
+    plain: Any = Plain()
+    with guard_of().intercept():
+        for way in row.ways(world, plain):
+            assert way.texts == {r.Channel(): CUT}
+            assert way.ends == {0: "content_filter"}
+            assert [d.action for d in way.trail] == ["pass", "terminate"]
+    world.loop.close()
+
+
+def test_litellms_types_are_what_they_were() -> None:
+    with guard_of().intercept():
+        assert isinstance(completion(**CALL), ModelResponse)
+        assert isinstance(completion(**CALL, stream=True), CustomStreamWrapper)
+        text = litellm.text_completion(
+            model="gpt-3.5-turbo-instruct", prompt="x", mock_response="a"
+        )
+        assert isinstance(text, TextCompletionResponse)
+        assert litellm.completion is completion
+        assert inspect.iscoroutinefunction(acompletion)
+        assert "messages" in inspect.signature(completion).parameters
+
+
+def test_names_bound_earlier_are_reached() -> None:
+    table = {"chat": bound_earlier}
+    assert said(table["chat"]()) == SAID
+    with guard_of().intercept():
+        assert said(table["chat"]()) == CUT
+        assert said(arun(acompletion(**CALL))) == CUT
+        # An inner function of LiteLLM's, by its own name.
+        assert said(litellm.main.completion(**CALL)) == CUT
+    assert said(table["chat"]()) == SAID
+
+
+def test_batches() -> None:
+    call = {**CALL, "messages": [r.MESSAGES, r.MESSAGES]}
+    with guard_of().intercept():
+        answers = litellm.batch_completion(**call)
+        assert [said(a) for a in answers] == [CUT, CUT]
+        assert [len(a.guard) for a in answers] == [2, 2]
+
+
+def test_a_stop_is_not_retried() -> None:
+    pytest.importorskip("tenacity", reason="LiteLLM retries with it")
+    events: list[Any] = []
+    raising = Guard(Policy(action="raise"), detector=Scripted(), sinks=[events.append])
+    with raising.intercept(), pytest.raises(BiasFound):
+        litellm.completion_with_retries(**CALL, num_retries=3)
+    assert len(events) == 2  # nothing was asked again
+
+
+# Routers.
+
+
+class TestRouter:
+    MODELS = tuple(
+        {"model_name": n, "litellm_params": {"model": f"replay/{n}"}} for n in ("first", "second")
+    )
+
+    @pytest.fixture
+    def router(self, replay: Replay) -> Iterator[Any]:
+        replay.answer = r.answer_of([Said(0, "content", SAID)])
+        router = Router(
+            model_list=list(self.MODELS),
+            content_policy_fallbacks=[{"first": ["second"]}],
+            num_retries=2,
+        )
+        yield router
+        router.discard()
+
+    def test_a_stop_makes_one_call(self, router: Any, replay: Replay) -> None:
+        events: list[Any] = []
+        earlier = router.completion
+        with Guard(Policy(), detector=Scripted(), sinks=[events.append]).intercept():
+            assert said(router.completion("first", r.MESSAGES)) == CUT
+            assert said(earlier("first", r.MESSAGES)) == CUT
+            assert said(arun(router.acompletion("first", r.MESSAGES))) == CUT
+        assert len(events) == 6
+        assert said(router.completion("first", r.MESSAGES)) == SAID
+
+    def test_methods_made_for_each_router(self, router: Any, replay: Replay) -> None:
+        made = router.aresponses
+        with guard_of().intercept():
+            answer = arun(router.aresponses(model="first", input="Tell me."))
+            assert answer.output[0].content[0].text == CUT
+            assert len(answer.guard) == 2
+            newer = Router(model_list=list(self.MODELS))
+            answer = arun(newer.aresponses(model="first", input="Tell me."))
+            assert answer.incomplete_details.reason == "content_filter"
+            newer.discard()
+            replay.answer.usage = litellm.Usage(1, 1, 2)
+            call = {"model": "first", "messages": r.MESSAGES, "max_tokens": 9}
+            message = arun(router.aanthropic_messages(**call))
+            assert message["content"] == [{"type": "text", "text": CUT}]
+            assert message["stop_reason"] == "refusal"
+        assert router.aresponses is made
+
+    def test_a_wrapped_router_keeps_its_own_guard(self, router: Any) -> None:
+        wrapped = guard_of(action="flag").wrap(router)
+        with guard_of().intercept():
+            assert said(wrapped.completion("first", r.MESSAGES)) == SAID
+
+
+# Whose policy.
+
+
+def test_settings_of_one_call() -> None:
+    with guard_of().intercept():
+        assert said(completion(**CALL, guard={"action": "flag"})) == SAID
+        assert said(completion(**CALL)) == CUT
+
+
+def test_a_door_called_by_name_is_the_outermost() -> None:
+    events: list[Any] = []
+    flagging = Guard(Policy(action="flag"), detector=Scripted(), sinks=[events.append])
+    with guard_of().intercept():
+        assert said(flagging.completion(**CALL)) == SAID
+    assert len(events) == 3
+
+
+def test_the_innermost_block_is_in_force() -> None:
+    with guard_of().intercept():
+        with guard_of(action="flag").intercept():
+            assert said(completion(**CALL)) == SAID
+        assert said(completion(**CALL)) == CUT
+
+
+def test_installed_twice() -> None:
+    first, second = guard_of(), guard_of(action="flag")
+    assert guard.install(first) is first
+    assert said(completion(**CALL)) == CUT
+    guard.install(second)
+    assert said(completion(**CALL)) == SAID
+    guard.uninstall()
+    assert said(completion(**CALL)) == CUT
+    with second.intercept():
+        guard.uninstall()
+        assert said(completion(**CALL, guard={"message": "no"})) == SAID
+    guard.uninstall()  # once too often: nothing to do
+    assert said(completion(**CALL)) == SAID
+
+
+def test_install_takes_settings_or_a_guard() -> None:
+    installed = guard.install(detector=Scripted(), action="redact")
+    assert "BIAS" not in said(completion(**CALL))
+    assert installed.policy.action == "redact"
+    guard.uninstall()
+    with pytest.raises(UsageError, match="not both"):
+        guard.install(installed, action="flag")
+
+
+def test_blocks_of_tasks_do_not_mix() -> None:
+    policies = [{"action": a} for a in ("terminate", "flag", "redact")] * 4
+    expected = {"terminate": CUT, "flag": SAID}
+
+    async def ask(settings: dict[str, str]) -> None:
+        with guard_of(**settings).intercept():
+            await asyncio.sleep(0)
+            text = said(await acompletion(**CALL))
+            assert text == expected.get(settings["action"], text)
+            assert ("BIAS" in text) == (settings["action"] == "flag")
+
+    async def run() -> None:
+        await asyncio.gather(*(ask(settings) for settings in policies))
+
+    arun(run())
+
+
+def test_threads_go_by_their_own_block_else_the_installed_guard_else_the_newest_block() -> None:
+    def call(*blocks: Guard) -> str:
+        if not blocks:
+            return said(completion(**CALL))
+        with blocks[0].intercept():
+            return call(*blocks[1:])
+
+    flag, stop = guard_of(action="flag"), guard_of()
+    with ThreadPoolExecutor(1) as pool:
+        with stop.intercept():
+            assert pool.submit(call).result() == CUT
+            assert pool.submit(call, flag).result() == SAID
+            flag.install()
+            assert pool.submit(call).result() == SAID
+            assert call() == CUT
+            guard.uninstall()
+        assert pool.submit(call).result() == SAID
+
+
+def test_a_task_that_outlives_the_block_is_free_of_it() -> None:
+    async def run() -> str:
+        async def late() -> str:
+            await asyncio.sleep(0.05)
+            return said(await acompletion(**CALL))
+
+        with guard_of().intercept():
+            task = asyncio.create_task(late())
+        return await task
+
+    assert arun(run()) == SAID
+
+
+def test_a_stream_goes_on_behind_the_block() -> None:
+    with guard_of().intercept():
+        stream = completion(**CALL, stream=True)
+    assert "".join(c.choices[0].delta.content or "" for c in stream) == CUT
+
+
+def test_a_detector_that_asks_a_model_is_not_judged() -> None:
+    asked: list[str] = []
+
+    def ask(window: Window) -> None:
+        asked.append(said(completion(**CALL)))
+
+    with Guard(Policy(), detector=Scripted(before=ask)).intercept():
+        assert said(completion(**CALL)) == CUT
+    assert set(asked) == {SAID}
+
+
+def test_installing_from_many_threads() -> None:
+    begin = threading.Barrier(8)
+
+    def work(_: int) -> None:
+        begin.wait()
+        for _ in range(20):
+            with guard_of().intercept():
+                assert said(completion(**CALL)) == CUT
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+
+
+# What it does not know.
+
+
+def test_a_function_without_a_door_is_refused() -> None:
+    with guard_of().intercept(), pytest.raises(UsageError, match="agenerate_content has no door"):
+        arun(litellm.agenerate_content(model="gemini/x", contents=[]))
+
+
+def test_a_version_out_of_range_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "1.105.7")
+    with pytest.raises(ConfigError, match=r">=1\.106,<2 and found 1\.105\.7"):
+        guard_of().install()
+    assert said(completion(**CALL)) == SAID
+
+
+def test_an_unknown_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = install._FUNCTIONS
+    monkeypatch.setattr(install, "_FUNCTIONS", (*known[1:], (*known[0][:3], ("prompts",))))
+    with (
+        pytest.raises(ConfigError, match=r"litellm\.completion .* takes no 'prompts'"),
+        guard_of().intercept(),
+    ):
+        pass
+
+
+def test_what_another_library_put_around_is_seen_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    @functools.wraps(completion)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return bound(*args, **kwargs)
+
+    bound = completion
+    with monkeypatch.context() as patching:
+        patching.setattr(litellm, "completion", traced)
+        with guard_of().intercept():
+            assert said(litellm.completion(**CALL)) == CUT
+        assert calls == [1]
+        patching.setattr(litellm, "completion", object())
+        with (
+            pytest.raises(ConfigError, match=r"expected litellm\.completion .* found object"),
+            guard_of().intercept(),
+        ):
+            pass
+
+
+def test_the_supported_range_is_the_packages() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    needs = [Requirement(line) for line in project["project"]["dependencies"]]
+    (specifier,) = (need.specifier for need in needs if need.name == "litellm")
+    assert specifier == install.SpecifierSet(install.SUPPORTED)
+    assert specifier.contains(metadata.version("litellm"))

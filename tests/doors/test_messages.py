@@ -1,0 +1,313 @@
+"""The messages door beyond what the matrix shows: framing, blocks, calls, what repeats a text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import litellm
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.core import Guard
+from guard.doors import messages
+from guard.doors.messages_events import Framer
+from guard.errors import UsageError
+from guard.policy import Policy
+from tests.doors import replay as r
+from tests.doors.replay import session
+from tests.doors.table import arun
+from tests.provider import Provider, Script
+from tests.scripted import Scripted
+
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+
+STOP = Policy().message
+GONE = Policy().replacement
+CALL: dict[str, Any] = {"messages": r.MESSAGES, "max_tokens": 9}
+
+
+def sse(*events: dict[str, Any], raw: bool = False) -> bytes:
+    lines = (f"event: {e['type']}\ndata: {json.dumps(e, ensure_ascii=not raw)}\n\n" for e in events)
+    return "".join(lines).encode()
+
+
+def started(index: int, kind: str, **fields: Any) -> dict[str, Any]:
+    block = {"type": kind, **fields}
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def delta(index: int, kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
+
+
+def stopped(index: int) -> dict[str, Any]:
+    return {"type": "content_block_stop", "index": index}
+
+
+START = {
+    "type": "message_start",
+    "message": {"id": "msg_1", "content": [], "usage": {"input_tokens": 7, "output_tokens": 1}},
+}
+OVER: list[dict[str, Any]] = [
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}},
+    {"type": "message_stop"},
+]
+
+
+def text(index: int, *pieces: str) -> list[dict[str, Any]]:
+    said = [delta(index, "text_delta", text=piece) for piece in pieces]
+    return [started(index, "text", text=""), *said, stopped(index)]
+
+
+def call(index: int, *pieces: str) -> list[dict[str, Any]]:
+    said = [delta(index, "input_json_delta", partial_json=piece) for piece in pieces]
+    named = started(index, "tool_use", id=f"toolu_{index}", name="f", input={})
+    return [named, *said, stopped(index)]
+
+
+def guarded(chunks: Sequence[Any], action: str = "terminate", **more: Any) -> list[Any]:
+    """What goes out of a stream of these chunks."""
+
+    async def upstream() -> AsyncIterator[Any]:
+        for chunk in chunks:
+            yield chunk
+
+    async def run() -> list[Any]:
+        policy = Policy(action=action, **more)
+        stream = messages.MessagesStream(upstream(), session(policy, Scripted()))
+        return [chunk async for chunk in stream]
+
+    return asyncio.run(run())
+
+
+def events(chunks: Sequence[Any]) -> list[dict[str, Any]]:
+    if chunks and isinstance(chunks[0], dict):
+        return list(chunks)
+    return r.plain(b"".join(c.encode() if isinstance(c, str) else c for c in chunks))
+
+
+def types(out: Sequence[dict[str, Any]]) -> list[str]:
+    return [e["type"].removeprefix("content_block_") for e in out]
+
+
+def shown(out: Sequence[dict[str, Any]]) -> str:
+    deltas = [e["delta"] for e in out if e["type"] == "content_block_delta"]
+    return "".join(
+        d.get("text") or d.get("thinking") or d.get("partial_json") or "" for d in deltas
+    )
+
+
+# Framing.
+
+HARMLESS = [START, *text(0, "All is well. ", "Só — \u2028\x85 と"), {"type": "ping"}, *OVER]
+
+
+@given(st.lists(st.integers(1, 50), min_size=1), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_any_cut_of_the_bytes_gives_the_same_bytes(sizes: list[int], raw: bool) -> None:
+    data, chunks = sse(*HARMLESS, raw=raw), []
+    rest, turn = data, 0
+    while rest:
+        size = sizes[turn % len(sizes)]
+        chunks.append(rest[:size])
+        rest, turn = rest[size:], turn + 1
+    assert b"".join(guarded(chunks)) == data
+
+
+@given(st.lists(st.integers(1, 50), min_size=1))
+@settings(max_examples=30, deadline=None)
+def test_a_stop_is_the_same_however_the_bytes_are_cut(sizes: list[int]) -> None:
+    data = sse(START, *text(0, "All is well.\u2028 BI", "AS is.", " So it goes."), *OVER, raw=True)
+    chunks, turn = [], 0
+    while data:
+        chunks.append(data[: sizes[turn % len(sizes)]])
+        data, turn = data[len(chunks[-1]) :], turn + 1
+    out = events(guarded(chunks))
+    assert shown(out).split() == ["All", "is", "well.", *STOP.split()]
+    assert types(out)[-3:] == ["stop", "message_delta", "message_stop"]
+
+
+def test_a_chunk_of_whole_events_is_the_providers_own() -> None:
+    chunks = [sse(*HARMLESS[:3]), sse(*HARMLESS[3:])]
+    assert [*map(id, guarded(chunks))] == [*map(id, chunks)]
+
+
+@pytest.mark.parametrize("form", [dict, str])
+def test_other_forms_stay_what_they_are(form: type[Any]) -> None:
+    sent = [START, *text(0, "All is well.", " BIAS is."), *OVER]
+    chunks = sent if form is dict else [sse(e).decode() for e in sent]
+    out = guarded(chunks)
+    assert {type(c) for c in out} == {form}
+    assert shown(events(out)) == "All is well. " + STOP
+
+
+def test_data_that_is_no_event_is_judged() -> None:
+    chunks = [sse(START), b"data: All BIAS is.\n\n", sse(*OVER)]
+    assert b"BIAS" not in b"".join(guarded(chunks, "redact"))
+    chunks[1] = b": keep alive\n\ndata: [DONE]\n\n"
+    assert guarded(chunks) == chunks
+
+
+def test_an_end_without_its_empty_line() -> None:
+    data = sse(START, *text(0, "All is well."), *OVER)[:-2]
+    framer = Framer()
+    assert [len(f.events) for f in [*framer.feed(data), *framer.rest()]] == [5, 1]
+    assert b"".join(guarded([data])) == data
+
+
+# Blocks.
+
+
+def test_a_phrase_split_over_text_blocks_is_one() -> None:
+    out = events(
+        guarded([sse(e) for e in [START, *text(0, "Well. BI"), *text(1, "AS is."), *OVER]])
+    )
+    assert "BI" not in shown(out)
+    assert shown(out).split(" ", 1) == ["Well.", STOP]
+
+
+def test_parallel_calls_are_channels_of_their_own() -> None:
+    sent = [START, *call(0, '{"a": "', 'fine"}'), *call(1, '{"b": "BI', 'AS"}'), *OVER]
+    out = events(guarded([sse(e) for e in sent]))
+    pieces: dict[int, str] = {}
+    for e in out:
+        if e["type"] == "content_block_delta" and "partial_json" in e["delta"]:
+            pieces[e["index"]] = pieces.get(e["index"], "") + e["delta"]["partial_json"]
+    assert json.loads(pieces[0]) == {"a": "fine"}
+    with pytest.raises(ValueError, match="Expecting"):
+        json.loads(pieces[1])
+    assert types(out)[-6:] == ["stop", "start", "delta", "stop", "message_delta", "message_stop"]
+    assert out[-2]["delta"]["stop_reason"] == "refusal"
+    assert "stop_details" not in out[-2]["delta"]
+
+
+def test_every_block_that_began_ends_and_the_message_is_text() -> None:
+    sent = [START, started(0, "thinking", thinking="", signature="")]
+    sent += [delta(0, "thinking_delta", thinking="Let me see. BIAS is."), *OVER]
+    out = events(guarded([sse(e) for e in sent]))
+    assert types(out)[-5:] == ["start", "delta", "stop", "message_delta", "message_stop"]
+    assert out[-4]["delta"] == {"type": "text_delta", "text": STOP}
+    assert sum(t == "start" for t in types(out)) == sum(t == "stop" for t in types(out)) == 2
+
+
+def test_a_message_cut_in_its_first_chunk_has_a_beginning() -> None:
+    out = events(guarded([sse(START, *text(0, "BIAS is."), *OVER)]))
+    assert types(out) == [
+        "message_start", "start", "delta", "stop", "message_delta", "message_stop"
+    ]  # fmt: skip
+    assert out[0] == START
+
+
+def test_a_signature_leaves_with_its_thoughts() -> None:
+    def sent(thought: str) -> list[bytes]:
+        block = [started(0, "thinking", thinking="", signature="")]
+        block += [delta(0, "thinking_delta", thinking=thought)]
+        block += [delta(0, "signature_delta", signature="sig"), stopped(0)]
+        return [sse(e) for e in [START, *block, *text(1, "So."), *OVER]]
+
+    assert b'"sig"' in b"".join(guarded(sent("Fine."), "redact"))
+    out = guarded(sent("BIAS is."), "redact")
+    assert b'"sig"' not in b"".join(out)
+    assert shown(events(out)) == GONE + "So."
+
+
+def test_what_explains_a_refusal_follows_the_text() -> None:
+    def sent(explanation: str) -> list[bytes]:
+        details = {"type": "refusal", "category": None, "explanation": explanation}
+        ends = {
+            "type": "message_delta",
+            "delta": {"stop_reason": "refusal", "stop_details": details},
+        }
+        return [sse(e) for e in [START, *text(0, "Well. BIAS is."), ends, OVER[1]]]
+
+    assert b"BIAS" not in b"".join(guarded(sent("Well. BIAS is."), "redact"))
+    assert b"Other BIAS" not in b"".join(guarded(sent("Other BIAS."), "redact"))
+    assert b"explanation" in b"".join(guarded(sent("Well. BIAS is."), "flag"))
+
+
+def test_an_error_that_quotes_is_silenced() -> None:
+    error = {"type": "error", "error": {"type": "api_error", "message": "at 'long BIAS, a word'"}}
+    chunks = [sse(e) for e in [START, *text(0, "Such long BIAS, a word. Well."), error]]
+    out = events(guarded(chunks, "redact"))
+    assert out[-1]["error"]["type"] == "api_error"
+    assert "BIAS" not in json.dumps(out)
+    assert events(guarded(chunks, "flag"))[-1] == error
+
+
+def test_text_that_is_no_string_is_refused() -> None:
+    with pytest.raises(UsageError, match="content of type list"):
+        guarded([sse(START, delta(0, "text_delta", text=["a"]))])
+
+
+# Whole messages.
+
+
+def whole(content: list[Any], action: str = "terminate") -> Any:
+    message = {"type": "message", "content": content, "stop_reason": "tool_use", "id": "msg_1"}
+    policy = Policy(action=action)
+    return messages.DOOR.guard(session(policy, Scripted()), message)
+
+
+class TestWhole:
+    TEXT = ({"type": "text", "text": "All is well.", "citations": [{"cited_text": "x"}]},)
+
+    def test_a_cut_call_is_left_out(self) -> None:
+        calls = [
+            {"type": "tool_use", "id": i, "name": "f", "input": {"a": i}} for i in ("x", "BIAS")
+        ]
+        out = whole([*self.TEXT, *calls])
+        assert out["content"] == [*self.TEXT, calls[0], {"type": "text", "text": STOP}]
+        assert out["content"][0] is self.TEXT[0]
+        assert (out["stop_reason"], out["id"]) == ("refusal", "msg_1")
+
+    def test_a_redacted_message_keeps_its_end(self) -> None:
+        thought = {"type": "thinking", "thinking": "BIAS is.", "signature": "sig"}
+        out = whole([thought, *self.TEXT], "redact")
+        cut = {"type": "thinking", "thinking": GONE, "signature": ""}
+        assert out["content"] == [cut, *self.TEXT]
+        assert out["stop_reason"] == "tool_use"
+
+    def test_it_is_a_dict_with_a_trail(self) -> None:
+        out = whole([*self.TEXT])
+        assert isinstance(out, dict)
+        assert "guard" not in json.dumps(out)
+        assert len(out.guard) == 1
+
+
+# LiteLLM's own ways.
+
+
+@pytest.mark.parametrize("model", ["anthropic/claude-sonnet-4-5", "openai/gpt-4o"])
+def test_a_router_makes_one_call(provider: Provider, model: str) -> None:
+    provider.script = Script([["All is well.", " BIAS is.", *[" So it goes."] * 60]], 0.01)
+    base = provider.anthropic if "claude" in model else provider.openai
+    named = {"model": model, "api_base": base, "api_key": "k"}
+    deployments = [{"model_name": n, "litellm_params": named} for n in ("first", "second")]
+    router: Any = litellm.Router(
+        model_list=deployments,
+        fallbacks=[{"first": ["second"]}],
+        content_policy_fallbacks=[{"first": ["second"]}],
+        num_retries=2,
+    )
+    wrapped: Any = Guard(Policy(), detector=Scripted()).wrap(router)
+
+    async def run() -> list[Any]:
+        stream = await wrapped.aanthropic_messages(model="first", stream=True, **CALL)
+        return [chunk async for chunk in stream]
+
+    out = events(arun(run()))
+    router.discard()
+    assert shown(out) == "All is well. " + STOP
+    assert out[-2]["usage"]["output_tokens"] > 0
+    assert provider.last.over.wait(5)
+    assert (len(provider.served), provider.last.disconnected) == (1, True)
+
+
+def test_a_synchronous_call_of_the_native_api_is_litellms_error(provider: Provider) -> None:
+    named = {"model": "anthropic/claude-sonnet-4-5", "api_base": provider.anthropic, "api_key": "k"}
+    with pytest.raises(ValueError, match="not implemented for sync"):
+        Guard(detector=Scripted()).messages(**CALL, **named)
