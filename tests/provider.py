@@ -249,12 +249,14 @@ _USAGE = {"input_tokens": 7, "output_tokens": 1}
 _START = {
     "text": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
-    "tool_use": {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}},
 }
 
 
 class _Anthropic:
-    """Messages: one choice; a delta is text, ``{"thinking": ...}`` or ``{"partial_json": ...}``."""
+    """Messages: one choice; a delta is text, ``{"thinking": ...}`` or ``{"partial_json": ...}``.
+
+    ``call`` tells calls of tools apart. Another delta is sent as it is, as one of text.
+    """
 
     @staticmethod
     def events(script: Script, body: dict[str, Any]) -> Iterator[tuple[bool, str]]:
@@ -278,7 +280,7 @@ class _Anthropic:
                 if block:
                     yield False, event("content_block_stop", index=index)
                 block, index = kind, index + 1
-                start = _START[kind]
+                start = _Anthropic.start(kind)
                 yield False, event("content_block_start", index=index, content_block=start)
             yield True, event("content_block_delta", index=index, delta=fields)
         if block:
@@ -293,18 +295,39 @@ class _Anthropic:
             return "text", {"type": "text_delta", "text": delta}
         if "thinking" in delta:
             return "thinking", {"type": "thinking_delta"} | delta
-        return "tool_use", {"type": "input_json_delta"} | delta
+        if "partial_json" in delta:
+            fields = {"type": "input_json_delta", "partial_json": delta["partial_json"]}
+            return f"tool_use {delta.get('call', 0)}", fields
+        return "text", delta
+
+    @staticmethod
+    def start(kind: str) -> dict[str, Any]:
+        if kind in _START:
+            return _START[kind]
+        named = {"id": f"toolu_{kind.split()[1]}", "name": "f", "input": {}}
+        return {"type": "tool_use", **named}
 
     @staticmethod
     def whole(script: Script, body: dict[str, Any]) -> dict[str, Any]:
-        text = "".join(d for d in script.choices[0] if isinstance(d, str))
+        content: list[dict[str, Any]] = []
+        kinds: list[str] = []
+        for kind, delta in map(_Anthropic.delta, script.choices[0]):
+            field, said = list(delta.items())[1]
+            if not kinds or kinds[-1] != kind:
+                kinds.append(kind)
+                content.append({**_Anthropic.start(kind), field: ""})
+            content[-1][field] += said
+        for block in content:
+            if "partial_json" in block:
+                block["input"] = json.loads(block.pop("partial_json"))
         return {
             "id": "msg_1",
             "type": "message",
             "role": "assistant",
             "model": "claude-x",
-            "content": [{"type": "text", "text": text}],
+            "content": content or [{"type": "text", "text": ""}],
             "stop_reason": "end_turn",
+            "stop_sequence": None,
             "usage": _USAGE | {"output_tokens": len(script.choices[0])},
         }
 

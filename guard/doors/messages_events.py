@@ -43,6 +43,7 @@ _SPEECHLESS = ("signature_delta", "citations_delta")  # quotes of sources are no
 # All that a rewritten block keeps beside its texts: none of it can repeat them.
 _BLOCK = ("type", "id", "name", "server_name", "caller")
 _END = re.compile(rb"\r\n\r\n|\n\r?\n|\r\r")
+_LINE = re.compile(r"\r\n|\n|\r")  # not what str.splitlines knows besides: JSON may hold that
 
 
 class Event(NamedTuple):
@@ -140,7 +141,7 @@ def _events(data: bytes) -> Iterator[Event]:
     for block in _END.split(data):
         if not block.strip():
             continue
-        lines = block.decode(errors="replace").splitlines()
+        lines = _LINE.split(block.decode(errors="replace"))
         said = [line[5:].removeprefix(" ") for line in lines if line.startswith("data:")]
         text = "\n".join(said)
         try:

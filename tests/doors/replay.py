@@ -311,7 +311,15 @@ def unguarded(replay: Replay, chunks: Sequence[ModelResponseStream]) -> list[Any
 
 
 def serialised(*things: Any) -> str:
-    """The bytes of chunks and answers as a client could get them."""
+    """The bytes of chunks and answers as a client could get them, and as they read."""
     return "\n".join(
-        json.dumps(t.model_dump(), ensure_ascii=False, default=str) + repr(t) for t in things
+        json.dumps(plain(t), ensure_ascii=False, default=str) + repr(t) for t in things
     )
+
+
+def plain(thing: Any) -> Any:
+    """A chunk or an answer as JSON has it; of server-sent events, their data."""
+    if isinstance(thing, bytes):
+        lines = [line for line in thing.decode().splitlines() if line.startswith("data:")]
+        return [json.loads(line[5:]) for line in lines]
+    return thing if isinstance(thing, dict) else thing.model_dump(warnings=False)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import httpx
 import litellm
+from litellm.types.utils import Usage
 
 from guard.core import Guard
 from guard.policy import Policy
@@ -27,6 +30,7 @@ class World(NamedTuple):
 
     replay: Replay
     provider: Provider
+    loop: asyncio.AbstractEventLoop  # of those that LiteLLM has no synchronous call for
 
 
 class Door(NamedTuple):
@@ -37,6 +41,8 @@ class Door(NamedTuple):
     note: Callable[[Outcome, Any], None]  # one chunk of a stream
     read: Callable[[Outcome, Any], None]  # a whole answer
     kinds: tuple[str, ...]
+    plain: str = ""  # what LiteLLM calls the function, where that is another name
+    done: Callable[[Outcome], None] = lambda outcome: None  # all of it has come
 
 
 class Source(NamedTuple):
@@ -81,7 +87,8 @@ class Row(NamedTuple):
         return await getattr(guard, "a" + self.door.function)(**self.call(world))
 
     def plain(self, world: World) -> list[Any]:
-        return list(getattr(litellm, self.door.function)(**self.call(world), stream=True))
+        function = getattr(litellm, self.door.plain or self.door.function)
+        return list(function(**self.call(world), stream=True))
 
     def drained(self, stream: Any) -> Outcome:
         outcome = Outcome()
@@ -90,6 +97,7 @@ class Row(NamedTuple):
                 self.noted(outcome, chunk)
         except Exception as error:
             outcome.error = error
+        self.door.done(outcome)
         return _trailed(outcome, stream.guard)
 
     async def adrained(self, stream: Any) -> Outcome:
@@ -99,12 +107,17 @@ class Row(NamedTuple):
                 self.noted(outcome, chunk)
         except Exception as error:
             outcome.error = error
+        self.door.done(outcome)
         return _trailed(outcome, stream.guard)
 
     def answered(self, response: Any) -> Outcome:
         outcome = Outcome(chunks=[response])
         self.door.read(outcome, response)
+        self.door.done(outcome)
         return _trailed(outcome, response.guard)
+
+    def settle(self, world: World) -> None:
+        """Let go on what LiteLLM does behind a call."""
 
     def ways(self, world: World, guard: Guard) -> list[Outcome]:
         """What a consumer sees of the same answer, whole and streamed, sync and async."""
@@ -125,6 +138,60 @@ class Row(NamedTuple):
     def noted(self, outcome: Outcome, chunk: Any) -> None:
         outcome.chunks.append(chunk)
         self.door.note(outcome, chunk)
+
+
+class AsyncRow(Row):
+    """A row that LiteLLM has no synchronous call for: tests that make one get it on a loop."""
+
+    def stream(self, world: World, guard: Guard) -> Any:
+        return Synced(world.loop.run_until_complete(self.astream(world, guard)), world.loop)
+
+    def whole(self, world: World, guard: Guard) -> Any:
+        async def whole() -> Any:
+            try:
+                return await self.awhole(world, guard)
+            finally:
+                await r.forget_clients()
+
+        return world.loop.run_until_complete(whole())
+
+    def plain(self, world: World) -> list[Any]:
+        called = litellm.anthropic_messages(**self.call(world), stream=True)
+        return list(Synced(world.loop.run_until_complete(called), world.loop))
+
+    def settle(self, world: World) -> None:
+        world.loop.run_until_complete(asyncio.sleep(0.5))
+
+
+class Synced:
+    """An async stream as a synchronous test reads it, to its end."""
+
+    def __init__(self, stream: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.stream = stream
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def __iter__(self) -> Synced:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._loop.run_until_complete(self.stream.__anext__())
+        except BaseException as error:
+            self._loop.run_until_complete(r.forget_clients())
+            if isinstance(error, StopAsyncIteration):
+                raise StopIteration from None
+            raise
+
+
+async def end_tasks() -> None:
+    """End what still runs in this loop, as ``asyncio.run`` does."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def guard_of(policy: Policy, detector: Scripted, sinks: Sequence[Any] = ()) -> Guard:
@@ -167,6 +234,36 @@ def _replayed(world: World, choices: Runs, chunking: Chunking) -> None:
 def _wired(world: World, choices: Runs, chunking: Chunking) -> None:
     lines = saids(choices, chunking)
     world.provider.script = Script([[_delta(s) for s in line] for line in lines])
+
+
+def _messages_wired(world: World, choices: Runs, chunking: Chunking) -> None:
+    lines = saids(_as_json(choices), chunking)
+    world.provider.script = Script([[_block(s) for s in line] for line in lines])
+
+
+def _block(said: Said) -> Any:
+    if said.kind == "tool":
+        return {"partial_json": said.text, "call": said.tool}
+    return {"thinking": said.text} if said.kind == "reasoning" else said.text
+
+
+def _as_json(choices: Runs) -> Runs:
+    """What is said, with the input of tools as JSON: a whole message has it as an object."""
+
+    def run(kind: str, tool: int, text: str) -> tuple[str, int, str]:
+        said = json.dumps({"v": text}, ensure_ascii=False) if kind == "tool" else text
+        return kind, tool, said
+
+    return [[run(*one) for one in runs] for runs in choices]
+
+
+def _messages_from_chat(world: World, choices: Runs, chunking: Chunking) -> None:
+    _replayed(world, _as_json(choices), chunking)
+    world.replay.answer.usage = Usage(7, 1, 8)  # LiteLLM wants one to make a message of an answer
+
+
+def _messages_from_responses(world: World, choices: Runs, chunking: Chunking) -> None:
+    _wired(world, _as_json(choices), chunking)
 
 
 def _delta(said: Said) -> Any:
@@ -231,6 +328,60 @@ def _read_response(outcome: Outcome, response: Any) -> None:
         outcome.finish[0] = response.incomplete_details.reason
 
 
+def _note_bytes(outcome: Outcome, chunk: Any) -> None:
+    for event in r.plain(chunk):
+        _note_message(outcome, event)
+
+
+def _note_message(outcome: Outcome, event: dict[str, Any]) -> None:
+    blocks: dict[int, Channel] = outcome.__dict__.setdefault("blocks", {})
+    kind, index = event["type"], event.get("index")
+    if kind == "content_block_start":
+        block = event["content_block"]
+        tools = sum(channel.kind == "tool" for channel in blocks.values())
+        blocks[index] = {
+            "text": Channel(),
+            "thinking": Channel(0, "reasoning"),
+            "tool_use": Channel(0, "tool", tools),
+        }[block["type"]]
+        assert not any(map(block.get, ("text", "thinking", "input")))
+    elif kind == "content_block_delta":
+        delta = event["delta"]
+        said = delta.get("text") or delta.get("thinking") or delta.get("partial_json") or ""
+        outcome.add(blocks[index], said)
+    elif kind == "message_delta":
+        _note_reason(outcome, event["delta"]["stop_reason"])
+
+
+def _note_reason(outcome: Outcome, reason: str) -> None:
+    outcome.finish[0] = "content_filter" if reason == "refusal" else reason
+
+
+def _read_message(outcome: Outcome, message: Any) -> None:
+    if not isinstance(message, dict):  # as LiteLLM's callbacks hear of it
+        r.read_answer(outcome, message)
+        return
+    _note_reason(outcome, message["stop_reason"])
+    tools = 0
+    for block in message["content"]:
+        said = block if isinstance(block, dict) else block.model_dump()
+        if said["type"] == "tool_use":
+            outcome.add(Channel(0, "tool", tools), json.dumps(said["input"], ensure_ascii=False))
+            tools += 1
+        else:
+            kind = "reasoning" if said["type"] == "thinking" else "content"
+            outcome.add(Channel(0, kind), said.get("thinking") or said.get("text") or "")  # type: ignore[arg-type]
+
+
+def _runnable(outcome: Outcome) -> None:
+    """Keep of a stopped message's calls those that a client could run."""
+    for channel in [c for c in outcome.texts if c.kind == "tool"]:
+        said = outcome.texts.pop(channel)
+        with contextlib.suppress(ValueError):
+            outcome.texts[channel] = json.loads(said)["v"]
+        assert channel in outcome.texts or outcome.ends or outcome.error
+
+
 def _unnumbered(texts: dict[Channel, str]) -> dict[Channel, str]:
     """The texts with tool calls numbered from 0, in their order, and no empty ones."""
     calls = sorted(c for c in texts if c.kind == "tool" and texts[c])
@@ -256,10 +407,28 @@ TEXT = Door("text_completion", {"prompt": "Tell me."}, _note_text, _note_text, _
 EVENTS = (*_ALL, "refusal")
 RESPONSES = Door("responses", {"input": "Tell me."}, _note_event, _read_response, EVENTS)
 
+MESSAGES = Door(
+    "messages",
+    {"messages": r.MESSAGES, "max_tokens": 1000},
+    _note_bytes,
+    _read_message,
+    _ALL,
+    "anthropic_messages_handler",
+    _runnable,
+)
+
+
+def _anthropic(world: World) -> dict[str, Any]:
+    base = {"api_base": world.provider.anthropic, "api_key": "k"}
+    return {"model": "anthropic/claude-sonnet-4-5", **base}
+
+
 IN_PROCESS = Source(_local, _replayed, wire=False)
 # LiteLLM knows that the one model streams responses, and replays whole ones of the other.
 KNOWN = Source(_openai("gpt-4o"), _wired, wire=True)
 UNKNOWN = Source(_openai("x"), _wired, wire=True)
+
+ANTHROPIC = Source(_anthropic, _messages_wired, wire=True)
 
 TABLE = [
     Row("chat", CHAT, IN_PROCESS),
@@ -268,4 +437,7 @@ TABLE = [
     Row("responses", RESPONSES, KNOWN),
     Row("responses from chat", RESPONSES, IN_PROCESS),
     Row("responses replayed", RESPONSES, UNKNOWN),
+    AsyncRow("messages", MESSAGES, ANTHROPIC),
+    AsyncRow("messages from responses", MESSAGES, KNOWN._replace(play=_messages_from_responses)),
+    Row("messages from chat", MESSAGES, IN_PROCESS._replace(play=_messages_from_chat)),
 ]
