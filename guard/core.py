@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from guard.config import OWN_KEYS, policy_from, settings
+from guard.detect.batching import Batches
+from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
 from guard.detect.workers import Workers
@@ -67,6 +69,8 @@ class Guard:
         self.policy = policy_from({**named, **overrides}, base=base, where="Guard")
         self.sinks = tuple(_shielded(sink) for sink in sinks)
         self._workers = Workers()
+        self._breakers = Breakers()
+        self._batches = Batches()
         if detector is not None and not isinstance(detector, str):
             self.detector = _checked(detector, index, weights)
         else:
@@ -217,7 +221,7 @@ class Guard:
         elif call is not None:
             where = "guard= of this call"
             policy = policy_from(_named(call, where), base=policy, where=where)
-        judge = Judge(self.detector, policy, self._workers)
+        judge = Judge(self.detector, policy, self._workers, self._breakers, self._batches)
         return Session(policy=policy, judge=judge, sinks=self.sinks)
 
     def _trails(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
@@ -227,7 +231,7 @@ class Guard:
         policy = policy_from(
             {"action": "flag", "failure": "open", "language": "pass"}, base=self.policy
         )
-        judge = Judge(self.detector, policy, self._workers)
+        judge = Judge(self.detector, policy, self._workers, self._breakers, self._batches)
         waiting: list[tuple[ResponseGate[str], Job]] = []
         gates = []
         for number, text in enumerate(texts):

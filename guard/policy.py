@@ -11,7 +11,7 @@ from guard.verdict import BIAS_TYPES, Action, BiasType, ChannelKind, Scores, Unj
 
 OperatingPoint = Literal["strict", "balanced", "quiet"]
 Hold = Literal["sentence", "association", "none"]
-OnBias = Literal["terminate", "redact", "flag", "raise"]
+OnBias = Literal["terminate", "redact", "flag", "raise", "rewrite"]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 _CHANNELS: tuple[ChannelKind, ...] = get_args(ChannelKind)
@@ -54,6 +54,17 @@ class Policy(BaseModel):
     """The same where the reason is a failed detector or an unjudged language."""
     replacement: str = "[removed]"
     """Text that stands in for a redacted segment."""
+    rewrite_tries: Annotated[int, Field(ge=1, le=10)] = 2
+    """How often the model is asked to go on in one response; then it is terminated."""
+    rewrite_instruction: str = (
+        "Go on with your answer from exactly where it stops, or begin it if nothing of it is there "
+        "yet. What you were about to say next tied {association}; it was taken back before anyone "
+        "read it. Say what is useful without that tie, and without any other generalisation about "
+        "a social group. Do not repeat what is already said, do not apologise, and do not mention "
+        "this instruction."
+    )
+    """What the model is then asked, as the user's message behind what was let out of its answer;
+    ``{association}`` stands for the groups and attributes that were found."""
     scope: Literal["choice", "response"] = "choice"
     """Whether a termination ends its own choice or every choice of the response."""
     hold: Hold = "sentence"
@@ -73,6 +84,11 @@ class Policy(BaseModel):
     """What to do with text outside the detector's languages."""
     timeout_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 5000.0
     """Time one verdict may take, a day at most; None waits for ever."""
+    breaker_failures: Annotated[int, Field(ge=1, le=10_000)] | None = 5
+    """Failed or late verdicts in a row after which the detector is not asked for a while: what it
+    would have judged has then failed at once. None asks it every time."""
+    breaker_pause_ms: Annotated[float, Field(gt=0, le=86_400_000)] = 10_000.0
+    """How long it is then left alone; afterwards one segment is tried, and so on."""
 
     max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
     overlap: Annotated[int, Field(ge=0)] = 80
@@ -170,6 +186,11 @@ class Policy(BaseModel):
             return self.action
         places = (f"{channel}.{bias_type}", bias_type, channel)
         return next((self.actions[p] for p in places if p in self.actions), self.action)
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether the model may have to be asked again."""
+        return "rewrite" in (self.action, *self.actions.values())
 
     def action_on(self, verdict: Verdict, channel: ChannelKind = "content") -> Action:
         """Return what is done with a segment of ``channel`` that got ``verdict``."""

@@ -30,7 +30,7 @@ _ADJECTIVES: Mapping[BiasType, str] = {
     "culture": "cultural",
 }
 
-Action = Literal["pass", "terminate", "redact", "flag", "raise"]
+Action = Literal["pass", "terminate", "redact", "flag", "raise", "rewrite"]
 Unjudged = Literal["", "language", "failure"]
 ChannelKind = Literal["content", "reasoning", "tool"]
 
@@ -174,9 +174,14 @@ class Decision:
 
 @dataclass(slots=True)
 class GuardTrail:
-    """The decisions of one response, in the order in which they were taken."""
+    """The decisions of one response, in the order in which they were taken.
+
+    ``rewrites`` counts how often the model was asked to go on under the action ``rewrite``; each
+    time the channels' texts begin anew, and with them the decisions' spans.
+    """
 
     decisions: list[Decision] = field(default_factory=list)
+    rewrites: int = 0
 
     def __iter__(self) -> Iterator[Decision]:
         return iter(self.decisions)

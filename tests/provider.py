@@ -44,6 +44,7 @@ class Script:
     stall_after: int | None = None
     message: dict[str, Any] = field(default_factory=dict)  # more fields of a whole answer
     status: int = 200
+    id: str = "chatcmpl-1"
 
 
 @dataclass
@@ -57,6 +58,7 @@ class Served:
     disconnected: bool = False  # the client left before that
     over: threading.Event = field(default_factory=threading.Event)  # either of the two happened
     began: threading.Event = field(default_factory=threading.Event)  # the first chunk is out
+    began_at: float = field(default_factory=time.monotonic)  # when the request came
     at: float = 0.0  # time.monotonic() when it was over
 
 
@@ -69,6 +71,7 @@ class Provider:
 
     def __init__(self) -> None:
         self.script = Script()
+        self.scripts: list[Script] = []  # of the next requests, in order; then ``script`` again
         self.served: list[Served] = []
         self.server = _Server(("127.0.0.1", 0), _Handler)
         self.server.provider = self
@@ -127,7 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         served = Served(self.path, body)
         self.server.provider.served.append(served)
-        script = self.server.provider.script
+        scripts = self.server.provider.scripts
+        script = scripts.pop(0) if scripts else self.server.provider.script
         wire: Any = next((w for end, w in _WIRES.items() if self.path.endswith(end)), _OpenAI)
         try:
             if script.status != 200:
@@ -199,7 +203,7 @@ class _OpenAI:
     def events(script: Script, body: dict[str, Any]) -> Iterator[tuple[bool, str]]:
         def event(choices: list[dict[str, Any]], **fields: Any) -> str:
             chunk = {
-                "id": "chatcmpl-1",
+                "id": script.id,
                 "object": "chat.completion.chunk",
                 "created": 1,
                 "model": "x",

@@ -12,6 +12,7 @@ from guard.errors import BiasIndexError, GuardError, UsageError, WeightsError
 
 # Command -> its module and one line of help: `guard --help` imports no command.
 _COMMANDS = {
+    "bench": ("guard.cli.bench", "Measure what the guard itself costs."),
     "check": ("guard.cli.check", "Judge text: biased or not, which group, on what evidence."),
     "demo": ("guard.cli.demo", "Watch guarded streams being written, and a biased one cut."),
     "doctor": ("guard.cli.doctor", "Say what is installed, verified and missing."),

@@ -12,7 +12,12 @@ __all__ = ["Detector", "Session", "Window"]
 
 @runtime_checkable
 class Detector(Protocol):
-    """Scores windows. Thread-safe; ``score`` may be called from several threads at once."""
+    """Scores windows. Thread-safe; ``score`` may be called from several threads at once.
+
+    One that judges many windows in less time than one by one may have an attribute ``batch``, the
+    most windows of one call: windows of concurrent responses then share calls. Without it every
+    call has one window.
+    """
 
     @property
     def name(self) -> str:
@@ -38,5 +43,5 @@ class Session(Protocol):
         ...
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
-        """Return one :class:`Scores` a window, in order."""
+        """Return one :class:`Scores` a window, in order; none depends on the other windows."""
         ...

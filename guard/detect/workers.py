@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _Job = tuple["Future[Any]", Callable[[], Any]]
 
-# Hung threads that are replaced; beyond that, what is asked of them fails by its time limit.
+# Hung threads that are replaced at a time; beyond that, what is asked fails by its time limit.
 MOST_LOST = 32
 _here = threading.local()
 
@@ -27,14 +28,25 @@ def on_worker() -> bool:
     return getattr(_here, "working", False)
 
 
+class _Crew:
+    """What the threads of one process share: the jobs, and who is at work since when."""
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self.busy: dict[int, float] = {}  # by thread, time.monotonic()
+        self.lost: set[int] = set()  # threads that hang and have been replaced
+
+    def start(self) -> None:
+        threading.Thread(target=_work, args=(self,), name="guard-judge", daemon=True).start()
+
+
 class Workers:
     """As many threads as cores, started when first needed, gone when this object is."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._owner = 0
-        self._lost = 0
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._crew = _Crew()
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """Have ``job`` run on a worker."""
@@ -43,40 +55,48 @@ class Workers:
                 self._owner = os.getpid()
                 self._start(os.cpu_count() or 1)
         future: Future[T] = Future()
-        self._jobs.put((future, job))
+        self._crew.jobs.put((future, job))
         return future
 
-    def replace(self) -> None:
-        """Start a thread in the place of one that hangs."""
+    def relieve(self, seconds: float) -> None:
+        """Start a thread in the place of each that has been at one job for so long.
+
+        A thread that was replaced ends when its job does.
+        """
+        crew, now = self._crew, time.monotonic()
         with self._lock:
-            if self._lost < MOST_LOST:
-                self._lost += 1
-                _thread(self._jobs)
+            for thread, since in list(crew.busy.items()):
+                if now - since >= seconds and thread not in crew.lost:
+                    if len(crew.lost) >= MOST_LOST:
+                        return
+                    crew.lost.add(thread)
+                    crew.start()
 
     def _start(self, count: int) -> None:
-        self._jobs = queue.SimpleQueue()
+        self._crew = _Crew()
         for _ in range(count):
-            _thread(self._jobs)
+            self._crew.start()
         # One word for each thread that may be waiting, so that all of them end.
-        weakref.finalize(self, _end, self._jobs, count + MOST_LOST).atexit = False
+        weakref.finalize(self, _end, self._crew, count + MOST_LOST).atexit = False
 
 
-def _thread(jobs: queue.SimpleQueue[_Job | None]) -> None:
-    threading.Thread(target=_work, args=(jobs,), name="guard-judge", daemon=True).start()
-
-
-def _end(jobs: queue.SimpleQueue[_Job | None], count: int) -> None:
+def _end(crew: _Crew, count: int) -> None:
     for _ in range(count):
-        jobs.put(None)
+        crew.jobs.put(None)
 
 
-def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
+def _work(crew: _Crew) -> None:
     _here.working = True
-    while (item := jobs.get()) is not None:
+    me = threading.get_ident()
+    while me not in crew.lost and (item := crew.jobs.get()) is not None:
         future, job = item
         if future.set_running_or_notify_cancel():
+            crew.busy[me] = time.monotonic()
             try:
                 future.set_result(job())
             except BaseException as error:
                 future.set_exception(error)
+            finally:
+                crew.busy.pop(me, None)
         del item, future, job  # a waiting thread keeps nothing of the text alive
+    crew.lost.discard(me)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import litellm
@@ -20,25 +20,39 @@ from litellm.types.utils import ModelResponse, TextCompletionResponse
 _reporting: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
 
 
-def report(logging: Any, response: object, asynchronous: bool) -> None:
-    """Report ``response`` to the callbacks of ``logging``, as LiteLLM does at a stream's end.
+def report(logging: Any, answer: Callable[[], object]) -> None:
+    """Report what ``answer`` returns to the callbacks of ``logging``, on LiteLLM's executor."""
+    if logging is not None and not litellm.disable_streaming_logging:
+        executor.submit(logging.success_handler, answer(), None, None, False)
 
-    That is on its executor from synchronous code, and in a task of its own from a coroutine. On
-    its proxy a stream is reported behind all of its guardrails, which have things to add.
+
+async def areport(logging: Any, answer: Callable[[], object]) -> None:
+    """Report what ``answer`` returns to the callbacks of ``logging``, in a task of its own.
+
+    Tokens are counted in a thread, which is waited for; a cancellation then leaves the rest to the
+    task. On LiteLLM's proxy a stream is reported behind all of its guardrails, which have things
+    to add: then the answer is only left with ``logging``.
     """
-    if litellm.disable_streaming_logging:
+    if logging is None or litellm.disable_streaming_logging:
         return
-    if getattr(logging, "_on_deferred_stream_complete", None) is not None:
-        logging._deferred_stream_complete_args = (response, False)
-        return
-    if not asynchronous:
-        executor.submit(logging.success_handler, response, None, None, False)
-        return
-    task = asyncio.get_running_loop().create_task(
-        logging.dispatch_success_handlers(response, cache_hit=False, prefer_async_handlers=True)
-    )
+    counted = asyncio.Event()
+
+    async def run() -> None:
+        try:
+            response = await asyncio.to_thread(answer)
+        finally:
+            counted.set()
+        if getattr(logging, "_on_deferred_stream_complete", None) is not None:
+            logging._deferred_stream_complete_args = (response, False)
+            return
+        await logging.dispatch_success_handlers(
+            response, cache_hit=False, prefer_async_handlers=True
+        )
+
+    task = asyncio.get_running_loop().create_task(run())
     _reporting.add(task)
     task.add_done_callback(_reporting.discard)
+    await counted.wait()
 
 
 def defer(logging: Any) -> None:

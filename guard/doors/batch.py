@@ -10,6 +10,7 @@ import litellm
 from guard.doors import chat
 from guard.doors.context import guarded, inside
 from guard.doors.door import number_of_choices
+from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import Session
 from guard.errors import GuardError
 
@@ -17,10 +18,13 @@ from guard.errors import GuardError
 def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Call ``litellm.batch_completion`` and guard each answer, whole or streamed.
 
-    An error stands in the place of its answer, as LiteLLM has it; so do the guard's own.
+    An error stands in the place of its answer, as LiteLLM has it; so do the guard's own. Raises
+    UsageError under the action ``rewrite``.
     """
     if guarded():
         return list(litellm.batch_completion(*args, **kwargs))
+    if session.policy.rewrites:
+        raise cannot_rewrite("batch_completion")
     call = chat.DOOR.arguments(litellm.batch_completion, args, kwargs)
     n = number_of_choices(call)
     several = call.get("messages") or ()

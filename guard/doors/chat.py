@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import ModelResponse
 
-from guard.doors.door import Door, Whole, last_message, number_of_choices, unreadable
+from guard.doors.door import Arguments, Door, Whole, last_message, number_of_choices, unreadable
 from guard.doors.session import Session
 from guard.doors.stream import ChatStream
 from guard.doors.whole import WholeAnswer, cut_choice, spoken
@@ -19,11 +21,18 @@ def _wrap(response: object, session: Session, user: str, n: int) -> ChatStream |
     raise unreadable(response, "chat")
 
 
+def _go_on(call: Arguments, said: str, instruction: str) -> dict[str, Any]:
+    answer = [{"role": "assistant", "content": said}] if said else []
+    asked = {"role": "user", "content": instruction}
+    return {**call, "messages": [*call["messages"], *answer, asked]}
+
+
 DOOR = Door(
     "completion",
     "acompletion",
     _wrap,
     user=lambda call: last_message(call.get("messages")),
     choices=number_of_choices,
+    go_on=_go_on,
 )
 completion, acompletion, guard, aguard = DOOR.call, DOOR.acall, DOOR.guard, DOOR.aguard

@@ -37,6 +37,8 @@ _REPEATING = (
     "annotations",
     "citations",
 )
+# Extra fields of a delta that says content alone: that, its role, and the three asked for.
+_USUAL = 5
 _HIDDEN_REPEATING = ("provider_specific_fields", "original_response")
 
 
@@ -79,6 +81,31 @@ class ChatCodec:
             if channel.kind == "tool":
                 self._sent[channel] = self._sent.get(channel, 0) + len(text)
         return parts
+
+    def alone(self, chunk: ModelResponseStream, choice: int) -> str:
+        """Return the content of a chunk that says it in ``choice`` and nothing else; else ""."""
+        choices = chunk.choices
+        if len(choices) != 1:
+            return ""
+        # Asked of every chunk: where LiteLLM keeps these fields, not by names, which takes longer.
+        said: Any = choices[0].__pydantic_extra__
+        try:
+            delta: Any = said["delta"]
+            more = delta.__pydantic_extra__
+            if (
+                said["index"] == choice
+                and said["finish_reason"] is None
+                and len(more) == _USUAL
+                and more["tool_calls"] is None
+                and more["function_call"] is None
+                and more["audio"] is None
+                and not any(delta.__dict__.values())
+            ):
+                text = more["content"]
+                return text if type(text) is str else ""
+        except (KeyError, TypeError):
+            pass
+        return ""
 
     def choices(self, chunk: ModelResponseStream) -> list[int]:
         """Return the choice indexes in the chunk.
@@ -137,6 +164,11 @@ class ChatCodec:
         self._last[choice] = _bare(template, [end])
         return self._last[choice]
 
+    @property
+    def seals(self) -> bool:
+        """Whether ``seal`` has anything to do yet."""
+        return bool(self._changed or self._last)
+
     def seal(
         self, chunk: ModelResponseStream, released: Iterable[ModelResponseStream]
     ) -> ModelResponseStream:
@@ -145,7 +177,7 @@ class ChatCodec:
         A choice's last chunk breaks the tool calls that were cut, and names the role where the
         choice never spoke. After a replacement, fields that could repeat it are taken off.
         """
-        if not self._changed and not self._last:
+        if not self.seals:
             return chunk
         for choice, last in self._last.items():
             if chunk is last:

@@ -11,6 +11,7 @@ import litellm
 
 from guard.doors import closing
 from guard.doors.context import guarded, inside
+from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
 from guard.doors.session import Session
 from guard.errors import UsageError
 from guard.gate import ResponseGate
@@ -43,6 +44,8 @@ class Door:
     wrap: Callable[[Any, Session, str, int], Any]
     user: Callable[[Arguments], str]
     choices: Callable[[Arguments], int] = lambda _: 1
+    go_on: GoOn | None = None
+    """How the model is asked to go on under the action ``rewrite``; None where it cannot be."""
 
     def call(
         self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
@@ -50,16 +53,18 @@ class Door:
         """Call the function of ``owner``, LiteLLM or a Router, and guard what it returns.
 
         Raises what LiteLLM raises; BiasFound and DetectorError under the action ``raise``;
-        UsageError on an answer that is not text, and on an ``n`` that is no whole number.
+        UsageError on an answer that is not text, on an ``n`` that is no whole number, and under
+        the action ``rewrite`` where the door has no way to go on.
         """
         function = getattr(owner, self.function)
         if guarded():
             return function(*args, **kwargs)
         call = self.arguments(function, args, kwargs)
         user, n = self.user_shown(session, call), self.choices(call)
+        asker = self.asker(session, function, call)
         with inside():
             response = function(*args, **kwargs)
-        return self.guard(session, response, user=user, n=n)
+        return self.guard(session, response, user=user, n=n, asker=asker)
 
     async def acall(
         self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
@@ -70,15 +75,24 @@ class Door:
             return await function(*args, **kwargs)
         call = self.arguments(function, args, kwargs)
         user, n = self.user_shown(session, call), self.choices(call)
+        asker = self.asker(session, function, call)
         with inside():
             response = await function(*args, **kwargs)
-        return await self.aguard(session, response, user=user, n=n)
+        return await self.aguard(session, response, user=user, n=n, asker=asker)
 
-    def guard(self, session: Session, response: object, *, user: str = "", n: int = 1) -> Any:
+    def guard(
+        self,
+        session: Session,
+        response: object,
+        *,
+        user: str = "",
+        n: int = 1,
+        asker: Asker | None = None,
+    ) -> Any:
         """Guard a response of LiteLLM, whole or streamed; a stream is judged as it is read.
 
         ``n`` is the number of choices that were asked for. A stream that cannot be guarded is
-        closed.
+        closed. Without an ``asker`` the action ``rewrite`` is a termination.
         """
         stream = _unwrapped(response)
         try:
@@ -87,12 +101,22 @@ class Door:
             closing.close(stream)
             raise
         if not isinstance(wrapped, Whole):
-            return _with_headers(wrapped, response, stream)
-        session.settle(wrapped.gate)
-        return wrapped.released()
+            return _with_headers(_asking(wrapped, asker), response, stream)
+        whole = _asking(wrapped, asker)
+        session.settle(whole.gate)
+        while whole.gate.again and asker is not None:
+            whole.go_on(asker.ask(whole.said(), whole.gate.trail), asker)
+            session.settle(whole.gate)
+        return whole.released()
 
     async def aguard(
-        self, session: Session, response: object, *, user: str = "", n: int = 1
+        self,
+        session: Session,
+        response: object,
+        *,
+        user: str = "",
+        n: int = 1,
+        asker: Asker | None = None,
     ) -> Any:
         """Guard as :meth:`guard` does, without blocking the event loop."""
         stream = _unwrapped(response)
@@ -102,9 +126,26 @@ class Door:
             await closing.aclose(stream)
             raise
         if not isinstance(wrapped, Whole):
-            return _with_headers(wrapped, response, stream)
-        await session.asettle(wrapped.gate)
-        return wrapped.released()
+            return _with_headers(_asking(wrapped, asker), response, stream)
+        whole = _asking(wrapped, asker)
+        await session.asettle(whole.gate)
+        while whole.gate.again and asker is not None:
+            whole.go_on(await asker.aask(whole.said(), whole.gate.trail), asker)
+            await session.asettle(whole.gate)
+        return whole.released()
+
+    def asker(
+        self, session: Session, function: Callable[..., Any], call: Arguments
+    ) -> Asker | None:
+        """Return what asks the model again under the action ``rewrite``, None without that action.
+
+        Raises UsageError where this door cannot ask it.
+        """
+        if not session.policy.rewrites:
+            return None
+        if self.go_on is None:
+            raise cannot_rewrite(self.function)
+        return Asker(function, call, self.go_on, session.policy)
 
     def arguments(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Arguments
@@ -135,6 +176,12 @@ def _unwrapped(response: Any) -> Any:
     """Return the stream in what LiteLLM's Router puts around one that cannot hold headers."""
     inner = getattr(response, "inner", None)
     return inner if hasattr(inner, "__anext__") else response
+
+
+def _asking(wrapped: Any, asker: Asker | None) -> Any:
+    if asker is not None:
+        wrapped.may_ask(asker)
+    return wrapped
 
 
 def _with_headers(guarded_stream: Any, response: Any, stream: Any) -> Any:

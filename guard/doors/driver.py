@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from guard.doors import closing
+from guard.doors import accounting, closing
 from guard.doors.context import inside
 from guard.doors.errors import cleaned
+from guard.doors.rewrite import Asker
 from guard.doors.session import Session
 from guard.gate import Codec, ResponseGate
 from guard.verdict import Channel, GuardTrail
@@ -38,8 +40,11 @@ class GuardedStream:
     on output that is not text. However reading ends (also by ``close``, a break and collection, an
     exception or a cancellation), the provider's connection is closed. ``guard`` is the trail.
 
+    Under the action ``rewrite`` the provider is closed and reported as at any stop; once what may
+    go out of its answer has been read, the model is asked to go on, and the stream with it.
+
     A door says what it reads (``_read``), what leaves (``_sealed``), what was said (``_said``) and
-    how a stopped stream is reported (``_report``).
+    how a stopped stream is reported (``_logging``, ``_answer``).
     """
 
     def __init__(
@@ -54,12 +59,18 @@ class GuardedStream:
         # The constructor of LiteLLM's class is left out: all of its state is the upstream's.
         self._upstream = upstream
         self._session = session
-        self._gate = ResponseGate(codec, session.policy, n=n, user=user, sinks=session.sinks)
+        self._made_gate = partial(
+            ResponseGate, codec, session.policy, n=n, user=user, sinks=session.sinks
+        )
+        self._gate: ResponseGate[Any] = self._made_gate()
         self._out: deque[Any] = deque()
         self._over = False  # nothing more is pulled
         self._ended = False  # the provider came to its end, well or not, and LiteLLM reported it
         self._closed = False
         self._unjudged = False  # text went out ahead of verdicts that are still to be taken
+        self._asker: Asker | None = None
+        self._asks = False  # the model is to be asked to go on before anything more is pulled
+        self._left = False  # by its reader
         self._error: Exception | None = None
         # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
         self._connections = closing.connections(upstream)
@@ -82,12 +93,40 @@ class GuardedStream:
         """Return what leaves for one chunk that the gate let out, and note it."""
         raise NotImplementedError
 
+    def _sealed_all(self, chunks: list[Any]) -> Iterable[Any]:
+        return [sealed for chunk in chunks for sealed in self._sealed(chunk)]
+
     def _said(self) -> Said:
         raise NotImplementedError
 
-    def _report(self, asynchronous: bool) -> None:
-        """Report the stopped stream to LiteLLM's callbacks."""
+    def _count(self) -> None:
+        """Count what a stopped provider sent, where the end of the stream tells it.
+
+        Off the event loop, as is what :meth:`_answer` does.
+        """
+
+    def _logging(self) -> Any:
+        """Return the object by which LiteLLM reports this stream; None where there is none."""
         raise NotImplementedError
+
+    def _answer(self) -> Any:
+        """Return the answer that a stopped stream is reported as to LiteLLM's callbacks."""
+        raise NotImplementedError
+
+    def _report(self) -> None:
+        accounting.report(self._logging(), self._answer)
+
+    async def _areport(self) -> None:
+        await accounting.areport(self._logging(), self._answer)
+
+    def _following(self, answer: Any) -> Any:
+        """Return the stream in the answer by which the model goes on; None where it is none."""
+        return None
+
+    def may_ask(self, asker: Asker) -> None:
+        """Have the model asked to go on under the action ``rewrite``."""
+        self._asker = asker
+        self._gate.rewrites = asker.left > 0
 
     # What a consumer sees.
 
@@ -103,8 +142,13 @@ class GuardedStream:
         return self
 
     def __next__(self) -> Any:
+        if self._out:
+            return self._out.popleft()
         try:
-            while not self._out and (self._unjudged or not self._over):
+            while not self._out and (self._unjudged or self._asks or not self._over):
+                if self._asks and self._asker is not None:
+                    self._go_on(self._asker.ask(self._said().released, self.guard))
+                    continue
                 if not self._unjudged:
                     with inside():
                         self._pull()
@@ -112,18 +156,26 @@ class GuardedStream:
                         break
                 self._unjudged = False
                 self._session.settle(self._gate)
+                if self._gate.stopped:
+                    self._shut()  # first of all: what follows takes its time
+                    self._count()
                 if self._release():
                     self._shut()
                     if not self._ended:
-                        self._report(False)
+                        self._report()
         except BaseException:
             self.close()
             raise
         return self._handed(StopIteration)
 
     async def __anext__(self) -> Any:
+        if self._out:
+            return self._out.popleft()
         try:
-            while not self._out and (self._unjudged or not self._over):
+            while not self._out and (self._unjudged or self._asks or not self._over):
+                if self._asks and self._asker is not None:
+                    self._go_on(await self._asker.aask(self._said().released, self.guard))
+                    continue
                 if not self._unjudged:
                     with inside():
                         await self._apull()
@@ -131,10 +183,13 @@ class GuardedStream:
                         break
                 self._unjudged = False
                 await self._session.asettle(self._gate)
+                if self._gate.stopped:
+                    await self._ashut()
+                    await asyncio.to_thread(self._count)
                 if self._release():
                     await self._ashut()
                     if not self._ended:
-                        self._report(True)
+                        await self._areport()
         except BaseException:
             await self.aclose()
             raise
@@ -169,31 +224,54 @@ class GuardedStream:
 
     # What both drivers share.
 
+    def _go_on(self, answer: Any) -> None:
+        """Read on from the model's new answer; end where there is none."""
+        self._asks = False
+        stream = None if self._left else self._following(answer)
+        if stream is None:
+            closing.close(answer, self._loop)
+            if not self._left:
+                self._gate.give_up()
+                self._release()
+            return
+        self._gate = self._made_gate(trail=self.guard, said=self._said().released)
+        if self._asker is not None:
+            self.may_ask(self._asker)
+        self._upstream = stream
+        self._connections = closing.connections(stream)
+        self._over = self._ended = self._closed = self._began = False
+
     def _pull(self) -> None:
-        try:
-            chunk = next(self._upstream)
-        except StopIteration:
-            self._end()
-        except Exception as error:
-            self._end(error)
-        else:
-            self._take(chunk)
+        """Pull until there may be something to judge or to let out, or the provider has ended."""
+        while not self._over:
+            try:
+                chunk = next(self._upstream)
+            except StopIteration:
+                return self._end()
+            except Exception as error:
+                return self._end(error)
+            if self._take(chunk):
+                return None
+        return None
 
     async def _apull(self) -> None:
-        try:
-            chunk = await self._upstream.__anext__()
-        except StopAsyncIteration:
-            self._end()
-        except Exception as error:
-            self._end(error)
-        else:
-            self._take(chunk)
+        while not self._over:
+            try:
+                chunk = await self._upstream.__anext__()
+            except StopAsyncIteration:
+                return self._end()
+            except Exception as error:
+                return self._end(error)
+            if self._take(chunk):
+                return None
+        return None
 
-    def _take(self, chunk: Any) -> None:
+    def _take(self, chunk: Any) -> bool:
+        """Give the gate a chunk; return whether there may be something to judge or to let out."""
         if not self._began:
             self._began = True
             self._begin()
-        self._gate.push(self._read(chunk))
+        return self._gate.push(self._read(chunk))
 
     def _end(self, error: Exception | None = None) -> None:
         if self._over:
@@ -216,11 +294,12 @@ class GuardedStream:
 
     def _release(self) -> bool:
         """Queue what may go out; return whether the provider's connection is to be closed."""
-        for chunk in self._gate.emit():
-            self._out.extend(self._sealed(chunk))
+        if chunks := self._gate.emit():
+            self._out.extend(self._sealed_all(chunks))
         if self._gate.stopped:
             # The guard's end of the stream stands in place of the provider's, good or bad.
             self._over = True
+            self._asks = self._gate.again
             self._error = self._gate.error
         elif self._error is not None:
             said = self._said()
@@ -240,8 +319,8 @@ class GuardedStream:
         raise end if error is None else error
 
     def _drop(self) -> None:
-        self._over = True
-        self._unjudged = False
+        self._over = self._left = True
+        self._unjudged = self._asks = False
         self._out.clear()
         self._error = None
 

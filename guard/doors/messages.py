@@ -21,8 +21,6 @@ from guard.doors.session import Session
 from guard.gate import ResponseGate
 from guard.verdict import GuardTrail
 
-_END = object()  # stands for a stopped message's end until its usage is known
-
 
 class MessagesStream(GuardedStream):
     """A stream of Anthropic's messages, guarded: bytes, text or dicts, as LiteLLM's gives them.
@@ -52,9 +50,11 @@ class MessagesStream(GuardedStream):
     def _read(self, chunk: Frame) -> Frame:
         return self._codec.hear(chunk)
 
-    def _take(self, chunk: Any) -> None:
+    def _take(self, chunk: Any) -> bool:
+        more = False
         for frame in self._framer.feed(chunk):
-            super()._take(frame)
+            more = super()._take(frame) or more
+        return more
 
     def _end(self, error: Exception | None = None) -> None:
         if not self._over and error is None:
@@ -65,14 +65,7 @@ class MessagesStream(GuardedStream):
     def _sealed(self, chunk: Frame) -> Iterable[Any]:
         yield from self._codec.seal(chunk, self._framer.form)
         if chunk.message is not None:
-            yield _END
-
-    def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
-        out = super()._handed(end)
-        if out is not _END:
-            return out
-        self._out.extend(self._codec.ended(self._account.usage, self._framer.form))
-        return self._out.popleft()
+            yield from self._codec.ended(self._account.usage, self._framer.form)
 
     def _said(self) -> Said:
         released = self._codec.joined(self._codec.released)
@@ -98,8 +91,11 @@ class MessagesStream(GuardedStream):
             await asyncio.to_thread(self._account.settle)  # it may count tokens
         await super()._ashut()
 
-    def _report(self, asynchronous: bool) -> None:
-        self._account.report(asynchronous)
+    def _logging(self) -> Any:
+        return self._account.logging
+
+    def _answer(self) -> Any:
+        return self._account.answer()
 
 
 class Message(dict[str, Any]):

@@ -23,13 +23,16 @@ from guard.doors.messages_events import encoded
 
 
 class Account:
-    """What is to be reported of one stream; ``usage`` is that of all the provider sent."""
+    """What is to be reported of one stream; ``usage`` is that of all the provider sent.
+
+    ``logging`` is None where LiteLLM reports it by itself.
+    """
 
     def __init__(self, upstream: Any, codec: MessagesCodec) -> None:
         self.usage: dict[str, int] = {}
         self._upstream = upstream
         self._codec = codec
-        self._logging: Any = None
+        self.logging: Any = None
 
     def settle(self) -> None:
         """Count what the provider sent, and have LiteLLM report no more than was let out.
@@ -41,20 +44,15 @@ class Account:
         events: Any = closing.under(self._upstream, BaseResponsesAPIStreamingIterator)
         with contextlib.suppress(Exception):
             if chat is not None:
-                self._logging = chat.logging_obj
+                self.logging = chat.logging_obj
                 counted = accounting.answer(chat, chat.chunks).usage
                 self._count(counted.prompt_tokens, counted.completion_tokens)
             elif events is not None:
-                self._logging = events.logging_obj
+                self.logging = events.logging_obj
                 told = events.partial_response_on_disconnect().response.usage
                 self._count(told.input_tokens, told.output_tokens)
             else:
                 self._native()
-
-    def report(self, asynchronous: bool) -> None:
-        """Report what LiteLLM does not report by itself."""
-        if self._logging is not None:
-            accounting.report(self._logging, self._answer(), asynchronous)
 
     def _count(self, sent: int | None, came: int | None) -> None:
         self.usage = {"input_tokens": sent or 0, "output_tokens": came or 0}
@@ -74,7 +72,7 @@ class Account:
         pump = closing.local(self._upstream, "pump_task")
         if isinstance(pump, asyncio.Task):
             pump.get_loop().call_soon_threadsafe(pump.cancel)
-            self._logging = closing.local(self._upstream, "self").litellm_logging_obj
+            self.logging = closing.local(self._upstream, "self").litellm_logging_obj
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
         """Yield what was let out as a stream of its own: each channel is one block."""
@@ -95,7 +93,8 @@ class Account:
     def _released(self) -> list[tuple[Any, str]]:
         return [(c, text) for c, text in self._codec.joined(self._codec.released).items() if text]
 
-    def _answer(self) -> ModelResponse:
+    def answer(self) -> ModelResponse:
+        """Return the answer that is reported."""
         texts = dict(self._released())
         calls = [
             {

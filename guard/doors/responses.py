@@ -10,7 +10,6 @@ from typing import Any
 from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
 from litellm.types.llms.openai import ResponseCompletedEvent, ResponsesAPIResponse
 
-from guard.doors import accounting
 from guard.doors.door import Door, Whole, last_message, unreadable, with_trail
 from guard.doors.driver import GuardedStream, Said
 from guard.doors.event_codec import EventCodec, Heard
@@ -40,6 +39,7 @@ class ResponsesStream(GuardedStream):
 
     def __init__(self, upstream: Any, session: Session, *, user: str) -> None:
         self.completed_response: Any = None
+        self._counted: Any = None  # the usage so far, once stopped
         self._codec = EventCodec()
         super().__init__(upstream, session, self._codec, user=user)
 
@@ -55,13 +55,14 @@ class ResponsesStream(GuardedStream):
     def _read(self, chunk: Any) -> Heard:
         return self._codec.hear(chunk)
 
-    def _take(self, chunk: Any) -> None:
-        super()._take(chunk)
+    def _take(self, chunk: Any) -> bool:
+        more = super()._take(chunk)
         # LiteLLM reports a response when its last event comes.
         self._ended = self._ended or name_of(chunk) in TERMINAL
+        return more
 
     def _sealed(self, chunk: Heard) -> Iterable[Any]:
-        for event in self._codec.seal(chunk, self._usage() if chunk.message else None):
+        for event in self._codec.seal(chunk, self._counted):
             if name_of(event) in TERMINAL:
                 self.completed_response = event
             yield event
@@ -78,11 +79,16 @@ class ResponsesStream(GuardedStream):
             ["".join(text.said) for text in held] + [one for text in held for one in text.said],
         )
 
-    def _report(self, asynchronous: bool) -> None:
-        logging = getattr(self._upstream, "logging_obj", None) or self._upstream.litellm_logging_obj
-        event = self.completed_response or self._codec.transcript.ended(self._usage())
+    def _count(self) -> None:
+        self._counted = self._usage()
+
+    def _logging(self) -> Any:
+        return getattr(self._upstream, "logging_obj", None) or self._upstream.litellm_logging_obj
+
+    def _answer(self) -> Any:
+        event = self.completed_response or self._codec.transcript.ended(self._counted)
         # LiteLLM counts in the object that it is given, and in a thread of its own.
-        accounting.report(logging, event.model_copy(deep=True), asynchronous)
+        return event.model_copy(deep=True)
 
     def _usage(self) -> Any:
         """Return the usage of all that the provider sent, as LiteLLM counts it."""

@@ -8,7 +8,7 @@ from typing import Any
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import ModelResponseStream
 
-from guard.doors import accounting
+from guard.doors import accounting, closing
 from guard.doors.codec import ChatCodec
 from guard.doors.driver import GuardedStream, Said, joined, withheld
 from guard.doors.session import Session
@@ -26,6 +26,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         self, upstream: CustomStreamWrapper, session: Session, *, user: str = "", n: int = 1
     ) -> None:
         self.chunks: list[ModelResponseStream] = []
+        self._before = 0  # chunks of the answers before the present one
         self._codec = ChatCodec(n)
         super().__init__(upstream, session, self._codec, user=user, n=n)
 
@@ -46,8 +47,16 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
 
     def _sealed(self, chunk: ModelResponseStream) -> Iterable[ModelResponseStream]:
         sealed = self._codec.seal(chunk, self.chunks)
+        if self._before:
+            sealed = same_answer(sealed, self.chunks[0])
         self.chunks.append(sealed)
         return (sealed,)
+
+    def _sealed_all(self, chunks: list[ModelResponseStream]) -> Iterable[ModelResponseStream]:
+        if not self._codec.seals:
+            self.chunks += chunks
+            return chunks
+        return super()._sealed_all(chunks)
 
     def _said(self) -> Said:
         return Said(
@@ -57,6 +66,19 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
             withheld(ChatCodec, getattr(self._upstream, "chunks", ()), self.chunks),
         )
 
-    def _report(self, asynchronous: bool) -> None:
-        response = accounting.answer(self._upstream, self.chunks)
-        accounting.report(self._upstream.logging_obj, response, asynchronous)
+    def _following(self, answer: Any) -> CustomStreamWrapper | None:
+        self._before = len(self.chunks)
+        return closing.under(answer, CustomStreamWrapper)
+
+    def _logging(self) -> Any:
+        return self._upstream.logging_obj
+
+    def _answer(self) -> Any:
+        return accounting.answer(self._upstream, self.chunks[self._before :])
+
+
+def same_answer(chunk: ModelResponseStream, first: ModelResponseStream) -> ModelResponseStream:
+    """Return ``chunk`` of an answer that goes on, as one of the answer that ``first`` began."""
+    same = {name: getattr(first, name) for name in ("id", "created", "model")}
+    copy: ModelResponseStream = chunk.model_copy(update=same)
+    return copy

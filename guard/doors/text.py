@@ -12,6 +12,7 @@ from collections.abc import (
     Mapping,
 )
 
+from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import Session
 from guard.errors import UsageError
 from guard.gate import Part, ResponseGate
@@ -28,6 +29,10 @@ class TextCodec:
         if not isinstance(chunk, str):
             raise UsageError(f"A chunk must be a string, got {type(chunk).__name__}.")
         return [Part(_ONLY, chunk)] if chunk else []
+
+    def alone(self, chunk: str, choice: int) -> str:
+        """Return the chunk where it is a string."""
+        return chunk if type(chunk) is str else ""
 
     def choices(self, chunk: str) -> list[int]:
         """Return the one choice there is."""
@@ -55,6 +60,8 @@ class TextStream:
     """
 
     def __init__(self, texts: Iterable[str], session: Session) -> None:
+        if session.policy.rewrites:
+            raise cannot_rewrite("text from elsewhere")
         gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
         self.guard: GuardTrail = gate.trail
         self._source = iter(texts)
@@ -100,6 +107,8 @@ class AsyncTextStream:
     """The same for a source that is awaited."""
 
     def __init__(self, texts: AsyncIterable[str], session: Session) -> None:
+        if session.policy.rewrites:
+            raise cannot_rewrite("text from elsewhere")
         gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
         self.guard: GuardTrail = gate.trail
         self._source = aiter(texts)

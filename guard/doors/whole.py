@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from litellm.types.utils import Choices, Function, FunctionCall
@@ -17,6 +18,7 @@ from guard.doors.fields import (
     thinking_blocks,
     tool_number,
 )
+from guard.doors.rewrite import Asker
 from guard.doors.session import Session
 from guard.doors.tools import breaker
 from guard.gate import Part, ResponseGate
@@ -78,16 +80,47 @@ class WholeAnswer:
         numbers: Sequence[int] = [c.index for c in response.choices]
         if len(set(numbers)) < len(numbers):
             numbers = range(len(numbers))
+        self._speaks, self._cuts = speaks, cuts
+        self._before: list[Any] = []  # earlier answers, cut to what was let out of them
+        self._made_gate = partial(
+            ResponseGate, AnswerCodec(), session.policy, user=user, sinks=session.sinks
+        )
+        self.gate: ResponseGate[Answer] = self._made_gate()
+        self._read(response, numbers)
+
+    def _read(self, response: Any, numbers: Sequence[int]) -> None:
         self._response = response
-        self._cuts = cuts
+        self._out: list[Answer] = []
         self._said = [
-            Answer(number, tuple(speaks(choice, number)))
+            Answer(number, tuple(self._speaks(choice, number)))
             for number, choice in zip(numbers, response.choices, strict=True)
         ]
-        self.gate = ResponseGate(AnswerCodec(), session.policy, user=user, sinks=session.sinks)
         for answer in self._said:
             self.gate.push(answer)
         self.gate.finish()
+
+    def may_ask(self, asker: Asker) -> None:
+        """Have the model asked to go on under the action ``rewrite``."""
+        self.gate.rewrites = asker.left > 0
+
+    def said(self) -> str:
+        """Return what was let out so far, for the model to go on from."""
+        self._out += self.gate.emit()
+        content = joined(self._out).get(Channel(self._said[0].choice), "")
+        return "".join(_content(r) for r in self._before) + content
+
+    def go_on(self, response: Any, asker: Asker) -> None:
+        """Read on from the model's new answer; end where there is none."""
+        choices = getattr(response, "choices", None)
+        if not choices:
+            self.gate.give_up()
+            return
+        said = self.said()
+        self._before.append(self._cut())
+        self._out = []
+        self.gate = self._made_gate(trail=self.gate.trail, said=said)
+        self.may_ask(asker)
+        self._read(response, [c.index for c in choices])
 
     def released(self) -> Any:
         """Return the response as it may go out, with the trail as its ``guard``.
@@ -95,10 +128,16 @@ class WholeAnswer:
         It is the provider's own object where nothing was cut, a copy where something was. Raises
         the gate's error under the action ``raise``.
         """
-        out = self.gate.emit()
+        self._out += self.gate.emit()
         if self.gate.error is not None:
             raise self.gate.error
-        response = self._response
+        response = self._cut()
+        if self._before:
+            response = continued(self._before, response)
+        return with_trail(response, self.gate)
+
+    def _cut(self) -> Any:
+        response, out = self._response, self._out
         if [id(a) for a in out] != [id(a) for a in self._said]:
             response = response.model_copy(deep=True)
             without_original(response)
@@ -106,7 +145,31 @@ class WholeAnswer:
                 mine = [a for a in out if a.choice == answer.choice]
                 if mine != [answer]:
                     response.choices[index] = self._cuts(response.choices[index], answer, mine)
-        return with_trail(response, self.gate)
+        return response
+
+
+def continued(before: Sequence[Any], last: Any) -> Any:
+    """Return the chat answer ``last`` with what was let out of the answers ``before`` it.
+
+    It is known by the first one's name, and has the usage of all.
+    """
+    made = last.model_copy(deep=True)
+    made.id, made.created, made.model = before[0].id, before[0].created, before[0].model
+    message = made.choices[0].message
+    message.content = "".join(map(_content, (*before, last))) or None
+    thoughts = [getattr(r.choices[0].message, "reasoning_content", None) for r in (*before, last)]
+    if any(thoughts):
+        message.reasoning_content = "\n".join(filter(None, thoughts))
+    used = [u for r in before if (u := getattr(r, "usage", None)) is not None]
+    if used and getattr(made, "usage", None) is not None:
+        for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+            total = sum(getattr(usage, name) or 0 for usage in (*used, made.usage))
+            setattr(made.usage, name, total)
+    return made
+
+
+def _content(response: Any) -> str:
+    return response.choices[0].message.content or ""
 
 
 def without_original(response: Any) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from guard.gate.flow import Flow, View
-from guard.gate.segmenter import Segment, Segmenter
+from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
 
@@ -25,19 +25,27 @@ class Gate:
     takes one verdict for the oldest of them; ``settled`` gives the fates decided since the last
     call. Once ``stopped``, nothing more goes out and nothing more is asked. In the hold modes that
     let text out before its verdict, ``flow`` settles what may go; ``view`` is the choice's own.
+    ``said`` is text of the channel that went out before the first that is fed.
     """
 
     def __init__(
-        self, policy: Policy, channel: Channel, *, user: str = "", view: View | None = None
+        self,
+        policy: Policy,
+        channel: Channel,
+        *,
+        user: str = "",
+        view: View | None = None,
+        said: str = "",
     ) -> None:
         self.channel = channel
         self.stopped = False
         self._policy = policy
-        self._segmenter = Segmenter(policy.max_segment_chars, policy.overlap, policy.lookahead)
+        limits = policy.max_segment_chars, policy.overlap, policy.lookahead
+        self._segmenter = Segmenter(*limits)
         self._user = user if policy.user_context else ""
-        self._context: deque[str] = deque(maxlen=policy.context_segments)
+        before = (s.text for s in split(said, *limits) if not s.text.isspace())
+        self._context = deque(before, maxlen=policy.context_segments)
         self._asked: deque[Segment] = deque()
-        self._fed = 0
         self._flow: Flow | None = None
         self._free: deque[int] = deque()  # how far each segment asked about may flow
         if policy.hold == "association":
@@ -55,12 +63,19 @@ class Gate:
         """Whether every character fed has been settled."""
         return not self._asked and self._segmenter.held == 0
 
+    def takes(self, text: str) -> bool:
+        """Add text if that surely completes no window; False where ``feed`` must look at it."""
+        if self.stopped or not self._segmenter.takes(text):
+            return False
+        if self._flow is not None:
+            self._flow.feed(text)
+        return True
+
     def feed(self, text: str) -> None:
         """Add text that the provider sent."""
         if self.stopped:
             return
         segments = self._segmenter.feed(text)
-        self._fed += len(text)
         if self._flow is not None and not segments:
             self._flow.feed(text)
         self._open(segments)
@@ -75,7 +90,7 @@ class Gate:
         if self.stopped:
             return
         if self._policy.hold == "none":
-            self._settle(self._fed)
+            self._settle(self._segmenter.fed)
         elif self._flow is not None:
             self._settle(self._free[0] if self._asked else self._flow.free)
 
@@ -84,12 +99,17 @@ class Gate:
         new, self._new = self._new, []
         return new
 
-    def resolve(self, verdict: Verdict) -> Decision:
-        """Take the verdict on the oldest window not yet resolved, and decide."""
+    def resolve(self, verdict: Verdict, *, rewrites: bool = False) -> Decision:
+        """Take the verdict on the oldest window not yet resolved, and decide.
+
+        ``rewrites`` tells whether the model can be asked to go on; else a rewrite is a termination.
+        """
         segment = self._take()
         action = self._policy.action_on(verdict, self.channel.kind)
         if action == "redact" and self.channel.kind == "tool":
             action = "terminate"  # text put inside arguments could change what the tool does
+        if action == "rewrite" and not rewrites:
+            action = "terminate"
         repeats = verdict.biased and self._repeats(segment, verdict)
         joins = self._replaced_to == self._settled and segment.fresh > segment.start
         if not joins:

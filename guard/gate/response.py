@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from guard.errors import BiasFound, DetectorError, GuardError
@@ -37,6 +38,10 @@ class ResponseGate(Generic[C]):
 
     and stops pulling once ``gate.stopped``; ``finish`` takes ``push``'s place at the end. ``n`` is
     the number of choices asked for: a choice that has not spoken yet keeps the stream open.
+
+    Where the driver sets ``rewrites``, the action ``rewrite`` stops the response with ``again`` and
+    without a last chunk. The driver then has the model go on, into a gate of its own with the same
+    trail and ``said``, the content let out so far; or it calls ``give_up``.
     """
 
     # Windows asked for at a time: enough to batch, few enough to stop early in a long text.
@@ -51,13 +56,17 @@ class ResponseGate(Generic[C]):
         user: str = "",
         trail: GuardTrail | None = None,
         sinks: Iterable[Sink] = (),
+        said: str = "",
     ) -> None:
         self.trail = GuardTrail() if trail is None else trail
         self.stopped = False
+        self.rewrites = False  # whether the driver can ask the model again
+        self.again = False  # stopped for the model to be asked again
         self.error: GuardError | None = None
         self._codec = codec
         self._policy = policy
         self._user = user
+        self._said = said
         self._sinks = tuple(sinks)
         self._queue = ChunkQueue(codec)
         self._gates: dict[Channel, Gate] = {}
@@ -70,9 +79,33 @@ class ResponseGate(Generic[C]):
         self._waiting: dict[int, deque[Gate]] = {}  # gates of unresolved jobs, by choice
         self._out: list[C] = []
         self._template: C | None = None
+        self._alone: Callable[[C, int], str] | None = getattr(codec, "alone", None)
+        self._steady: Gate | None = None  # of the channel that goes on, where it was last alone
 
-    def push(self, chunk: C) -> None:
-        """Take one chunk of the provider."""
+    def push(self, chunk: C) -> bool:
+        """Take one chunk of the provider; return whether there may be something to judge or emit.
+
+        Most chunks go on with the text of the one before and end no segment: they are only held.
+        """
+        gate = self._steady
+        if gate is not None and self._alone is not None:
+            channel = gate.channel
+            text = self._alone(chunk, channel.choice)
+            if text:
+                self._template = chunk
+                self._queue.join(chunk, channel, text)
+                if gate.takes(text):
+                    if self._flows:
+                        self._flow(gate)
+                else:
+                    gate.feed(text)
+                    self._collect(gate)
+                return self._queue.moved or bool(self._jobs)
+        self._push(chunk)
+        return True
+
+    def _push(self, chunk: C) -> None:
+        self._steady = None
         if self.stopped:
             return
         self._template = chunk
@@ -96,9 +129,14 @@ class ResponseGate(Generic[C]):
             self._over.add(choice)
             if choice in self._speaking and not self._ended[choice]:
                 self._finish(self._speaking[choice])
+        if len(parts) == 1:
+            channel = parts[0].channel
+            if channel == (channel.choice, "content", 0) and not self._ended[channel.choice]:
+                self._steady = self._gates[channel]
 
     def finish(self) -> None:
         """Take the end of the provider's stream, whether it completed or failed."""
+        self._steady = None
         for choice, channel in self._speaking.items():
             if not self._ended[choice]:
                 self._finish(channel)
@@ -121,10 +159,12 @@ class ResponseGate(Generic[C]):
         if self._ended[choice]:
             return None
         gate = self._gates[job.channel]
-        decision = gate.resolve(verdict)
+        decision = gate.resolve(verdict, rewrites=self.rewrites and self._rewrites(job.channel))
         self._queue.settle(job.channel, gate.settled())
         self.trail.decisions.append(decision)
-        if gate.stopped:
+        if decision.action == "rewrite":
+            self._interrupt(choice)
+        elif gate.stopped:
             self._stop(choice, decision)
         elif self._flows:
             self._waiting[choice].popleft()
@@ -159,8 +199,9 @@ class ResponseGate(Generic[C]):
         if self._policy.hold == "association":
             view = self._views.get(channel.choice)
             if view is None:
-                view = self._views[channel.choice] = View(self._user)
-        return Gate(self._policy, channel, user=self._user, view=view)
+                view = self._views[channel.choice] = View(f"{self._user}\n{self._said}")
+        said = self._said if channel == Channel() else ""
+        return Gate(self._policy, channel, user="" if said else self._user, view=view, said=said)
 
     def _flow(self, gate: Gate) -> None:
         """Let flow what may go out before its verdict: nothing behind a segment that still waits.
@@ -188,6 +229,33 @@ class ResponseGate(Generic[C]):
         if self._flows:
             self._flow(gate)
 
+    def give_up(self) -> None:
+        """End what was to be asked again as a termination ends it."""
+        self.again = False
+        last = self.trail.decisions[-1] = replace(self.trail.decisions[-1], action="terminate")
+        self._out.append(self._last(last.channel.choice, self._policy.message))
+
+    def _rewrites(self, channel: Channel) -> bool:
+        """Whether the model could go on where ``channel`` is stopped.
+
+        Only one choice can be gone on with, and none that has begun to call a tool: a text that
+        goes on would not lead back to the call.
+        """
+        kinds = {c.kind for c in self._gates}
+        content = channel.kind == "reasoning" or channel == Channel()
+        return content and len(self._ended) == 1 and "tool" not in kinds
+
+    def _interrupt(self, choice: int) -> None:
+        self._ended[choice] = True
+        self._over.add(choice)
+        self._out += self._queue.end(choice)
+        self._queue = ChunkQueue(self._codec)  # the provider's end and its usage go with the rest
+        self.again = self.stopped = True
+
+    def _last(self, choice: int, message: str) -> C:
+        assert self._template is not None
+        return self._codec.last(self._template, choice, message)
+
     def _stop(self, choice: int, decision: Decision) -> None:
         policy = self._policy
         found = decision.verdict.biased
@@ -204,10 +272,10 @@ class ResponseGate(Generic[C]):
             ]
         for each in ended:
             self._ended[each] = True
+            self._steady = None
             self._over.add(each)
             self._out += self._queue.end(each)
             if self.error is None:
-                assert self._template is not None
-                self._out.append(self._codec.last(self._template, each, message))
+                self._out.append(self._last(each, message))
         # What the provider could still send belongs to no choice that is alive.
         self.stopped = self.over

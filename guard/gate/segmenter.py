@@ -84,6 +84,10 @@ class Segmenter:
         self._in_code = False
         self._line_is_unit = False  # the current line is a heading or a table row
         self._line_known = False  # whether the first line of the channel has been looked at
+        # How much text the open segment takes before its limit; below zero where more than the
+        # next text must be looked at: a candidate waits, or nothing but white space has come.
+        self._room = -1
+        self._ends = _CANDIDATE.search
 
     @property
     def held(self) -> int:
@@ -124,6 +128,21 @@ class Segmenter:
         known = max(self._scan + self._waits, self._start)
         return self._base + min(self._start + self.least, known)
 
+    @property
+    def fed(self) -> int:
+        """Characters fed so far."""
+        return self._base + len(self._buffer)
+
+    def takes(self, text: str) -> bool:
+        """Add ``text`` if it surely ends no segment; False where ``feed`` must look at it."""
+        room = self._room - len(text)
+        if room < 0 or self._ends(text) is not None:
+            return False
+        self._room = room
+        self._buffer += text
+        self._scan += len(text)
+        return True
+
     def feed(self, text: str) -> list[Segment]:
         """Add ``text`` and return the segments that are now complete."""
         self._buffer += text
@@ -143,6 +162,7 @@ class Segmenter:
         done: list[Segment] = []
         self._waits = False
         if not self._line_known and not self._look_at_line(final):
+            self._compact()
             return done
         while True:
             limit = self._start + self._max
@@ -321,6 +341,10 @@ class Segmenter:
             self._scan -= self._start
             self._lead = max(0, self._lead - self._start)
             self._start = 0
+        looked = self._line_known and self._scan == len(self._buffer)
+        begun = looked and (self._fresh > 0 or not (self._buffer or " ").isspace())
+        self._room = self._max - self._scan if begun else -1
+        self._ends = (_LINE_END if self._in_code else _CANDIDATE).search
 
 
 def split(text: str, max_chars: int = 240, overlap: int = 80, lookahead: int = 32) -> list[Segment]:

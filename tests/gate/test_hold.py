@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.gate.gate import Gate
@@ -79,6 +79,7 @@ class Played:
             self._at += length
 
 
+@settings(deadline=None)
 @given(texts, sizes, cutting)
 def test_group_and_attribute_of_one_segment_never_both_go_out(
     text: str, cuts: list[int], action: str

@@ -1,0 +1,1 @@
+"""Measures the guard itself: what ``guard bench`` runs. Figures, no verdicts about them."""

@@ -1,0 +1,55 @@
+"""How long the encoder takes for one verdict, and how many it gives in a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from guard.bench.figures import Figure, percentile
+from guard.core import Guard
+from guard.gate import split
+from guard.verdict import Window
+
+#: Windows of one call where the throughput is measured.
+BATCH = 32
+
+
+def windows_of(texts: Iterable[str], context: int = 2) -> list[Window]:
+    """Return the windows of ``texts`` as a stream asks for them, with their context."""
+    windows = []
+    for text in texts:
+        segments = [s.text for s in split(text) if not s.text.isspace()]
+        windows += [
+            Window(s, tuple(segments[max(0, i - context) : i])) for i, s in enumerate(segments)
+        ]
+    return windows
+
+
+def figures(
+    texts: Iterable[str], progress: Callable[[int, int], None] = lambda done, total: None
+) -> list[Figure]:
+    """Time single verdicts on ``texts``, references included, one after the other in one thread.
+
+    ``progress`` is called with the number of windows judged, and of all.
+    """
+    session = Guard().detector.snapshot()
+    windows = windows_of(texts)
+    session.score(windows[:20])
+    times: list[float] = []
+    for done, window in enumerate(windows):
+        begin = time.perf_counter()
+        session.score([window])
+        times.append((time.perf_counter() - begin) * 1000)
+        if done % BATCH == 0:
+            progress(done, len(windows))
+    begin = time.perf_counter()
+    lots = [windows[i : i + BATCH] for i in range(0, min(len(windows), 20 * BATCH), BATCH)]
+    for lot in lots:
+        session.score(lot)
+    rate = sum(map(len, lots)) / (time.perf_counter() - begin)
+    times.sort()
+    return [
+        Figure(f"verdict, median of {len(times)}", percentile(times, 0.5), "ms", "<= 6"),
+        Figure("verdict, 99th percentile", percentile(times, 0.99), "ms", "<= 15"),
+        Figure(f"lots of {BATCH}, all cores", rate, "segments/s", ">= 500"),
+    ]

@@ -1,0 +1,158 @@
+"""Judging with a detector that fails, hangs and recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from guard.detect.serving import Judge
+from guard.policy import Policy
+from guard.verdict import Verdict, Window
+from tests.scripted import Scripted
+
+WINDOW = Window("All is well.")
+Ask = Callable[[Judge, list[Window]], list[Verdict]]
+
+
+def ask(judge: Judge, windows: list[Window]) -> list[Verdict]:
+    return judge.judge(windows)
+
+
+def aask(judge: Judge, windows: list[Window]) -> list[Verdict]:
+    return asyncio.run(judge.ajudge(windows))
+
+
+both = pytest.mark.parametrize("ask", [ask, aask], ids=["sync", "async"])
+
+
+class Ill(Scripted):
+    """Fails, or hangs until ``release`` is set, while ``ill``."""
+
+    def __init__(self, *, hangs: bool = False) -> None:
+        super().__init__(before=self._meet)
+        self.ill = True
+        self.hangs = hangs
+        self.release = threading.Event()
+
+    def _meet(self, window: Window) -> None:
+        if self.ill and self.hangs:
+            self.release.wait(30)
+        elif self.ill:
+            raise RuntimeError("ill")
+
+
+@pytest.fixture
+def hanging() -> Iterator[Ill]:
+    detector = Ill(hangs=True)
+    yield detector
+    detector.release.set()
+
+
+def failures(verdicts: list[Verdict]) -> list[bool]:
+    return [v.unjudged == "failure" for v in verdicts]
+
+
+@both
+@pytest.mark.parametrize("timeout_ms", [5000, None])
+def test_after_failures_in_a_row_the_detector_is_left_alone(
+    ask: Ask, timeout_ms: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    detector = Ill()
+    policy = Policy(timeout_ms=timeout_ms, breaker_failures=3, breaker_pause_ms=600_000)
+    judge = Judge(detector, policy)
+    for _ in range(3):
+        assert failures(ask(judge, [WINDOW])) == [True]
+    assert detector.calls == 3
+    detector.ill = False
+    assert failures(ask(judge, [WINDOW] * 4)) == [True] * 4
+    assert detector.calls == 3
+    said = [r.message for r in caplog.records if "in a row" in r.message]
+    assert said == ["detector scripted-1 failed 3 times in a row: not asked for 600 s"]
+
+
+@both
+def test_after_the_pause_one_window_is_tried_and_the_others_follow(
+    ask: Ask, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "guard")
+    detector = Ill()
+    judge = Judge(detector, Policy(breaker_failures=1, breaker_pause_ms=1))
+    assert failures(ask(judge, [WINDOW])) == [True]
+    time.sleep(0.005)
+    assert failures(ask(judge, [WINDOW])) == [True]
+    detector.ill = False
+    time.sleep(0.005)
+    assert failures(ask(judge, [WINDOW] * 4)) == [False] * 4
+    assert caplog.records[-1].message == "detector scripted-1 judges again"
+
+
+@both
+def test_a_hanging_detector_holds_up_a_batch_for_a_few_windows_only(ask: Ask, hanging: Ill) -> None:
+    policy = Policy(timeout_ms=30, breaker_failures=2, breaker_pause_ms=600_000)
+    judge = Judge(hanging, policy)
+    many = 8 * (os.cpu_count() or 1)
+    assert failures(ask(judge, [WINDOW] * many)) == [True] * many
+    # Each limit that is waited out has others take the place of the threads that hang.
+    assert hanging.calls < many
+
+
+@both
+def test_a_detector_that_hung_on_every_thread_is_asked_again(ask: Ask, hanging: Ill) -> None:
+    judge = Judge(hanging, Policy(timeout_ms=30, breaker_failures=None))
+    for _ in range(4):
+        ask(judge, [WINDOW] * 4)
+    hanging.ill = False
+    healthy = Judge(hanging, Policy(timeout_ms=5000), judge._workers)
+    assert failures(ask(healthy, [WINDOW] * 2)) == [False] * 2
+
+
+def test_consumers_that_leave_while_the_detector_hangs_take_no_thread_with_them(
+    hanging: Ill,
+) -> None:
+    judge = Judge(hanging, Policy(timeout_ms=30, breaker_failures=None))
+
+    async def leave() -> None:
+        task = asyncio.create_task(judge.ajudge([WINDOW]))
+        while not hanging.calls:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def run() -> list[Verdict]:
+        for _ in range(8):
+            hanging.calls = 0
+            await leave()
+            await judge.ajudge([WINDOW])
+        hanging.ill = False
+        return await Judge(hanging, Policy(), judge._workers).ajudge([WINDOW])
+
+    assert failures(asyncio.run(run())) == [False]
+
+
+@both
+def test_threads_that_were_replaced_end(ask: Ask, hanging: Ill) -> None:
+    before = threads()
+    judge = Judge(hanging, Policy(timeout_ms=30, breaker_failures=None))
+    for _ in range(4):
+        ask(judge, [WINDOW] * 4)
+    hanging.release.set()
+    hanging.ill = False
+    settled = Judge(hanging, Policy(timeout_ms=5000), judge._workers)
+    assert failures(ask(settled, [WINDOW])) == [False]
+    assert wait_for(lambda: len(threads() - before) == (os.cpu_count() or 1))
+    del judge, settled
+    assert wait_for(lambda: threads() <= before)
+
+
+def wait_for(true: Callable[[], bool]) -> bool:
+    return any(true() or time.sleep(0.01) for _ in range(1000))
+
+
+def threads() -> set[threading.Thread]:
+    return {t for t in threading.enumerate() if t.name == "guard-judge"}

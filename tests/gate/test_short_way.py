@@ -1,0 +1,136 @@
+"""A chunk that goes on with one text is held a shorter way, which nobody can tell from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
+
+from guard.doors.codec import ChatCodec
+from guard.gate import Codec, ResponseGate
+from guard.policy import Policy
+from guard.verdict import Channel
+from tests.gate.test_response import Chunk, ChunkCodec, marked
+
+
+class Short(ChunkCodec):
+    """Reads a chunk that says one content alone the shorter way."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def alone(self, chunk: Chunk, choice: int) -> str:
+        text = chunk.texts.get(Channel(choice), "")
+        if len(chunk.texts) > 1 or chunk.done or not text:
+            return ""
+        self.taken += 1
+        return text
+
+
+words = st.sampled_from(
+    ["ab", " ", "X", ".", ". ", "! ", "\n", "word ", " women", "lo" * 40, " " * 40, "``` ", "e.g"]
+)
+channels = st.sampled_from(
+    [Channel()] * 8 + [Channel(1)] * 2 + [Channel(0, "reasoning"), Channel(1, "tool", 1)]
+)
+single = st.tuples(channels, words).map(lambda said: Chunk({said[0]: said[1]}))
+several = st.dictionaries(channels, words, min_size=2, max_size=3).map(Chunk)
+ends = st.sampled_from([0, 1]).map(lambda choice: Chunk({}, [choice]))
+usage = st.just(Chunk({}, usage=True))
+streams = st.lists(
+    st.one_of(*[single] * 12, several, ends, usage), max_size=60
+)  # most chunks say one text
+policies = st.sampled_from(
+    [
+        *(Policy(action=a) for a in ("terminate", "redact", "flag", "raise")),
+        *(Policy(action=a, scope="response") for a in ("terminate", "redact")),
+        *(Policy(action=a, hold="association") for a in ("terminate", "redact", "flag")),
+        Policy(hold="none"),
+    ]
+)
+
+
+def played(chunks: list[Chunk], policy: Policy, codec: Codec[Any], lazy: bool) -> Iterator[Any]:
+    """Yield what is seen after each chunk; with ``lazy`` the gate is asked only where it says."""
+    gate = ResponseGate(codec, policy, n=2)
+
+    def step() -> list[Any]:
+        out = gate.emit() if policy.hold != "sentence" else []
+        while jobs := gate.pending():
+            for job in jobs:
+                gate.resolve(job, marked(job.window.text))
+        return [*out, *gate.emit()]
+
+    for chunk in chunks:
+        if gate.stopped:
+            break
+        more = gate.push(chunk)
+        yield step() if more or not lazy else []
+    if not gate.stopped:
+        gate.finish()
+    yield step()
+    yield list(gate.trail), gate.stopped, repr(gate.error)
+
+
+@settings(deadline=None, max_examples=300)
+@given(streams, policies)
+def test_the_shorter_way_lets_out_the_same_at_the_same_time(
+    chunks: list[Chunk], policy: Policy
+) -> None:
+    long = list(played(chunks, policy, ChunkCodec(), lazy=False))
+    short = list(played(chunks, policy, Short(), lazy=True))
+    assert short == long
+    for a, b in zip(long[:-1], short[:-1], strict=True):  # the provider's own objects in both
+        assert [any(x is c for c in chunks) for x in a] == [any(x is c for c in chunks) for x in b]
+
+
+def test_most_chunks_go_the_shorter_way() -> None:
+    codec = Short()
+    chunks = [Chunk({Channel(): f" word{n}" + "." * (n % 12 == 0)}) for n in range(200)]
+    list(played(chunks, Policy(), codec, lazy=True))
+    assert codec.taken == 199
+
+
+def said(delta: Delta, index: int = 0, finish: str | None = None) -> ModelResponseStream:
+    choice = StreamingChoices(index=index, delta=delta, finish_reason=finish)
+    return ModelResponseStream(id="c", created=1, model="m", choices=[choice])
+
+
+def test_litellm_keeps_its_fields_where_the_codec_looks_for_them() -> None:
+    assert ChatCodec().alone(said(Delta(content="a word")), 0) == "a word"
+    assert ChatCodec().alone(said(Delta(content="a word", role="assistant")), 0) == "a word"
+
+
+call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        said(Delta(content="")),
+        said(Delta(content=None)),
+        said(Delta(content="x"), index=1),
+        said(Delta(content="x"), finish="stop"),
+        said(Delta(content="x", tool_calls=[call])),
+        said(Delta(content="x", function_call={"name": "f", "arguments": "{"})),
+        said(Delta(content="x", audio={"transcript": "said"})),
+        said(Delta(content="x", reasoning_content="why")),
+        said(Delta(content="x", thinking_blocks=[{"type": "thinking", "thinking": "why"}])),
+        said(Delta(content="x", refusal="no")),
+        said(Delta(content="x", provider_specific_fields={"refusal": "no"})),
+        said(Delta(content="x", unheard_of="text")),
+        ModelResponseStream(id="c", created=1, model="m", choices=[]),
+        ModelResponseStream(
+            id="c",
+            created=1,
+            model="m",
+            choices=[StreamingChoices(index=i, delta=Delta(content="x")) for i in range(2)],
+        ),
+    ],
+)
+def test_what_says_more_goes_the_long_way(chunk: ModelResponseStream) -> None:
+    assert ChatCodec().alone(chunk, 0) == ""
