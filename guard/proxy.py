@@ -36,6 +36,7 @@ from guard.core import Guard
 from guard.doors import accounting
 from guard.doors.proxy import Call, guarded_answer, guarded_stream, is_text
 from guard.errors import BiasFound, ConfigError, DetectorError, GuardError, UsageError
+from guard.policy import Policy
 from guard.tighten import tightened
 
 _POST = GuardrailEventHooks.post_call
@@ -242,13 +243,16 @@ class Guardrail(CustomGuardrail):
                 if given is not None:
                     where = f"guard: metadata of the {name}"
                     policy = policy_from(_values(given, where), base=policy, where=where)
+                    _check_action(policy, where)
             session = self._guard.session(policy)
         except ConfigError as error:
             raise _error(500, str(error)) from None
         if asked is not None:
             try:
                 values, points = _values(asked, "guard"), self._guard.detector.operating_points
-                session = self._guard.session(tightened(policy, values, points, where="guard"))
+                policy = tightened(policy, values, points, where="guard")
+                _check_action(policy, "guard")
+                session = self._guard.session(policy)
             except ConfigError as error:
                 raise _error(400, str(error)) from None
         return Call(session)
@@ -308,7 +312,17 @@ def _guard(settings: Any, where: str) -> Guard:
     policy_from(values, where=where)
     if "." in own.get("detector", ""):
         own["detector"] = _detector(own["detector"], where)
-    return Guard(values, **own)
+    guard = Guard(values, **own)
+    _check_action(guard.policy, where)  # it may stand in guard.toml
+    return guard
+
+
+def _check_action(policy: Policy, where: str) -> None:
+    if policy.rewrites:
+        raise ConfigError(
+            f"{where}: the action 'rewrite' asks the model again, which the guardrail of the proxy "
+            "cannot; choose 'terminate' or 'redact'."
+        )
 
 
 def _detector(path: str, where: str) -> Any:

@@ -27,7 +27,7 @@ ALLOWED = {
     "detect": {"verdict", "policy", "errors", "places", "retrieve"},
     "doors": {"verdict", "policy", "errors", "gate", "detect.serving"},
     "core": {"verdict", "policy", "errors", "config", "gate", "detect", "doors", "retrieve"},
-    "proxy": {"errors", "config", "core", "tighten", "doors.proxy", "doors.accounting"},
+    "proxy": {"errors", "policy", "config", "core", "tighten", "doors.proxy", "doors.accounting"},
     "default": {"core"},
     "local": {"errors"},
     "evaluate": {"verdict", "errors", "policy", "core", "places"},

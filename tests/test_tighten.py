@@ -16,8 +16,11 @@ from guard.tighten import loosened, tightened
 from guard.verdict import BIAS_TYPES, Action, Scores
 
 CHANNELS = ("content", "reasoning", "tool")
-ACTIONS = ("flag", "redact", "terminate", "raise")
-RANK: dict[Action, int] = {"pass": 0, "flag": 1, "redact": 2, "terminate": 3, "raise": 3}
+ACTIONS = ("flag", "redact", "rewrite", "terminate", "raise")
+RANK: dict[Action, int] = {
+    **{"pass": 0, "flag": 1, "redact": 2, "rewrite": 3},
+    **{"terminate": 4, "raise": 4},
+}
 
 probability = st.sampled_from([0.0, 0.2, 0.3, 0.5, 0.6, 0.7, 1.0])
 places = st.sampled_from([*BIAS_TYPES[:3], *CHANNELS, "reasoning.gender", "tool.race"])
@@ -144,6 +147,9 @@ LOOSER = [
     ({}, {"overlap": 0}, "overlap"),
     ({}, {"max_segment_chars": 2000}, "max_segment_chars"),
     ({}, {"user_context": True}, "user_context"),
+    ({"action": "rewrite"}, {"action": "redact"}, "action"),
+    ({"action": "redact"}, {"action": "rewrite", "rewrite_tries": 9}, "rewrite_tries"),
+    ({}, {"breaker_failures": None}, "breaker_failures"),
 ]
 
 

@@ -100,7 +100,8 @@ def models(provider: Provider) -> str:
     for name, model in several.items():
         lines += [
             f"  - model_name: {name}",
-            f"    litellm_params: {{model: openai/{model}, api_base: '{provider.openai}', api_key: k,",
+            f"    litellm_params: {{model: openai/{model}, api_key: k,",
+            f"      api_base: '{provider.openai}',",
             "      input_cost_per_token: 0.000001, output_cost_per_token: 0.000001"
             + (", guardrails: [redacting]}" if name == "chosen" else "}"),
         ]
