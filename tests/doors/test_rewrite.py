@@ -18,7 +18,7 @@ from guard.policy import Policy
 from guard.verdict import Channel, Window
 from tests.doors import replay as r
 from tests.doors.log import Log
-from tests.doors.replay import Replay, Said
+from tests.doors.replay import Replay
 from tests.doors.texts import TRIGGER, choices_, chunkings, chunks, letters, saids
 from tests.provider import Provider, Script
 from tests.scripted import Scripted
