@@ -21,12 +21,14 @@ import atexit
 import importlib
 import sys
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from fastapi import HTTPException
 from litellm.exceptions import GuardrailRaisedException
 from litellm.integrations.custom_guardrail import CustomGuardrail
+from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucket
 from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_guardrails_header
 from litellm.proxy.utils import ProxyLogging
 from litellm.types.guardrails import GuardrailEventHooks, LitellmParams
@@ -36,7 +38,9 @@ from guard.core import Guard
 from guard.doors import accounting
 from guard.doors.proxy import Call, guarded_answer, guarded_stream, is_text
 from guard.errors import BiasFound, ConfigError, DetectorError, GuardError, UsageError
+from guard.policy import Policy
 from guard.tighten import tightened
+from guard.verdict import Decision
 
 _POST = GuardrailEventHooks.post_call
 # What the proxy looks for in the class of a guardrail itself, and not in what it derives from.
@@ -185,7 +189,14 @@ class Guardrail(CustomGuardrail):
         """Yield of a stream what may go out, and close the provider's connection at its end."""
         call = self._known(request_data, user_api_key_dict)
         accounting.defer(request_data.get("litellm_logging_obj"))
-        stream: Any = guarded_stream(response, call.session, request_data)
+
+        def heed(decision: Decision) -> None:
+            # LiteLLM may report a stream as soon as it is closed.
+            if decision.action in ("terminate", "raise"):
+                self._log(call, request_data)
+
+        session = replace(call.session, sinks=(*call.session.sinks, heed))
+        stream: Any = guarded_stream(response, session, request_data)
         error: Exception | None = None
         try:
             async for chunk in stream:
@@ -242,30 +253,45 @@ class Guardrail(CustomGuardrail):
                 if given is not None:
                     where = f"guard: metadata of the {name}"
                     policy = policy_from(_values(given, where), base=policy, where=where)
+                    _check_action(policy, where)
             session = self._guard.session(policy)
         except ConfigError as error:
             raise _error(500, str(error)) from None
         if asked is not None:
             try:
                 values, points = _values(asked, "guard"), self._guard.detector.operating_points
-                session = self._guard.session(tightened(policy, values, points, where="guard"))
+                policy = tightened(policy, values, points, where="guard")
+                _check_action(policy, "guard")
+                session = self._guard.session(policy)
             except ConfigError as error:
                 raise _error(400, str(error)) from None
         return Call(session)
 
     def _log(self, call: Call, data: dict[str, Any]) -> None:
-        """Put the key facts into LiteLLM's own log of guardrails."""
+        """Put the key facts into LiteLLM's own log of guardrails, or those that are there right."""
+        end = call.began + call.judging_s
+        if call.entry is not None:
+            call.entry |= {
+                "guardrail_response": call.facts(),
+                "guardrail_status": call.status,
+                "masked_entity_count": call.types,
+                "duration": call.judging_s,
+                "end_time": end,
+            }
+            return
         self.add_standard_logging_guardrail_information_to_request_data(
             guardrail_json_response=call.facts(),
             request_data=data,
             guardrail_status=call.status,  # type: ignore[arg-type]
             start_time=call.began,
-            end_time=call.began + call.judging_s,
+            end_time=end,
             duration=call.judging_s,
             masked_entity_count=call.types,
             guardrail_provider="guard",
             event_type=_POST,
         )
+        _, bucket = get_or_create_metadata_bucket(data)
+        call.entry = bucket["standard_logging_guardrail_information"][-1]
 
     def _measure(self, call: Call, error: Exception | None) -> None:
         """Count a stream in LiteLLM's metrics of guardrails, as it does whole answers itself."""
@@ -308,7 +334,17 @@ def _guard(settings: Any, where: str) -> Guard:
     policy_from(values, where=where)
     if "." in own.get("detector", ""):
         own["detector"] = _detector(own["detector"], where)
-    return Guard(values, **own)
+    guard = Guard(values, **own)
+    _check_action(guard.policy, where)  # it may stand in guard.toml
+    return guard
+
+
+def _check_action(policy: Policy, where: str) -> None:
+    if policy.rewrites:
+        raise ConfigError(
+            f"{where}: the action 'rewrite' asks the model again, which the guardrail of the proxy "
+            "cannot; choose 'terminate' or 'redact'."
+        )
 
 
 def _detector(path: str, where: str) -> Any:

@@ -53,6 +53,7 @@ WRONG = [
     ({"mode": ["pre_call", "post_call"]}, "mode must be 'post_call', got"),
     ({"guard": {"axion": "redact"}}, "unknown setting 'axion' under guard; known are"),
     ({"guard": {"action": "stop"}}, "action: input should be"),
+    ({"guard": {"action": "rewrite"} | DETECTOR}, "'rewrite' asks the model again"),
     ({"guard": {"threshold": 2}}, "threshold: input should be less than or equal to 1, got 2"),
     ({"guard": ["strict"]}, "takes a mapping of settings or the name of an operating point"),
     ({"guard": "louder"}, "operating_point: input should be"),

@@ -30,8 +30,8 @@ async def areport(logging: Any, answer: Callable[[], object]) -> None:
     """Report what ``answer`` returns to the callbacks of ``logging``, in a task of its own.
 
     Tokens are counted in a thread, which is waited for; a cancellation then leaves the rest to the
-    task. On LiteLLM's proxy a stream is reported behind all of its guardrails, which have things to
-    add.
+    task. On LiteLLM's proxy a stream is reported behind all of its guardrails, which have things
+    to add: then the answer is only left with ``logging``.
     """
     if logging is None or litellm.disable_streaming_logging:
         return

@@ -51,8 +51,10 @@ class MessagesStream(GuardedStream):
         return self._codec.hear(chunk)
 
     def _take(self, chunk: Any) -> bool:
-        more = [super(MessagesStream, self)._take(frame) for frame in self._framer.feed(chunk)]
-        return any(more)
+        more = False
+        for frame in self._framer.feed(chunk):
+            more = super()._take(frame) or more
+        return more
 
     def _end(self, error: Exception | None = None) -> None:
         if not self._over and error is None:
@@ -62,7 +64,7 @@ class MessagesStream(GuardedStream):
 
     def _sealed(self, chunk: Frame) -> Iterable[Any]:
         yield from self._codec.seal(chunk, self._framer.form)
-        if chunk.message is not None:  # the provider is closed by now, and what it sent is counted
+        if chunk.message is not None:
             yield from self._codec.ended(self._account.usage, self._framer.form)
 
     def _said(self) -> Said:

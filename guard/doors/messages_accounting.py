@@ -23,10 +23,9 @@ from guard.doors.messages_events import encoded
 
 
 class Account:
-    """What is to be reported of one stream.
+    """What is to be reported of one stream; ``usage`` is that of all the provider sent.
 
-    ``usage`` is that of all the provider sent; ``logging`` the object to report by, None where
-    LiteLLM reports by itself.
+    ``logging`` is None where LiteLLM reports it by itself.
     """
 
     def __init__(self, upstream: Any, codec: MessagesCodec) -> None:
@@ -95,7 +94,7 @@ class Account:
         return [(c, text) for c, text in self._codec.joined(self._codec.released).items() if text]
 
     def answer(self) -> ModelResponse:
-        """Return what the stopped stream is reported as."""
+        """Return the answer that is reported."""
         texts = dict(self._released())
         calls = [
             {

@@ -147,6 +147,7 @@ class Call:
 
     session: Session
     over: bool = False  # all of it was judged
+    entry: dict[str, Any] | None = None  # its place in LiteLLM's log of guardrails
     began: float = field(default_factory=time.time)
     decisions: list[Decision] = field(default_factory=list)
 

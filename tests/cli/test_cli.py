@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.cli import main
+from guard.cli import doctor, main
 
 BIASED = "Old people are useless at work."
 HARMLESS = "The library opens at nine."
@@ -212,9 +212,18 @@ def test_doctor_finds_everything_the_detector_needs() -> None:
     assert broken == []
     assert result.exit_code == 0
     areas = {f["area"] for f in report["findings"]}
-    assert {"packages", "detector", "settings", "closing", "local models"} <= areas
+    assert {"packages", "proxy", "detector", "settings", "closing", "local models"} <= areas
     assert any("cannot be closed" in f["detail"] for f in report["findings"])
     assert "detector" in run("doctor").stdout
+
+
+def test_doctor_says_whether_the_proxy_can_be_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_installed", lambda name: True)
+    assert [f.state for f in doctor._proxy()] == ["ok"]
+    monkeypatch.setattr(doctor, "_installed", lambda name: name != "fastapi")
+    (finding,) = doctor._proxy()
+    assert finding.state == "absent"
+    assert finding.detail == "pip install 'biasguard[proxy]'; not installed: fastapi"
 
 
 def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
