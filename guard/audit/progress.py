@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID
+from rich.progress import TextColumn
 from rich.progress import TimeElapsedColumn as Elapsed
 from rich.progress import TimeRemainingColumn as Left
+from rich.text import Text
 
 from guard.audit.calls import Call
 
@@ -72,11 +74,9 @@ def watching(name: str, samples: int) -> Iterator[Tally]:
         yield Tally(bar, bar.add_task(name, total=samples, told=""))
 
 
-class _Rate(TextColumn):
-    def __init__(self) -> None:
-        super().__init__("")
+class _Rate(ProgressColumn):
+    """Samples a second."""
 
-    def render(self, task):  # type: ignore[no-untyped-def]
+    def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        self.text_format = f"{speed:.1f}/s" if speed else "–/s"
-        return super().render(task)
+        return Text(f"{speed:.1f}/s" if speed else "–/s")
