@@ -156,7 +156,7 @@ def run(**given: Any) -> None:
     )
     if given["table"] is not None and len(command.audits) > 1:
         raise UsageError("--csv writes the items of one suite; give one --suite.")
-    results, interrupted = run_all(command)
+    results, interrupted, stopped = run_all(command)
     _show(results, given["as_json"], interrupted)
     if given["table"] is not None:
         from guard.audit.tables import write_items
@@ -166,6 +166,9 @@ def run(**given: Any) -> None:
     if interrupted:
         click.echo("Interrupted; the same command goes on where it stopped.", err=True)
         raise click.exceptions.Exit(130)
+    if stopped:
+        click.echo(f"{stopped} The same command goes on where it stopped.", err=True)
+        raise click.exceptions.Exit(INCOMPLETE)
     if any(not result.complete for result in results):
         raise click.exceptions.Exit(INCOMPLETE)
 
