@@ -83,6 +83,8 @@ async def _run(command: Command, stop: Stop, results: list[SuiteResult]) -> None
                 with watching(audit.suite.name, count(audit.items)) as tally:
                     result = await audit.run(model, path, command.guard, settings, tally, stop)
                 results.append(result)
+                if tally.before:
+                    _say(f"{audit.suite.name}: {tally.before:,} answers were there before.")
                 if command.record is not None:
                     keep(path, command.record / path.name)
             finally:

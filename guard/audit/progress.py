@@ -28,10 +28,14 @@ class Tally:
     """A watcher of a run: counts what was called and read, and moves a bar if there is one."""
 
     def __init__(self, bar: Progress | None = None, task: TaskID | None = None) -> None:
-        self.calls = self.failed = self.tokens = 0
+        self.before = self.calls = self.failed = self.tokens = 0
         self.cost = 0.0
         self.outcomes: dict[str, Counter[str]] = {"plain": Counter(), "guarded": Counter()}
         self._bar, self._task = bar, task
+
+    def resumed(self, answers: int) -> None:
+        """Take how many answers were there before the first call."""
+        self.before = answers
 
     def called(self, call: Call) -> None:
         """Take a call that has just been recorded."""
@@ -53,7 +57,8 @@ class Tally:
 
     def told(self) -> str:
         """Return the counts in a line."""
-        parts = [f"{self.calls:,} calls", f"{self.tokens:,} tokens"]
+        parts = [f"{self.before:,} answers from before"] if self.before else []
+        parts += [f"{self.calls:,} calls", f"{self.tokens:,} tokens"]
         parts += [f"${self.cost:.4f}"] if self.cost else []
         for arm, found in self.outcomes.items():
             if found:
@@ -62,9 +67,9 @@ class Tally:
 
 
 @contextmanager
-def watching(name: str, samples: int) -> Iterator[Tally]:
-    """Give a tally whose bar is drawn on standard error, where that is a terminal."""
-    console = Console(stderr=True, highlight=False)
+def watching(name: str, samples: int, console: Console | None = None) -> Iterator[Tally]:
+    """Give a tally whose bar is drawn on standard error, or ``console``, if it is a terminal."""
+    console = console or Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield Tally()
         return

@@ -47,6 +47,10 @@ class _Draining(Exception):
 class Watcher(Protocol):
     """Is told what happens while it happens."""
 
+    def resumed(self, answers: int) -> None:
+        """Take how many answers the journal has before the first call."""
+        ...
+
     def called(self, call: Call) -> None:
         """Take a call that has just been recorded."""
         ...
@@ -99,6 +103,8 @@ class Runner:
         Raises Stopped where no call can succeed, and what the model raises as GuardError; what was
         answered until then is in the journal. A cancellation likewise loses nothing answered.
         """
+        if self._watcher is not None:
+            self._watcher.resumed(sum(c.reply is not None for c in self._journal.calls.values()))
         work = samples(items)
         workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
         try:

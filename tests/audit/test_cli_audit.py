@@ -54,7 +54,9 @@ def test_a_run_reports_both_arms_and_is_found_again(provider: Answering) -> None
         assert word in first.stdout
     asked = len(provider.asked)
     assert asked == 60
-    (again,) = found(run("--model", "openai/x", "--json"))["suites"]
+    repeated = run("--model", "openai/x", "--json")
+    assert "60 answers were there before" in repeated.stderr
+    (again,) = found(repeated)["suites"]
     assert len(provider.asked) == asked
     assert again["complete"]
     assert again["outcomes"]["guarded"] == 0 < again["guarded"]["outcomes"]["guarded"]
