@@ -138,7 +138,10 @@ def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
 
     Every answer is on disk before the next call; run the same command again to go on, and no
-    answer is paid for twice. Exit code 3 means that some requests have no answer yet.
+    answer is paid for twice. The journal holds what the model said.
+
+    Exit codes: 0 done, 2 a mistake in the command, 3 some requests have no answer yet, 130
+    interrupted.
     """
     from guard.audit.command import Command, run_all
 

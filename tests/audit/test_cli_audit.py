@@ -50,7 +50,15 @@ def found(result: Result) -> dict[str, Any]:
 def test_a_run_reports_both_arms_and_is_found_again(provider: Answering) -> None:
     first = run("--model", "openai/x")
     assert first.exit_code == 0
-    for word in ("Tiny (tiny 1-A) · openai/x", "plain", "guarded", "coverage", "change", "parity"):
+    for word in (
+        "60 answers, 420 prompt tokens, 120 answer tokens",
+        "Tiny (tiny 1-A) · openai/x",
+        "plain",
+        "guarded",
+        "coverage",
+        "change",
+        "parity",
+    ):
         assert word in first.stdout
     asked = len(provider.asked)
     assert asked == 60
