@@ -18,7 +18,7 @@ from guard.audit.calls import Call, Slot
 from guard.audit.journal import Journal
 from guard.audit.models import CallError, Model
 from guard.audit.outcomes import Asked, outcome_of, samples, walk
-from guard.audit.pace import Pace
+from guard.audit.pace import Pace, pause
 from guard.core import Guard
 from guard.errors import GuardError
 from guard.suites import Chat, Item, Outcome, Suite
@@ -26,6 +26,9 @@ from guard.suites import Chat, Item, Outcome, Suite
 ATTEMPTS = 6
 # When so many calls in a row failed and none had an answer, the fault is not the single call's.
 _HOPELESS = 20
+# Answers behind the guard at a time: those that waited for its threads would run out of its time
+# limit, which no user's stream does.
+_DOORS = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 
 
@@ -46,6 +49,10 @@ class _Draining(Exception):
 
 class Watcher(Protocol):
     """Is told what happens while it happens."""
+
+    def resumed(self, answers: int) -> None:
+        """Take how many answers the journal has before the first call."""
+        ...
 
     def called(self, call: Call) -> None:
         """Take a call that has just been recorded."""
@@ -85,12 +92,14 @@ class Runner:
         self._settings = settings
         self._watcher = watcher
         most = min(settings.concurrency, model.most or settings.concurrency)
-        self._pace = Pace(most)
+        self._stop = stop or Stop()
+        self._over = False  # a worker has met what ends the audit
+        self._pace = Pace(most, ending=self._ending)
         self._asking: dict[str, asyncio.Event] = {}
         self._fresh: set[str] = set()  # asked by this run: an earlier failure is asked again
+        self._doors = asyncio.Semaphore(_DOORS)
         self._answered = 0
         self._failed_in_a_row = 0
-        self._stop = stop or Stop()
         self._random = random.Random()  # spreads pauses; nothing recorded depends on it
 
     async def run(self, items: Iterable[Item]) -> None:
@@ -99,14 +108,24 @@ class Runner:
         Raises Stopped where no call can succeed, and what the model raises as GuardError; what was
         answered until then is in the journal. A cancellation likewise loses nothing answered.
         """
+        if self._watcher is not None:
+            self._watcher.resumed(sum(c.reply is not None for c in self._journal.calls.values()))
         work = samples(items)
         workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
         try:
-            await asyncio.gather(*workers)
+            done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+            # Whatever ended one of them, what the others are asking is paid for.
+            self._over = True
+            await asyncio.gather(*workers, return_exceptions=True)
+            for worker in done:
+                worker.result()
         finally:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
+
+    def _ending(self) -> bool:
+        return self._over or self._stop.asked
 
     async def _work(self, work: Iterator[tuple[Item, int]]) -> None:
         for item, sample in work:
@@ -157,7 +176,7 @@ class Runner:
             attempt += 1
             try:
                 async with self._pace as began:
-                    if self._stop.asked:
+                    if self._ending():
                         raise _Draining
                     reply = await self._model.ask(asked.request, asked.key, asked.slot)
             except CallError as error:
@@ -165,12 +184,12 @@ class Runner:
                     self._pace.reduce(began, error.pause_s)
                 if error.fatal:
                     raise Stopped(str(error)) from error
-                if self._stop.asked and error.again:
+                if self._ending() and error.again:
                     raise _Draining from None
                 if not error.again or attempt >= self._settings.attempts:
                     self._note_failure(str(error))
                     return self._failed(asked.key, asked.slot, error, attempt, began)
-                await asyncio.sleep(max(error.pause_s, self._pause(attempt)))
+                await pause(max(error.pause_s, self._pause(attempt)), self._ending)
             else:
                 self._answered += 1
                 self._failed_in_a_row = 0
@@ -190,20 +209,21 @@ class Runner:
 
     def _pause(self, attempt: int) -> float:
         """Return the seconds before the next attempt: doubled each time, spread over a half."""
-        pause = min(_LONGEST_PAUSE_S, self._settings.first_pause_s * 2.0 ** (attempt - 1))
-        return pause * self._random.uniform(0.75, 1.25)
+        seconds = min(_LONGEST_PAUSE_S, self._settings.first_pause_s * 2.0 ** (attempt - 1))
+        return seconds * self._random.uniform(0.75, 1.25)
 
     async def _guarded(self, asked: Asked) -> str:
         """Return what the guarded arm makes of an answered request, empty where it is the same."""
         if self._guard is None or not isinstance(asked.request, Chat):
             return ""
-        reading = self._journal.readings.get(asked.key)
-        if reading is None:
-            reply = self._journal.calls[asked.key].reply
-            assert reply is not None
-            reading = await through_door(self._guard, asked.key, asked.request, reply)
-            if asked.key not in self._journal.readings:
-                self._journal.add(reading)
+        async with self._doors:
+            reading = self._journal.readings.get(asked.key)
+            if reading is None:
+                reply = self._journal.calls[asked.key].reply
+                assert reply is not None
+                reading = await through_door(self._guard, asked.key, asked.request, reply)
+                if asked.key not in self._journal.readings:
+                    self._journal.add(reading)
         return "" if reading.reading == "same" else reading.reading
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from guard.audit import journal
 from guard.audit.calls import Call
+from guard.audit.records import line_of
 from guard.cli import main
 from guard.core import Guard
 from tests.audit.answering import Answering
@@ -49,11 +50,21 @@ def found(result: Result) -> dict[str, Any]:
 def test_a_run_reports_both_arms_and_is_found_again(provider: Answering) -> None:
     first = run("--model", "openai/x")
     assert first.exit_code == 0
-    for word in ("Tiny (tiny 1-A) · openai/x", "plain", "guarded", "coverage", "change", "parity"):
+    for word in (
+        "60 answers, 420 prompt tokens, 120 answer tokens",
+        "Tiny (tiny 1-A) · openai/x",
+        "plain",
+        "guarded",
+        "coverage",
+        "change",
+        "parity",
+    ):
         assert word in first.stdout
     asked = len(provider.asked)
     assert asked == 60
-    (again,) = found(run("--model", "openai/x", "--json"))["suites"]
+    repeated = run("--model", "openai/x", "--json")
+    assert "60 answers were there before" in repeated.stderr
+    (again,) = found(repeated)["suites"]
     assert len(provider.asked) == asked
     assert again["complete"]
     assert again["outcomes"]["guarded"] == 0 < again["guarded"]["outcomes"]["guarded"]
@@ -157,6 +168,26 @@ def test_what_failed_makes_the_exit_code_3(provider: Answering) -> None:
     assert "Incomplete" in result.stdout
     provider.busy = 0
     assert run("--model", "openai/x", "--out", "out", "--sample", "4").exit_code == 0
+
+
+def test_a_provider_that_refuses_everyone_makes_it_3_too(provider: Answering) -> None:
+    provider.busy, provider.status = 10_000, 401
+    result = run("--model", "openai/x", "--out", "out")
+    assert result.exit_code == 3
+    assert "openai/x cannot be asked" in result.output
+    provider.busy = 0
+    assert run("--model", "openai/x", "--out", "out").exit_code == 0
+
+
+def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -> None:
+    found(run("--model", "openai/x", "--out", "out", "--json"))
+    path = Path("out/tiny.jsonl.gz")
+    header, records = journal.read(path)
+    calls = [line_of(r) for r in records if isinstance(r, Call)]
+    journal.write(path, [header.line(), *calls])
+    result = found(call("score", "--suite", SUITE, "--json", "--answers", str(path)))
+    assert result["missing"] == 40
+    assert not result["complete"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,11 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Call, Piece, Reply, Slot
 from guard.audit.models import CallError, Model, open_model
 from guard.audit.outcomes import planned, samples
-from guard.audit.runner import Settings, Stop, Stopped
+from guard.audit.records import line_of
+from guard.audit.runner import Settings, Stop, Stopped, check
 from guard.audit.score import SuiteResult
 from guard.core import Guard
-from guard.errors import UsageError
+from guard.errors import GuardError, UsageError
 from guard.suites import Capability, Chat, Request
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny, TinyOptions
@@ -208,6 +210,34 @@ def test_a_drained_run_records_what_is_in_flight_and_goes_on(tmp_path: Path) -> 
     assert model.calls + more.calls == 60
 
 
+def test_what_is_in_flight_when_an_audit_ends_is_recorded(tmp_path: Path) -> None:
+    class Mixed(Saying):
+        async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+            self.calls += 1
+            if slot.item == "t3":
+                await asyncio.sleep(0.01)
+                raise CallError("no credit", fatal=True)
+            await asyncio.sleep(0.1)
+            return Reply((Piece("first"),))
+
+    model = Mixed()
+    with pytest.raises(Stopped, match="no credit"):
+        run(model, tmp_path)
+    assert len(journal.read(tmp_path / "tiny.jsonl.gz")[1]) == model.calls - 1 == 7
+
+
+def test_an_interrupt_does_not_wait_for_a_pause(tmp_path: Path) -> None:
+    stop = Stop()
+
+    def says(_: Request, slot: Slot) -> object:
+        stop.asked = slot.item == "t7"
+        return CallError("Busy (429)", again=True, slower=True, pause_s=200)
+
+    began = time.monotonic()
+    run(Saying(says), tmp_path, stop=stop)
+    assert time.monotonic() - began < 150
+
+
 def test_retry_after_is_honoured_and_the_pace_slows(provider: Answering, tmp_path: Path) -> None:
     provider.busy, provider.retry_after = 3, "1"
     result = run(remote(), tmp_path, settings=Settings(concurrency=4, first_pause_s=0.01))
@@ -253,6 +283,26 @@ def test_no_more_calls_run_at_a_time_than_allowed(provider: Answering, tmp_path:
     assert provider.most_at_once <= 3
 
 
+def test_the_checker_finds_what_lacks_and_what_is_there_twice(tmp_path: Path) -> None:
+    audit = Audit.of(Tiny(TinyOptions(count=4)), draws=0)
+    run(Saying(), tmp_path, audit=audit)
+    path = tmp_path / "tiny.jsonl.gz"
+    header, records = journal.read(path)
+    calls = [r for r in records if isinstance(r, Call)]
+    told: list[str] = []
+    assert check(audit.suite, audit.items, calls, told.append) == 0
+    assert check(audit.suite, audit.items, calls[:-1], told.append) == 1
+    assert told.pop().endswith("no outcome")
+    assert check(audit.suite, audit.items, [*calls, calls[0]], told.append) == 1
+    assert told.pop().endswith("2 answers")
+    odd = replace(calls[0], key="odd")
+    assert check(audit.suite, audit.items, [*calls, odd], told.append) == 1
+    assert told.pop() == "odd: was never planned"
+    journal.write(path, [header.line(), *map(line_of, [*calls, calls[0]])])
+    with pytest.raises(GuardError, match="more than one outcome"):
+        audit.result(path)
+
+
 # Killed at any moment.
 
 
@@ -262,6 +312,7 @@ def audited(base: str, folder: str) -> None:
     run(remote(), Path(folder), guarded(), settings=Settings(concurrency=4))
 
 
+@pytest.mark.timeout(1200)
 def test_killed_five_times_it_pays_for_no_answer_twice(provider: Answering, tmp_path: Path) -> None:
     expected = run(remote(), tmp_path / "whole", guarded()).as_json()
     uninterrupted = Counter(provider.asked)
@@ -283,7 +334,7 @@ def test_killed_five_times_it_pays_for_no_answer_twice(provider: Answering, tmp_
                 time.sleep(rng.uniform(0, 0.01))
             os.kill(child.pid or 0, signal.SIGKILL)
             kills += 1
-        child.join(120)
+        child.join(600)
         time.sleep(0.1)  # for answers the provider was still writing
         asked_now = provider.asked[before:]
         assert not paid & set(asked_now), "an answer that was on disk was asked for again"
