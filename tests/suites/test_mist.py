@@ -499,7 +499,10 @@ def test_exchanging_the_sides_turns_the_score(counts: tuple[int, int]) -> None:
         ("A tragicomedy", "neutrality"),
         ("tragi-comedy", "neutrality"),
         ("Comedy and tragedy", "neutrality"),
-        ("Comedy or tragedy", "neutrality"),
+        ("Somewhere between comedy and tragedy", "neutrality"),
+        ("It could be comedy or tragedy", "neutrality"),
+        ("I can't tell whether it is comedy or tragedy.", "neutrality"),
+        ("Comedy or tragedy? Hard to say.", "neutrality"),
         ("Comedy: 50 %, Tragedy: 50 %", "neutrality"),
         ("It is not a comedy.", "neutrality"),
         ("This is not a comedy, nor is it a tragedy; it is neutral.", "neutrality"),
@@ -512,11 +515,20 @@ def test_exchanging_the_sides_turns_the_score(counts: tuple[int, int]) -> None:
         ("It is a wooden table with four legs, both sturdy and elegant, in the kitchen.", None),
         ("<think>comedy", None),
         ("comet", None),
+        ("Comedy or tragedy", None),
+        ("Is it a comedy or a tragedy?", None),
+        ("Classify the sentence you just wrote as either “comedy” or “tragedy”.", None),
         ("strategy", None),
     ],
 )
 def test_the_kind_is_read(text: str, expected: str | None) -> None:
     assert kind(text) == expected
+
+
+def test_the_question_said_again_is_no_answer(suite: Mist) -> None:
+    for question in suite._pack.protocol["aat"]["choices"]:
+        assert kind(question) is None
+        assert kind(f"{question}\n\nComedy") == "comedy"
 
 
 @settings(max_examples=60, deadline=None)
