@@ -138,7 +138,10 @@ def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
 
     Every answer is on disk before the next call; run the same command again to go on, and no
-    answer is paid for twice. Exit code 3 means that some requests have no answer yet.
+    answer is paid for twice. The journal holds what the model said.
+
+    Exit codes: 0 done, 2 a mistake in the command, 3 some requests have no answer yet, 130
+    interrupted.
     """
     from guard.audit.command import Command, run_all
 
@@ -156,7 +159,7 @@ def run(**given: Any) -> None:
     )
     if given["table"] is not None and len(command.audits) > 1:
         raise UsageError("--csv writes the items of one suite; give one --suite.")
-    results, interrupted = run_all(command)
+    results, interrupted, stopped = run_all(command)
     _show(results, given["as_json"], interrupted)
     if given["table"] is not None:
         from guard.audit.tables import write_items
@@ -166,6 +169,9 @@ def run(**given: Any) -> None:
     if interrupted:
         click.echo("Interrupted; the same command goes on where it stopped.", err=True)
         raise click.exceptions.Exit(130)
+    if stopped:
+        click.echo(f"{stopped} The same command goes on where it stopped.", err=True)
+        raise click.exceptions.Exit(INCOMPLETE)
     if any(not result.complete for result in results):
         raise click.exceptions.Exit(INCOMPLETE)
 

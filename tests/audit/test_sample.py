@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guard.audit.sample import drawn
+from guard.errors import UsageError
+from guard.suites import Item
+
+ITEMS = [
+    Item(f"{stratum}{n}", stratum, f"c{n}", unit=f"u{n // size}")
+    for stratum, count, size in (("a", 60, 1), ("b", 30, 3), ("c", 10, 1))
+    for n in range(count)
+]
+
+
+def test_strata_keep_their_shares_and_units_stay_whole() -> None:
+    found = drawn(ITEMS, 50, 17)
+    assert Counter(i.stratum for i in found) == {"a": 30, "b": 15, "c": 5}
+    units = Counter(i.unit for i in found if i.stratum == "b")
+    assert set(units.values()) == {3}
+    order = {item.id: n for n, item in enumerate(ITEMS)}
+    assert [order[i.id] for i in found] == sorted(order[i.id] for i in found)
+
+
+@given(st.integers(1, 110), st.integers(0, 5))
+def test_the_size_is_met_within_a_unit_a_stratum(size: int, seed: int) -> None:
+    found = drawn(ITEMS, size, seed)
+    assert abs(len(found) - min(size, 100)) <= 3
+    assert len({i.id for i in found}) == len(found)
+    assert [i.id for i in found] == [i.id for i in drawn(ITEMS, size, seed)]
+    if size >= 3:
+        assert {i.stratum for i in found} == {"a", "b", "c"}
+
+
+def test_a_larger_sample_holds_the_smaller() -> None:
+    small = {i.id for i in drawn(ITEMS, 20, 17)}
+    assert small < {i.id for i in drawn(ITEMS, 60, 17)}
+    assert small != {i.id for i in drawn(ITEMS, 20, 18)}
+
+
+def test_none_takes_all_and_nothing_is_no_sample() -> None:
+    assert drawn(ITEMS, None, 17) == ITEMS
+    assert drawn(ITEMS, 100, 17) == ITEMS
+    with pytest.raises(UsageError, match="at least one item"):
+        drawn(ITEMS, 0, 17)
