@@ -143,6 +143,7 @@ def run(**given: Any) -> None:
     Exit codes: 0 done, 2 a mistake in the command, 3 some requests have no answer yet, 130
     interrupted.
     """
+    _check_extra()
     from guard.audit.command import Command, run_all
 
     own = _own(given)
@@ -187,6 +188,7 @@ def run(**given: Any) -> None:
 @_suite_options
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers as a live audit would, without a call."""
+    _check_extra()
     from guard.audit.tables import score as scored
 
     (audit_,) = _audits({**given, "suites": suite, "size": None}, _own(given))
@@ -227,6 +229,14 @@ def plan(**given: Any) -> None:
         click.echo(json.dumps({"suites": [p.as_json() for p in found]}, ensure_ascii=False))
         return
     plans.show(_console(), found)
+
+
+def _check_extra() -> None:
+    # Before the first call: what is missing must not come to light behind a paid audit.
+    from importlib.util import find_spec
+
+    if find_spec("statsmodels") is None:
+        raise UsageError("guard audit needs statsmodels: pip install 'biasguard[audit]'.")
 
 
 def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:

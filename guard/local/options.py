@@ -39,10 +39,10 @@ class Options(NamedTuple):
     top_p: float = 1.0
     top_k: int | None = None
     seed: int | None = None
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
     stop: tuple[str, ...] = ()
     timeout_s: float | None = None  # seconds of generating, the consumer's pauses not counted
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
 
 
 class NotOffered(UsageError):
