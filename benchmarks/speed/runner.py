@@ -109,6 +109,9 @@ class Clock:
         self.done = 0
         self.marks = [(0, time.monotonic(), time.process_time())]
 
+    def resumed(self, answers: int) -> None:
+        """Take what was there before: nothing."""
+
     def called(self, call: Call) -> None:
         """Take a call."""
 

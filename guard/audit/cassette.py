@@ -6,6 +6,7 @@ A cassette is a journal; so any finished audit can be replayed, behind another g
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from guard.audit import journal
 from guard.audit.audit import Audit
@@ -28,7 +29,7 @@ def keep(path: Path, cassette: Path) -> None:
     journal.write(cassette, [plain.line(), *answered])
 
 
-def _fields(header: Header) -> dict[str, object]:
+def _fields(header: Header) -> dict[str, Any]:
     line = header.line()
     return {key: value for key, value in line.items() if key not in ("k", "format")}
 

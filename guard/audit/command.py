@@ -11,12 +11,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from guard.audit.audit import FILE, Audit
 from guard.audit.cassette import Cassette, keep
 from guard.audit.models import Model, open_model
 from guard.audit.progress import watching
-from guard.audit.runner import Settings, Stop
+from guard.audit.runner import Settings, Stop, Stopped
 from guard.audit.sample import count
 from guard.audit.score import SuiteResult
 from guard.core import Guard
@@ -40,8 +41,16 @@ class Command:
     replay: Path | None = None
 
 
-def run_all(command: Command) -> tuple[list[SuiteResult], bool]:
-    """Run the suites; return their results and whether the user interrupted.
+class Ran(NamedTuple):
+    """The results so far, whether the user interrupted, and why the audit stopped if it did."""
+
+    results: list[SuiteResult]
+    interrupted: bool = False
+    stopped: str = ""
+
+
+def run_all(command: Command) -> Ran:
+    """Run the suites.
 
     A first interrupt waits for the calls in flight and records them; a second one does not.
     Raises UsageError before the first call where anything about the command is wrong.
@@ -50,10 +59,13 @@ def run_all(command: Command) -> tuple[list[SuiteResult], bool]:
         raise UsageError("Give --model, or --replay with a cassette.")
     stop = Stop()
     results: list[SuiteResult] = []
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         asyncio.run(_run(command, stop, results))
-        return results, stop.asked
-    return results, True
+    except KeyboardInterrupt:
+        stop.asked = True
+    except Stopped as error:
+        return Ran(results, stop.asked, str(error))
+    return Ran(results, stop.asked)
 
 
 async def _run(command: Command, stop: Stop, results: list[SuiteResult]) -> None:
@@ -73,6 +85,8 @@ async def _run(command: Command, stop: Stop, results: list[SuiteResult]) -> None
                 with watching(audit.suite.name, count(audit.items)) as tally:
                     result = await audit.run(model, path, command.guard, settings, tally, stop)
                 results.append(result)
+                if tally.before:
+                    _say(f"{audit.suite.name}: {tally.before:,} answers were there before.")
                 if command.record is not None:
                     keep(path, command.record / path.name)
             finally:
@@ -102,7 +116,8 @@ def _folder(command: Command, model: str) -> Path:
     """Return the folder of the journals: the same command comes back to the same."""
     if command.out is not None:
         return command.out
-    keys = [audit.header(model, command.guard).line() for audit in command.audits]
+    keys: list[object] = [a.header(model, command.guard).line() for a in command.audits]
+    keys += ["replayed"] if command.replay is not None else []
     digest = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:12]
     return OUT / digest
 

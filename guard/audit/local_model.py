@@ -34,7 +34,7 @@ class LocalModel:
         self._closed = threading.Event()
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return which of ``wanted`` the model has: all, or all but chat where it has no template."""
+        """Return ``wanted``, but for chat where the model has no template for it."""
         if self._model.tokenizer.chat_template:
             return wanted
         return wanted - {"chat", "logprobs"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from guard.audit.calls import Call, Guarded, Slot, key_of, placeholder
-from guard.suites import NON_ANSWERS, Answer, Item, Outcome, Record, Request, Suite
+from guard.suites import NON_ANSWERS, Answer, Given, Item, Outcome, Record, Request, Suite
 
 Arm = Literal["plain", "guarded"]
 
@@ -98,11 +98,14 @@ def read(
             records.missing += 1
             continue
         plain = Outcome("failed") if failed else outcome_of(suite, item, sample, answers)
-        records.plain.append(Record(item, sample, plain))
         if readings is not None:
-            shown = changed([a.key for a in asked[: len(answers)]], readings)
+            shown = changed(asked[: len(answers)], readings)
+            if shown is None:
+                records.missing += 1  # the guard has not read it yet
+                continue
             guarded = Outcome(shown) if shown and not failed else plain
             records.guarded.append(Record(item, sample, guarded))
+        records.plain.append(Record(item, sample, plain))
     return records
 
 
@@ -113,11 +116,18 @@ def outcome_of(suite: Suite, item: Item, sample: int, answers: Sequence[Answer])
     return suite.outcome(item, sample, answers)
 
 
-def changed(keys: Sequence[str], readings: Mapping[str, Guarded]) -> str:
-    """Return the outcome that the guard gives a sample, by the first turn it changed."""
-    for key in keys:
-        reading = readings.get(key)
-        if reading is not None and reading.reading != "same":
+def changed(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> str | None:
+    """Return the outcome that the guard gives a sample, by the first turn that it changed.
+
+    Empty where it changed none; None where an answer before that has not been read by it.
+    """
+    for one in asked:
+        if isinstance(one.request, Given):
+            continue  # log-probabilities pass no door
+        reading = readings.get(one.key)
+        if reading is None:
+            return None
+        if reading.reading != "same":
             return reading.reading
     return ""
 

@@ -8,9 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+)
 from rich.progress import TimeElapsedColumn as Elapsed
 from rich.progress import TimeRemainingColumn as Left
+from rich.text import Text
 
 from guard.audit.calls import Call
 
@@ -19,10 +28,14 @@ class Tally:
     """A watcher of a run: counts what was called and read, and moves a bar if there is one."""
 
     def __init__(self, bar: Progress | None = None, task: TaskID | None = None) -> None:
-        self.calls = self.failed = self.tokens = 0
+        self.before = self.calls = self.failed = self.tokens = 0
         self.cost = 0.0
         self.outcomes: dict[str, Counter[str]] = {"plain": Counter(), "guarded": Counter()}
         self._bar, self._task = bar, task
+
+    def resumed(self, answers: int) -> None:
+        """Take how many answers were there before the first call."""
+        self.before = answers
 
     def called(self, call: Call) -> None:
         """Take a call that has just been recorded."""
@@ -44,7 +57,8 @@ class Tally:
 
     def told(self) -> str:
         """Return the counts in a line."""
-        parts = [f"{self.calls:,} calls", f"{self.tokens:,} tokens"]
+        parts = [f"{self.before:,} answers from before"] if self.before else []
+        parts += [f"{self.calls:,} calls", f"{self.tokens:,} tokens"]
         parts += [f"${self.cost:.4f}"] if self.cost else []
         for arm, found in self.outcomes.items():
             if found:
@@ -53,9 +67,9 @@ class Tally:
 
 
 @contextmanager
-def watching(name: str, samples: int) -> Iterator[Tally]:
-    """Give a tally whose bar is drawn on standard error, where that is a terminal."""
-    console = Console(stderr=True, highlight=False)
+def watching(name: str, samples: int, console: Console | None = None) -> Iterator[Tally]:
+    """Give a tally whose bar is drawn on standard error, or ``console``, if it is a terminal."""
+    console = console or Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield Tally()
         return
@@ -72,11 +86,9 @@ def watching(name: str, samples: int) -> Iterator[Tally]:
         yield Tally(bar, bar.add_task(name, total=samples, told=""))
 
 
-class _Rate(TextColumn):
-    def __init__(self) -> None:
-        super().__init__("")
+class _Rate(ProgressColumn):
+    """Samples a second."""
 
-    def render(self, task):  # type: ignore[no-untyped-def]
+    def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        self.text_format = f"{speed:.1f}/s" if speed else "–/s"
-        return super().render(task)
+        return Text(f"{speed:.1f}/s" if speed else "–/s")

@@ -126,7 +126,9 @@ class RemoteModel:
             tuple(pieces),
             choice.finish_reason or "stop",
             _first_tokens(getattr(choice, "logprobs", None)),
-            usage=self._usage(getattr(response, "usage", None)),
+            usage=self._usage(
+                getattr(response, "usage", None), response._hidden_params.get("response_cost")
+            ),
         )
 
     async def _streamed(self, stream: Any) -> Reply:
@@ -144,10 +146,11 @@ class RemoteModel:
                 finish = choice.finish_reason or finish
         return Reply(tuple(pieces), finish, first, usage=self._usage(usage))
 
-    def _usage(self, usage: Any) -> Usage:
+    def _usage(self, usage: Any, cost: float | None = None) -> Usage:
+        """Return the tokens and their price; ``cost`` is what LiteLLM has worked out already."""
         asked = getattr(usage, "prompt_tokens", None) or 0
         said = getattr(usage, "completion_tokens", None) or 0
-        return Usage(asked, said, price(self.name, asked, said))
+        return Usage(asked, said, cost or price(self.name, asked, said))
 
     async def aclose(self) -> None:
         """Close LiteLLM's connections of this event loop."""

@@ -20,6 +20,14 @@ _CELL = 60
 def show(console: Console, result: SuiteResult) -> None:
     """Print the tables of ``result``."""
     console.print(Group(*_parts(result)))
+    spent = result.about.get("calls")
+    if spent:
+        cost = spent["cost_usd"]
+        console.print(
+            f"{spent['answered']:,} answers, {spent['prompt_tokens']:,} prompt tokens, "
+            f"{spent['completion_tokens']:,} answer tokens, "
+            + ("no price known" if cost is None else f"${cost:,.4f}")
+        )
 
 
 def _parts(result: SuiteResult) -> Iterator[Text | Table]:

@@ -26,6 +26,9 @@ from guard.suites import Chat, Item, Outcome, Suite
 ATTEMPTS = 6
 # When so many calls in a row failed and none had an answer, the fault is not the single call's.
 _HOPELESS = 20
+# Answers behind the guard at a time: those that waited for its threads would run out of its time
+# limit, which no user's stream does.
+_DOORS = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 
 
@@ -46,6 +49,10 @@ class _Draining(Exception):
 
 class Watcher(Protocol):
     """Is told what happens while it happens."""
+
+    def resumed(self, answers: int) -> None:
+        """Take how many answers the journal has before the first call."""
+        ...
 
     def called(self, call: Call) -> None:
         """Take a call that has just been recorded."""
@@ -88,6 +95,7 @@ class Runner:
         self._pace = Pace(most)
         self._asking: dict[str, asyncio.Event] = {}
         self._fresh: set[str] = set()  # asked by this run: an earlier failure is asked again
+        self._doors = asyncio.Semaphore(_DOORS)
         self._answered = 0
         self._failed_in_a_row = 0
         self._stop = stop or Stop()
@@ -99,6 +107,8 @@ class Runner:
         Raises Stopped where no call can succeed, and what the model raises as GuardError; what was
         answered until then is in the journal. A cancellation likewise loses nothing answered.
         """
+        if self._watcher is not None:
+            self._watcher.resumed(sum(c.reply is not None for c in self._journal.calls.values()))
         work = samples(items)
         workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
         try:
@@ -197,13 +207,14 @@ class Runner:
         """Return what the guarded arm makes of an answered request, empty where it is the same."""
         if self._guard is None or not isinstance(asked.request, Chat):
             return ""
-        reading = self._journal.readings.get(asked.key)
-        if reading is None:
-            reply = self._journal.calls[asked.key].reply
-            assert reply is not None
-            reading = await through_door(self._guard, asked.key, asked.request, reply)
-            if asked.key not in self._journal.readings:
-                self._journal.add(reading)
+        async with self._doors:
+            reading = self._journal.readings.get(asked.key)
+            if reading is None:
+                reply = self._journal.calls[asked.key].reply
+                assert reply is not None
+                reading = await through_door(self._guard, asked.key, asked.request, reply)
+                if asked.key not in self._journal.readings:
+                    self._journal.add(reading)
         return "" if reading.reading == "same" else reading.reading
 
 

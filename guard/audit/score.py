@@ -100,7 +100,7 @@ def result_of(
     about: Mapping[str, Any] | None = None,
 ) -> SuiteResult:
     """Return what ``records`` amount to."""
-    arms = {
+    arms: dict[str, ArmResult] = {
         arm: ArmResult(len(found), tally(suite, found), coverage(suite, found))
         for arm, found in records.arms()
     }

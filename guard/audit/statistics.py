@@ -126,8 +126,9 @@ class _Pair:
             return Line(self.plain, arms[0])
         change = arms[1].value - arms[0].value
         drawn = self._joined()
-        low, high = interval(drawn[1] - drawn[0])
-        p = math.nan
+        low = high = p = math.nan
+        if not math.isnan(change):
+            low, high = interval(drawn[1] - drawn[0])
         if not math.isnan(change) and self.exchanges:
             p = (1 + self.beyond) / (1 + self.exchanges)
         return Line(self.plain, arms[0], arms[1], Effect(change, low, high, p))

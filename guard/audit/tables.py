@@ -66,14 +66,14 @@ def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
     """Yield a row for each answer of the journal at ``path``: item, answer, outcome in each arm."""
     from guard.audit import outcomes
 
-    _, records = journal.read(path)
+    header, records = journal.read(path)
     calls, readings = journal.latest(records)
     for item, sample in outcomes.samples(audit.items):
         asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):
             continue
         plain = "failed" if failed else outcome_of(audit.suite, item, sample, answers).name
-        changed = outcomes.changed([a.key for a in asked[: len(answers)]], readings)
+        changed = outcomes.changed(asked[: len(answers)], readings)
         for one, answer in zip(asked, answers, strict=False):
             yield {
                 "id": item.id,
@@ -84,5 +84,5 @@ def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
                 "response": answer.text,
                 "finish_reason": answer.finish_reason,
                 "plain": plain,
-                "guarded": changed or plain,
+                "guarded": (changed or plain) if header.guard else "",
             }

@@ -138,8 +138,12 @@ def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
 
     Every answer is on disk before the next call; run the same command again to go on, and no
-    answer is paid for twice. Exit code 3 means that some requests have no answer yet.
+    answer is paid for twice. The journal holds what the model said.
+
+    Exit codes: 0 done, 2 a mistake in the command, 3 some requests have no answer yet, 130
+    interrupted.
     """
+    _check_extra()
     from guard.audit.command import Command, run_all
 
     own = _own(given)
@@ -156,7 +160,7 @@ def run(**given: Any) -> None:
     )
     if given["table"] is not None and len(command.audits) > 1:
         raise UsageError("--csv writes the items of one suite; give one --suite.")
-    results, interrupted = run_all(command)
+    results, interrupted, stopped = run_all(command)
     _show(results, given["as_json"], interrupted)
     if given["table"] is not None:
         from guard.audit.tables import write_items
@@ -166,6 +170,9 @@ def run(**given: Any) -> None:
     if interrupted:
         click.echo("Interrupted; the same command goes on where it stopped.", err=True)
         raise click.exceptions.Exit(130)
+    if stopped:
+        click.echo(f"{stopped} The same command goes on where it stopped.", err=True)
+        raise click.exceptions.Exit(INCOMPLETE)
     if any(not result.complete for result in results):
         raise click.exceptions.Exit(INCOMPLETE)
 
@@ -181,6 +188,7 @@ def run(**given: Any) -> None:
 @_suite_options
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers as a live audit would, without a call."""
+    _check_extra()
     from guard.audit.tables import score as scored
 
     (audit_,) = _audits({**given, "suites": suite, "size": None}, _own(given))
@@ -221,6 +229,14 @@ def plan(**given: Any) -> None:
         click.echo(json.dumps({"suites": [p.as_json() for p in found]}, ensure_ascii=False))
         return
     plans.show(_console(), found)
+
+
+def _check_extra() -> None:
+    # Before the first call: what is missing must not come to light behind a paid audit.
+    from importlib.util import find_spec
+
+    if find_spec("statsmodels") is None:
+        raise UsageError("guard audit needs statsmodels: pip install 'biasguard[audit]'.")
 
 
 def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:

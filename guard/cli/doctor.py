@@ -59,7 +59,7 @@ def _show(findings: list[Finding]) -> None:
 def _packages() -> Iterator[Finding]:
     yield Finding("python", platform.python_version(), "ok", sys.executable)
     seen: set[str] = set()
-    for extra in ("", "local", "train", "eval"):
+    for extra in ("", "local", "train", "eval", "audit"):
         for requirement in _stated():
             if requirement.name in seen or not _asked_by(requirement, extra):
                 continue

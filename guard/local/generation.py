@@ -93,6 +93,7 @@ class _Tokens:
         self._options = options
         self._input = torch.tensor([prompt], device=model.network.device)
         self._cache: Any = None
+        self._said: torch.Tensor | None = None  # how often, by token, where it matters
         self._random = torch.Generator(device=model.network.device)
         if options.seed is None:
             self._random.seed()
@@ -111,9 +112,27 @@ class _Tokens:
                 input_ids=self._input, past_key_values=self._cache, use_cache=True, **self._last
             )
             self._cache = out.past_key_values
-            token = pick(out.logits[0, -1].float(), self._options, self._random)
+            logits = self._penalised(out.logits[0, -1].float())
+            token = pick(logits, self._options, self._random)
             self._input = token.view(1, 1)
+            if self._said is not None:
+                self._said[token] += 1
         return int(token)
+
+    def _penalised(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return ``logits`` lowered for tokens already said.
+
+        By frequency_penalty for each time and presence_penalty once, as OpenAI's API has it.
+        """
+        import torch
+
+        options = self._options
+        if not options.frequency_penalty and not options.presence_penalty:
+            return logits
+        if self._said is None:
+            self._said = torch.zeros_like(logits)
+        once = (self._said > 0).float()
+        return logits - options.frequency_penalty * self._said - options.presence_penalty * once
 
 
 def pick(logits: torch.Tensor, options: Options, random: torch.Generator) -> torch.Tensor:

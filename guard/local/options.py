@@ -18,8 +18,6 @@ _HARMLESS = frozenset(
 # They change nothing at these values.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
     "logit_bias": ({},),
     "logprobs": (False,),
     "top_logprobs": (0,),
@@ -43,6 +41,8 @@ class Options(NamedTuple):
     seed: int | None = None
     stop: tuple[str, ...] = ()
     timeout_s: float | None = None  # seconds of generating, the consumer's pauses not counted
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
 
 
 class NotOffered(UsageError):
@@ -81,6 +81,10 @@ def _temperature(key: str, value: Any) -> float:
     return _number(key, value, 0, 2)
 
 
+def _penalty(key: str, value: Any) -> float:
+    return _number(key, value, -2, 2)
+
+
 def _share(key: str, value: Any) -> float:
     share = _number(key, value, 0, 1)
     if not share:
@@ -112,6 +116,8 @@ _CHECKS = {
     "temperature": _temperature,
     "top_p": _share,
     "top_k": _count,
+    "frequency_penalty": _penalty,
+    "presence_penalty": _penalty,
     "seed": _whole,
     "stop": _stops,
 }

@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,11 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Call, Piece, Reply, Slot
 from guard.audit.models import CallError, Model, open_model
 from guard.audit.outcomes import planned, samples
-from guard.audit.runner import Settings, Stop, Stopped
+from guard.audit.records import line_of
+from guard.audit.runner import Settings, Stop, Stopped, check
 from guard.audit.score import SuiteResult
 from guard.core import Guard
-from guard.errors import UsageError
+from guard.errors import GuardError, UsageError
 from guard.suites import Capability, Chat, Request
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny, TinyOptions
@@ -253,6 +255,26 @@ def test_no_more_calls_run_at_a_time_than_allowed(provider: Answering, tmp_path:
     assert provider.most_at_once <= 3
 
 
+def test_the_checker_finds_what_lacks_and_what_is_there_twice(tmp_path: Path) -> None:
+    audit = Audit.of(Tiny(TinyOptions(count=4)), draws=0)
+    run(Saying(), tmp_path, audit=audit)
+    path = tmp_path / "tiny.jsonl.gz"
+    header, records = journal.read(path)
+    calls = [r for r in records if isinstance(r, Call)]
+    told: list[str] = []
+    assert check(audit.suite, audit.items, calls, told.append) == 0
+    assert check(audit.suite, audit.items, calls[:-1], told.append) == 1
+    assert told.pop().endswith("no outcome")
+    assert check(audit.suite, audit.items, [*calls, calls[0]], told.append) == 1
+    assert told.pop().endswith("2 answers")
+    odd = replace(calls[0], key="odd")
+    assert check(audit.suite, audit.items, [*calls, odd], told.append) == 1
+    assert told.pop() == "odd: was never planned"
+    journal.write(path, [header.line(), *map(line_of, [*calls, calls[0]])])
+    with pytest.raises(GuardError, match="more than one outcome"):
+        audit.result(path)
+
+
 # Killed at any moment.
 
 
@@ -262,9 +284,7 @@ def audited(base: str, folder: str) -> None:
     run(remote(), Path(folder), guarded(), settings=Settings(concurrency=4))
 
 
-def test_killed_five_times_it_pays_for_no_answer_twice(
-    provider: Answering, tmp_path: Path
-) -> None:
+def test_killed_five_times_it_pays_for_no_answer_twice(provider: Answering, tmp_path: Path) -> None:
     expected = run(remote(), tmp_path / "whole", guarded()).as_json()
     uninterrupted = Counter(provider.asked)
     provider.asked.clear()

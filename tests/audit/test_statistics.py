@@ -28,9 +28,7 @@ def of(hits: list[bool], clusters: list[int], read: list[bool] | None = None) ->
     return measure(rows.reshape(len(hits), 2), [f"c{c}" for c in clusters])
 
 
-DATA = st.lists(
-    st.tuples(st.booleans(), st.integers(0, 5), st.booleans()), min_size=1, max_size=40
-)
+DATA = st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.booleans()), min_size=1, max_size=40)
 
 
 @settings(max_examples=50, deadline=None)

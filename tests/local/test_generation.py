@@ -85,3 +85,25 @@ def test_tokens_are_drawn_by_their_shares() -> None:
     random = torch.Generator().manual_seed(0)
     drawn = [int(pick(LOGITS, Options(temperature=1.0), random)) for _ in range(4000)]
     assert drawn.count(1) / 4000 == pytest.approx(float(LOGITS.softmax(-1)[1]), abs=0.03)
+
+
+def test_what_was_said_is_said_less_often_under_a_penalty(folder: Path) -> None:
+    model = load(str(folder))
+
+    def said(**options: float) -> list[int]:
+        tokens: list[int] = []
+        generation = Generation(model, PROMPT, Options(max_tokens=20, **options))
+        step = generation._tokens.next
+        generation._tokens.next = lambda: tokens.append(step()) or tokens[-1]  # type: ignore
+        list(generation)
+        return tokens
+
+    plain, penalised = said(), said(frequency_penalty=2.0, presence_penalty=2.0)
+    network, expected = model.network, []
+    with torch.inference_mode():
+        for _ in penalised:
+            logits = network(input_ids=torch.tensor([PROMPT + expected])).logits[0, -1].clone()
+            for token in set(expected):
+                logits[token] -= 2.0 * expected.count(token) + 2.0
+            expected.append(int(logits.argmax()))
+    assert penalised == expected != plain

@@ -45,7 +45,7 @@ def test_what_changes_nothing_is_ignored(harmless: dict[str, Any]) -> None:
         {"n": 2},
         {"tools": [{"type": "function"}]},
         {"response_format": {"type": "json_object"}},
-        {"presence_penalty": 0.5},
+        {"top_logprobs": 3},
         {"logit_bias": {"5": 1}},
         {"min_p": 0.1},
     ],

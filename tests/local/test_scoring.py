@@ -43,7 +43,9 @@ def test_a_batch_says_what_each_text_says_alone(model: LocalModel) -> None:
 def test_more_than_a_batch_keeps_its_order(model: LocalModel) -> None:
     texts = [f" Number {n}." for n in range(40)]
     found = score(model, CONTEXT, texts)
-    assert found[37].logprob == pytest.approx(score(model, CONTEXT, [texts[37]])[0].logprob, abs=1e-3)
+    assert found[37].logprob == pytest.approx(
+        score(model, CONTEXT, [texts[37]])[0].logprob, abs=1e-3
+    )
     assert len(found) == 40
 
 

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import csv
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from guard.audit import journal
+from guard.audit.calls import Call
+from guard.audit.records import line_of
+from guard.cli import main
+from guard.core import Guard
+from tests.audit.answering import Answering
+from tests.audit.tiny_suite import Tiny
+from tests.scripted import Scripted
+
+SUITE = "tests.audit.tiny_suite:Tiny"
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A detector that needs no weights; the folder that runs leave things in."""
+    monkeypatch.chdir(tmp_path)
+    init = Guard.__init__
+
+    def made(self: Guard, policy: Any = None, *, index: object = None, **rest: Any) -> None:
+        init(self, policy, detector=Scripted(), **rest)
+
+    monkeypatch.setattr(Guard, "__init__", made)
+
+
+def call(*args: str) -> Result:
+    return CliRunner().invoke(main, ["audit", *args], catch_exceptions=False)
+
+
+def run(*args: str) -> Result:
+    return call("run", "--suite", SUITE, "--bootstrap", "20", *args)
+
+
+def found(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    read: dict[str, Any] = json.loads(result.stdout)
+    return read
+
+
+def test_a_run_reports_both_arms_and_is_found_again(provider: Answering) -> None:
+    first = run("--model", "openai/x")
+    assert first.exit_code == 0
+    for word in (
+        "60 answers, 420 prompt tokens, 120 answer tokens",
+        "Tiny (tiny 1-A) · openai/x",
+        "plain",
+        "guarded",
+        "coverage",
+        "change",
+        "parity",
+    ):
+        assert word in first.stdout
+    asked = len(provider.asked)
+    assert asked == 60
+    repeated = run("--model", "openai/x", "--json")
+    assert "60 answers were there before" in repeated.stderr
+    (again,) = found(repeated)["suites"]
+    assert len(provider.asked) == asked
+    assert again["complete"]
+    assert again["outcomes"]["guarded"] == 0 < again["guarded"]["outcomes"]["guarded"]
+    assert [s["axis"] for s in again["scores"]] == [{"parity": "even"}, {"parity": "odd"}]
+
+
+def test_a_replay_needs_no_network(
+    provider: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = found(run("--model", "openai/x", "--record", "cassette", "--json"))["suites"][0]
+
+    def closed(*_: object, **__: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, closed)
+    monkeypatch.setattr(socket, "getaddrinfo", closed)
+    again = found(run("--replay", "cassette", "--out", "again", "--json"))["suites"][0]
+    for key in ("scores", "guarded", "effects", "coverage", "outcomes", "model"):
+        assert again[key] == live[key]
+    # Another guard reads the same answers.
+    flagged = found(run("--replay", "cassette", "--out", "f", "--action", "flag", "--json"))
+    assert flagged["suites"][0]["guarded"]["outcomes"]["guarded"] == 0
+
+
+@pytest.mark.parametrize(
+    ("attribute", "told"),
+    [
+        ("parser_version", "another parser version: '1', not '2'"),
+        ("data_hash", "another data"),
+        ("prompt_hash", "another prompt"),
+    ],
+)
+def test_a_cassette_of_another_kind_is_refused(
+    provider: Answering, monkeypatch: pytest.MonkeyPatch, attribute: str, told: str
+) -> None:
+    found(run("--model", "openai/x", "--record", "cassette", "--json"))
+    monkeypatch.setattr(Tiny, attribute, "2")
+    result = run("--replay", "cassette", "--out", "again")
+    assert result.exit_code == 2
+    assert told in result.output
+
+
+def test_a_cassette_of_fewer_items_is_refused(provider: Answering) -> None:
+    found(run("--model", "openai/x", "--record", "cassette", "--sample", "10", "--json"))
+    result = run("--replay", "cassette", "--out", "again")
+    assert result.exit_code == 2
+    assert "was recorded over fewer items" in result.output
+    found(run("--replay", "cassette", "--out", "less", "--sample", "10", "--json"))
+
+
+def test_recorded_answers_score_as_the_live_audit_did(provider: Answering) -> None:
+    live = found(run("--model", "openai/x", "--out", "out", "--csv", "items.csv", "--json"))
+    expected = live["suites"][0]
+    options = ("--suite", SUITE, "--json", "--bootstrap", "20")
+    table = found(call("score", *options, "--answers", "items.csv"))
+    assert table["scores"] == expected["scores"]
+    assert table["coverage"] == expected["coverage"]
+    assert set(table) >= {"suite", "version", "coverage", "scores"}
+    assert "guarded" not in table
+    recorded = found(call("score", *options, "--answers", "out/tiny.jsonl.gz"))
+    assert recorded["scores"] == expected["scores"]
+    assert recorded["effects"] == expected["effects"]
+    with Path("items.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 60
+    assert rows[0]["id"] == "t0"
+    outcomes = {(r["id"], r["guarded"]) for r in rows}
+    hit = sum(outcome == "guarded" for _, outcome in outcomes)
+    assert hit == expected["guarded"]["outcomes"]["guarded"]
+
+
+def test_a_table_with_a_wrong_line_is_refused_by_its_line(tmp_path: Path) -> None:
+    Path("a.csv").write_text("id,response\nt0,first\nnone,first\n")
+    result = call("score", "--suite", SUITE, "--answers", "a.csv")
+    assert result.exit_code == 2
+    assert "Line 3" in result.output
+    result = call("score", "--suite", SUITE, "--answers", "missing.csv")
+    assert result.exit_code == 2
+
+
+def test_what_failed_makes_the_exit_code_3(provider: Answering) -> None:
+    def answer(messages: list[dict[str, str]]) -> str:
+        return "first"
+
+    provider.answer = answer
+    found(run("--model", "openai/x", "--out", "out", "--sample", "4", "--json"))
+    path = Path("out/tiny.jsonl.gz")
+    header, records = journal.read(path)
+    lines = [header.line()]
+    for record in records:
+        if isinstance(record, Call):
+            lines.append(
+                {"k": "call", "key": record.key, "id": "t", "sample": 0, "turn": 0, "s": 0}
+            )
+            lines[-1]["error"] = "Timeout"
+    journal.write(path, lines)
+    provider.busy, provider.status = 10_000, 400
+    result = run("--model", "openai/x", "--out", "out", "--sample", "4")
+    assert result.exit_code == 3
+    assert "Incomplete" in result.stdout
+    provider.busy = 0
+    assert run("--model", "openai/x", "--out", "out", "--sample", "4").exit_code == 0
+
+
+def test_a_provider_that_refuses_everyone_makes_it_3_too(provider: Answering) -> None:
+    provider.busy, provider.status = 10_000, 401
+    result = run("--model", "openai/x", "--out", "out")
+    assert result.exit_code == 3
+    assert "openai/x cannot be asked" in result.output
+    provider.busy = 0
+    assert run("--model", "openai/x", "--out", "out").exit_code == 0
+
+
+def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -> None:
+    found(run("--model", "openai/x", "--out", "out", "--json"))
+    path = Path("out/tiny.jsonl.gz")
+    header, records = journal.read(path)
+    calls = [line_of(r) for r in records if isinstance(r, Call)]
+    journal.write(path, [header.line(), *calls])
+    result = found(call("score", "--suite", SUITE, "--json", "--answers", str(path)))
+    assert result["missing"] == 40
+    assert not result["complete"]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--model", "openai/x", "--replay", "c"), "Give --model, or --replay"),
+        ((), "Give --model, or --replay"),
+        (("--model", "nosuch"), "LiteLLM knows no provider for 'nosuch'"),
+        (("--model", "openai/x", "--set", "tiny"), "--set takes SUITE.KEY=VALUE"),
+        (("--model", "openai/x", "--set", f"{SUITE}.nothing=1"), "has no option 'nothing'"),
+        (("--model", "openai/x", "--set", f"{SUITE}.count=0"), "count: Input should be greater"),
+        (("--model", "openai/x", "--set", "mist.count=1"), "'mist', which is not asked for"),
+        (("--model", "openai/x", "--guard", "nothing=1"), "unknown setting 'nothing'"),
+        (("--replay", "nowhere"), "There is no journal at nowhere"),
+        (("--model", "openai/x", "--set", f"{SUITE}.form=given"), "it needs given_logprobs"),
+    ],
+)
+def test_a_mistake_is_one_sentence_before_any_call(
+    provider: Answering, args: tuple[str, ...], told: str
+) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert told in result.output
+    assert not provider.asked
+
+
+def test_an_unknown_suite_is_named() -> None:
+    result = call("run", "--suite", "nosuch", "--model", "openai/x")
+    assert result.exit_code == 2
+    assert "There is no suite 'nosuch'" in result.output
+
+
+def test_a_plan_spends_nothing_and_counts_what_a_run_asks(provider: Answering) -> None:
+    args = ("--suite", SUITE, "--model", "openai/gpt-4o-mini", "--sample", "20")
+    (plan,) = found(call("plan", *args, "--concurrency", "4", "--json"))["suites"]
+    assert not provider.asked
+    assert (plan["items"], plan["samples"], plan["calls"], plan["requests"]) == (20, 20, 30, 30)
+    assert plan["requests_by_turn"] == {"1": 20, "2": 10}
+    assert plan["seconds"] == 30 / 4
+    assert plan["answer_tokens_at_most"] == 30 * 8
+    assert 0 < plan["cost_usd_at_most"] < 0.01
+    assert plan["rewrite_calls_at_most"] == 0
+    assert plan["sampling"] == {"size": 20, "seed": 17}
+    independent, clustered = plan["detectable_change"].values()
+    assert 0.4 < independent < 0.45
+    assert clustered > independent
+    found(run("--model", "openai/x", "--sample", "20", "--json"))
+    assert len(provider.asked) == plan["calls"]
+
+
+def test_a_plan_is_readable_and_counts_equal_requests_once() -> None:
+    result = call("plan", "--suite", SUITE, "--model", "local:x", "--set", f"{SUITE}.samples=3")
+    assert result.exit_code == 0
+    assert "60, equal requests asked once" in result.stdout
+    assert "180 (turn 1: 120, turn 2: 60)" in result.stdout
+    assert "LiteLLM has no price" in result.stdout
+    assert "at 1 at a time" in result.stdout
+
+
+def test_suites_are_listed() -> None:
+    result = CliRunner().invoke(main, ["suites", "list", "--json"])
+    assert result.exit_code == 0
+    assert {"suites"} == set(json.loads(result.stdout))

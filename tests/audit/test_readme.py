@@ -1,0 +1,45 @@
+"""The suite in the documentation is one that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import types
+from pathlib import Path
+
+import pytest
+
+import guard.suites
+from guard.audit.audit import Audit
+from guard.audit.runner import Settings
+from guard.core import Guard
+from guard.suites import Options
+from tests.audit.test_runner import Saying
+from tests.scripted import Scripted
+
+README = Path(guard.suites.__file__).with_name("README.md")
+
+
+@pytest.fixture(scope="module")
+def module() -> types.ModuleType:
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert len(code.splitlines()) < 60
+    found = types.ModuleType("drivers")
+    exec(compile(code, "drivers", "exec"), found.__dict__)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("says", "value", "coverage"),
+    [("The old man.", 1.0, 1.0), ("Either of them.", 0.0, 1.0), ("Old or young?", None, 0.0)],
+)
+def test_the_documented_suite_runs(
+    module: types.ModuleType, tmp_path: Path, says: str, value: float | None, coverage: float
+) -> None:
+    audit = Audit.of(module.Drivers(Options()), draws=20)
+    guard = Guard(detector=Scripted())
+    run = audit.run(Saying(says), tmp_path / "drivers.jsonl.gz", guard, Settings())
+    found = asyncio.run(run).as_json()
+    assert [s["value"] for s in found["scores"]] == [value]
+    assert found["coverage"] == found["guarded"]["coverage"] == coverage
+    assert found["samples"] == 4
