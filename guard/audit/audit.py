@@ -11,7 +11,7 @@ from typing import Any
 from guard.audit import journal as journals
 from guard.audit import outcomes
 from guard.audit.calls import Call, Guarded
-from guard.audit.header import Header
+from guard.audit.header import Header, told
 from guard.audit.journal import Journal
 from guard.audit.models import Model
 from guard.audit.runner import Runner, Settings, Stop, Watcher, check
@@ -20,7 +20,7 @@ from guard.audit.score import SuiteResult, result_of
 from guard.audit.statistics import DRAWS
 from guard.core import Guard
 from guard.errors import GuardError
-from guard.suites import Item, Suite
+from guard.suites import Capability, Item, Suite
 
 FILE = "{suite}.jsonl.gz"
 
@@ -43,6 +43,16 @@ class Audit:
         items = drawn(suite.items(), size, seed)
         sampling = {} if size is None else {"size": size, "seed": seed}
         return cls(suite, items, size, seed, draws, sampling)
+
+    def fitted(self, has: frozenset[Capability]) -> Audit:
+        """Return the audit with its suite fitted to a model that ``has`` these capabilities."""
+        suite = self.suite.fitted(has)
+        return self if suite is self.suite else Audit.of(suite, self.size, self.draws)
+
+    def like(self, options: Mapping[str, Any]) -> Audit:
+        """Return the audit fitted as it was where a journal has these ``options``."""
+        fits = (self.fitted(has) for has in (frozenset[Capability](), self.suite.uses))
+        return next((a for a in fits if told(a.suite) == options), self)
 
     def header(self, model: str, guard: Guard | None) -> Header:
         """Return the comparability key of this audit of ``model``."""

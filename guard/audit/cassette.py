@@ -34,6 +34,10 @@ def _fields(header: Header) -> dict[str, Any]:
     return {key: value for key, value in line.items() if key not in ("k", "format")}
 
 
+def _used(audit: Audit) -> frozenset[Capability]:
+    return audit.suite.needs
+
+
 class Cassette:
     """A model that answers from a cassette, under the name of the model that was recorded.
 
@@ -45,15 +49,18 @@ class Cassette:
 
     def __init__(self, path: Path, audit: Audit) -> None:
         header, records = journal.read(path)
-        header.check(audit.header(header.model, None), path, ANSWERS, _HINT)
+        fitted = audit.like(header.options)
+        header.check(fitted.header(header.model, None), path, ANSWERS, _HINT)
+        # What the suite did without when this was recorded is not there now.
+        self._lacks = fitted.suite.uses if fitted is audit else audit.suite.uses - _used(fitted)
         self.name = header.model
         self._path = path
         self._calls: dict[str, Call]
         self._calls, _ = journal.latest(records)
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return ``wanted``: what the suite needed was there when the cassette was recorded."""
-        return wanted
+        """Return ``wanted``, but what the suite did without when the cassette was recorded."""
+        return wanted - self._lacks
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return the recorded answer; raises CallError where there is none."""

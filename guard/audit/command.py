@@ -74,10 +74,12 @@ async def _run(command: Command, stop: Stop, results: list[SuiteResult]) -> None
         for audit in command.audits:
             model = _model(command, audit)
             try:
-                lacking = audit.suite.needs - await model.capabilities(audit.suite.needs)
+                has = await model.capabilities(audit.suite.needs | audit.suite.uses)
+                lacking = audit.suite.needs - has
                 if lacking:
                     _skip(audit, model.name, sorted(lacking), len(command.audits))
                     continue
+                audit = audit.fitted(has)
                 path = _folder(command, model.name) / FILE.format(suite=audit.suite.name)
                 _say(f"{audit.suite.name}: {len(audit.items):,} items, journal {path}")
                 with watching(audit.suite.name, count(audit.items)) as tally:

@@ -62,8 +62,7 @@ class Header:
             suite.prompt_hash,
             suite.parser_version,
             model,
-            # Where official data lies is nobody's business: its hash says what it is.
-            suite.options.model_dump(mode="json", exclude={"data"}),
+            told(suite),
             dict(sampling or {}),
             dict(guard or {}),
         )
@@ -97,6 +96,14 @@ class Header:
                     f"{path} was made with another {_WORDS[name]}: {told}; "
                     + (hint or "give another --out, or the same settings.")
                 )
+
+
+def told(suite: Suite) -> dict[str, Any]:
+    """Return a suite's options as a header has them.
+
+    Where official data lies is nobody's business: its hash says what it is.
+    """
+    return suite.options.model_dump(mode="json", exclude={"data"})
 
 
 def _difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> str:

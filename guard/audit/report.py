@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -11,6 +12,9 @@ from rich.text import Text
 
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Effect, Estimate
+
+# Longer texts of a suite's own rows stand in the JSON alone.
+_CELL = 60
 
 
 def show(console: Console, result: SuiteResult) -> None:
@@ -31,7 +35,14 @@ def _parts(result: SuiteResult) -> Iterator[Text | Table]:
     for warning in _warnings(result):
         yield Text(warning, style="bold red")
     yield _outcomes(result)
+    for arm, told in result.findings.items():
+        for remark in told.get("remarks", ()):
+            yield Text(f"{arm}: {remark}")
     yield _scores(result)
+    for arm, told in result.findings.items():
+        for name, rows in told.items():
+            if name != "remarks" and rows:
+                yield _found(f"{name.capitalize()}, {arm} arm", rows)
     if result.published:
         yield _published(result)
 
@@ -94,6 +105,18 @@ def _published(result: SuiteResult) -> Table:
         cells = [figure.axis.get(name, "") for name in axes]
         cells += [figure.name, figure.model, _number(figure.value), here, figure.source]
         table.add_row(*cells)
+    return table
+
+
+def _found(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a suite's own rows as a table: what is a number or a short text."""
+    table = Table(title=title, title_justify="left", pad_edge=False)
+    names = [k for k, v in rows[0].items() if not isinstance(v, dict) and len(str(v)) <= _CELL]
+    for name in names:
+        table.add_column(name)
+    for row in rows:
+        cells = (row.get(name) for name in names)
+        table.add_row(*(f"{c:.3g}" if isinstance(c, float) else str(c or "–") for c in cells))
     return table
 
 

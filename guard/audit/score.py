@@ -41,6 +41,8 @@ class SuiteResult:
     missing: int
     seed: int
     draws: int
+    findings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By arm, what the suite tells beside the measures."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """The header, tokens, cost and whatever else a report tells beside."""
 
@@ -73,6 +75,7 @@ class SuiteResult:
                 "scores": [_score(x, x.guarded) for x in self.lines if x.guarded is not None],
             }
             found["effects"] = [_effect(x, x.effect) for x in self.lines if x.effect is not None]
+        found["findings"] = {arm: dict(told) for arm, told in self.findings.items()}
         found["published"] = [
             {
                 "axis": dict(p.axis),
@@ -114,6 +117,7 @@ def result_of(
         records.missing,
         seed,
         draws,
+        {arm: suite.findings(found) for arm, found in records.arms()},
         dict(about or {}),
     )
 

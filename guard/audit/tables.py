@@ -27,6 +27,7 @@ def score(audit: Audit, answers: Path) -> SuiteResult:
         raise UsageError(f"There is no file {answers}; give a journal or a table of answers.")
     if answers.name.endswith(".gz"):
         header, records = journal.read(answers)
+        audit = audit.like(header.options)
         wanted = audit.header(header.model, None)
         header.check(wanted, answers, ANSWERS, _HINT)
         if header.sampling:

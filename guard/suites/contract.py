@@ -202,6 +202,15 @@ class Suite(ABC):
     def needs(self) -> frozenset[Capability]:
         """What the model must be able to do for these options."""
 
+    @property
+    def uses(self) -> frozenset[Capability]:
+        """What it would use where the model can do it, and does without otherwise."""
+        return frozenset()
+
+    def fitted(self, has: frozenset[Capability]) -> Suite:
+        """Return the suite for a model that ``has`` these capabilities; its options say which."""
+        return self
+
     @abstractmethod
     def items(self) -> Iterable[Item]:
         """Yield every item, in a fixed order."""
@@ -229,6 +238,13 @@ class Suite(ABC):
     def published(self) -> Sequence[Published]:
         """Return the paper's figures that are comparable with these measures."""
         return ()
+
+    def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
+        """Return what a report tells beside the measures of one arm, as plain JSON values.
+
+        ``remarks`` are sentences for the reader; other keys hold lists of rows by their name.
+        """
+        return {}
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return what a plan tells beyond items and calls: by category, by name."""

@@ -13,6 +13,8 @@ from guard.suites.contract import Suite
 
 # Name -> module:Class.
 SUITES: dict[str, str] = {
+    "hbb": "guard.suites.hbb.suite:Hbb",
+    "hbb_sg": "guard.suites.hbb.suite:HbbSg",
     "mist": "guard.suites.mist:Mist",
     "sai_asa": "guard.suites.sai_asa:SaiAsa",
 }

@@ -1,0 +1,1 @@
+"""Hidden Bias Benchmark (Pan, Raj, Yao and Zhu): MCQ and semi-generation."""

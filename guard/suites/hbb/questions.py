@@ -1,0 +1,204 @@
+"""From concept pairs to questions: a pack's, a built one's or the official ones.
+
+A concept pair has one question for each identity of each descriptor type: 50 in all. An instance
+is two of them that differ in the identity alone: 67 (HBB, section 3.2).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from guard.errors import UsageError
+from guard.suites.hbb import lint, pack
+from guard.suites.hbb.descriptors import Descriptors, Name, Type, context, option
+from guard.suites.packs import Pack
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_COLUMNS = {
+    "Context": "context",
+    "s1": "option_1",
+    "s2": "option_2",
+    "bias type1": "concept_1",
+    "bias type2": "concept_2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A concept pair with its texts and, for HBB-SG, ten rewritten sentences an option."""
+
+    id: str
+    concepts: tuple[str, str]
+    context: str
+    options: tuple[str, str]
+    variants: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A concept pair asked of one identity; its texts are made when they are asked for."""
+
+    pair: Pair
+    type: Type
+    identity: int
+    name: Name
+
+    @property
+    def context(self) -> str:
+        """The context with the identity's descriptor."""
+        identity = self.type.identities[self.identity]
+        return context(self.pair.context, self.type.phrase(identity, self.name))
+
+    def option(self, number: int) -> str:
+        """Return option 1 or 2 with its pronoun."""
+        return option(self.pair.options[number - 1], self._pronoun)
+
+    def variants(self, number: int) -> list[str]:
+        """Return the rewritten sentences of option 1 or 2 with their pronoun."""
+        assert self.pair.variants is not None
+        return [option(text, self._pronoun) for text in self.pair.variants[number - 1]]
+
+    @property
+    def _pronoun(self) -> str:
+        return self.type.pronoun(self.type.identities[self.identity], self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Concept pairs, descriptors, and the hash of both."""
+
+    pairs: tuple[Pair, ...]
+    descriptors: Descriptors
+    hash: str
+    official: bool = False
+
+    def questions(self, seed: int) -> Iterator[Question]:
+        """Yield every question: by concept pair, type and identity."""
+        for pair in self.pairs:
+            for kind in self.descriptors.types:
+                name = self.descriptors.name(seed, pair.id, kind)
+                for place in range(len(kind.identities)):
+                    yield Question(pair, kind, place, name)
+
+
+def read(shipped: Pack, path: Path | None, *, mended: bool) -> Data:
+    """Return the shipped concept pairs, or those at ``path``.
+
+    ``path`` is a folder with items.jsonl in the pack's form, the official CSV, or the folder that
+    holds it. ``mended`` descriptors have the paper's slips put right. Raises UsageError that names
+    what cannot be read.
+    """
+    table = tomllib.loads((shipped.folder / "descriptors.toml").read_text("utf-8"))
+    descriptors = Descriptors(table, mended=mended)
+    folder = shipped.folder if path is None else path
+    if (folder / pack.ITEMS).is_file():
+        pairs = tuple(_from_pack(folder))
+        names = [pack.ITEMS, pack.VARIANTS]
+        files = [folder / n for n in names if (folder / n).is_file()]
+        found = _hash([*files, shipped.folder / "descriptors.toml"])
+        return Data(pairs, descriptors, shipped.data_hash if path is None else found)
+    file = _official_file(folder)
+    _check_descriptors(file.parent / "descriptors.json", table)
+    pairs = tuple(_from_csv(file))
+    return Data(
+        pairs, descriptors, _hash([file, shipped.folder / "descriptors.toml"]), official=True
+    )
+
+
+def _hash(files: list[Path]) -> str:
+    whole = hashlib.sha256()
+    for file in files:
+        whole.update(hashlib.sha256(file.read_bytes()).digest())
+    return whole.hexdigest()
+
+
+def _from_pack(folder: Path) -> Iterator[Pair]:
+    items, variants = pack.read(folder)
+    faults = lint.lint(items, variants)
+    if faults:
+        more = f" ({len(faults)} faults in all)" if len(faults) > 1 else ""
+        raise UsageError(f"{folder / pack.ITEMS}: {faults[0]}{more}.")
+    rewritten = {v["id"]: (tuple(v["option_1"]), tuple(v["option_2"])) for v in variants}
+    for item in items:
+        yield Pair(
+            item["id"],
+            (item["concept_1"], item["concept_2"]),
+            item["context"],
+            (item["option_1"], item["option_2"]),
+            rewritten.get(item["id"]),
+        )
+
+
+def _official_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    for file in sorted(path.glob("*.csv")):
+        with file.open(encoding="utf-8-sig", newline="") as opened:
+            if set(_COLUMNS) <= set(next(csv.reader(opened), [])):
+                return file
+    raise UsageError(
+        f"{path} has neither {pack.ITEMS} nor a CSV with the columns {', '.join(_COLUMNS)}; give "
+        "the folder of a built pack, or the official questions."
+    )
+
+
+def _from_csv(file: Path) -> Iterator[Pair]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as opened:
+            rows = list(csv.DictReader(opened))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"Cannot read {file}: {error}.") from error
+    for number, row in enumerate(rows):
+        missing = [c for c in _COLUMNS if not (row.get(c) or "").strip()]
+        if missing:
+            raise UsageError(f"{file}, row {number + 1}: {missing[0]!r} is missing or empty.")
+        if lint.X not in row["Context"]:
+            raise UsageError(f"{file}, row {number + 1}: the context has no {lint.X}.")
+        # Three first options have no [[X]]: the sentence is used as it is.
+        yield Pair(
+            f"q{number:04d}",
+            (row["bias type1"].strip(), row["bias type2"].strip()),
+            row["Context"].strip(),
+            (row["s1"].strip(), row["s2"].strip()),
+        )
+
+
+def _check_descriptors(file: Path, table: Mapping[str, Any]) -> None:
+    """Refuse official descriptors that are not Table 10's; types are matched by their text."""
+    if not file.is_file():
+        return
+    try:
+        official = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{file} is no JSON: {error}.") from error
+    known = {_bare(text) for text in _strings(official)}
+    for kind in table["types"]:
+        for identity in kind["identities"]:
+            if _bare(identity["text"]) not in known:
+                raise UsageError(
+                    f"{file} lacks {identity['text']!r} of {kind['name']}: another edition of the "
+                    "descriptors than the paper's Table 10, which this suite asks with."
+                )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)
+
+
+def _bare(text: str) -> str:
+    return text.strip(" ,").lower()
