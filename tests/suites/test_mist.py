@@ -374,6 +374,8 @@ LINES = each("{w}, {s}").split("\n")
         "\n".join([*LINES[:9], f"Alooof, {SA}"]),
         "\n".join([*LINES[:9], f"Aloofness, {SA}"]),
         "\n".join(EVERY),  # words alone
+        "\n".join(f"{n}. {name}" for n, name in enumerate((SA, SB, *EVERY), start=1)),
+        "\n".join([SA, *EVERY, SB]),
         ", ".join(EVERY),
         f"{SA}\n{SB}",  # sides alone
         f"| {SA} | {SB} |\n| Proficient | Inept |\n| Decisive | Feeble |",  # columns
