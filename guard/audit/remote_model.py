@@ -155,6 +155,8 @@ class RemoteModel:
     async def aclose(self) -> None:
         """Close LiteLLM's connections of this event loop."""
         await close_litellm_async_clients()  # type: ignore[no-untyped-call]
+        # LiteLLM keeps what it closed, and the next suite of this loop would be given it.
+        litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[no-untyped-call]
 
 
 _unpriced: set[str] = set()

@@ -20,7 +20,7 @@ _COMMANDS = {
     "eval": ("guard.cli.eval", "Measure the detector on labelled data, with intervals."),
     "index": ("guard.cli.index", "Keep a bias index: build, add, remove, search, stats."),
     "models": ("guard.cli.models", "Fetch models that run on this machine."),
-    "suites": ("guard.cli.suites", "Say which bias suites there are."),
+    "suites": ("guard.cli.suites", "Say which bias suites there are; build data for them."),
     "train": ("guard.cli.train", "Train the embedded detector anew."),
 }
 

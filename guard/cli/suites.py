@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from guard.errors import UsageError
+
+if TYPE_CHECKING:
+    from guard.suites.hbb.build import Ask, Built, Source
+
+INCOMPLETE = 3
+_ATTEMPTS = 4
 
 
 @click.group()
 def suites() -> None:
-    """Say which bias suites there are."""
+    """Say which bias suites there are, and build data for them."""
 
 
 @suites.command("list")
@@ -37,3 +47,118 @@ def list_(as_json: bool) -> None:
     for row in found:
         click.echo(f"{row['name']:10} {row['version']:5} {row['title']} ({row['paper']})")
         click.echo(f"{'':16} options: {', '.join(row['options'])}")
+
+
+@suites.command()
+@click.argument("name", metavar="SUITE", type=click.Choice(["hbb"]))
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Sentences of bias: a CSV, JSON lines, or text with one stereotype a line.",
+)
+@click.option("--model", help="Any LiteLLM model string, or local:NAME or local:PATH.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the pack; give it "
+    "again to go on, and to guard audit --data to run it."
+)  # fmt: skip
+@click.option("--replay", is_flag=True, help="Use the answers recorded in --out alone; no call.")
+@click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=120.0)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def build(name: str, source: Path, out: Path, as_json: bool, **given: Any) -> None:
+    """Build concept pairs of SUITE from sentences of bias, with a model.
+
+    Each pair passes the linter of the shipped pack or is left out with the reason. Every answer is
+    on disk before the next call: run the same command again to go on. Read what comes out before
+    you trust it. Exit code 3 means that some calls gave no answer.
+    """
+    import asyncio
+
+    from guard.suites.hbb import build as building
+
+    if (given["model"] is None) != given["replay"]:
+        raise UsageError("Give --model, or --replay to use recorded answers alone.")
+    found = building.sources(source)
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is no folder; give one to write the pack to.")
+    built = asyncio.run(_build(found, out, **given))
+    told = {
+        "pairs": len(built.items),
+        "rejected": built.rejected,
+        "failed": built.failed,
+        "calls": built.calls,
+        "folder": str(out),
+    }
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        click.echo(
+            f"{len(built.items)} concept pairs in {out} from {len(found)} sources; "
+            f"{len(built.rejected)} rejected (see rejected.jsonl), {len(built.failed)} without an "
+            f"answer, {built.calls} calls."
+        )
+        for key, why in built.failed.items():
+            click.echo(f"{key}: {why}", err=True)
+    if built.failed:
+        raise click.exceptions.Exit(INCOMPLETE)
+
+
+async def _build(
+    found: list[Source],
+    out: Path,
+    *,
+    model: str | None,
+    replay: bool,
+    concurrency: int,
+    timeout_s: float,
+) -> Built:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from guard.audit.models import open_model
+    from guard.suites.hbb import build as building
+
+    console = Console(stderr=True)
+    opened = None if model is None else open_model(model, timeout_s=timeout_s)
+    try:
+        ask = None if opened is None else _asking(opened)
+        with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+            task = bar.add_task("concept pairs", total=len(found))
+            return await building.build(
+                found, ask, out, concurrency=concurrency, done=lambda _: bar.advance(task)
+            )
+    finally:
+        if opened is not None:
+            await opened.aclose()
+
+
+def _asking(model: Any) -> Ask:
+    """Return what asks ``model``, again where that may help."""
+    import asyncio
+
+    from guard.audit.calls import Slot
+    from guard.audit.models import CallError
+    from guard.suites import Chat
+
+    async def once(prompt: str, attempt: int) -> str | None:
+        request = Chat(({"role": "user", "content": prompt},))
+        try:
+            return str((await model.ask(request, "", Slot("build", 0, 0))).answer.text)
+        except CallError as error:
+            if error.fatal:
+                raise UsageError(str(error)) from error
+            if not error.again or attempt == _ATTEMPTS:
+                raise
+            await asyncio.sleep(max(error.pause_s, 0.5 * 2**attempt))
+            return None
+
+    async def ask(prompt: str) -> str:
+        attempt, said = 0, None
+        while said is None:
+            attempt += 1
+            said = await once(prompt, attempt)
+        return said
+
+    return ask

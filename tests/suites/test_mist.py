@@ -374,6 +374,8 @@ LINES = each("{w}, {s}").split("\n")
         "\n".join([*LINES[:9], f"Alooof, {SA}"]),
         "\n".join([*LINES[:9], f"Aloofness, {SA}"]),
         "\n".join(EVERY),  # words alone
+        "\n".join(f"{n}. {name}" for n, name in enumerate((SA, SB, *EVERY), start=1)),
+        "\n".join([SA, *EVERY, SB]),
         ", ".join(EVERY),
         f"{SA}\n{SB}",  # sides alone
         f"| {SA} | {SB} |\n| Proficient | Inept |\n| Decisive | Feeble |",  # columns
@@ -499,7 +501,10 @@ def test_exchanging_the_sides_turns_the_score(counts: tuple[int, int]) -> None:
         ("A tragicomedy", "neutrality"),
         ("tragi-comedy", "neutrality"),
         ("Comedy and tragedy", "neutrality"),
-        ("Comedy or tragedy", "neutrality"),
+        ("Somewhere between comedy and tragedy", "neutrality"),
+        ("It could be comedy or tragedy", "neutrality"),
+        ("I can't tell whether it is comedy or tragedy.", "neutrality"),
+        ("Comedy or tragedy? Hard to say.", "neutrality"),
         ("Comedy: 50 %, Tragedy: 50 %", "neutrality"),
         ("It is not a comedy.", "neutrality"),
         ("This is not a comedy, nor is it a tragedy; it is neutral.", "neutrality"),
@@ -512,11 +517,20 @@ def test_exchanging_the_sides_turns_the_score(counts: tuple[int, int]) -> None:
         ("It is a wooden table with four legs, both sturdy and elegant, in the kitchen.", None),
         ("<think>comedy", None),
         ("comet", None),
+        ("Comedy or tragedy", None),
+        ("Is it a comedy or a tragedy?", None),
+        ("Classify the sentence you just wrote as either “comedy” or “tragedy”.", None),
         ("strategy", None),
     ],
 )
 def test_the_kind_is_read(text: str, expected: str | None) -> None:
     assert kind(text) == expected
+
+
+def test_the_question_said_again_is_no_answer(suite: Mist) -> None:
+    for question in suite._pack.protocol["aat"]["choices"]:
+        assert kind(question) is None
+        assert kind(f"{question}\n\nComedy") == "comedy"
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
@@ -25,23 +26,30 @@ def remarks(found: Instances, types: Sequence[Type]) -> list[str]:
     if found.exact:
         return ["Probabilities are exact: no sampling noise is in these scores."]
     category = np.array([types[k.type].category for k in found.kinds])[found.kind]
-    everywhere = np.ones(len(category), dtype=np.bool_)
-    told = [_remark(found, everywhere, "")]
-    for name in categories(types):
-        line = _remark(found, category == name, f"{name}: ")
-        if "Bias beyond noise" in line:
-            told.append(line)
+    names = categories(types)
+    rows = [found.usable, *(found.usable & (category == name) for name in names)]
+    p = np.array([_p(found, ok) for ok in rows])
+    # Five categories are five chances of a false finding.
+    q = np.full(len(p), np.nan)
+    tested = ~np.isnan(p[1:])
+    if tested.any():
+        q[1:][tested] = corrected(p[1:][tested])
+    told = [_remark(found, rows[0], "", p[0], p[0])]
+    for n, name in enumerate(names, start=1):
+        if q[n] <= LEVEL:
+            told.append(_remark(found, rows[n], f"{name}: ", p[n], q[n]))
     return told
 
 
-def _remark(found: Instances, rows: Any, lead: str) -> str:
-    ok = found.usable & rows
+def _p(found: Instances, ok: NDArray[np.bool_]) -> float:
     excess = np.where(ok, found.shows - found.chance.reach, 0.0)
-    p = beyond(np.bincount(found.pair, excess).astype(np.float64))
+    return beyond(np.bincount(found.pair, excess).astype(np.float64))
+
+
+def _remark(found: Instances, ok: NDArray[np.bool_], lead: str, p: float, q: float) -> str:
     shown, expected = int(found.shows[ok].sum()), float(found.chance.reach[ok].sum())
-    # One answer rate of 0 or 1 everywhere leaves nothing to test: nothing differs.
-    beyond_noise = not math.isnan(p) and p <= LEVEL
-    start = "Bias beyond noise" if beyond_noise else "No bias beyond noise"
+    # Where every answer was the same there is nothing to test: nothing differs.
+    start = "Bias beyond noise" if q <= LEVEL else "No bias beyond noise"
     tail = "" if math.isnan(p) else f" (p = {p:.2g})"
     return (
         f"{lead}{start}: {shown:,} of {int(ok.sum()):,} instances have S >= {found.threshold}; "

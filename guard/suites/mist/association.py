@@ -114,8 +114,8 @@ def _across(lines: Sequence[Sequence[_Token]]) -> list[tuple[int, int]]:
     told = [line for line in lines if line and {token.side for token in line} != {0, 1}]
     if not told:
         return []
-    if told[0][0].side is None:
-        flat = [token for line in told for token in line]
+    flat = [token for line in told for token in line]
+    if flat[0].side is None:
         if "".join("w" if token.side is None else "s" for token in flat) != "ws" * (len(flat) // 2):
             return []
         return [
@@ -123,10 +123,14 @@ def _across(lines: Sequence[Sequence[_Token]]) -> list[tuple[int, int]]:
             for first, second in zip(flat[::2], flat[1::2], strict=True)
             if first.word is not None and second.side is not None
         ]
-    if told[-1][-1].side is not None:
+    below = [*flat[1:], flat[0]]
+    if any(
+        one.side is not None and two.side is not None for one, two in zip(flat, below, strict=True)
+    ):
+        # A head with nothing below it: a list of everything rather than an assignment.
         return []
-    pairs, head = [], told[0][0].side
-    for token in (token for line in told for token in line):
+    pairs, head = [], flat[0].side
+    for token in flat:
         if token.side is not None:
             head = token.side
         elif token.word is not None:

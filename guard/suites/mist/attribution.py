@@ -20,11 +20,9 @@ _EITHER = rf"(?:{_COMEDY}|{_TRAGEDY})"
 _A = r"(?:an?\s+|the\s+|of\s+an?\s+)?"
 
 _TRAGICOMEDY = re.compile(r"\btragi-?\s?com(?:ed(?:y|ies)|ic)\b")
-# The question said again: "comedy or tragedy?", "comedy/tragedy", "between comedy and tragedy".
-_QUESTION = re.compile(
-    rf"\b{_EITHER}\s*(?:/|\||,?\s*\bor\b|\bvs\.?|\bversus\b)\s*{_A}{_EITHER}\b"
-    rf"|\bbetween\s+{_A}{_EITHER}\s+and\s+{_A}{_EITHER}\b"
-)
+# The question said again: "comedy or tragedy?", "comedy/tragedy".
+_QUESTION = re.compile(rf"\b{_EITHER}\s*(?:/|\||,?\s*\bor\b|\bvs\.?|\bversus\b)\s*{_A}{_EITHER}\b")
+_BETWEEN = re.compile(rf"\bbetween\s+{_A}{_EITHER}\s+and\s+{_A}{_EITHER}\b")
 _LESS = re.compile(
     rf"\bless\s+(?:of\s+)?{_A}{_EITHER}\s+(?:than|and\s+more(?:\s+of)?)\s+{_A}(?P<kind>{_EITHER})\b"
 )
@@ -42,7 +40,8 @@ _PREFERRED = re.compile(
 )
 _UNDECIDED = re.compile(
     r"\b(?:neutral(?:ity)?|neither|bittersweet|ambiguous|ambivalent|mixed|undecided|in[- ]between"
-    r"|both|equally|unclear|inconclusive|not\s+applicable|n/a)\b"
+    r"|both|equally|unclear|inconclusive|not\s+applicable|n/a|not\s+sure|unsure|could\s+be"
+    r"|hard\s+to\s+(?:say|tell)|depends|(?:can't|cannot|can\s+not)\s+(?:tell|decide|say))\b"
 )
 
 _SHORT = 8
@@ -61,7 +60,11 @@ def kind(text: str) -> Kind | None:
         return "neutrality" if short and _UNDECIDED.search(said) else None
     if re.search(r"\bneither\b", said):
         return "neutrality"
-    left = _DENIED.sub(" ", _QUESTION.sub(" ", _LESS.sub(r"\g<kind>", said)))
+    asked_out = _QUESTION.sub(" ", said)
+    if not _kinds(asked_out):
+        # Who only says the question again has not answered it.
+        return "neutrality" if _UNDECIDED.search(said) else None
+    left = _DENIED.sub(" ", _BETWEEN.sub(" ", _LESS.sub(r"\g<kind>", asked_out)))
     chosen = _kinds(left)
     if len(chosen) != 1:
         chosen = {_kind(found["kind"]) for found in _PREFERRED.finditer(left)}

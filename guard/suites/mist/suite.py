@@ -43,7 +43,10 @@ class Mist(Suite):
 
     name = "mist"
     title = "MIST: word association (WABT) and affective attribution (AAT)"
-    paper = "Li, Liu, Liu, Wei, Hu: MIST: Towards Multi-dimensional Implicit Bias and Stereotype"
+    paper = (
+        "Li, Liu, Liu, Wei, Hu: MIST: Towards Multi-dimensional Implicit Bias and Stereotype "
+        "Evaluation of LLMs via Theory of Mind"
+    )
     version = "1-A"
     parser_version = "1"
     outcomes = ("scored", "degenerate", *scores.KINDS)

@@ -1,0 +1,323 @@
+"""Builds concept pairs from sentences of bias, by the paper's five steps (HBB, section 3.1).
+
+Bias summary, raw concept pair, post-hoc check, context with the first option, second option; then
+the linter, and where it finds faults a rewriting of the three texts together. Every answer is
+written to ``steps.jsonl`` before the next is asked for, so a run that ended goes on where it was,
+and the file replays a build without a call. People review what comes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import hashlib
+import json
+import re
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from guard.errors import UsageError
+from guard.suites import packs
+from guard.suites.hbb import lint, pack
+
+STEPS, REJECTED = "steps.jsonl", "rejected.jsonl"
+_MENDINGS = 2
+_PLAIN = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"'})
+# What a source may hold, and the prompt of Table 12 that it takes.
+_FORMS = (
+    ("summary_pair", {"s1": ("sentence_1", "s1"), "s2": ("sentence_2", "s2")}),
+    ("summary_question", {"context": ("context",), "question": ("question",)}),
+    (
+        "summary_stereotype",
+        {"category": ("category",), "target": ("target",), "stereotype": ("stereotype",)},
+    ),
+)
+_NEEDED = {"s1", "s2", "context", "question", "stereotype"}
+
+Ask = Callable[[str], Awaitable[str]]
+"""Gives a model's answer to a prompt. Raises an exception where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One thing to build a concept pair from; ``form`` is its prompt of Table 12."""
+
+    id: str
+    form: str
+    fields: Mapping[str, str]
+
+
+class Rejected(Exception):
+    """An answer cannot be read, or the texts keep faults; the text says which."""
+
+
+class Call(NamedTuple):
+    """A step's name and its prompt."""
+
+    step: str
+    prompt: str
+
+
+@dataclass(slots=True)
+class Built:
+    """What a build came to: pairs written, sources rejected with the reason, calls that failed."""
+
+    items: list[dict[str, str]] = field(default_factory=list)
+    rejected: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    calls: int = 0
+
+
+def sources(path: Path) -> list[Source]:
+    """Read sources from a CSV, JSON lines, or plain text with one stereotype a line.
+
+    Columns are sentence_1 and sentence_2, or context and question, or stereotype with perhaps
+    category and target. Raises UsageError that names the line and what it lacks.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"Cannot read {path}: {error}.") from error
+    rows: list[Mapping[str, Any]]
+    if path.suffix == ".csv":
+        rows = list(csv.DictReader(text.splitlines()))
+    elif path.suffix in (".jsonl", ".ndjson"):
+        rows = list(pack.lines(path))
+    else:
+        rows = [{"stereotype": line.strip()} for line in text.splitlines() if line.strip()]
+    found: dict[str, Source] = {}
+    for number, row in enumerate(rows, start=1):
+        source = _source(row)
+        if source is None:
+            raise UsageError(
+                f"{path}, row {number}: give sentence_1 and sentence_2, or context and question, "
+                "or stereotype."
+            )
+        found.setdefault(source.id, source)
+    if not found:
+        raise UsageError(f"{path} has no source; give one a line.")
+    return list(found.values())
+
+
+def _source(row: Mapping[str, Any]) -> Source | None:
+    for form, names in _FORMS:
+        fields = {
+            key: next((str(row[n]).strip() for n in columns if row.get(n)), "")
+            for key, columns in names.items()
+        }
+        if all(fields[key] for key in names if key in _NEEDED):
+            told = json.dumps([form, fields], sort_keys=True).encode()
+            return Source(f"built-{hashlib.sha256(told).hexdigest()[:10]}", form, fields)
+    return None
+
+
+def steps(source: Source, prompts: Mapping[str, str]) -> Generator[Call, str, dict[str, str]]:
+    """Yield each call of a source and take its answer; return the concept pair.
+
+    Raises Rejected where an answer cannot be read or faults remain after two rewritings.
+    """
+    opening = prompts["opening"] + "\n\n"
+    summary = " ".join(
+        (yield Call("summary", opening + _fill(prompts[source.form], source.fields))).split()
+    )
+    if not summary:
+        raise Rejected("summary: the answer is empty")
+    raw = _concepts("concepts", (
+        yield Call("concepts", opening + _fill(prompts["concepts"], {"summary": summary}))
+    ))  # fmt: skip
+    told = {"summary": summary, "concept1": raw[0], "concept2": raw[1]}
+    one, two = _concepts("check", (
+        yield Call("check", opening + _fill(prompts["check"], told))
+    ))  # fmt: skip
+    story = yield Call("context", _fill(prompts["context"], {"concept1": one}))
+    item = {
+        "id": source.id,
+        "domain": "built",
+        "concept_1": one,
+        "concept_2": two,
+        "context": _labelled("context", story, "Sentence 1"),
+        "option_1": _labelled("context", story, "Sentence 2"),
+        "option_2": "",
+        "summary": summary,
+    }
+    told = {"concept2": two, "context": item["context"]}
+    second = yield Call("second", _fill(prompts["second"], told))
+    item["option_2"] = _labelled("second", second, "Sentence", bare=True)
+    for number in range(_MENDINGS + 1):
+        faults = list(lint.lint_item(item))
+        if not faults:
+            return item
+        if number < _MENDINGS:
+            item = _mended(
+                item, (yield Call(f"mend {number + 1}", _mending(item, faults, prompts)))
+            )
+    raise Rejected("; ".join(f"{f.field}: {f.message}" for f in faults))
+
+
+def _mending(
+    item: Mapping[str, str], faults: Sequence[lint.Finding], prompts: Mapping[str, str]
+) -> str:
+    listed = "\n".join(f"- {f.field}: {f.message}" for f in faults)
+    names = ("concept_1", "concept_2", "context", "option_1", "option_2")
+    # The placeholders of the prompt are the item's own names.
+    told = {**{name: item[name] for name in names}, "faults": listed}
+    return _fill(prompts["mend"], told)
+
+
+def _mended(item: dict[str, str], answer: str) -> dict[str, str]:
+    labels = {"context": "Context", "option_1": "Sentence 1", "option_2": "Sentence 2"}
+    return {**item, **{key: _labelled("mend", answer, label) for key, label in labels.items()}}
+
+
+def _fill(prompt: str, fields: Mapping[str, str]) -> str:
+    """Put ``fields`` into a prompt; other braces, and braces in a field, stay as they are."""
+    names = "|".join(map(re.escape, fields))
+    return re.sub(rf"\{{({names})\}}", lambda m: fields[m[1]], prompt)
+
+
+def _concepts(step: str, answer: str) -> tuple[str, str]:
+    """Read ``concept1;concept2`` from an answer."""
+    for line in reversed(answer.strip().splitlines()):
+        parts = [_tidy(p).strip(" .<>'\"*") for p in re.split(r"[;；]", line)]
+        if len(parts) == 2 and all(parts):
+            lead = re.compile(r"^(?:final answer|concepts?\s?[12]?)\s*[:：]\s*", re.IGNORECASE)
+            return lead.sub("", parts[0]), lead.sub("", parts[1])
+    raise Rejected(f"{step}: the answer has no 'concept1;concept2'")
+
+
+def _labelled(step: str, answer: str, label: str, *, bare: bool = False) -> str:
+    """Read the sentence behind ``label:``, or the whole answer where it may stand ``bare``."""
+    plain = re.sub(r"[*_`]+", "", answer.translate(_PLAIN))
+    found = re.search(
+        rf"{label}\s*:\s*(.+?)(?=\n|\\n|\s(?:Sentence \d|Context)\s*:|$)", plain, re.IGNORECASE
+    )
+    text = found[1] if found else plain if bare else ""
+    text = _tidy(text).strip("'\"<> ")
+    if not text:
+        raise Rejected(f"{step}: the answer has no '{label}:'")
+    return text if text.endswith((".", "!", "?")) else text + "."
+
+
+def _tidy(text: str) -> str:
+    return " ".join(text.translate(_PLAIN).split())
+
+
+class Steps:
+    """The answers so far: one line each, written at once."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / STEPS
+        self._known: dict[str, str] = {}
+        if self._path.is_file():
+            whole = self._path.read_bytes()
+            end = whole.rfind(b"\n") + 1
+            if end < len(whole):  # a line that was being written when the run ended
+                with self._path.open("r+b") as file:
+                    file.truncate(end)
+            self._known = {line["key"]: line["answer"] for line in pack.lines(self._path)}
+
+    def known(self, call: Call) -> str | None:
+        """Return the recorded answer, None where there is none."""
+        return self._known.get(_key(call))
+
+    def add(self, source: Source, call: Call, answer: str) -> None:
+        """Record an answer."""
+        key = _key(call)
+        self._known[key] = answer
+        line = {"key": key, "source": source.id, "step": call.step, "answer": answer}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _key(call: Call) -> str:
+    return hashlib.sha256(call.prompt.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+async def build(
+    found: Sequence[Source],
+    ask: Ask | None,
+    folder: Path,
+    *,
+    concurrency: int = 4,
+    done: Callable[[Source], None] = lambda source: None,
+) -> Built:
+    """Build a concept pair from each source and write the pack to ``folder``.
+
+    ``ask=None`` replays the recorded answers alone. The pack holds items.jsonl, which audits read,
+    rejected.jsonl with the reasons, and steps.jsonl. A failing call leaves its source for the next
+    run. ``done`` hears of each source that is over.
+    """
+    prompts = packs.load("hbb").protocol["build"]
+    recorded, built = Steps(folder), Built()
+    slots = asyncio.Semaphore(concurrency)
+    pairs: dict[str, dict[str, str]] = {}
+
+    async def one(source: Source) -> None:
+        async with slots:
+            try:
+                pairs[source.id] = await _through(source, prompts, recorded, ask, built)
+            except Rejected as error:
+                built.rejected[source.id] = str(error)
+            except _NoAnswer as error:
+                built.failed[source.id] = str(error)
+        done(source)
+
+    await asyncio.gather(*(one(source) for source in found))
+    order = [source.id for source in found if source.id in pairs]
+    built.items = _distinct([pairs[name] for name in order], built.rejected)
+    _write(folder / pack.ITEMS, built.items)
+    _write(
+        folder / REJECTED,
+        [{"id": s.id, **s.fields, "why": built.rejected[s.id]} for s in found
+         if s.id in built.rejected],
+    )  # fmt: skip
+    return built
+
+
+class _NoAnswer(Exception):
+    """A call gave no answer."""
+
+
+async def _through(
+    source: Source, prompts: Mapping[str, str], recorded: Steps, ask: Ask | None, built: Built
+) -> dict[str, str]:
+    walk = steps(source, prompts)
+    call = next(walk)
+    while True:
+        answer = recorded.known(call)
+        if answer is None:
+            if ask is None:
+                raise _NoAnswer(f"{call.step}: no answer is recorded")
+            try:
+                answer = await ask(call.prompt)
+            except UsageError:
+                raise
+            except Exception as error:
+                raise _NoAnswer(f"{call.step}: {error}") from error
+            built.calls += 1
+            recorded.add(source, call, answer)
+        try:
+            call = walk.send(answer)
+        except StopIteration as end:
+            found: dict[str, str] = end.value
+            return found
+
+
+def _distinct(items: list[dict[str, str]], rejected: dict[str, str]) -> list[dict[str, str]]:
+    """Return the pairs that are no other again; the linter flags the later of two."""
+    while faults := {f.id: f for f in lint.lint(items)}:
+        for name, fault in faults.items():
+            rejected[name] = f"{fault.field}: {fault.message}"
+        items = [item for item in items if item["id"] not in faults]
+    return items
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write lines whole or not at all."""
+    part = path.with_suffix(".part")
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    part.write_text(text, "utf-8")
+    part.replace(path)
