@@ -31,7 +31,9 @@ def score(audit: Audit, answers: Path) -> SuiteResult:
         wanted = audit.header(header.model, None)
         header.check(wanted, answers, ANSWERS, _HINT)
         if header.sampling:
-            audit = Audit.of(audit.suite, header.sampling["size"], audit.draws)
+            sampling = header.sampling
+            allocate = sampling.get("allocate", "even")
+            audit = Audit.of(audit.suite, sampling["size"], audit.draws, allocate)
         return audit.scored(header, records, answers)
     chosen = {item.id for item in audit.items}
     suite, found = audit.suite, Records()
@@ -68,7 +70,7 @@ def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
 
     header, records = journal.read(path)
     calls, readings = journal.latest(records)
-    for item, sample in outcomes.samples(audit.items):
+    for item, sample in outcomes.samples(audit.settled(calls).items):
         asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):
             continue
