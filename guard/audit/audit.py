@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from guard.audit import journal as journals
 from guard.audit import outcomes
@@ -15,14 +15,17 @@ from guard.audit.header import Header, told
 from guard.audit.journal import Journal
 from guard.audit.models import Model
 from guard.audit.runner import Runner, Settings, Stop, Watcher, check
-from guard.audit.sample import drawn
+from guard.audit.sample import drawn, widest
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.statistics import DRAWS
 from guard.core import Guard
-from guard.errors import GuardError
+from guard.errors import GuardError, UsageError
 from guard.suites import Capability, Item, Suite
 
 FILE = "{suite}.jsonl.gz"
+Allocation = Literal["even", "widest"]
+PILOT = 0.3
+"""The part of a sample that is asked first where its answers allocate the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +40,56 @@ class Audit:
     sampling: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, suite: Suite, size: int | None = None, draws: int = DRAWS) -> Audit:
-        """Return the audit of ``suite`` over all items, or a stratified sample by its seed."""
+    def of(
+        cls,
+        suite: Suite,
+        size: int | None = None,
+        draws: int = DRAWS,
+        allocate: Allocation = "even",
+    ) -> Audit:
+        """Return the audit of ``suite`` over all items, or a stratified sample by its seed.
+
+        ``widest`` asks a pilot first, and the rest where the interval is widest; until the pilot is
+        answered the items are those of an even sample.
+        """
         seed = suite.options.seed
         items = drawn(suite.items(), size, seed)
-        sampling = {} if size is None else {"size": size, "seed": seed}
+        sampling: dict[str, Any] = {} if size is None else {"size": size, "seed": seed}
+        if sampling and allocate == "widest":
+            if type(suite).spread is Suite.spread:
+                raise UsageError(
+                    f"{suite.name} does not weigh its strata, so its sample is spread evenly; "
+                    "leave --allocate out."
+                )
+            sampling["allocate"] = allocate
         return cls(suite, items, size, seed, draws, sampling)
+
+    @property
+    def pilot(self) -> list[Item] | None:
+        """What is asked first where the pilot's answers allocate the rest; None where none do."""
+        if self.size is None or "allocate" not in self.sampling:
+            return None
+        return drawn(self.suite.items(), max(1, round(self.size * PILOT)), self.seed)
+
+    def settled(self, calls: Mapping[str, Call]) -> Audit:
+        """Return the audit with the items that the pilot's answers in ``calls`` allocate."""
+        pilot = self.pilot
+        if pilot is None or self.size is None:
+            return self
+        records = outcomes.read(self.suite, pilot, calls, None)
+        if records.missing:
+            return replace(self, items=pilot)
+        spread = self.suite.spread(records.plain)
+        items = widest(self.suite.items(), pilot, self.size, self.seed, spread)
+        return replace(self, items=items)
 
     def fitted(self, has: frozenset[Capability]) -> Audit:
         """Return the audit with its suite fitted to a model that ``has`` these capabilities."""
         suite = self.suite.fitted(has)
-        return self if suite is self.suite else Audit.of(suite, self.size, self.draws)
+        if suite is self.suite:
+            return self
+        allocate: Allocation = "widest" if "allocate" in self.sampling else "even"
+        return Audit.of(suite, self.size, self.draws, allocate)
 
     def like(self, options: Mapping[str, Any]) -> Audit:
         """Return the audit fitted as it was where a journal has these ``options``."""
@@ -74,7 +116,12 @@ class Audit:
         """
         with Journal(path, self.header(model.name, guard)) as journal:
             runner = Runner(self.suite, model, journal, guard, settings, watcher, stop)
-            await runner.run(self.items)
+            pilot = self.pilot
+            if pilot is not None:
+                await runner.run(pilot)
+            # A run that was told to stop has not answered the pilot, and begins nothing more.
+            settled = self.settled(journal.calls)
+            await runner.run(settled.items)
         return self.result(path)
 
     def result(self, path: Path) -> SuiteResult:
@@ -86,10 +133,11 @@ class Audit:
         """Return the result of a journal's records."""
         written = list(records)
         calls, readings = journals.latest(written)
+        items = self.settled(calls).items
         both = bool(header.guard) and "chat" in self.suite.needs
-        found = outcomes.read(self.suite, self.items, calls, readings if both else None)
+        found = outcomes.read(self.suite, items, calls, readings if both else None)
         faults: list[str] = []
-        check(self.suite, self.items, (w for w in written if isinstance(w, Call)), faults.append)
+        check(self.suite, items, (w for w in written if isinstance(w, Call)), faults.append)
         twice = [f for f in faults if f.endswith("answers")]
         if twice:
             raise GuardError(f"{path} has more than one outcome of a request ({twice[0]}).")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from guard.errors import UsageError
 from guard.suites import Item
@@ -39,6 +40,52 @@ def drawn(items: Iterable[Item], size: int | None, seed: int) -> list[Item]:
             taken += here
             got += len(here)
     return [everything[place] for place in sorted(taken)]
+
+
+def widest(
+    items: Iterable[Item], pilot: Sequence[Item], size: int, seed: int, spread: Mapping[str, float]
+) -> list[Item]:
+    """Return ``pilot`` with further units, about ``size`` items, where they narrow the most.
+
+    Neyman's allocation (Cochran 1977, eq. 5.25, with costs): each further unit comes from the
+    stratum where it lowers the variance of the total most for its items,
+    N² s² (1/n - 1/(n + 1)) / items. ``spread`` is s by stratum; a stratum with none, or none
+    measured, has a tenth of the largest, so that a still pilot does not shut it out.
+    """
+    everything = list(items)
+    taken = {item.id for item in pilot}
+    strata: dict[str, dict[str, list[int]]] = {}
+    for place, item in enumerate(everything):
+        strata.setdefault(item.stratum, {}).setdefault(item.unit or item.id, []).append(place)
+    known = [s for s in spread.values() if s > 0]
+    least = max(known, default=1.0) / 10
+    left: dict[str, list[list[int]]] = {}
+    had: dict[str, int] = {}
+    for name, units in strata.items():
+        ranked = sorted(units, key=lambda unit: _rank(seed, name, unit))
+        rest = [units[u] for u in ranked if everything[units[u][0]].id not in taken]
+        left[name], had[name] = rest[::-1], len(units) - len(rest)
+
+    def gain(name: str) -> float:
+        s, n = spread.get(name, least), had[name]
+        s = s if s > least else least
+        fall = 1 / n - 1 / (n + 1) if n else math.inf
+        return (len(strata[name]) * s) ** 2 * fall / len(left[name][-1])
+
+    room = size - len(taken)
+    heap = [(-gain(name), name) for name in left if left[name]]
+    heapq.heapify(heap)
+    while heap and room > 0:
+        _, name = heapq.heappop(heap)
+        unit = left[name].pop()
+        if len(unit) / 2 > room:
+            continue
+        taken |= {everything[place].id for place in unit}
+        room -= len(unit)
+        had[name] += 1
+        if left[name]:
+            heapq.heappush(heap, (-gain(name), name))
+    return [item for item in everything if item.id in taken]
 
 
 def _quotas(sizes: dict[str, int], size: int) -> dict[str, int]:

@@ -31,7 +31,9 @@ def score(audit: Audit, answers: Path) -> SuiteResult:
         wanted = audit.header(header.model, None)
         header.check(wanted, answers, ANSWERS, _HINT)
         if header.sampling:
-            audit = Audit.of(audit.suite, header.sampling["size"], audit.draws)
+            sampling = header.sampling
+            allocate = sampling.get("allocate", "even")
+            audit = Audit.of(audit.suite, sampling["size"], audit.draws, allocate)
         return audit.scored(header, records, answers)
     suite, found = audit.suite, Records()
     # A table may bring items of its own: a suite that does not know one says so itself.
@@ -67,7 +69,7 @@ def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
 
     header, records = journal.read(path)
     calls, readings = journal.latest(records)
-    for item, sample in outcomes.samples(audit.items):
+    for item, sample in outcomes.samples(audit.settled(calls).items):
         asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):
             continue

@@ -64,6 +64,13 @@ def _asking_options(command: _F) -> _F:
             help="Calls at a time at most; fewer while the provider has enough.",
         ),
         click.option(
+            "--allocate",
+            type=click.Choice(["even", "widest"]),
+            default="even",
+            show_default=True,
+            help="Spread a sample evenly, or ask a pilot and then where the interval is widest.",
+        ),
+        click.option(
             "--sample", "size", type=click.IntRange(min=1), help="So many items of each suite."
         ),
         click.option(
@@ -261,10 +268,16 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
             raise UsageError(f"--set names the suite {name!r}, which is not asked for.")
     if given["data"] is not None and len(names) > 1:
         raise UsageError("--data belongs to one suite; give one, or --set SUITE.data=PATH.")
+    allocate = given.get("allocate", "even")
+    if allocate == "widest" and given["size"] is None:
+        raise UsageError("--allocate widest spreads a sample; give --sample too.")
     shared = {key: given[key] for key in ("data", "protocol", "seed") if given.get(key) is not None}
     return [
         Audit.of(
-            registry.make(name, {**shared, **own.get(name, {})}), given["size"], given["draws"]
+            registry.make(name, {**shared, **own.get(name, {})}),
+            given["size"],
+            given["draws"],
+            allocate,
         )
         for name in dict.fromkeys(names)
     ]

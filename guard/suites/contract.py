@@ -239,6 +239,14 @@ class Suite(ABC):
         """Return the paper's figures that are comparable with these measures."""
         return ()
 
+    def spread(self, records: Sequence[Record]) -> Mapping[str, float]:
+        """Return by stratum how far units differ in what the suite's first measure sums.
+
+        The standard deviation of the units' totals: it says where more calls narrow the interval
+        most. Empty where a suite does not say; its measures must then weigh strata alike.
+        """
+        return {}
+
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return what a report tells beside the measures of one arm, as plain JSON values.
 

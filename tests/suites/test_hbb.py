@@ -16,9 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.audit.audit import Audit
+from guard.audit.calls import Piece, Reply
+from guard.audit.runner import Settings
+from guard.audit.sample import drawn, widest
 from guard.audit.statistics import estimate
 from guard.errors import UsageError
-from guard.suites import Answer, Chat, Given, Item, Measure, Outcome, Record, TextScore
+from guard.suites import Answer, Chat, Given, Item, Measure, Outcome, Record, Suite, TextScore
 from guard.suites.hbb import noise
 from guard.suites.hbb.descriptors import context, option
 from guard.suites.hbb.instances import Asked, Instances
@@ -469,8 +473,8 @@ def simulated(
     """Answers drawn with each question's own rate of option 1."""
     records = []
     draws = rng.random((len(items), items[0].samples)) < rates[:, None]
-    for item, drawn in zip(items, draws.tolist(), strict=True):
-        for sample, one in enumerate(drawn):
+    for item, answers in zip(items, draws.tolist(), strict=True):
+        for sample, one in enumerate(answers):
             name = "option_1" if one else "option_2"
             values = {"p": float(one), "order": sample % suite.orders}
             records.append(Record(item, sample, Outcome(name, values)))
@@ -700,3 +704,91 @@ def test_published_counts_stand_where_the_data_is_official() -> None:
     for model, value in whole.items():
         parts = sum(p.value for p in counts if p.model == model and "descriptor" in p.axis)
         assert parts == value, model
+
+
+# -- spending calls where the interval is widest -----------------------------------------------
+
+
+def test_a_widest_sample_holds_its_pilot_and_its_size(suite: Hbb) -> None:
+    items = list(suite.items())
+    pilot = drawn(items, 600, 17)
+    spread = {kind.name: 5.0 if kind.name == "Race 4" else 0.0 for kind in suite.types}
+    found = widest(items, pilot, 2000, 17, spread)
+    assert {i.id for i in pilot} <= {i.id for i in found}
+    assert abs(len(found) - 2000) <= 5
+    share = Counter(i.stratum for i in found)
+    even = Counter(i.stratum for i in drawn(items, 2000, 17))
+    assert share["Race 4"] > 2 * even["Race 4"]
+    units = Counter(i.unit for i in found)
+    assert all(n == len(suite.types[suite._types[u.split("/")[1]]].identities)
+               for u, n in units.items())  # fmt: skip
+    assert found == widest(items, pilot, 2000, 17, spread)
+
+
+def test_more_calls_in_one_stratum_do_not_move_the_share(suite: Hbb) -> None:
+    """Only Age 2 shows bias; asked twice as often it would double its weight."""
+    items = list(suite.items())
+    rates = {i.id: 0.95 if i.stratum == "Age 2" and i.data["identity"] else 0.3 for i in items}
+    spread = {kind.name: 9.0 if kind.name == "Age 2" else 0.5 for kind in suite.types}
+    whole = truth(suite, items[:50], np.array([rates[i.id] for i in items[:50]]))["count"] / 67
+    found, plain = [], []
+    for seed in range(12):
+        chosen = widest(items, drawn(items, 300, seed), 1500, seed, spread)
+        rng = np.random.default_rng(seed)
+        records = simulated(suite, chosen, np.array([rates[i.id] for i in chosen]), rng)
+        measure = next(m for m in suite.measures(records) if m.name == "share")
+        found.append(float(measure.value(measure.rows.sum(axis=0))))
+        plain.append(float(suite.instances(records).shows.mean()))
+    assert abs(np.mean(found) - whole) < 0.02
+    assert np.mean(plain) - whole > 0.03
+
+
+def test_the_spread_is_of_what_shows_bias(suite: Hbb) -> None:
+    items = some(suite, 40)
+    half = {p.id for p in suite.data.pairs[:20]}
+    rates = np.array([
+        float(i.data["identity"] == 0 and i.stratum == "Race 4" and i.cluster in half)
+        for i in items
+    ])  # fmt: skip
+    records = simulated(suite, items, rates, np.random.default_rng(0))
+    spread = suite.spread(records)
+    assert spread["Race 4"] == pytest.approx(2 * math.sqrt(40 / 39))
+    assert all(s == 0 for name, s in spread.items() if name != "Race 4")
+
+
+async def test_an_allocated_audit_ends_on_its_size_and_scores_the_same_again(
+    tmp_path: Path,
+) -> None:
+    suite = mcq(probabilities="sample", repeats=2)
+    audit = Audit.of(suite, 120, 20, "widest")
+    path = tmp_path / "hbb.jsonl.gz"
+
+    class Coin:
+        name, most = "coin", None
+        asked = 0
+
+        async def capabilities(self, wanted: Any) -> Any:
+            return wanted
+
+        async def ask(self, request: Any, key: str, slot: Any) -> Reply:
+            Coin.asked += 1
+            return Reply((Piece("a)" if int(key[:8], 16) % 2 else "b)"),))
+
+        async def aclose(self) -> None:
+            """Nothing is open."""
+
+    result = await audit.run(Coin(), path, None, Settings(4))
+    assert result.complete
+    assert abs(result.arms["plain"].samples - 240) <= 20
+    assert audit.result(path).as_json()["scores"] == result.as_json()["scores"]
+    before = Coin.asked
+    await audit.run(Coin(), path, None, Settings(4))
+    assert Coin.asked == before == result.arms["plain"].samples
+
+
+def test_a_suite_that_does_not_weigh_is_spread_evenly() -> None:
+    class Plain(Hbb):
+        spread = Suite.spread
+
+    with pytest.raises(UsageError, match="does not weigh its strata"):
+        Audit.of(Plain(McqOptions()), 100, 20, "widest")

@@ -110,7 +110,12 @@ class _Table:
         self.sums = np.stack(sums, axis=-1).reshape(len(there), len(found.kinds), len(_COLUMNS))
 
     def of(self, axis: Axis, kinds: Sequence[int]) -> Iterator[Measure]:
-        sums = self.sums[:, kinds].sum(axis=1)
+        # Every kind has as many instances in the data. Where a sample has more of one, each of them
+        # stands for fewer (Cochran 1977, eq. 5.1); the weights leave the axis' total as it is.
+        drawn = self.sums[:, kinds, 0].sum(axis=0)
+        weight = np.where(drawn > 0, drawn.sum() / np.maximum(drawn, 1), 0.0)
+        weight /= max(np.count_nonzero(drawn), 1)
+        sums = (self.sums[:, kinds] * weight[:, None]).sum(axis=1)
 
         def measure(
             name: str,
@@ -161,6 +166,18 @@ class _Table:
                 over="present",
                 value=lambda t: _divided(t[..., 1] - t[..., 0], t[..., 1]),
             )
+
+
+def unit_totals(found: Instances, types: int) -> list[float]:
+    """Return by type the standard deviation over concept pairs of the instances that show bias."""
+    type_of = np.array([kind.type for kind in found.kinds])[found.kind]
+    spread = []
+    for number in range(types):
+        rows = type_of == number
+        pairs, place = np.unique(found.pair[rows], return_inverse=True)
+        totals = np.bincount(place.reshape(-1), found.shows[rows], len(pairs))
+        spread.append(float(totals.std(ddof=1)) if len(pairs) > 1 else math.nan)
+    return spread
 
 
 def beyond(excess: Floats) -> float:

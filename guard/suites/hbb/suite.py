@@ -131,6 +131,12 @@ class _Hbb(Suite):
         found = self.instances(records)
         return measures.measures(found, self.types, names, positions=self.orders > 1)
 
+    def spread(self, records: Sequence[Record]) -> Mapping[str, float]:
+        """Return by descriptor type how far concept pairs differ in instances that show bias."""
+        found = self.instances(records)
+        totals = measures.unit_totals(found, len(self.types))
+        return {kind.name: s for kind, s in zip(self.types, totals, strict=True)}
+
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return whether there is bias beyond noise, and the strongest associations."""
         found = self.instances(records)
