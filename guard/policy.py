@@ -11,6 +11,7 @@ from guard.verdict import BIAS_TYPES, Action, BiasType, Scores, Unjudged, Verdic
 
 OperatingPoint = Literal["strict", "balanced", "quiet"]
 Hold = Literal["sentence", "association", "none"]
+Records = Literal["raw", "guarded"]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 # Steps of a forced cut must move forward by at least this share of the segment's limit.
@@ -60,6 +61,14 @@ class Policy(BaseModel):
     """What to do with text outside the detector's languages."""
     timeout_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 5000.0
     """Time one verdict may take, a day at most; None waits for ever."""
+
+    litellm_records: Records = "raw"
+    """What LiteLLM's callbacks and cache get of an answer.
+
+    ``raw`` is what LiteLLM itself does: it sits inside the guard, so they get what the provider
+    said, but of a stream that was stopped before its end only what went out, and the cache nothing.
+    ``guarded`` gives them what went out, and of an answer that was stopped the cache nothing.
+    """
 
     max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
     overlap: Annotated[int, Field(ge=0)] = 80

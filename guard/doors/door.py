@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import litellm
 
 from guard.doors import closing
 from guard.doors.context import guarded, inside
+from guard.doors.records import open_books
 from guard.doors.session import Session
 from guard.errors import UsageError
 from guard.gate import ResponseGate
@@ -23,6 +25,10 @@ class Whole(Protocol):
     """A whole answer that waits in a gate."""
 
     gate: ResponseGate[Any]
+
+    def told(self) -> Any:
+        """Return what of it has been let out so far; its own object where that is all."""
+        ...
 
     def released(self) -> Any:
         """Return what may go out, once all is judged; raises the gate's error."""
@@ -57,6 +63,7 @@ class Door:
             return function(*args, **kwargs)
         call = self.arguments(function, args, kwargs)
         user, n = self.user_shown(session, call), self.choices(call)
+        session, kwargs = _recorded(session, self.function, args, kwargs)
         with inside():
             response = function(*args, **kwargs)
         return self.guard(session, response, user=user, n=n)
@@ -70,6 +77,7 @@ class Door:
             return await function(*args, **kwargs)
         call = self.arguments(function, args, kwargs)
         user, n = self.user_shown(session, call), self.choices(call)
+        session, kwargs = _recorded(session, self.async_function, args, kwargs)
         with inside():
             response = await function(*args, **kwargs)
         return await self.aguard(session, response, user=user, n=n)
@@ -83,12 +91,15 @@ class Door:
         stream = _unwrapped(response)
         try:
             wrapped = self.wrap(stream, session, user, n)
-        except BaseException:
+        except BaseException as error:
             closing.close(stream)
+            if session.books is not None:
+                session.books.fail(error)
             raise
         if not isinstance(wrapped, Whole):
             return _with_headers(wrapped, response, stream)
-        session.settle(wrapped.gate)
+        with _recording(session, wrapped, stream):
+            session.settle(wrapped.gate)
         return wrapped.released()
 
     async def aguard(
@@ -98,12 +109,15 @@ class Door:
         stream = _unwrapped(response)
         try:
             wrapped = self.wrap(stream, session, user, n)
-        except BaseException:
+        except BaseException as error:
             await closing.aclose(stream)
+            if session.books is not None:
+                await session.books.afail(error)
             raise
         if not isinstance(wrapped, Whole):
             return _with_headers(wrapped, response, stream)
-        await session.asettle(wrapped.gate)
+        with _recording(session, wrapped, stream):
+            await session.asettle(wrapped.gate)
         return wrapped.released()
 
     def arguments(
@@ -129,6 +143,30 @@ def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:
     # Past pydantic, which would make it one of the response's own fields.
     object.__setattr__(response, "guard", gate.trail)
     return response
+
+
+def _recorded(
+    session: Session, function: str, args: Sequence[Any], kwargs: Arguments
+) -> tuple[Session, Arguments]:
+    """Return the session and the arguments of a call whose records the policy has held back."""
+    if session.policy.litellm_records == "raw":
+        return session, kwargs
+    books, kwargs = open_books(function, args, kwargs)
+    return replace(session, books=books), kwargs
+
+
+@contextmanager
+def _recording(session: Session, whole: Whole, response: object) -> Iterator[None]:
+    """Close the books of a whole answer, however judging it ends."""
+    judged = False
+    try:
+        yield
+        judged = True
+    finally:
+        if session.books is not None:
+            told = whole.told()
+            stopped = not judged or whole.gate.trail.stopped
+            session.books.close(told, changed=told is not response, stopped=stopped)
 
 
 def _unwrapped(response: Any) -> Any:

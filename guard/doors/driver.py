@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from guard.doors import closing
 from guard.doors.context import inside
 from guard.doors.errors import cleaned
+from guard.doors.records import Books
 from guard.doors.session import Session
 from guard.gate import Codec, ResponseGate
 from guard.verdict import Channel, GuardTrail
@@ -39,8 +40,10 @@ class GuardedStream:
     exception or a cancellation), the provider's connection is closed. ``guard`` is the trail.
 
     A door says what it reads (``_read``), what leaves (``_sealed``), what was said (``_said``) and
-    how a stopped stream is reported (``_report``).
+    how a stopped stream is reported (``_report``, of the ``_answer``).
     """
+
+    completed_response: Any = None
 
     def __init__(
         self,
@@ -60,6 +63,8 @@ class GuardedStream:
         self._ended = False  # the provider came to its end, well or not, and LiteLLM reported it
         self._closed = False
         self._unjudged = False  # text went out ahead of verdicts that are still to be taken
+        if session.books is not None:
+            session.books.streaming = True
         self._error: Exception | None = None
         # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
         self._connections = closing.connections(upstream)
@@ -83,6 +88,10 @@ class GuardedStream:
         raise NotImplementedError
 
     def _said(self) -> Said:
+        raise NotImplementedError
+
+    def _answer(self) -> Any:
+        """Return what went out, as an answer that LiteLLM can be told; None where it cannot."""
         raise NotImplementedError
 
     def _report(self, asynchronous: bool) -> None:
@@ -223,15 +232,14 @@ class GuardedStream:
             self._over = True
             self._error = self._gate.error
         elif self._error is not None:
-            said = self._said()
-            self._error = cleaned(
-                self._error,
-                said.released,
-                said.withheld,
-                began=said.began,
-                shown=said.shown,
-            )
+            self._error = self._cleaned(self._error)
+        if self._over and self._session.books is not None:
+            self._record(self._session.books)
         return self._gate.stopped or self._error is not None
+
+    def _cleaned(self, error: Exception) -> Exception:
+        said = self._said()
+        return cleaned(error, said.released, said.withheld, began=said.began, shown=said.shown)
 
     def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
         if self._out:
@@ -239,7 +247,25 @@ class GuardedStream:
         error, self._error = self._error, None
         raise end if error is None else error
 
+    def _speaker(self, logging: Any) -> Any:
+        """Return LiteLLM's logging object as it reports; it may be held back."""
+        books = self._session.books
+        return logging if books is None else books.speaker
+
+    def _record(self, books: Books, *, dropped: bool = False) -> None:
+        """Close LiteLLM's records of the call: what goes out of it is known."""
+        changed = dropped or any(d.action not in ("pass", "flag") for d in self.guard)
+        books.close(
+            self._answer() if changed else self.completed_response,
+            changed=changed,
+            stopped=dropped or self.guard.stopped,
+            reported=self._gate.stopped and not self._ended,
+            clean=self._cleaned,
+        )
+
     def _drop(self) -> None:
+        if self._session.books is not None and not self._session.books.closed:
+            self._record(self._session.books, dropped=True)
         self._over = True
         self._unjudged = False
         self._out.clear()

@@ -44,6 +44,12 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         """Set the loop that LiteLLM reports a sync stream's chunks on."""
         self._upstream.set_logging_event_loop(loop)
 
+    def __next__(self) -> ModelResponseStream:
+        chunk: ModelResponseStream = super().__next__()
+        if self._session.books is not None:
+            self._session.books.chunk(chunk)
+        return chunk
+
     def _sealed(self, chunk: ModelResponseStream) -> Iterable[ModelResponseStream]:
         sealed = self._codec.seal(chunk, self.chunks)
         self.chunks.append(sealed)
@@ -57,6 +63,8 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
             withheld(ChatCodec, getattr(self._upstream, "chunks", ()), self.chunks),
         )
 
+    def _answer(self) -> Any:
+        return accounting.answer(self._upstream, self.chunks)
+
     def _report(self, asynchronous: bool) -> None:
-        response = accounting.answer(self._upstream, self.chunks)
-        accounting.report(self._upstream.logging_obj, response, asynchronous)
+        accounting.report(self._speaker(self._upstream.logging_obj), self._answer(), asynchronous)

@@ -119,10 +119,13 @@ class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
             withheld(TextCompletionCodec, self._sent, self.chunks),
         )
 
+    def _answer(self) -> Any:
+        return None if self._chat is None else accounting.answer(self._chat, self.chunks)
+
     def _report(self, asynchronous: bool) -> None:
         if self._chat is not None:
-            response = accounting.answer(self._chat, self.chunks)
-            accounting.report(self._chat.logging_obj, response, asynchronous)
+            logging = self._speaker(self._chat.logging_obj)
+            accounting.report(logging, self._answer(), asynchronous)
 
 
 def spoken(choice: TextChoices, number: int) -> list[Part]:

@@ -88,6 +88,7 @@ class WholeAnswer:
         for answer in self._said:
             self.gate.push(answer)
         self.gate.finish()
+        self._told: Any = None
 
     def released(self) -> Any:
         """Return the response as it may go out, with the trail as its ``guard``.
@@ -95,9 +96,18 @@ class WholeAnswer:
         It is the provider's own object where nothing was cut, a copy where something was. Raises
         the gate's error under the action ``raise``.
         """
-        out = self.gate.emit()
+        told = self.told()
         if self.gate.error is not None:
             raise self.gate.error
+        return with_trail(told, self.gate)
+
+    def told(self) -> Any:
+        """Return what of the response was let out; its own object where that is all."""
+        if self._told is None:
+            self._told = self._made(self.gate.emit())
+        return self._told
+
+    def _made(self, out: list[Answer]) -> Any:
         response = self._response
         if [id(a) for a in out] != [id(a) for a in self._said]:
             response = response.model_copy(deep=True)
@@ -106,7 +116,7 @@ class WholeAnswer:
                 mine = [a for a in out if a.choice == answer.choice]
                 if mine != [answer]:
                     response.choices[index] = self._cuts(response.choices[index], answer, mine)
-        return with_trail(response, self.gate)
+        return response
 
 
 def without_original(response: Any) -> None:
