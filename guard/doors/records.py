@@ -66,6 +66,7 @@ class Books:
         self._held = logging
         self._speaker: Any = None
         self._lock = threading.Lock()
+        self._telling = threading.Lock()  # nested calls report twice: LiteLLM drops the second
         self._entries: list[_Entry] = []
         self._closing: _Closing | None = None
 
@@ -155,7 +156,9 @@ class Books:
         self.speaker.success_handler(chunk, None, None, False)
 
     def _done(self, entry: _Entry) -> None:
-        if self._wanted(entry):
+        if not self._wanted(entry):
+            return
+        with self._telling if entry.kind == "report" else contextlib.nullcontext():
             entry.context.copy().run(entry.do, self._instead(entry))
 
     def _told(self, entry: _Entry) -> Awaitable[Any] | None:
