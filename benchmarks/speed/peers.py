@@ -64,12 +64,15 @@ def environment(peer: Peer, folder: Path) -> Path:
 
 
 def measured(peer: Peer, folder: Path) -> dict[str, Any]:
-    """Return a peer's version and figures; raises Failed where it does not run."""
-    python = environment(peer, folder)
-    print(f"{peer.name}: measuring", file=sys.stderr, flush=True)
-    paths = {"PYTHONPATH": str(ROOT)} if not peer.requirements else {}
+    """Return a peer's version and figures, or the reason why there are none."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = _run([str(python), str(PROBES / peer.probe)], {**kept, **paths}, show=True)
+    paths = {"PYTHONPATH": str(ROOT)} if not peer.requirements else {}
+    try:
+        python = environment(peer, folder)
+        print(f"{peer.name}: measuring", file=sys.stderr, flush=True)
+        done = _run([str(python), str(PROBES / peer.probe)], {**kept, **paths}, show=True)
+    except Failed as problem:
+        return {"reason": str(problem)}
     figures: dict[str, Any] = json.loads(done.strip().splitlines()[-1])
     return figures
 
@@ -133,10 +136,7 @@ def main() -> None:
     results: dict[str, dict[str, Any]] = {}
     try:
         for peer in chosen:
-            try:
-                results[peer.name] = measured(peer, folder.absolute())
-            except Failed as problem:
-                results[peer.name] = {"reason": str(problem)}
+            results[peer.name] = measured(peer, folder.absolute())
     except KeyboardInterrupt:
         print("stopped; what is installed is used again", file=sys.stderr)
     print(json.dumps(results, indent=1) if options.json else table(results))

@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 
 import litellm
 from litellm.litellm_core_utils.litellm_logging import Logging
+from litellm.litellm_core_utils.rules import Rules
 from litellm.litellm_core_utils.thread_pool_executor import executor
 from litellm.types.llms.openai import ResponsesAPIResponse
 from litellm.types.utils import ModelResponseStream
-from litellm.utils import Rules, function_setup
+from litellm.utils import function_setup
 from pydantic import BaseModel
 
 Do = Callable[[Any], Any]
@@ -128,6 +129,8 @@ class Books:
                 answer = answer.model_copy(deep=True)
             self._closing = _Closing(answer, changed, stopped, reported, clean)
             entries, self._entries = self._entries, []
+        if changed:
+            self._held.model_call_details["original_response"] = _text(answer)
         for entry in sorted(entries, key=lambda e: e.kind != "received"):
             if entry.asynchronous:
                 _spawn(self._told(entry))
@@ -188,9 +191,6 @@ class Books:
             return entry.said if own else _response(end.answer)
         if not end.changed:
             return entry.said
-        details = self._held.model_call_details
-        if "original_response" in details:
-            details["original_response"] = _text(end.answer)
         # LiteLLM counts in the object that it is told, and may be told twice.
         return end.answer.model_copy(deep=True)
 
@@ -280,6 +280,13 @@ class HeldLogging(Logging):
         """Begin an attempt: each that fails is reported, as where each has an object of its own."""
         for event in ("sync_failure", "async_failure"):
             self.model_call_details.pop(f"has_logged_{event}", None)
+        if "original_response" in kwargs:  # an answer from the cache
+            details = self.model_call_details
+
+            def do(original: Any) -> None:
+                details["original_response"] = original
+
+            self.guard_books.enter("received", do, kwargs.pop("original_response"))
         super().update_environment_variables(*args, **kwargs)
 
 
@@ -292,7 +299,7 @@ def open_books(
     what LiteLLM raises on arguments that it cannot use.
     """
     made = {"litellm_call_id": str(uuid.uuid4()), **kwargs}
-    logging = made.get("litellm_logging_obj")
+    logging: Any = made.get("litellm_logging_obj")
     if logging is None:
         logging, made = function_setup(
             function,
@@ -331,7 +338,7 @@ def _hold_writes(handler: Any, books: Books) -> None:
 
 
 def _store_response(response: ResponsesAPIResponse, arguments: Mapping[str, Any]) -> None:
-    cache = litellm.cache
+    cache: Any = litellm.cache
     if cache is None or not response.output:
         return
     text = response.model_dump_json(warnings=False)

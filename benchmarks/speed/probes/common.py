@@ -51,7 +51,7 @@ def texts(position: int | None) -> list[str]:
 
 
 def found(text: str) -> bool:
-    """The stub detector: whether the phrase stands in ``text``."""
+    """Whether the phrase stands in ``text``: the stub detector."""
     return " ".join(PHRASE) in " ".join(text.lower().split()).replace(".", "")
 
 

@@ -6,7 +6,7 @@ import os
 from importlib.metadata import version
 from typing import Any
 
-os.environ.setdefault("OTEL_SDK_DISABLED", "true")
+os.environ |= {"OTEL_SDK_DISABLED": "true", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 from common import Setting, found, measure
 from guardrails import Guard
@@ -38,9 +38,9 @@ class Chunks(Sentences):
 
 
 def setting(validator: type[Validator], name: str, on_fail: str, positions: int = 12) -> Setting:
-    guard = Guard().use(validator(on_fail=on_fail))
-
     def begin(source: Any) -> Any:
+        # A validator keeps the text of a stream that it ended: each stream has one of its own.
+        guard = Guard().use(validator(on_fail=on_fail))
         return guard(
             llm_api=lambda **_: source,
             messages=[{"role": "user", "content": "?"}],
