@@ -26,6 +26,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         self, upstream: CustomStreamWrapper, session: Session, *, user: str = "", n: int = 1
     ) -> None:
         self.chunks: list[ModelResponseStream] = []
+        self._counted = False  # whether the usage of a stopped stream was given
         self._codec = ChatCodec(n)
         super().__init__(upstream, session, self._codec, user=user, n=n)
 
@@ -49,6 +50,18 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         if self._session.books is not None:
             self._session.books.chunk(chunk)
         return chunk
+
+    def _release(self) -> bool:
+        over = super()._release()
+        asked = getattr(self._upstream, "send_stream_usage", False)
+        if asked and self._gate.stopped and not self._counted and self._error is None:
+            # LiteLLM's last chunk has the usage; a stopped stream never comes to it.
+            self._counted = True
+            usage = self._upstream.model_response_creator()
+            usage.usage = self._answer().usage
+            self.chunks.append(usage)
+            self._out.append(usage)
+        return over
 
     def _sealed(self, chunk: ModelResponseStream) -> Iterable[ModelResponseStream]:
         sealed = self._codec.seal(chunk, self.chunks)

@@ -76,16 +76,16 @@ def strict(source: Any) -> Any:
 
 measure(
     [
-        Setting("default, sync", chunk, stream, serialised, asynchronous=False, positions=499),
-        Setting("default, async", chunk, stream, serialised, positions=499),
-        Setting("strictest", chunk, strict, serialised, asynchronous=False, positions=499),
+        Setting("default, sync", chunk, stream, serialised, asynchronous=False, positions=50),
+        Setting("default, async", chunk, stream, serialised, positions=50),
+        Setting("strictest", chunk, strict, serialised, asynchronous=False, positions=50),
         Setting(
             "Guard.stream",
             str,
             lambda source: Guard(detector=Stub()).stream(source),
             str,
             asynchronous=False,
-            positions=499,
+            positions=50,
         ),
     ],
     version("biasguard"),

@@ -63,7 +63,7 @@ measure(
             chunk,
             begin(streaming_sampling_rate=1),
             serialised,
-            positions=3,
+            positions=2,
         ),
         Setting(
             "all held to the end",
