@@ -125,12 +125,10 @@ def main() -> None:
     """Measure every system and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="where the environments are kept")
-    parser.add_argument("--only", help="measure the systems whose name holds this")
+    parser.add_argument("--only", choices=[p.name for p in PEERS], help="measure one system")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    chosen = [p for p in PEERS if (options.only or "").lower() in p.name.lower()]
-    if not chosen:
-        parser.error(f"--only: no system is named like {options.only!r}")
+    chosen = [p for p in PEERS if options.only in (None, p.name)]
     folder = options.folder or Path(tempfile.gettempdir()) / "guard-peers"
     folder.mkdir(parents=True, exist_ok=True)
     results: dict[str, dict[str, Any]] = {}

@@ -65,6 +65,7 @@ class Books:
     def __init__(self, logging: Any) -> None:
         self.streaming = False  # whether the consumer has a stream: what fails then may quote it
         self._held = logging
+        self._kind = Logging if isinstance(logging, HeldLogging) else type(logging)
         self._speaker: Any = None
         self._lock = threading.Lock()
         self._telling = threading.Lock()  # nested calls report twice: LiteLLM drops the second
@@ -79,7 +80,7 @@ class Books:
         """LiteLLM's logging object as it was made: what it is told, it tells."""
         if self._speaker is None:
             self._speaker = copy.copy(self._held)
-            self._speaker.__class__ = Logging
+            self._speaker.__class__ = self._kind
         return self._speaker
 
     @property
