@@ -44,7 +44,8 @@ def texts(position: int | None) -> list[str]:
         word = _WORDS[number % len(_WORDS)]
         if position is not None and 0 <= number - position < len(PHRASE):
             word = PHRASE[number - position]
-        if number % len(_WORDS) == 0 and number:
+        within = position is not None and 0 < number - position < len(PHRASE)
+        if number % len(_WORDS) == 0 and number and not within:
             out[-1] += "."
         out.append((" " if number else "") + word)
     return out
