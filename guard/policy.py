@@ -12,6 +12,7 @@ from guard.verdict import BIAS_TYPES, Action, BiasType, ChannelKind, Scores, Unj
 OperatingPoint = Literal["strict", "balanced", "quiet"]
 Hold = Literal["sentence", "association", "none"]
 OnBias = Literal["terminate", "redact", "flag", "raise", "rewrite"]
+Records = Literal["raw", "guarded"]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 _CHANNELS: tuple[ChannelKind, ...] = get_args(ChannelKind)
@@ -90,6 +91,14 @@ class Policy(BaseModel):
     breaker_pause_ms: Annotated[float, Field(gt=0, le=86_400_000)] = 10_000.0
     """How long it is then left alone; afterwards one segment is tried, and so on."""
 
+    litellm_records: Records = "raw"
+    """What LiteLLM's callbacks and cache get of an answer.
+
+    ``raw`` is what LiteLLM itself does: it sits inside the guard, so they get what the provider
+    said, but of a stream that was stopped before its end only what went out, and the cache nothing.
+    ``guarded`` gives them what went out, and of an answer that was stopped the cache nothing.
+    """
+
     max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
     overlap: Annotated[int, Field(ge=0)] = 80
     lookahead: Annotated[int, Field(ge=4, le=256)] = 32
@@ -140,6 +149,15 @@ class Policy(BaseModel):
                     f"hold='none' lets text out before it is judged, so {name} must be {value!r} "
                     f"or left out, got {given!r}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _rewritten_answers_have_no_records(self) -> Policy:
+        if self.litellm_records == "guarded" and self.rewrites:
+            raise ValueError(
+                "litellm_records='guarded' cannot be asked for beside the action 'rewrite', which "
+                "makes one answer of several calls; take another action or leave the records 'raw'"
+            )
         return self
 
     def threshold_for(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import litellm
@@ -25,6 +27,8 @@ def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str,
         return list(litellm.batch_completion(*args, **kwargs))
     if session.policy.rewrites:
         raise cannot_rewrite("batch_completion")
+    if session.policy.litellm_records == "guarded":
+        return _each(session, args, kwargs)
     call = chat.DOOR.arguments(litellm.batch_completion, args, kwargs)
     n = number_of_choices(call)
     several = call.get("messages") or ()
@@ -32,6 +36,24 @@ def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str,
     with inside():
         answers = litellm.batch_completion(*args, **kwargs)
     return [_guarded(session, a, user, n) for a, user in zip(answers, users, strict=True)]
+
+
+def _each(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Make the calls that LiteLLM would make, each with records of its own."""
+    bound = inspect.signature(litellm.batch_completion).bind(*args, **kwargs)
+    bound.apply_defaults()
+    call = {**bound.arguments, **bound.arguments.pop("kwargs", {})}
+    several, workers = call.pop("messages"), call.pop("max_workers")
+    call.pop("kwargs", None)
+
+    def one(messages: Any) -> Any:
+        try:
+            return chat.DOOR.call(session, (), {**call, "messages": messages})
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(one, several))
 
 
 def _guarded(session: Session, answer: Any, user: str, n: int) -> Any:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import litellm
 
 from guard.doors import closing
 from guard.doors.context import guarded, inside
+from guard.doors.records import open_books
 from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
 from guard.doors.session import Session
 from guard.errors import UsageError
@@ -24,6 +26,10 @@ class Whole(Protocol):
     """A whole answer that waits in a gate."""
 
     gate: ResponseGate[Any]
+
+    def told(self) -> Any:
+        """Return what of it has been let out so far; its own object where that is all."""
+        ...
 
     def released(self) -> Any:
         """Return what may go out, once all is judged; raises the gate's error."""
@@ -46,6 +52,8 @@ class Door:
     choices: Callable[[Arguments], int] = lambda _: 1
     go_on: GoOn | None = None
     """How the model is asked to go on under the action ``rewrite``; None where it cannot be."""
+    records: bool = True
+    """Whether LiteLLM's records of a call can be held back (``litellm_records``)."""
 
     def call(
         self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
@@ -53,8 +61,8 @@ class Door:
         """Call the function of ``owner``, LiteLLM or a Router, and guard what it returns.
 
         Raises what LiteLLM raises; BiasFound and DetectorError under the action ``raise``;
-        UsageError on an answer that is not text, on an ``n`` that is no whole number, and under
-        the action ``rewrite`` where the door has no way to go on.
+        UsageError on an answer that is not text, on an ``n`` that is no whole number, and where the
+        policy asks for rewriting or records that the door cannot give.
         """
         function = getattr(owner, self.function)
         if guarded():
@@ -62,6 +70,7 @@ class Door:
         call = self.arguments(function, args, kwargs)
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
+        session, kwargs = self._recorded(session, self.function, args, kwargs)
         with inside():
             response = function(*args, **kwargs)
         return self.guard(session, response, user=user, n=n, asker=asker)
@@ -76,6 +85,7 @@ class Door:
         call = self.arguments(function, args, kwargs)
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
+        session, kwargs = self._recorded(session, self.async_function, args, kwargs)
         with inside():
             response = await function(*args, **kwargs)
         return await self.aguard(session, response, user=user, n=n, asker=asker)
@@ -97,13 +107,16 @@ class Door:
         stream = _unwrapped(response)
         try:
             wrapped = self.wrap(stream, session, user, n)
-        except BaseException:
+        except BaseException as error:
             closing.close(stream)
+            if session.books is not None:
+                session.books.fail(error)
             raise
         if not isinstance(wrapped, Whole):
             return _with_headers(_asking(wrapped, asker), response, stream)
         whole = _asking(wrapped, asker)
-        session.settle(whole.gate)
+        with _recording(session, whole, stream):
+            session.settle(whole.gate)
         while whole.gate.again and asker is not None:
             whole.go_on(asker.ask(whole.said(), whole.gate.trail), asker)
             session.settle(whole.gate)
@@ -122,13 +135,16 @@ class Door:
         stream = _unwrapped(response)
         try:
             wrapped = self.wrap(stream, session, user, n)
-        except BaseException:
+        except BaseException as error:
             await closing.aclose(stream)
+            if session.books is not None:
+                await session.books.afail(error)
             raise
         if not isinstance(wrapped, Whole):
             return _with_headers(_asking(wrapped, asker), response, stream)
         whole = _asking(wrapped, asker)
-        await session.asettle(whole.gate)
+        with _recording(session, whole, stream):
+            await session.asettle(whole.gate)
         while whole.gate.again and asker is not None:
             whole.go_on(await asker.aask(whole.said(), whole.gate.trail), asker)
             await session.asettle(whole.gate)
@@ -146,6 +162,23 @@ class Door:
         if self.go_on is None:
             raise cannot_rewrite(self.function)
         return Asker(function, call, self.go_on, session.policy)
+
+    def _recorded(
+        self, session: Session, function: str, args: Sequence[Any], kwargs: Arguments
+    ) -> tuple[Session, Arguments]:
+        """Return the session and the arguments of a call whose records the policy has held back.
+
+        Raises UsageError where this door cannot hold them.
+        """
+        if session.policy.litellm_records == "raw":
+            return session, kwargs
+        if not self.records:
+            raise UsageError(
+                f"litellm_records='guarded' does not work for {function}; leave it 'raw' for this "
+                'call: guard={"litellm_records": "raw"}.'
+            )
+        books, kwargs = open_books(function, args, kwargs)
+        return replace(session, books=books), kwargs
 
     def arguments(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Arguments
@@ -170,6 +203,20 @@ def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:
     # Past pydantic, which would make it one of the response's own fields.
     object.__setattr__(response, "guard", gate.trail)
     return response
+
+
+@contextmanager
+def _recording(session: Session, whole: Whole, response: object) -> Iterator[None]:
+    """Close the books of a whole answer, however judging it ends."""
+    judged = False
+    try:
+        yield
+        judged = True
+    finally:
+        if session.books is not None:
+            told = whole.told()
+            stopped = not judged or whole.gate.trail.stopped
+            session.books.close(told, changed=told is not response, stopped=stopped)
 
 
 def _unwrapped(response: Any) -> Any:

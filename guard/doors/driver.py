@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from guard.doors import accounting, closing
 from guard.doors.context import inside
 from guard.doors.errors import cleaned
+from guard.doors.records import Books
 from guard.doors.rewrite import Asker
 from guard.doors.session import Session
 from guard.gate import Codec, ResponseGate
@@ -47,6 +48,8 @@ class GuardedStream:
     how a stopped stream is reported (``_logging``, ``_answer``).
     """
 
+    completed_response: Any = None
+
     def __init__(
         self,
         upstream: Any,
@@ -71,6 +74,8 @@ class GuardedStream:
         self._asker: Asker | None = None
         self._asks = False  # the model is to be asked to go on before anything more is pulled
         self._left = False  # by its reader
+        if session.books is not None:
+            session.books.streaming = True
         self._error: Exception | None = None
         # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
         self._connections = closing.connections(upstream)
@@ -110,14 +115,14 @@ class GuardedStream:
         raise NotImplementedError
 
     def _answer(self) -> Any:
-        """Return the answer that a stopped stream is reported as to LiteLLM's callbacks."""
+        """Return what went out, as an answer that LiteLLM can be told; None where it cannot."""
         raise NotImplementedError
 
     def _report(self) -> None:
-        accounting.report(self._logging(), self._answer)
+        accounting.report(self._speaker(self._logging()), self._answer)
 
     async def _areport(self) -> None:
-        await accounting.areport(self._logging(), self._answer)
+        await accounting.areport(self._speaker(self._logging()), self._answer)
 
     def _following(self, answer: Any) -> Any:
         """Return the stream in the answer by which the model goes on; None where it is none."""
@@ -302,15 +307,14 @@ class GuardedStream:
             self._asks = self._gate.again
             self._error = self._gate.error
         elif self._error is not None:
-            said = self._said()
-            self._error = cleaned(
-                self._error,
-                said.released,
-                said.withheld,
-                began=said.began,
-                shown=said.shown,
-            )
+            self._error = self._cleaned(self._error)
+        if self._over and self._session.books is not None:
+            self._record(self._session.books)
         return self._gate.stopped or self._error is not None
+
+    def _cleaned(self, error: Exception) -> Exception:
+        said = self._said()
+        return cleaned(error, said.released, said.withheld, began=said.began, shown=said.shown)
 
     def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
         if self._out:
@@ -318,7 +322,25 @@ class GuardedStream:
         error, self._error = self._error, None
         raise end if error is None else error
 
+    def _speaker(self, logging: Any) -> Any:
+        """Return LiteLLM's logging object as it reports; it may be held back."""
+        books = self._session.books
+        return logging if books is None or logging is None else books.speaker
+
+    def _record(self, books: Books, *, dropped: bool = False) -> None:
+        """Close LiteLLM's records of the call: what goes out of it is known."""
+        changed = dropped or any(d.action not in ("pass", "flag") for d in self.guard)
+        books.close(
+            self._answer() if changed else self.completed_response,
+            changed=changed,
+            stopped=dropped or self.guard.stopped,
+            reported=self._gate.stopped and not self._ended,
+            clean=self._cleaned,
+        )
+
     def _drop(self) -> None:
+        if self._session.books is not None and not self._session.books.closed:
+            self._record(self._session.books, dropped=True)
         self._over = self._left = True
         self._unjudged = self._asks = False
         self._out.clear()

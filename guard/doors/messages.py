@@ -127,9 +127,14 @@ class WholeMessage:
         half of its input would be no less an input. Raises the gate's error under the action
         ``raise``.
         """
-        out = self.gate.emit()
+        told = self.told()
         if self.gate.error is not None:
             raise self.gate.error
+        return told
+
+    def told(self) -> Message:
+        """Return what of the message was let out."""
+        out = self.gate.emit()
         if [*map(id, out)] == [*map(id, self._frames)]:
             return Message(self._message, self.gate.trail)
         made = {k: v for k, v in self._message.items() if k not in ("content", "stop_details")}
@@ -200,4 +205,5 @@ DOOR = Door(
     "anthropic_messages",
     _wrap,
     user=lambda call: last_message(call.get("messages")),
+    records=False,
 )

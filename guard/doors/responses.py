@@ -38,7 +38,6 @@ class ResponsesStream(GuardedStream):
     )
 
     def __init__(self, upstream: Any, session: Session, *, user: str) -> None:
-        self.completed_response: Any = None
         self._counted: Any = None  # the usage so far, once stopped
         self._codec = EventCodec()
         super().__init__(upstream, session, self._codec, user=user)
@@ -86,7 +85,8 @@ class ResponsesStream(GuardedStream):
         return getattr(self._upstream, "logging_obj", None) or self._upstream.litellm_logging_obj
 
     def _answer(self) -> Any:
-        event = self.completed_response or self._codec.transcript.ended(self._counted)
+        usage = self._counted if self._gate.stopped else self._usage()
+        event = self.completed_response or self._codec.transcript.ended(usage)
         # LiteLLM counts in the object that it is given, and in a thread of its own.
         return event.model_copy(deep=True)
 
@@ -109,6 +109,7 @@ class WholeResponse:
         self.gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
         self.gate.push(self._heard)
         self.gate.finish()
+        self._told: Any = None
 
     def released(self) -> Any:
         """Return the response as it may go out, with the trail as its ``guard``.
@@ -116,14 +117,24 @@ class WholeResponse:
         It is the provider's own object where nothing was cut. Raises the gate's error under the
         action ``raise``.
         """
-        out = self.gate.emit()
+        told = self.told()
         if self.gate.error is not None:
             raise self.gate.error
-        response: Any = self._response
-        if out != [self._heard]:
-            response = [e for heard in out for e in self._codec.seal(heard)][-1].response
-            response._hidden_params = hidden(self._response)
-        return with_trail(response, self.gate)
+        return with_trail(told, self.gate)
+
+    def told(self) -> Any:
+        """Return what of the response was let out; its own object where that is all."""
+        if self._told is None:
+            self._told = self._made(self.gate.emit())
+        return self._told
+
+    def _made(self, out: list[Heard]) -> Any:
+        if out == [self._heard]:
+            return self._response
+        events = [event for heard in out for event in self._codec.seal(heard)]
+        end = events[-1] if events else self._codec.transcript.ended(self._response.usage)
+        end.response._hidden_params = hidden(self._response)
+        return end.response
 
 
 def _wrap(response: object, session: Session, user: str, n: int) -> ResponsesStream | Whole:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from guard.detect.serving import Judge
 from guard.gate import ResponseGate
 from guard.policy import Policy
 from guard.verdict import Decision
+
+if TYPE_CHECKING:
+    from guard.doors.records import Books
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,8 @@ class Session:
     policy: Policy
     judge: Judge
     sinks: tuple[Callable[[Decision], None], ...] = ()
+    books: Books | None = None
+    """LiteLLM's records of the call, where the policy has them held back."""
 
     def settle(self, gate: ResponseGate[Any]) -> None:
         """Have judged what ``gate`` waits for."""

@@ -27,6 +27,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     ) -> None:
         self.chunks: list[ModelResponseStream] = []
         self._before = 0  # chunks of the answers before the present one
+        self._usage: Any = None  # of a stopped stream, where its reader asked for that
         self._codec = ChatCodec(n)
         super().__init__(upstream, session, self._codec, user=user, n=n)
 
@@ -44,6 +45,27 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     def set_logging_event_loop(self, loop: Any) -> None:
         """Set the loop that LiteLLM reports a sync stream's chunks on."""
         self._upstream.set_logging_event_loop(loop)
+
+    def __next__(self) -> ModelResponseStream:
+        chunk: ModelResponseStream = super().__next__()
+        if self._session.books is not None:
+            self._session.books.chunk(chunk)
+        return chunk
+
+    def _count(self) -> None:
+        if getattr(self._upstream, "send_stream_usage", False) and not self._gate.again:
+            self._usage = self._answer().usage
+
+    def _release(self) -> bool:
+        over = super()._release()
+        usage, self._usage = self._usage, None
+        if usage is not None and self._error is None:
+            # LiteLLM's last chunk has the usage; a stopped stream never comes to it.
+            chunk = self._upstream.model_response_creator()
+            chunk.usage = usage
+            self.chunks.append(chunk)
+            self._out.append(chunk)
+        return over
 
     def _sealed(self, chunk: ModelResponseStream) -> Iterable[ModelResponseStream]:
         sealed = self._codec.seal(chunk, self.chunks)

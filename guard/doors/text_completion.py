@@ -18,6 +18,7 @@ from guard.doors.door import Arguments, Door, Whole, number_of_choices, unreadab
 from guard.doors.driver import GuardedStream, Said, joined, withheld
 from guard.doors.fields import members, parts_of
 from guard.doors.session import Session
+from guard.doors.stream import ChatStream
 from guard.doors.whole import Answer, WholeAnswer
 from guard.doors.whole import joined as texts_of
 from guard.gate import Part
@@ -166,9 +167,13 @@ def _bare(chunk: TextCompletionResponse, *choices: TextChoices) -> TextCompletio
     )
 
 
-def _wrap(response: object, session: Session, user: str, n: int) -> TextCompletionStream | Whole:
+def _wrap(
+    response: object, session: Session, user: str, n: int
+) -> TextCompletionStream | ChatStream | Whole:
     if isinstance(response, TextCompletionStreamWrapper):
         return TextCompletionStream(response, session, user=user, n=n)
+    if isinstance(response, CustomStreamWrapper):  # LiteLLM replays its cache as a chat
+        return ChatStream(response, session, user=user, n=n)
     if isinstance(response, TextCompletionResponse):
         return WholeAnswer(response, session, user, spoken, cut_choice)
     raise unreadable(response, "text completion")

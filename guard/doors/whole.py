@@ -98,6 +98,7 @@ class WholeAnswer:
         for answer in self._said:
             self.gate.push(answer)
         self.gate.finish()
+        self._told: Any = None
 
     def may_ask(self, asker: Asker) -> None:
         """Have the model asked to go on under the action ``rewrite``."""
@@ -128,13 +129,19 @@ class WholeAnswer:
         It is the provider's own object where nothing was cut, a copy where something was. Raises
         the gate's error under the action ``raise``.
         """
-        self._out += self.gate.emit()
+        told = self.told()
         if self.gate.error is not None:
             raise self.gate.error
-        response = self._cut()
-        if self._before:
-            response = continued(self._before, response)
-        return with_trail(response, self.gate)
+        return with_trail(told, self.gate)
+
+    def told(self) -> Any:
+        """Return what of the response was let out; its own object where that is all."""
+        if self._told is None:
+            self._out += self.gate.emit()
+            self._told = self._cut()
+            if self._before:
+                self._told = continued(self._before, self._told)
+        return self._told
 
     def _cut(self) -> Any:
         response, out = self._response, self._out

@@ -279,7 +279,8 @@ def _note_text(outcome: Outcome, chunk: Any) -> None:
     for choice in chunk.choices:
         thought = getattr(choice, "reasoning_content", None)
         outcome.add(Channel(choice.index, "reasoning"), thought or "")
-        outcome.add(Channel(choice.index), choice.text or "")
+        delta = getattr(choice, "delta", None)  # LiteLLM replays its cache as a chat
+        outcome.add(Channel(choice.index), (delta.content if delta else choice.text) or "")
         if choice.finish_reason:
             outcome.finish[choice.index] = choice.finish_reason
 

@@ -80,6 +80,30 @@ def test_a_stream_stopped_at_its_very_end_is_reported_once(replay: Replay, log: 
     assert [k for k, _, _ in log.settle()] == ["success"]
 
 
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("end", ["BIAS is. More", "BIAS is"], ids=["stopped", "at its end"])
+def test_a_stopped_stream_gives_the_usage_that_was_asked_for(
+    provider: Provider, asynchronous: bool, end: str
+) -> None:
+    provider.script = Script([["Fine. ", end, " and on. "]])
+    asked = {**call(provider, "openai"), "stream_options": {"include_usage": True}}
+
+    async def run() -> list[Any]:
+        stream = await chat.acompletion(r.session(Policy(), Scripted()), (), asked)
+        return [chunk async for chunk in stream]
+
+    if asynchronous:
+        chunks = r.arun(run())
+    else:
+        chunks = list(chat.completion(r.session(Policy(), Scripted()), (), asked))
+    assert [c.usage.total_tokens > 0 for c in chunks if getattr(c, "usage", None)] == [True]
+    assert chunks[-1].usage.completion_tokens > 0
+    assert chunks[-2].choices[0].finish_reason == "content_filter"
+    assert "BIAS" not in r.serialised(*chunks)
+    built = litellm.stream_chunk_builder(chunks)
+    assert built.choices[0].message.content == "Fine. " + Policy().message
+
+
 def test_a_stream_that_ends_is_reported_once_by_litellm(replay: Replay, log: Log) -> None:
     sent = [r.chunk_of(r.Said(0, "content", t)) for t in ("Fine. ", "All is")]
     r.streamed(replay, sent, r.session(Policy(), Scripted()))
