@@ -26,6 +26,7 @@ ALLOWED = {
     "detect": {"verdict", "policy", "errors", "places", "retrieve"},
     "doors": {"verdict", "policy", "errors", "gate", "detect.serving"},
     "core": {"verdict", "policy", "errors", "config", "gate", "detect", "doors", "retrieve"},
+    "bench": {"verdict", "policy", "errors", "gate", "doors", "core"},
     "local": {"errors"},
     "evaluate": {"verdict", "errors", "policy", "core", "places"},
     "train": {
