@@ -19,6 +19,8 @@ from guard.bench import door, replay, verdict
 from guard.bench.figures import percentile
 from guard.bench.loop import turns
 from guard.cli import main
+from guard.doors import chat
+from guard.policy import Policy
 
 
 def run(*args: str, code: int = 0) -> Any:
@@ -144,3 +146,28 @@ def test_an_interrupt_ends_it_without_a_traceback() -> None:
     assert "Aborted!" in err
     assert "Traceback" not in err
     assert "latency" not in out
+
+
+def test_the_work_a_chunk_does_not_grow_with_the_stream() -> None:
+    """Calls of functions, which no load of the machine changes; the times are in benchmarks."""
+
+    def calls(size: int) -> float:
+        count = 0
+
+        def note(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        stream = chat.guard(replay.ready(Policy()), replay.Replay(replay.chunks(size)))
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            for _ in stream:
+                pass
+        finally:
+            sys.setprofile(before)
+        return count / size
+
+    costs = [calls(size) for size in (250, 1000, 4000)]
+    assert max(costs) / min(costs) <= 1.15
+    assert max(costs) <= 60  # of the long way, each chunk takes some 100

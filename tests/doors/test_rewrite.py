@@ -305,7 +305,7 @@ class Several(Replay):
 
 
 @given(drawn, chunkings, st.sampled_from(["sentence", "association"]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_nothing_withheld_goes_out_and_every_way_agrees(
     replay: Replay, answers: Any, chunking: Any, hold: str
 ) -> None:
