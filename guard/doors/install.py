@@ -249,6 +249,8 @@ _MADE: Mapping[str, Door] = {
     "anthropic_messages": messages.DOOR,
     "aanthropic_messages": messages.DOOR,
 }
+# From LiteLLM 1.109 on a Router hands what is asked of it to a class behind it.
+_ROUTER: type[Any] = getattr(Router, "_core_class", Router)
 _patches: dict[str, _Patch] = {}  # what the changed code looks itself up in
 _patched = False
 
@@ -273,7 +275,7 @@ def _patch() -> None:
     for key, patch in found.items():
         patch.function.__code__ = _leading_here(patch.function, key)
     for name, door in _MADE.items():
-        setattr(Router, name, _Made(name, door))
+        setattr(_ROUTER, name, _Made(name, door))
     _patched = True
 
 
@@ -284,7 +286,7 @@ def _unpatch() -> None:
     for patch in _patches.values():
         patch.function.__code__ = patch.code
     for name in _MADE:
-        delattr(Router, name)
+        delattr(_ROUTER, name)
     _patched = False
 
 
@@ -314,9 +316,9 @@ def _targets() -> Iterator[_Patch]:
                 yield _Patch(f"{owner.__name__}.{name}", function, door, takes)
     for name, method_door, takes in _METHODS:
         where = f"litellm.Router.{name}"
-        function = _function(where, Router.__dict__.get(name))
+        function = _function(where, _ROUTER.__dict__.get(name))
         yield _Patch(where, function, method_door, takes, method=True)
-    made = [name for name in _MADE if name in Router.__dict__]
+    made = [name for name in _MADE if name in _ROUTER.__dict__]
     if made:
         raise ConfigError(
             f"install() does not know litellm.Router.{made[0]} of LiteLLM {_version()}, which is "

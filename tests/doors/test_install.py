@@ -58,7 +58,7 @@ def watched() -> dict[str, Any]:
     functions = {patch.name: patch.function for patch in install._targets()}
     state: dict[str, Any] = {name: (f, f.__code__) for name, f in functions.items()}
     state |= {f"{n} attributes": dict(f.__dict__) for n, f in functions.items()}
-    state["Router"] = dict(Router.__dict__)
+    state["Router"] = dict(install._ROUTER.__dict__)
     state["litellm"] = {name: getattr(litellm, name, None) for name, *_ in install._FUNCTIONS}
     return state
 

@@ -283,7 +283,7 @@ class TestWhole:
 
 @pytest.mark.parametrize("model", ["anthropic/claude-sonnet-4-5", "openai/gpt-4o"])
 def test_a_router_makes_one_call(provider: Provider, model: str) -> None:
-    provider.script = Script([["All is well.", " BIAS is.", *[" So it goes."] * 60]], 0.01)
+    provider.script = Script([["All is well.", " BIAS is.", *[" So it goes."] * 600]], 0.01)
     base = provider.anthropic if "claude" in model else provider.openai
     named = {"model": model, "api_base": base, "api_key": "k"}
     deployments = [{"model_name": n, "litellm_params": named} for n in ("first", "second")]
