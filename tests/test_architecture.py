@@ -38,6 +38,7 @@ ALLOWED = {
         "doors.accounting",
     },
     "default": {"core"},
+    "bench": {"verdict", "policy", "errors", "gate", "doors", "core"},
     "local": {"errors"},
     "evaluate": {"verdict", "errors", "policy", "core", "places"},
     "train": {

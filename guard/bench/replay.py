@@ -37,7 +37,7 @@ def chunks(count: int, begin: int = 0) -> tuple[ModelResponseStream, ...]:
 
     ``begin`` is the token of :data:`TEXT` to begin with, so that streams differ.
     """
-    tokens = _TOKEN.findall(TEXT)
+    tokens = _TOKEN.findall(f" {TEXT.rstrip()}")
     made = []
     for i in range(count):
         token = tokens[(begin + i) % len(tokens)]

@@ -93,7 +93,7 @@ def verdict(texts: Path | None, as_json: bool) -> None:
     """Measure how long the encoder takes for one verdict, references included."""
     from guard.bench import verdict as measuring
 
-    read = _texts(texts)
+    read = texts_of(texts)
     with _bar("windows", None) as progress:
         figures = measuring.figures(read, progress)
     _show(figures, as_json)
@@ -108,7 +108,8 @@ def start(as_json: bool) -> None:
     _show(measuring.figures(), as_json)
 
 
-def _texts(path: Path | None) -> list[str]:
+def texts_of(path: Path | None) -> list[str]:
+    """Return the texts of a file of JSON lines; raises UsageError where there are none."""
     import guard
 
     path = Path(guard.__file__).parent / "train" / "negatives.jsonl" if path is None else path

@@ -14,22 +14,23 @@ import threading
 import weakref
 from collections import deque
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
 class _Desk:
-    """What is done and still to be handed to one loop."""
+    """Who is to be told by one loop that their future is done."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._done: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
+        self._done: deque[asyncio.Future[bool]] = deque()
         self._called = False  # whether the loop is on its way
 
-    def bring(self, waiter: asyncio.Future[Any], future: Future[Any]) -> None:
-        """Take a future that is done; from any thread."""
-        self._done.append((waiter, future))
+    def bring(self, waiter: asyncio.Future[bool], _: object) -> None:
+        """Note that what ``waiter`` waits for is done; from any thread."""
+        self._done.append(waiter)
         if not self._called:
             self._called = True
             loop = self._loop()
@@ -40,15 +41,7 @@ class _Desk:
     def _hand_out(self) -> None:
         self._called = False  # first: what comes from now on may be missed below
         while self._done:
-            waiter, future = self._done.popleft()
-            if waiter.done():
-                continue
-            if future.cancelled():
-                waiter.cancel()
-            elif (error := future.exception()) is not None:
-                waiter.set_exception(error)
-            else:
-                waiter.set_result(future.result())
+            _tell(self._done.popleft(), True)
 
 
 _desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Desk] = weakref.WeakKeyDictionary()
@@ -60,6 +53,7 @@ async def result(future: Future[T], seconds: float | None) -> T:
 
     Raises:
         TimeoutError: of asyncio, where it takes longer than ``seconds``; the future goes on.
+        CancelledError: of asyncio, where the future was cancelled.
 
     """
     loop = asyncio.get_running_loop()
@@ -67,16 +61,22 @@ async def result(future: Future[T], seconds: float | None) -> T:
         desk = _desks.get(loop)
         if desk is None:
             desk = _desks[loop] = _Desk(loop)
-    waiter: asyncio.Future[T] = loop.create_future()
-    timer = None if seconds is None else loop.call_later(seconds, _late, waiter)
-    future.add_done_callback(lambda done: desk.bring(waiter, done))
+    # It carries no error: that would hold the frames that hold it.
+    waiter: asyncio.Future[bool] = loop.create_future()
+    timer = None if seconds is None else loop.call_later(seconds, _tell, waiter, False)
+    future.add_done_callback(partial(desk.bring, waiter))
     try:
-        return await waiter
+        in_time = await waiter
     finally:
         if timer is not None:
             timer.cancel()
+    if not in_time:
+        raise asyncio.TimeoutError
+    if future.cancelled():
+        raise asyncio.CancelledError
+    return future.result()
 
 
-def _late(waiter: asyncio.Future[Any]) -> None:
+def _tell(waiter: asyncio.Future[bool], in_time: bool) -> None:
     if not waiter.done():
-        waiter.set_exception(asyncio.TimeoutError())
+        waiter.set_result(in_time)

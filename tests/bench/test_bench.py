@@ -1,0 +1,173 @@
+"""What guard bench measures is there, and is what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from guard.bench import door, replay, verdict
+from guard.bench.figures import percentile
+from guard.bench.loop import turns
+from guard.cli import main
+from guard.doors import chat
+from guard.policy import Policy
+
+
+def run(*args: str, code: int = 0) -> Any:
+    done = CliRunner().invoke(main, ["bench", *args])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def test_streams_at_once_are_read_plain_and_guarded() -> None:
+    done = run("stream", "--streams", "6", "--chunks", "60", "--detector", "silent", "--json")
+    found = json.loads(done.stdout)
+    assert (found["streams"], found["chunks"], found["detector"]) == (6, 60, "silent")
+    assert found["plain"]["segments"] == 0
+    assert found["guarded"]["segments"] >= 6 * 3
+    for arm in ("plain", "guarded"):
+        one = found[arm]
+        assert one["chunks/s"] == pytest.approx(6 * 60 / one["seconds"])
+        assert 0 <= one["latency_p50"] <= one["latency_p99"]
+        assert one["pause"] >= one["pause_p999"] > 0
+    # A text waits for the end of its sentence, which unguarded it does not.
+    assert found["added"]["latency_p50"] > 0
+
+
+def test_an_interval_is_kept_between_chunks() -> None:
+    args = ("--streams", "2", "--chunks", "10", "--detector", "silent", "--interval", "5")
+    found = json.loads(run("stream", *args, "--json").stdout)
+    assert found["plain"]["seconds"] >= 0.05
+
+
+def test_figures_are_readable_without_json() -> None:
+    shown = run("stream", "--streams", "2", "--chunks", "30", "--detector", "silent").stdout
+    assert "99th percentile" in shown
+    assert "chunks/s" in shown
+
+
+def test_the_door_is_measured_for_every_size() -> None:
+    figures = {f.name: f for f in door.figures((50, 100), rounds=1)}
+    for kind in ("sync", "async"):
+        for size in (50, 100):
+            assert figures[f"gate + door, {kind}, {size} chunks"].unit == "us/chunk"
+        assert figures[f"gate + door, {kind}, largest / smallest"].value >= 1
+    assert figures["bare hold until a full stop"].value > 0
+
+
+def test_replayed_chunks_hold_whole_sentences() -> None:
+    text = "".join(c.choices[0].delta.content or "" for c in replay.chunks(200))
+    assert text == (replay.TEXT * 2)[: len(text)]
+    assert replay.chunks(200)[-1].choices[0].finish_reason == "stop"
+
+
+def test_windows_are_those_of_a_stream() -> None:
+    first, second, third = verdict.windows_of(["One is here. Two is there. Three."])
+    assert (first.text, first.context) == ("One is here.", ())
+    assert second.context == ("One is here.",)
+    assert third.context == ("One is here.", " Two is there.")
+
+
+def test_turns_of_the_loop_are_timed() -> None:
+    async def blocks() -> None:
+        await asyncio.sleep(0)
+        time.sleep(0.05)
+        await asyncio.sleep(0)
+
+    before = asyncio.Handle._run
+    with turns() as took:
+        asyncio.run(blocks())
+    assert max(took) >= 0.05
+    assert asyncio.Handle._run is before
+
+
+def test_percentiles() -> None:
+    values = [float(n) for n in range(100)]
+    assert percentile(values, 0.5) == 50
+    assert percentile(values, 0.99) == 99
+    assert percentile(values, 1.0) == 99
+    assert percentile([], 0.5) != percentile([], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"text": "a"}\nnot json\n', "line 2"),
+        (b'{"other": "a"}\n', "line 1"),
+        (b'{"text": 3}\n', "line 1"),
+        (b"", "holds no text"),
+        (b"\xff\xfe", "UTF-8"),
+    ],
+)
+def test_a_bad_file_of_texts_is_named(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_bytes(content)
+    done = run("verdict", "--texts", str(path), code=2)
+    assert says in done.stderr
+    assert str(path) in done.stderr
+
+
+def test_a_missing_file_of_texts_is_named(tmp_path: Path) -> None:
+    assert "cannot be read" in run("verdict", "--texts", str(tmp_path / "no"), code=2).stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends a signal")
+def test_an_interrupt_ends_it_without_a_traceback() -> None:
+    code = (
+        "import asyncio, sys; from guard.bench import replay; from guard.cli import main\n"
+        "wait = asyncio.sleep\n"
+        "def told(seconds):\n"
+        "    print('reading', flush=True) if seconds == 1 else None\n"
+        "    return wait(seconds)\n"
+        "asyncio.sleep = told; main()"
+    )
+    args = ["bench", "stream", "--detector", "silent", "--interval", "1000", "--streams", "3"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reading\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "Aborted!" in err
+    assert "Traceback" not in err
+    assert "latency" not in out
+
+
+def test_the_work_a_chunk_does_not_grow_with_the_stream() -> None:
+    """Calls of functions, which no load of the machine changes; the times are in benchmarks."""
+
+    def calls(size: int) -> float:
+        count = 0
+
+        def note(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        stream = chat.guard(replay.ready(Policy()), replay.Replay(replay.chunks(size)))
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            for _ in stream:
+                pass
+        finally:
+            sys.setprofile(before)
+        return count / size
+
+    costs = [calls(size) for size in (250, 1000, 4000)]
+    assert max(costs) / min(costs) <= 1.15
+    assert max(costs) <= 60  # of the long way, each chunk takes some 100
