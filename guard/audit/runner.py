@@ -183,6 +183,7 @@ class Runner:
                 if error.slower:
                     self._pace.reduce(began, error.pause_s)
                 if error.fatal:
+                    self._over = True  # before the next one takes the place that is free now
                     raise Stopped(str(error)) from error
                 if self._ending() and error.again:
                     raise _Draining from None
@@ -202,6 +203,7 @@ class Runner:
     def _note_failure(self, error: str) -> None:
         self._failed_in_a_row += 1
         if self._failed_in_a_row >= _HOPELESS and not self._answered:
+            self._over = True
             raise Stopped(
                 f"The first {_HOPELESS} calls all failed, the last with {error}; nothing more was "
                 "asked."
