@@ -8,17 +8,35 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 
 # A run begins with so many at a time and doubles with every round of successes.
 _FIRST = 8
 
 
-class Pace:
-    """Bounds the calls in flight, from 1 to ``most``; used as ``async with pace:`` by one loop."""
+# How soon a pause notices that it is of no use any more.
+_STEP_S = 0.2
 
-    def __init__(self, most: int, first: int = _FIRST) -> None:
+
+async def pause(seconds: float, ending: Callable[[], bool]) -> None:
+    """Wait so long, or until ``ending``."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not ending():
+        await asyncio.sleep(min(left, _STEP_S))
+
+
+class Pace:
+    """Bounds the calls in flight, from 1 to ``most``; used as ``async with pace:`` by one loop.
+
+    Nobody waits for the provider any longer once ``ending`` is true.
+    """
+
+    def __init__(
+        self, most: int, first: int = _FIRST, ending: Callable[[], bool] = lambda: False
+    ) -> None:
         self.most = most
+        self._ending = ending
         self.limit = float(min(first, most))
         self.running = 0
         self._doubling = True
@@ -40,8 +58,8 @@ class Pace:
                 raise
         self.running += 1
         try:
-            while (pause := self._until - time.monotonic()) > 0:
-                await asyncio.sleep(pause)
+            while self._until > time.monotonic() and not self._ending():
+                await pause(self._until - time.monotonic(), self._ending)
         except BaseException:
             self.running -= 1
             self._wake()

@@ -18,7 +18,7 @@ from guard.audit.calls import Call, Slot
 from guard.audit.journal import Journal
 from guard.audit.models import CallError, Model
 from guard.audit.outcomes import Asked, outcome_of, samples, walk
-from guard.audit.pace import Pace
+from guard.audit.pace import Pace, pause
 from guard.core import Guard
 from guard.errors import GuardError
 from guard.suites import Chat, Item, Outcome, Suite
@@ -92,13 +92,14 @@ class Runner:
         self._settings = settings
         self._watcher = watcher
         most = min(settings.concurrency, model.most or settings.concurrency)
-        self._pace = Pace(most)
+        self._stop = stop or Stop()
+        self._over = False  # a worker has met what ends the audit
+        self._pace = Pace(most, ending=self._ending)
         self._asking: dict[str, asyncio.Event] = {}
         self._fresh: set[str] = set()  # asked by this run: an earlier failure is asked again
         self._doors = asyncio.Semaphore(_DOORS)
         self._answered = 0
         self._failed_in_a_row = 0
-        self._stop = stop or Stop()
         self._random = random.Random()  # spreads pauses; nothing recorded depends on it
 
     async def run(self, items: Iterable[Item]) -> None:
@@ -112,11 +113,19 @@ class Runner:
         work = samples(items)
         workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
         try:
-            await asyncio.gather(*workers)
+            done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+            # Whatever ended one of them, what the others are asking is paid for.
+            self._over = True
+            await asyncio.gather(*workers, return_exceptions=True)
+            for worker in done:
+                worker.result()
         finally:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
+
+    def _ending(self) -> bool:
+        return self._over or self._stop.asked
 
     async def _work(self, work: Iterator[tuple[Item, int]]) -> None:
         for item, sample in work:
@@ -167,20 +176,21 @@ class Runner:
             attempt += 1
             try:
                 async with self._pace as began:
-                    if self._stop.asked:
+                    if self._ending():
                         raise _Draining
                     reply = await self._model.ask(asked.request, asked.key, asked.slot)
             except CallError as error:
                 if error.slower:
                     self._pace.reduce(began, error.pause_s)
                 if error.fatal:
+                    self._over = True  # before the next one takes the place that is free now
                     raise Stopped(str(error)) from error
-                if self._stop.asked and error.again:
+                if self._ending() and error.again:
                     raise _Draining from None
                 if not error.again or attempt >= self._settings.attempts:
                     self._note_failure(str(error))
                     return self._failed(asked.key, asked.slot, error, attempt, began)
-                await asyncio.sleep(max(error.pause_s, self._pause(attempt)))
+                await pause(max(error.pause_s, self._pause(attempt)), self._ending)
             else:
                 self._answered += 1
                 self._failed_in_a_row = 0
@@ -193,6 +203,7 @@ class Runner:
     def _note_failure(self, error: str) -> None:
         self._failed_in_a_row += 1
         if self._failed_in_a_row >= _HOPELESS and not self._answered:
+            self._over = True
             raise Stopped(
                 f"The first {_HOPELESS} calls all failed, the last with {error}; nothing more was "
                 "asked."
@@ -200,8 +211,8 @@ class Runner:
 
     def _pause(self, attempt: int) -> float:
         """Return the seconds before the next attempt: doubled each time, spread over a half."""
-        pause = min(_LONGEST_PAUSE_S, self._settings.first_pause_s * 2.0 ** (attempt - 1))
-        return pause * self._random.uniform(0.75, 1.25)
+        seconds = min(_LONGEST_PAUSE_S, self._settings.first_pause_s * 2.0 ** (attempt - 1))
+        return seconds * self._random.uniform(0.75, 1.25)
 
     async def _guarded(self, asked: Asked) -> str:
         """Return what the guarded arm makes of an answered request, empty where it is the same."""

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
 def test_the_audit_of_the_examples(provider: Answering, tmp_path: Path) -> None:
     guard = tmp_path / "bin" / "guard"

@@ -28,6 +28,7 @@ def audited(base: str, folder: str) -> None:
     sys.exit(130 if ran.interrupted else 0 if ran.results[0].complete else 3)
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
 def test_an_interrupt_records_every_answer_that_was_paid_for(
     provider: Answering, tmp_path: Path
@@ -40,13 +41,13 @@ def test_an_interrupt_records_every_answer_that_was_paid_for(
     while len(provider.asked) < 9 and child.is_alive():
         time.sleep(0.01)
     os.kill(child.pid or 0, signal.SIGINT)
-    child.join(120)
+    child.join(600)
     assert child.exitcode == 130
     calls = [r for r in journal.read(tmp_path / "tiny.jsonl.gz")[1] if isinstance(r, Call)]
     assert 9 <= len(calls) == len(provider.asked) < 60
     provider.delay_s = 0.0
     child = processes.Process(target=audited, args=(provider.base, str(tmp_path)))
     child.start()
-    child.join(120)
+    child.join(600)
     assert child.exitcode == 0
     assert len(provider.asked) == 60

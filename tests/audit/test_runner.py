@@ -210,6 +210,34 @@ def test_a_drained_run_records_what_is_in_flight_and_goes_on(tmp_path: Path) -> 
     assert model.calls + more.calls == 60
 
 
+def test_what_is_in_flight_when_an_audit_ends_is_recorded(tmp_path: Path) -> None:
+    class Mixed(Saying):
+        async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+            self.calls += 1
+            if slot.item == "t3":
+                await asyncio.sleep(0.01)
+                raise CallError("no credit", fatal=True)
+            await asyncio.sleep(0.1)
+            return Reply((Piece("first"),))
+
+    model = Mixed()
+    with pytest.raises(Stopped, match="no credit"):
+        run(model, tmp_path)
+    assert len(journal.read(tmp_path / "tiny.jsonl.gz")[1]) == model.calls - 1 == 7
+
+
+def test_an_interrupt_does_not_wait_for_a_pause(tmp_path: Path) -> None:
+    stop = Stop()
+
+    def says(_: Request, slot: Slot) -> object:
+        stop.asked = slot.item == "t7"
+        return CallError("Busy (429)", again=True, slower=True, pause_s=200)
+
+    began = time.monotonic()
+    run(Saying(says), tmp_path, stop=stop)
+    assert time.monotonic() - began < 150
+
+
 def test_retry_after_is_honoured_and_the_pace_slows(provider: Answering, tmp_path: Path) -> None:
     provider.busy, provider.retry_after = 3, "1"
     result = run(remote(), tmp_path, settings=Settings(concurrency=4, first_pause_s=0.01))
@@ -284,6 +312,7 @@ def audited(base: str, folder: str) -> None:
     run(remote(), Path(folder), guarded(), settings=Settings(concurrency=4))
 
 
+@pytest.mark.timeout(1200)
 def test_killed_five_times_it_pays_for_no_answer_twice(provider: Answering, tmp_path: Path) -> None:
     expected = run(remote(), tmp_path / "whole", guarded()).as_json()
     uninterrupted = Counter(provider.asked)
@@ -305,7 +334,7 @@ def test_killed_five_times_it_pays_for_no_answer_twice(provider: Answering, tmp_
                 time.sleep(rng.uniform(0, 0.01))
             os.kill(child.pid or 0, signal.SIGKILL)
             kills += 1
-        child.join(120)
+        child.join(600)
         time.sleep(0.1)  # for answers the provider was still writing
         asked_now = provider.asked[before:]
         assert not paid & set(asked_now), "an answer that was on disk was asked for again"
