@@ -272,7 +272,24 @@ def test_doors_that_cannot_ask_again_say_so_before_anything_is_called(provider: 
 
 # Random answers, each with findings of its own.
 
-drawn = st.lists(choices_(kinds=("content", "reasoning"), ordered=True), min_size=1, max_size=4)
+
+def apart(answers: list[Any]) -> list[Any]:
+    """The answers with letters that no other of them has."""
+    return [
+        [
+            [
+                (kind, tool, "".join(chr(ord(c) + 5000 * n) if letters(c) else c for c in text))
+                for kind, tool, text in runs
+            ]
+            for runs in choices
+        ]
+        for n, choices in enumerate(answers)
+    ]
+
+
+drawn = st.lists(
+    choices_(kinds=("content", "reasoning"), ordered=True), min_size=1, max_size=4
+).map(apart)
 
 
 class Several(Replay):
