@@ -12,6 +12,7 @@ import pytest
 
 from tests.doors.log import Log
 from tests.doors.replay import Replay, forget_callback, forget_clients
+from tests.doors.table import World, end_tasks
 from tests.provider import Provider, serving
 
 litellm.suppress_debug_info = True
@@ -47,6 +48,15 @@ def replay() -> Iterator[Replay]:
     yield handler
     litellm.custom_provider_map = []
     asyncio.run(forget_clients())
+
+
+@pytest.fixture(scope="module")
+def world(replay: Replay) -> Iterator[World]:
+    own = asyncio.new_event_loop()
+    with serving() as provider:
+        yield World(replay, provider, own)
+    own.run_until_complete(end_tasks())
+    own.close()
 
 
 @pytest.fixture

@@ -21,9 +21,7 @@ from guard.core import Guard
 from guard.policy import Policy
 from guard.verdict import Channel, Window
 from tests.doors import replay as r
-from tests.doors.replay import Replay
 from tests.doors.table import CHAT, KNOWN, TABLE, Row, World, arun, guard_of
-from tests.provider import serving
 from tests.scripted import Scripted, failing
 
 # LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
@@ -35,12 +33,6 @@ every = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 REPLAYED = "responses replayed"  # the provider has finished before its first event comes
 # Pools of others, which grow and keep what they have.
 _POOLS = ("litellm", "asyncio_", "AnyIO")
-
-
-@pytest.fixture(scope="module")
-def world(replay: Replay) -> Iterator[World]:
-    with serving() as provider:
-        yield World(replay, provider)
 
 
 # What is left behind.

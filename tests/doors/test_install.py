@@ -27,7 +27,6 @@ from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.replay import Replay, Said
 from tests.doors.table import TABLE, Row, World, arun
-from tests.provider import serving
 from tests.scripted import Scripted
 
 try:
@@ -69,12 +68,6 @@ def as_it_was() -> Iterator[None]:
     yield
     assert not install._patched
     assert watched() == before
-
-
-@pytest.fixture
-def world(replay: Replay) -> Iterator[World]:
-    with serving() as provider:
-        yield World(replay, provider, asyncio.new_event_loop())
 
 
 class Plain:

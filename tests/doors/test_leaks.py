@@ -5,7 +5,7 @@ Sampled densely; ``-m slow`` runs every position of 500 chunks on every door, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import litellm
@@ -14,9 +14,7 @@ import pytest
 from guard.errors import BiasFound
 from guard.policy import Policy
 from tests.doors import replay as r
-from tests.doors.replay import Replay
 from tests.doors.table import TABLE, Row, World, arun, guard_of
-from tests.provider import serving
 from tests.scripted import Scripted
 
 # LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
@@ -27,12 +25,6 @@ PHRASE = "quagmire BIAS zephyr"
 WORDS = "the old stone bridge near a quiet river has stood for ages.".split()
 every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 both = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-
-
-@pytest.fixture(scope="module")
-def world(replay: Replay) -> Iterator[World]:
-    with serving() as provider:
-        yield World(replay, provider)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import copy
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import GeneratorType
 from typing import Any
 
@@ -23,10 +23,8 @@ from guard.errors import BiasFound, DetectorError
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.log import Log
-from tests.doors.replay import Replay
-from tests.doors.table import TABLE, AsyncRow, Row, Synced, World, arun, end_tasks, guard_of
+from tests.doors.table import TABLE, AsyncRow, Row, Synced, World, arun, guard_of
 from tests.doors.texts import TRIGGER, choices_, chunkings, letters
-from tests.provider import serving
 from tests.scripted import Scripted, failing
 
 # LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
@@ -35,15 +33,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 actions = st.sampled_from(["terminate", "redact", "flag", "raise"])
 cutting = st.sampled_from(["terminate", "redact", "raise"])
-
-
-@pytest.fixture(scope="module")
-def world(replay: Replay) -> Iterator[World]:
-    loop = asyncio.new_event_loop()
-    with serving() as provider:
-        yield World(replay, provider, loop)
-    loop.run_until_complete(end_tasks())
-    loop.close()
 
 
 def on(row: Row, test: Callable[..., None], *strategies: Any) -> None:

@@ -20,9 +20,8 @@ from guard.errors import BiasFound
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.log import WHOLE
-from tests.doors.replay import Replay
 from tests.doors.table import TABLE, Row, World, arun, guard_of
-from tests.provider import Script, serving
+from tests.provider import Script
 from tests.scripted import Scripted
 
 # LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
@@ -36,12 +35,6 @@ AFTER = ("And so it goes",)
 every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 WAYS = ("stream", "astream", "whole", "awhole")
 ways = pytest.mark.parametrize("way", WAYS)
-
-
-@pytest.fixture(scope="module")
-def world(replay: Replay) -> Iterator[World]:
-    with serving() as provider:
-        yield World(replay, provider)
 
 
 class Keeper(CustomLogger):
