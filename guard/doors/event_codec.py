@@ -14,6 +14,7 @@ from guard.doors.events import (
     made,
     meaning,
     name_of,
+    opens_with_more,
     plain,
     rewritten,
     rewritten_item,
@@ -52,7 +53,9 @@ class EventCodec:
     """The gate's codec for the events of one response, and the keeper of what they say.
 
     A response is one choice. An event that repeats text has no text of its own: it waits behind
-    the text, and is rewritten where that was.
+    the text, and is rewritten where that was. What opens an item or a part and says nothing of its
+    text would be first out: whatever it holds that is not read here is taken off, for that may be
+    the text under another name. The event that ends the item or part has it, behind the text.
     """
 
     def __init__(self) -> None:
@@ -76,8 +79,10 @@ class EventCodec:
 
         if (delta := delta_of(heard.fields, heard.means)) is not None:
             visited(visit, delta[0], heard.means.kind, delta[1])
-        else:
-            rewritten(heard.fields, heard.name, visit)
+            return heard
+        read = rewritten(heard.fields, heard.name, visit)
+        if heard.verb == "added" and not heard.told and opens_with_more(heard.fields, read):
+            heard.event, heard.fields = made(heard.name, read, event), read
         return heard
 
     def parts(self, chunk: Heard) -> list[Part]:
@@ -124,7 +129,7 @@ class EventCodec:
             self._show(chunk)
         self._keep(chunk, fields)
         if not self._changed:
-            return [chunk.event]
+            return [] if chunk.event is None else [chunk.event]
         if chunk.verb == "delta" and not fields.get("delta"):
             return []
         event = made(chunk.name, fields, chunk.event)

@@ -65,7 +65,18 @@ _EVENT = (
     "summary_index",
     "item_id",
 )
-_ITEM = ("id", "type", "status", "role", "call_id", "name", "namespace", "phase")
+_ITEM = (
+    "id",
+    "type",
+    "status",
+    "role",
+    "call_id",
+    "name",
+    "namespace",
+    "phase",
+    "server_label",
+    "container_id",
+)
 _RESPONSE = set(ResponsesAPIResponse.model_fields) - {"output", "error"}
 
 
@@ -139,6 +150,21 @@ def rewritten(event: Mapping[str, Any], name: str, visit: Visit) -> dict[str, An
             "output": [rewritten_item(one, number, visit) for number, one in output],
         }
     return made
+
+
+def opens_with_more(event: Mapping[str, Any], read: Mapping[str, Any]) -> bool:
+    """Whether a plain event opens an item or a part and holds more than was ``read`` of it."""
+    return ("item" in event or "part" in event) and not _all_in(event, read)
+
+
+def _all_in(said: Any, read: Any) -> bool:
+    if isinstance(said, Mapping):
+        known = read if isinstance(read, Mapping) else {}
+        return all(_all_in(value, known.get(key)) for key, value in said.items())
+    if isinstance(said, (list, tuple)):
+        known = read if isinstance(read, list) else []
+        return all(map(_all_in, said, [*known, *[None] * (len(said) - len(known))]))
+    return not said or bool(said == read)
 
 
 def around(response: Mapping[str, Any]) -> dict[str, Any]:

@@ -211,6 +211,7 @@ class TestRedacted:
 
 
 WHERE = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+EMPTY = {"type": "output_text", "text": ""}
 NOTE = {"annotation_index": 0, "annotation": {"title": "BIAS"}}
 
 
@@ -250,6 +251,49 @@ class TestRepeated:
             [],
             [(Channel(), " More")],
         ]
+
+    @pytest.mark.parametrize(
+        ("name", "opened", "more"),
+        [
+            ("content_part", EMPTY, {"logprobs": [{"token": "BIAS"}]}),
+            ("content_part", EMPTY, {"novelty": {"n": ["BIAS"]}}),
+            ("content_part", EMPTY, {"logprobs": [{"bytes": [66]}]}),
+            ("content_part", {"type": "verse"}, {"verse": "BIAS"}),
+            ("reasoning_summary_part", {"type": "summary_text", "text": ""}, {"novelty": "BIAS"}),
+            ("output_item", {"id": "m", "type": "message", "content": []}, {"novelty": "BIAS"}),
+            ("output_item", {"id": "m", "type": "verse"}, {"lines": ["BIAS"]}),
+        ],
+    )
+    def test_what_opens_a_text_says_nothing_of_it_under_another_name(
+        self, name: str, opened: dict[str, Any], more: dict[str, Any]
+    ) -> None:
+        field = "item" if name == "output_item" else "part"
+        place = {**WHERE, "summary_index": 0}
+        codec = EventCodec()
+
+        def sealed(fields: dict[str, Any]) -> tuple[Any, list[Any]]:
+            event = made(f"response.{name}.added", {**place, field: fields})
+            heard = codec.hear(event)
+            assert codec.parts(heard) == []  # nothing holds it back
+            return event, codec.seal(heard)
+
+        event, (out,) = sealed({**opened, **more})
+        assert type(out) is type(event)
+        kept = plain(out)[field]
+        assert {k: kept[k] for k in opened} == opened
+        assert "BIAS" not in r.serialised(out)
+        assert "66" not in r.serialised(out)
+        assert plain(event)[field].keys() >= more.keys()  # the provider's own is as it was
+        event, (out,) = sealed(opened)
+        assert out is event
+
+    def test_what_stands_beside_a_text_goes_out_with_it(self) -> None:
+        part = {"type": "output_text", "text": "Fine.", "logprobs": [{"token": "Fine."}]}
+        event = made("response.content_part.added", {**WHERE, "part": part})
+        codec = EventCodec()
+        heard = codec.hear(event)
+        assert [p.text for p in codec.parts(heard)] == ["Fine."]
+        assert codec.seal(heard) == [event]
 
     def test_a_delta_of_a_kind_unknown_is_judged(self) -> None:
         event = GenericEvent(type="response.verse.delta", delta="BIAS", output_index=0)
