@@ -296,3 +296,10 @@ class TestActions:
         failed = unjudged_verdict("failure", detector="", index_version="", elapsed_ms=0)
         assert policy.action_on(failed, "reasoning") == "raise"
         assert policy.action_on(failed, "content") == "terminate"
+
+
+def test_records_of_what_went_out_and_rewriting_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="litellm_records='guarded' cannot be asked for beside"):
+        policy_from({"litellm_records": "guarded", "action": "rewrite"})
+    with pytest.raises(ConfigError, match="beside the action 'rewrite'"):
+        policy_from({"litellm_records": "guarded", "actions": {"age": "rewrite"}})
