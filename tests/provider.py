@@ -307,8 +307,9 @@ class _Anthropic:
         if block:
             yield False, event("content_block_stop", index=index)
         stop = {"stop_reason": "end_turn", "stop_sequence": None}
-        yield False, event("message_delta", delta=stop, usage={"output_tokens": index + 2})
-        yield False, event("message_stop")
+        for _ in range(1 + script.finish_twice):
+            yield False, event("message_delta", delta=stop, usage={"output_tokens": index + 2})
+            yield False, event("message_stop")
 
     @staticmethod
     def delta(delta: Delta) -> tuple[str, dict[str, Any]]:

@@ -74,11 +74,12 @@ class Row(NamedTuple):
     def call(self, world: World) -> dict[str, Any]:
         return {**self.source.call(world), **self.door.asked}
 
-    def stream(self, world: World, guard: Guard) -> Any:
-        return getattr(guard, self.door.function)(**self.call(world), stream=True)
+    def stream(self, world: World, guard: Guard, **more: Any) -> Any:
+        return getattr(guard, self.door.function)(**self.call(world), stream=True, **more)
 
-    async def astream(self, world: World, guard: Guard) -> Any:
-        return await getattr(guard, "a" + self.door.function)(**self.call(world), stream=True)
+    async def astream(self, world: World, guard: Guard, **more: Any) -> Any:
+        call = getattr(guard, "a" + self.door.function)
+        return await call(**self.call(world), stream=True, **more)
 
     def whole(self, world: World, guard: Guard) -> Any:
         return getattr(guard, self.door.function)(**self.call(world))
@@ -143,8 +144,9 @@ class Row(NamedTuple):
 class AsyncRow(Row):
     """A row that LiteLLM has no synchronous call for: tests that make one get it on a loop."""
 
-    def stream(self, world: World, guard: Guard) -> Any:
-        return Synced(world.loop.run_until_complete(self.astream(world, guard)), world.loop)
+    def stream(self, world: World, guard: Guard, **more: Any) -> Any:
+        called = self.astream(world, guard, **more)
+        return Synced(world.loop.run_until_complete(called), world.loop)
 
     def whole(self, world: World, guard: Guard) -> Any:
         async def whole() -> Any:
@@ -352,6 +354,8 @@ def _note_message(outcome: Outcome, event: dict[str, Any]) -> None:
         outcome.add(blocks[index], said)
     elif kind == "message_delta":
         _note_reason(outcome, event["delta"]["stop_reason"])
+    elif kind == "error":  # as LiteLLM tells of a provider that fails; Anthropic's client raises it
+        outcome.error = RuntimeError(event["error"]["message"])
 
 
 def _note_reason(outcome: Outcome, reason: str) -> None:
