@@ -110,6 +110,7 @@ class Runner:
         """
         if self._watcher is not None:
             self._watcher.resumed(sum(c.reply is not None for c in self._journal.calls.values()))
+        self._over = False  # a pilot may have been run before
         work = samples(items)
         workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
         try:
