@@ -153,8 +153,9 @@ def rewritten(event: Mapping[str, Any], name: str, visit: Visit) -> dict[str, An
 
 
 def opens_with_more(event: Mapping[str, Any], read: Mapping[str, Any]) -> bool:
-    """Whether a plain event opens an item or a part and holds more than was ``read`` of it."""
-    return ("item" in event or "part" in event) and not _all_in(event, read)
+    """Whether the item or part that a plain event opens holds more than was ``read`` of it."""
+    opened = {key: event[key] for key in ("item", "part") if key in event}
+    return not _all_in(opened, read)
 
 
 def _all_in(said: Any, read: Any) -> bool:

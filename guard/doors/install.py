@@ -34,7 +34,7 @@ from guard.doors.door import Door
 from guard.doors.session import Session
 from guard.errors import ConfigError, UsageError
 
-SUPPORTED = ">=1.106,<1.110"
+SUPPORTED = ">=1.106.2,<1.110"
 """The versions of LiteLLM whose functions are known; the tests run on the lowest and the newest."""
 
 Sessions = Callable[[Any], Session]

@@ -324,7 +324,7 @@ def test_a_function_without_a_door_is_refused() -> None:
 
 def test_a_version_out_of_range_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "1.105.7")
-    with pytest.raises(ConfigError, match=r">=1\.106,<1\.110 and found 1\.105\.7"):
+    with pytest.raises(ConfigError, match=r">=1\.106\.2,<1\.110 and found 1\.105\.7"):
         guard_of().install()
     assert said(completion(**CALL)) == SAID
 
