@@ -221,6 +221,7 @@ def test_no_object_of_litellms_is_changed(row: Row, world: World) -> None:
 def test_text_goes_out_before_the_stream_ends(row: Row, world: World) -> None:
     text = "All is well here, and so it goes on. " * 40
     row.play(world, [[("content", 0, text)]], ([7], 0))
+    world.provider.script.interval = 0.005  # or a socket may deliver all of it at once
     stream = row.stream(world, guard_of(Policy(), Scripted("$none")))
     recorder = recorded(stream)
     policy, held = Policy(), 0
