@@ -35,6 +35,7 @@ class MessagesStream(GuardedStream):
         self._codec = MessagesCodec()
         self._framer = Framer()
         self._account = Account(upstream, self._codec)
+        self._counted = False
         super().__init__(upstream, session, self._codec, user=user)
 
     def __getattr__(self, name: str) -> Any:
@@ -81,14 +82,24 @@ class MessagesStream(GuardedStream):
         if self._gate.stopped and not self._closed:
             for connection in closing.connections(self._upstream):
                 closing.close(connection, self._loop)
-            self._account.settle()
+            if not self._counted:
+                self._counted = True
+                self._account.settle()
+                if not self._left:
+                    return  # what goes out last is not known yet, and the report is to have it
+            self._account.fill()
         super()._shut()
 
     async def _ashut(self) -> None:
         if self._gate.stopped and not self._closed:
             for connection in closing.connections(self._upstream):
                 await closing.aclose(connection)
-            await asyncio.to_thread(self._account.settle)  # it may count tokens
+            if not self._counted:
+                self._counted = True
+                await asyncio.to_thread(self._account.settle)  # it may count tokens
+                if not self._left:
+                    return
+            self._account.fill()
         await super()._ashut()
 
     def _logging(self) -> Any:

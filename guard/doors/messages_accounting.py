@@ -32,10 +32,11 @@ class Account:
         self.usage: dict[str, int] = {}
         self._upstream = upstream
         self._codec = codec
+        self._collected: list[bytes] | None = None
         self.logging: Any = None
 
     def settle(self) -> None:
-        """Count what the provider sent, and have LiteLLM report no more than was let out.
+        """Count what the provider sent.
 
         The connection is closed by now, LiteLLM's stream is not. Counting may take long the first
         time.
@@ -54,6 +55,12 @@ class Account:
             else:
                 self._native()
 
+    def fill(self) -> None:
+        """Have LiteLLM report what was let out, all of it by now, and no more."""
+        if self._collected is not None:
+            self._collected[:] = [encoded(event, bytes) for event in self._events()]
+            self._collected += self._codec.ended(self.usage, bytes)
+
     def _count(self, sent: int | None, came: int | None) -> None:
         self.usage = {"input_tokens": sent or 0, "output_tokens": came or 0}
 
@@ -65,8 +72,7 @@ class Account:
         self._count(told.get("input_tokens"), max(count, told.get("output_tokens", 0)))
         collected = closing.local(self._upstream, "raw_bytes")
         if isinstance(collected, list):
-            collected[:] = [encoded(event, bytes) for event in self._events()]
-            collected += self._codec.ended(self.usage, bytes)
+            self._collected = collected
             return
         # LiteLLM reads ahead of its reader here, in a task that would go on without one.
         pump = closing.local(self._upstream, "pump_task")

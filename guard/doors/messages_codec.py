@@ -91,8 +91,9 @@ class MessagesCodec:
             if made is not None:
                 told += [s._replace(event=len(kept), text=text) for s, text in mine]
                 kept.append(made)
-            if ends and (changed or not any(s.event > number for s in chunk.texts)):
-                break
+            later = [o for s, o in zip(chunk.texts, out, strict=True) if s.event > number]
+            if ends and not any(later) and (changed or not later):
+                break  # what was replaced in one channel ends no other
         return Frame(None, kept, told) if kept else None
 
     def last(self, template: Frame, choice: int, message: str) -> Frame:
