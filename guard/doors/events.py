@@ -160,11 +160,11 @@ def opens_with_more(event: Mapping[str, Any], read: Mapping[str, Any]) -> bool:
 
 def _all_in(said: Any, read: Any) -> bool:
     if isinstance(said, Mapping):
-        known = read if isinstance(read, Mapping) else {}
+        known: Mapping[Any, Any] = read if isinstance(read, Mapping) else {}
         return all(_all_in(value, known.get(key)) for key, value in said.items())
     if isinstance(said, (list, tuple)):
-        known = read if isinstance(read, list) else []
-        return all(map(_all_in, said, [*known, *[None] * (len(said) - len(known))]))
+        rest: list[Any] = read if isinstance(read, list) else []
+        return all(map(_all_in, said, [*rest, *[None] * (len(said) - len(rest))]))
     return not said or bool(said == read)
 
 

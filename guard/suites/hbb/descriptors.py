@@ -1,6 +1,6 @@
 """Who ``[[X]]`` is: descriptor types, their identities, and the names drawn for them.
 
-HBB, Tables 4 and 10, as ``benchmarks/hbb/descriptors.toml`` holds them.
+HBB, Tables 4 and 10, as ``benchmarks/hbb/protocol.toml`` holds them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,6 @@ from guard.errors import UsageError
 from guard.suites.hbb import lint, pack
 from guard.suites.hbb.descriptors import Descriptors, Name, Type, context, option
 from guard.suites.packs import Pack
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _COLUMNS = {
     "Context": "context",
@@ -99,21 +93,17 @@ def read(shipped: Pack, path: Path | None, *, mended: bool) -> Data:
     holds it. ``mended`` descriptors have the paper's slips put right. Raises UsageError that names
     what cannot be read.
     """
-    table = tomllib.loads((shipped.folder / "descriptors.toml").read_text("utf-8"))
-    descriptors = Descriptors(table, mended=mended)
+    descriptors = Descriptors(shipped.protocol, mended=mended)
     folder = shipped.folder if path is None else path
     if (folder / pack.ITEMS).is_file():
         pairs = tuple(_from_pack(folder))
         names = [pack.ITEMS, pack.VARIANTS]
         files = [folder / n for n in names if (folder / n).is_file()]
-        found = _hash([*files, shipped.folder / "descriptors.toml"])
-        return Data(pairs, descriptors, shipped.data_hash if path is None else found)
+        return Data(pairs, descriptors, shipped.data_hash if path is None else _hash(files))
     file = _official_file(folder)
-    _check_descriptors(file.parent / "descriptors.json", table)
+    _check_descriptors(file.parent / "descriptors.json", shipped.protocol)
     pairs = tuple(_from_csv(file))
-    return Data(
-        pairs, descriptors, _hash([file, shipped.folder / "descriptors.toml"]), official=True
-    )
+    return Data(pairs, descriptors, _hash([file]), official=True)
 
 
 def _hash(files: list[Path]) -> str:
