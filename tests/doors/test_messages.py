@@ -202,6 +202,15 @@ def test_a_message_cut_in_its_first_chunk_has_a_beginning() -> None:
     assert out[0] == START
 
 
+def test_what_is_redacted_in_one_chunk_ends_nothing_else_in_it() -> None:
+    thought = [started(0, "thinking", thinking="", signature="")]
+    thought += [delta(0, "thinking_delta", thinking="Let me see. BIAS is. Well."), stopped(0)]
+    chunk = sse(START, *thought, *text(1, "So it is. ", "BIAS is. On."), *OVER)
+    out = events(guarded([chunk], actions={"reasoning": "redact"}))
+    assert shown(out) == f"Let me see. {GONE} Well.So it is. {STOP}"
+    assert types(out)[-3:] == ["stop", "message_delta", "message_stop"]
+
+
 def test_a_signature_leaves_with_its_thoughts() -> None:
     def sent(thought: str) -> list[bytes]:
         block = [started(0, "thinking", thinking="", signature="")]

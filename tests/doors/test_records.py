@@ -34,8 +34,14 @@ AFTER = ("And so it goes",)
 
 # LiteLLM keeps records of its own of the Messages API, which cannot be held back.
 MESSAGES = [row for row in TABLE if row.name.startswith("messages")]
+MAIN = ("chat", "text", "responses")  # one of each door; the rest are slow
 every = pytest.mark.parametrize(
-    "row", [row for row in TABLE if row not in MESSAGES], ids=lambda row: row.name
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=() if row.name in MAIN else pytest.mark.slow)
+        for row in TABLE
+        if row not in MESSAGES
+    ],
 )
 WAYS = ("stream", "astream", "whole", "awhole")
 ways = pytest.mark.parametrize("way", WAYS)
