@@ -267,7 +267,18 @@ def test_callbacks_hear_once_of_what_went_out(
 
 @every
 @ways
-@pytest.mark.parametrize("action", ["terminate", "redact", "raise"])
+@pytest.mark.parametrize(
+    ("action", "cache"),
+    [
+        ("terminate", "local"),
+        pytest.param("terminate", "disk", marks=pytest.mark.slow),
+        ("redact", "local"),
+        ("redact", "disk"),
+        pytest.param("raise", "local", marks=pytest.mark.slow),
+        ("raise", "disk"),
+    ],
+    indirect=["cache"],
+)
 def test_the_cache_holds_what_went_out_and_nothing_of_an_answer_that_was_stopped(
     row: Row, world: World, cache: Kept, way: str, action: str
 ) -> None:
