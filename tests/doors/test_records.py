@@ -208,12 +208,12 @@ def run(row: Row, world: World, guard: Guard, way: str, **more: Any) -> r.Outcom
 
     async def arun_() -> r.Outcome:
         answer = getattr(guard, "a" + function)
-        if way == "astream":
-            outcome = await row.adrained(await answer(**call, stream=True))
-        else:
-            outcome = row.answered(await answer(**call))
-        await asyncio.sleep(0.3)  # LiteLLM reports in tasks of its own
-        return outcome
+        try:
+            if way == "astream":
+                return await row.adrained(await answer(**call, stream=True))
+            return row.answered(await answer(**call))
+        finally:  # also of an answer that raised
+            await asyncio.sleep(0.3)  # LiteLLM reports in tasks of its own
 
     try:
         if way.startswith("a"):
