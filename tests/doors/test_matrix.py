@@ -75,9 +75,19 @@ def dump(chunk: Any) -> Any:
 
 def whole_events(chunks: list[Any]) -> list[Any]:
     """The chunks; of bytes, which end anywhere, all that are whole events."""
-    if not all(isinstance(chunk, bytes) for chunk in chunks):
+    if not chunks or not all(isinstance(chunk, bytes) for chunk in chunks):
         return chunks
     return [b"".join(chunks).rpartition(b"\n\n")[0]]
+
+
+def opens_early(event: Any) -> bool:
+    """Whether the event opens a part and has its text's log probabilities, not the text.
+
+    LiteLLM from 1.109 on replays a whole answer so.
+    """
+    part = dump(event).get("part") or {}
+    early = part.get("text") == "" and bool(part.get("logprobs"))
+    return early and str(getattr(event.type, "value", event.type)).endswith(".added")
 
 
 def inner(stream: Any) -> Any:
@@ -185,7 +195,8 @@ def test_harmless_text_comes_in_litellms_own_objects(row: Row, world: World) -> 
             assert isinstance(inner(stream), type(recorder.upstream))
         assert outcome.error is None
         if all(c == whole_events([c])[0] + b"\n\n" for c in recorder.given if type(c) is bytes):
-            assert [id(c) for c in outcome.chunks] == [id(c) for c in recorder.given]
+            for out, came in zip(outcome.chunks, recorder.given, strict=True):
+                assert out is came or (type(out) is type(came) and opens_early(came))
         else:
             assert b"".join(outcome.chunks) == b"".join(recorder.given)
         assert [dump(c) for c in recorder.given] == recorder.dumps
