@@ -2,6 +2,12 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import settings
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("guard", deadline=None)
+settings.load_profile("guard")
+
 
 def pytest_configure() -> None:
     # What a shell starts in the background ignores interrupts, and so would what the tests start.
