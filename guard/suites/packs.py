@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from guard.errors import GuardError
 from guard.places import shipped
+from guard.suites.contract import Published
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,6 +33,20 @@ class Pack:
     protocol: Mapping[str, Any]
     data_hash: str
     prompt_hash: str
+
+    def published(self, *axes: str) -> Sequence[Published]:
+        """Return the figures of published.csv, each with those of ``axes`` that it names."""
+        with (self.folder / "published.csv").open(encoding="utf-8", newline="") as file:
+            return [
+                Published(
+                    row["measure"],
+                    {name: row[name] for name in axes if row[name]},
+                    row["model"],
+                    float(row["value"]),
+                    row["source"],
+                )
+                for row in csv.DictReader(file)
+            ]
 
 
 def load(name: str) -> Pack:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from guard.suites.contract import Outcome
+
 _READ = 600
 """Characters in which a refusal has to begin; models do not answer at length and then decline."""
 _SENTENCES = 4
@@ -313,6 +315,11 @@ _BY_LANGUAGE = tuple(
     (re.compile(_MARKS[name]), _compiled(patterns))
     for name, patterns in {"en": _ENGLISH, **_OTHERS}.items()
 )
+
+
+def unread(text: str) -> Outcome:
+    """Return the outcome of an answer in which a suite found no choice."""
+    return Outcome("refused" if refused(text) else "invalid")
 
 
 def refused(text: str) -> bool:

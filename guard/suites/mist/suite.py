@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from guard.suites.mist import scores
 from guard.suites.mist.association import assigned
 from guard.suites.mist.attribution import kind
 from guard.suites.mist.build import Association, associations, attributions
-from guard.suites.refusal import refused
+from guard.suites.refusal import refused, unread
 
 _NOTHING = "…"
 """Stands for a description that was not given: providers refuse an empty message."""
@@ -151,7 +150,7 @@ class Mist(Suite):
             negative=data["negative"],
         )
         if found is None:
-            return _none(text)
+            return unread(text)
         counts = {name: float(count) for name, count in found._asdict().items()}
         if found.score is None:
             return Outcome("degenerate", counts)
@@ -167,17 +166,7 @@ class Mist(Suite):
 
     def published(self) -> Sequence[Published]:
         """Return the figures of Tables 4 and 5."""
-        with (self._pack.folder / "published.csv").open(encoding="utf-8", newline="") as file:
-            return [
-                Published(
-                    row["measure"],
-                    {name: row[name] for name in ("task", "dimension", "side") if row[name]},
-                    row["model"],
-                    float(row["value"]),
-                    row["source"],
-                )
-                for row in csv.DictReader(file)
-            ]
+        return self._pack.published("task", "dimension", "side")
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the instances by task, and those of WABT by group."""
@@ -197,7 +186,3 @@ def _attributed(text: str) -> Outcome:
     if refused(text):
         return Outcome("refused")
     return Outcome(found) if found else Outcome("invalid")
-
-
-def _none(text: str) -> Outcome:
-    return Outcome("refused" if refused(text) else "invalid")

@@ -27,7 +27,7 @@ from guard.suites.contract import (
     Request,
     Suite,
 )
-from guard.suites.refusal import refused
+from guard.suites.refusal import unread
 from guard.suites.sai_asa import official
 from guard.suites.sai_asa.association import FORMULAS, TABLE, p_value
 from guard.suites.sai_asa.build import build
@@ -119,7 +119,7 @@ class SaiAsa(Suite):
         text = answers[0].text if answers else ""
         choice = chosen(text, [item.data[name] for name in CHOICES])
         if choice is None:
-            return Outcome("refused" if refused(text) else "invalid")
+            return unread(text)
         return Outcome(CHOICES[choice])
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
@@ -155,17 +155,7 @@ class SaiAsa(Suite):
 
     def published(self) -> Sequence[Published]:
         """Return the figures of Tables 1 to 9: GPT-3.5 and PaLM 2 on the paper's own sentences."""
-        with (self._pack.folder / "published.csv").open(encoding="utf-8", newline="") as file:
-            return [
-                Published(
-                    row["measure"],
-                    {name: row[name] for name in ("direction", "domain", "pronoun") if row[name]},
-                    row["model"],
-                    float(row["value"]),
-                    row["source"],
-                )
-                for row in csv.DictReader(file)
-            ]
+        return self._pack.published("direction", "domain", "pronoun")
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the sentences by direction and domain, and by pronoun."""
