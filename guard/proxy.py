@@ -253,7 +253,7 @@ class Guardrail(CustomGuardrail):
                 if given is not None:
                     where = f"guard: metadata of the {name}"
                     policy = policy_from(_values(given, where), base=policy, where=where)
-                    _check_action(policy, where)
+                    _check_possible(policy, where)
             session = self._guard.session(policy)
         except ConfigError as error:
             raise _error(500, str(error)) from None
@@ -261,7 +261,7 @@ class Guardrail(CustomGuardrail):
             try:
                 values, points = _values(asked, "guard"), self._guard.detector.operating_points
                 policy = tightened(policy, values, points, where="guard")
-                _check_action(policy, "guard")
+                _check_possible(policy, "guard")
                 session = self._guard.session(policy)
             except ConfigError as error:
                 raise _error(400, str(error)) from None
@@ -335,15 +335,20 @@ def _guard(settings: Any, where: str) -> Guard:
     if "." in own.get("detector", ""):
         own["detector"] = _detector(own["detector"], where)
     guard = Guard(values, **own)
-    _check_action(guard.policy, where)  # it may stand in guard.toml
+    _check_possible(guard.policy, where)  # it may stand in guard.toml
     return guard
 
 
-def _check_action(policy: Policy, where: str) -> None:
+def _check_possible(policy: Policy, where: str) -> None:
     if policy.rewrites:
         raise ConfigError(
             f"{where}: the action 'rewrite' asks the model again, which the guardrail of the proxy "
             "cannot; choose 'terminate' or 'redact'."
+        )
+    if policy.litellm_records != "raw":
+        raise ConfigError(
+            f"{where}: litellm_records='guarded' has no effect on the proxy, which makes and "
+            "reports its own calls; leave it 'raw'."
         )
 
 

@@ -54,6 +54,7 @@ WRONG = [
     ({"guard": {"axion": "redact"}}, "unknown setting 'axion' under guard; known are"),
     ({"guard": {"action": "stop"}}, "action: input should be"),
     ({"guard": {"action": "rewrite"} | DETECTOR}, "'rewrite' asks the model again"),
+    ({"guard": {"litellm_records": "guarded"} | DETECTOR}, "has no effect on the proxy"),
     ({"guard": {"threshold": 2}}, "threshold: input should be less than or equal to 1, got 2"),
     ({"guard": ["strict"]}, "takes a mapping of settings or the name of an operating point"),
     ({"guard": "louder"}, "operating_point: input should be"),

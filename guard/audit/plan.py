@@ -128,7 +128,7 @@ def plan(
         concurrency=at_once,
         latency_s=latency_s,
         clusters=len({item.cluster for item in audit.items}),
-        rewrite_calls=chats if str(policy.action) == "rewrite" else 0,
+        rewrite_calls=chats if policy.rewrites else 0,
         counts=audit.suite.counts(),
         sampling=audit.sampling,
     )

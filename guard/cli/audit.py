@@ -86,7 +86,6 @@ def _asking_options(command: _F) -> _F:
 
 def _guard_options(command: _F) -> _F:
     for option in (
-        click.option("--index", type=click.Path(path_type=Path), help="Folder of a bias index."),
         click.option(
             "--guard",
             "settings",
@@ -124,6 +123,7 @@ def audit() -> None:
 @_suite_options
 @_guard_options
 @click.option("--plain-only", is_flag=True, help="Leave the guarded arm out.")
+@click.option("--index", type=click.Path(path_type=Path), help="Folder of a bias index.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -298,7 +298,14 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
 def _guard(given: dict[str, Any]) -> Guard:
     from guard.core import Guard
 
-    return Guard(_settings(given), index=given["index"])
+    guard = Guard(_settings(given), index=given["index"])
+    if guard.policy.rewrites:
+        # What is recorded cannot be gone on from; the guarded arm would show something else.
+        raise UsageError(
+            "guard audit run reads recorded answers, and the action 'rewrite' asks the model "
+            "again; give another --action, or --plain-only."
+        )
+    return guard
 
 
 def _policy(given: dict[str, Any]) -> Policy:

@@ -220,6 +220,17 @@ def test_an_unknown_suite_is_named() -> None:
     assert "There is no suite 'nosuch'" in result.output
 
 
+def test_rewriting_is_counted_by_a_plan_and_refused_by_a_run(provider: Answering) -> None:
+    some = ("--guard", "action=rewrite")
+    args = ("--suite", SUITE, "--model", "openai/x", "--sample", "20")
+    (plan,) = found(call("plan", *args, *some, "--json"))["suites"]
+    assert plan["rewrite_calls_at_most"] == 30
+    refused = run("--model", "openai/x", *some)
+    assert refused.exit_code == 2
+    assert "the action 'rewrite' asks the model again" in refused.output
+    assert not provider.asked
+
+
 def test_a_plan_spends_nothing_and_counts_what_a_run_asks(provider: Answering) -> None:
     args = ("--suite", SUITE, "--model", "openai/gpt-4o-mini", "--sample", "20")
     (plan,) = found(call("plan", *args, "--concurrency", "4", "--json"))["suites"]
