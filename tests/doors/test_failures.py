@@ -158,42 +158,54 @@ def play(row: Row, world: World, text: str = TEXT, **fields: Any) -> None:
         setattr(world.provider.script, name, value)
 
 
+ROUNDS = 3
+
+
 def survive(row: Row, world: World, asynchronous: bool, faults: list[Fault]) -> None:
-    """Meet each fault twice, and find all as it was after an undisturbed call."""
+    """Meet each fault twice, and find all as it was after an undisturbed call.
+
+    A client that lost a connection may keep one more of them, once; what leaks grows each time.
+    So after growth the same is met again: it is a leak where no round leaves all as it was.
+    """
     healthy = guard_of(Policy(), Scripted("$none"))
 
-    def settled(before: Held, fault: Fault) -> None:
-        now = held()
-        assert now.within(before), (fault.name, now, before)
+    def settled(fault: Fault, rounds: list[tuple[Held, Held]]) -> bool:
+        before, after = rounds[-1]
+        assert after.within(before) or len(rounds) < ROUNDS, (fault.name, rounds)
+        return after.within(before)
 
     def run() -> None:
         for fault in faults:
             fault.guard.check("Fine.")  # its threads are there, and a connection that is kept
-            play(row, world)
-            assert read(row, world, healthy).texts == {Channel(): TEXT}
-            before = held()
-            with quietly(fault.name):
-                for _ in range(2):
-                    fault.prepare()
-                    fault.check(read(row, world, fault.guard, **fault.more))
-                    gc.collect()
-            until(lambda before=before: held().within(before))
-            settled(before, fault)
+            rounds: list[tuple[Held, Held]] = []
+            while not rounds or not settled(fault, rounds):
+                play(row, world)
+                assert read(row, world, healthy).texts == {Channel(): TEXT}
+                before = held()
+                with quietly(fault.name):
+                    for _ in range(2):
+                        fault.prepare()
+                        fault.check(read(row, world, fault.guard, **fault.more))
+                        gc.collect()
+                until(lambda before=before: held().within(before))
+                rounds.append((before, held()))
 
     async def arun_() -> None:
         for fault in faults:
             await asyncio.to_thread(fault.guard.check, "Fine.")
-            play(row, world)
-            assert (await aread(row, world, healthy)).texts == {Channel(): TEXT}
-            before = held()
-            with quietly(fault.name):
-                for _ in range(2):
-                    fault.prepare()
-                    fault.check(await aread(row, world, fault.guard, **fault.more))
-                    gc.collect()
-                    await asyncio.sleep(0)
-            await auntil(lambda before=before: held().within(before))
-            settled(before, fault)
+            rounds: list[tuple[Held, Held]] = []
+            while not rounds or not settled(fault, rounds):
+                play(row, world)
+                assert (await aread(row, world, healthy)).texts == {Channel(): TEXT}
+                before = held()
+                with quietly(fault.name):
+                    for _ in range(2):
+                        fault.prepare()
+                        fault.check(await aread(row, world, fault.guard, **fault.more))
+                        gc.collect()
+                        await asyncio.sleep(0)
+                await auntil(lambda before=before: held().within(before))
+                rounds.append((before, held()))
 
     arun(arun_()) if asynchronous else run()
 
