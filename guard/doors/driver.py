@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from guard.doors import accounting, closing
 from guard.doors.context import inside
 from guard.doors.errors import cleaned
+from guard.doors.reading import Read, Reading
 from guard.doors.records import Books
 from guard.doors.rewrite import Asker
 from guard.doors.session import Session
@@ -79,6 +80,7 @@ class GuardedStream:
         self._error: Exception | None = None
         # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
         self._connections = closing.connections(upstream)
+        self._reading = Reading()  # on, while a verdict is out
         self._began = False
         self._loop: asyncio.AbstractEventLoop | None = None
         with contextlib.suppress(RuntimeError):
@@ -187,7 +189,7 @@ class GuardedStream:
                     if self._ahead():
                         break
                 self._unjudged = False
-                await self._session.asettle(self._gate)
+                await self._ajudged()
                 if self._gate.stopped:
                     await self._ashut()
                     await asyncio.to_thread(self._count)
@@ -260,6 +262,8 @@ class GuardedStream:
         return None
 
     async def _apull(self) -> None:
+        if self._reading.under_way and self._arrived(await self._reading.next(self._upstream)):
+            return None
         while not self._over:
             try:
                 chunk = await self._upstream.__anext__()
@@ -270,6 +274,25 @@ class GuardedStream:
             if self._take(chunk):
                 return None
         return None
+
+    async def _ajudged(self) -> None:
+        """Have judged what waits; where that takes long, the provider is read on meanwhile."""
+        judging = self._session.asettle(self._gate)
+        if self._over or not self._gate.asks:
+            await judging
+        else:
+            await self._reading.during(judging, self._upstream, self._wants, self._arrived)
+
+    def _wants(self) -> bool:
+        """Whether more may be read behind a verdict that is out: promise 5 says how much."""
+        return not self._over and self._gate.behind < self._session.policy.most_held
+
+    def _arrived(self, read: Read) -> bool:
+        """Take what was read ahead; return whether there may be something to judge or let out."""
+        if read.error is None:
+            return self._take(read.chunk)
+        self._end(None if isinstance(read.error, StopAsyncIteration) else read.error)
+        return True
 
     def _take(self, chunk: Any) -> bool:
         """Give the gate a chunk; return whether there may be something to judge or to let out."""
@@ -347,11 +370,13 @@ class GuardedStream:
         self._error = None
 
     def _shut(self) -> None:
+        self._reading.drop()
         if not self._closed:
             closing.close(self._upstream, self._loop, self._connections)
             self._closed = True
 
     async def _ashut(self) -> None:
+        await self._reading.stop()
         if not self._closed:
             await closing.aclose(self._upstream, self._connections)
             self._closed = True
