@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from guard.audit.score import SuiteResult
-from guard.audit.statistics import Effect, Estimate
+from guard.audit.statistics import Effect, Estimate, Line
 
 # Longer texts of a suite's own rows stand in the JSON alone.
 _CELL = 60
@@ -31,14 +31,19 @@ def show(console: Console, result: SuiteResult) -> None:
 
 
 def _parts(result: SuiteResult) -> Iterator[Text | Table]:
-    yield Text(f"\n{result.title} ({result.suite} {result.version}) · {result.model}", style="bold")
+    title = f"\n{result.title} ({result.suite} {result.version})"
+    yield Text(f"{title} · {result.model}" if result.model else title, style="bold")
     for warning in _warnings(result):
         yield Text(warning, style="bold red")
     yield _outcomes(result)
     for arm, told in result.findings.items():
         for remark in told.get("remarks", ()):
             yield Text(f"{arm}: {remark}")
-    yield _scores(result)
+    lines = printed(result)
+    yield _scores(result, lines)
+    if len(lines) < len(result.lines):
+        more = len(result.lines) - len(lines)
+        yield Text(f"{more:,} further measures of these axes: --json has them all.")
     for arm, told in result.findings.items():
         for name, rows in told.items():
             if name != "remarks" and rows:
@@ -69,18 +74,33 @@ def _outcomes(result: SuiteResult) -> Table:
     return table
 
 
-def _scores(result: SuiteResult) -> Table:
+def printed(result: SuiteResult) -> list[Line]:
+    """Return the measures that a table shows: all of the widest axes, else the headline."""
+    shown = _shown(result, ((line.measure.name, line.measure.axis) for line in result.lines))
+    return [line for line, show in zip(result.lines, shown, strict=True) if show]
+
+
+def _shown(
+    result: SuiteResult, measures: Iterable[tuple[str, Mapping[str, str]]]
+) -> Iterator[bool]:
+    measures = list(measures)
+    widest = min((len(axis) for _, axis in measures), default=0)
+    for name, axis in measures:
+        yield not result.headline or len(axis) == widest or name in result.headline
+
+
+def _scores(result: SuiteResult, lines: Sequence[Line]) -> Table:
     table = Table(title="Scores, 95 % intervals", title_justify="left", pad_edge=False)
-    axes = _axes(line.measure.axis for line in result.lines)
+    axes = _axes(line.measure.axis for line in lines)
     both = "guarded" in result.arms
-    tested = any(not math.isnan(line.plain.p) for line in result.lines)
+    tested = any(not math.isnan(line.plain.p) for line in lines)
     for name in (*axes, "measure"):
         table.add_column(name)
     for name in ("n", "plain", *(["q"] if tested else ())):
         table.add_column(name, justify="right")
     for name in ("guarded", "change", "q") if both else ():
         table.add_column(name, justify="right")
-    for line in result.lines:
+    for line in lines:
         cells = [line.measure.axis.get(name, "") for name in axes]
         cells += [line.measure.name, _count(line.plain.n), _estimate(line.plain)]
         cells += [_p(line.plain.q)] if tested else []
@@ -99,7 +119,10 @@ def _published(result: SuiteResult) -> Table:
     for name in ("published", "here"):
         table.add_column(name, justify="right")
     table.add_column("source")
-    for figure in result.published:
+    shown = _shown(result, ((figure.name, figure.axis) for figure in result.published))
+    for figure, show in zip(result.published, shown, strict=True):
+        if not show:
+            continue
         mine = ours.get((figure.name, *sorted(figure.axis.items())))
         here = "" if mine is None else _number(mine.value)
         cells = [figure.axis.get(name, "") for name in axes]

@@ -45,6 +45,8 @@ class SuiteResult:
     """By arm, what the suite tells beside the measures."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """The header, tokens, cost and whatever else a report tells beside."""
+    headline: frozenset[str] = frozenset()
+    """The measures that a printed table shows of every axis; all where it is empty."""
 
     @property
     def complete(self) -> bool:
@@ -119,6 +121,7 @@ def result_of(
         draws,
         {arm: suite.findings(found) for arm, found in records.arms()},
         dict(about or {}),
+        suite.headline,
     )
 
 

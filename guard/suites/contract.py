@@ -182,6 +182,9 @@ class Suite(ABC):
     """Changes whenever the same answer may get another outcome."""
     outcomes: ClassVar[tuple[str, ...]]
     """Names of readable outcomes."""
+    headline: ClassVar[frozenset[str]] = frozenset()
+    """The measures that a printed table shows of every axis; of the widest ones it shows all, and
+    of all where this is empty. JSON has everything."""
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(self, options: Options) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import math
 import random
@@ -13,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
+from guard.audit import report
 from guard.audit.audit import FILE, Audit
 from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.runner import Settings
@@ -120,6 +123,22 @@ def test_a_helpful_model_is_read_wholly(kind: type[Suite], tmp_path: Path) -> No
     tested = [line for line in result.lines if not math.isnan(line.plain.p)]
     assert tested
     assert all(line.plain.q >= line.plain.p for line in tested)
+
+
+@pytest.mark.parametrize("kind", SUITES)
+def test_a_table_has_every_axis_and_says_what_it_leaves_out(
+    kind: type[Suite], tmp_path: Path
+) -> None:
+    result = audited(kind(Options()), helpful, tmp_path)
+    shown = report.printed(result)
+    axes = [line.measure.axis for line in shown]
+    assert all(line.measure.axis in axes for line in result.lines if not math.isnan(line.plain.p))
+    assert all(line in shown for line in result.lines if len(line.measure.axis) == 1)
+    assert {line.measure.name for line in shown if len(line.measure.axis) > 1} <= kind.headline
+    console = Console(width=250, file=io.StringIO())
+    report.show(console, result)
+    told = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"{len(result.lines) - len(shown):,} further measures" in told
 
 
 @pytest.mark.parametrize("kind", SUITES)

@@ -67,6 +67,7 @@ class _Hbb(Suite):
 
     paper = PAPER
     version = "1-A"
+    headline = frozenset({"count", "mean"})
     orders = 1
     exact = False
 

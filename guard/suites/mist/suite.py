@@ -49,6 +49,7 @@ class Mist(Suite):
     version = "1-A"
     parser_version = "1"
     outcomes = ("scored", "degenerate", *scores.KINDS)
+    headline = frozenset({"mean", "FAR", "UAR"})
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)

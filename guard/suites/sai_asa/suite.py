@@ -56,6 +56,7 @@ class SaiAsa(Suite):
     version = "1-A"
     parser_version = "1"
     outcomes = CHOICES
+    headline = frozenset({"tau_c"})
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
