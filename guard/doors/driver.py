@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from guard.doors import accounting, closing
 from guard.doors.context import inside
@@ -15,22 +15,10 @@ from guard.doors.errors import cleaned
 from guard.doors.reading import Read, Reading
 from guard.doors.records import Books
 from guard.doors.rewrite import Asker
+from guard.doors.said import Said
 from guard.doors.session import Session
 from guard.gate import Codec, ResponseGate
-from guard.verdict import Channel, GuardTrail
-
-
-class Said(NamedTuple):
-    """What of a stream went out and what did not, for the error that ends it.
-
-    ``began`` tells whether anything did; ``released`` is the text from which LiteLLM's Router would
-    have another model go on, ``shown`` what went out of all channels, ``withheld`` what did not.
-    """
-
-    began: bool
-    released: str
-    shown: str
-    withheld: Sequence[str]
+from guard.verdict import GuardTrail
 
 
 class GuardedStream:
@@ -205,11 +193,13 @@ class GuardedStream:
     def close(self) -> None:
         """End the stream and close the provider's connection; safe to call again."""
         self._drop()
+        self._reading.drop()
         self._shut()
 
     async def aclose(self) -> None:
         """End the stream and close the provider's connection; safe to call again."""
         self._drop()
+        await self._reading.stop()
         await self._ashut()
 
     def __enter__(self) -> Any:
@@ -282,6 +272,8 @@ class GuardedStream:
             await judging
         else:
             await self._reading.during(judging, self._upstream, self._wants, self._arrived)
+        if self._gate.stopped:
+            await self._reading.stop()
 
     def _wants(self) -> bool:
         """Whether more may be read behind a verdict that is out: promise 5 says how much."""
@@ -370,41 +362,11 @@ class GuardedStream:
         self._error = None
 
     def _shut(self) -> None:
-        self._reading.drop()
         if not self._closed:
             closing.close(self._upstream, self._loop, self._connections)
             self._closed = True
 
     async def _ashut(self) -> None:
-        await self._reading.stop()
         if not self._closed:
             await closing.aclose(self._upstream, self._connections)
             self._closed = True
-
-
-def withheld(
-    codec: Callable[[], Codec[Any]], sent: Iterable[Any], released: Iterable[Any]
-) -> list[str]:
-    """Return the texts of the provider's chunks ``sent`` that did not go out as they were.
-
-    Joined as they were said, and one by one: LiteLLM quotes single chunks.
-    """
-    sent, out = list(sent), {id(chunk) for chunk in released}
-    held = (c for c in sent if id(c) not in out)
-    single = {text for c in held for _, text in codec().parts(c)}
-    return [*joined(codec(), sent, without=out), *single]
-
-
-def joined(
-    codec: Codec[Any], chunks: Iterable[Any], without: Container[int] = frozenset()
-) -> list[str]:
-    """Return the text of ``chunks``, each channel's joined; one in ``without`` (ids) parts it."""
-    runs: dict[Channel, list[list[str]]] = {}
-    for chunk in chunks:
-        for channel, text in codec.parts(chunk):
-            own = runs.setdefault(channel, [[]])
-            if id(chunk) not in without:
-                own[-1].append(text)
-            elif own[-1]:
-                own.append([])
-    return [text for own in runs.values() for run in own if (text := "".join(run))]

@@ -13,10 +13,11 @@ from typing import Any
 
 from guard.doors import closing
 from guard.doors.door import Door, Whole, last_message, unreadable
-from guard.doors.driver import GuardedStream, Said
+from guard.doors.driver import GuardedStream
 from guard.doors.messages_accounting import Account
 from guard.doors.messages_codec import MessagesCodec
 from guard.doors.messages_events import STOPPED, Event, Frame, Framer
+from guard.doors.said import Said
 from guard.doors.session import Session
 from guard.gate import ResponseGate
 from guard.verdict import GuardTrail

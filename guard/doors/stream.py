@@ -10,7 +10,8 @@ from litellm.types.utils import ModelResponseStream
 
 from guard.doors import accounting, closing
 from guard.doors.codec import ChatCodec
-from guard.doors.driver import GuardedStream, Said, joined, withheld
+from guard.doors.driver import GuardedStream
+from guard.doors.said import Said, joined, withheld
 from guard.doors.session import Session
 
 

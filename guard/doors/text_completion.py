@@ -15,8 +15,9 @@ from litellm.utils import TextCompletionStreamWrapper
 
 from guard.doors import accounting, closing
 from guard.doors.door import Arguments, Door, Whole, number_of_choices, unreadable
-from guard.doors.driver import GuardedStream, Said, joined, withheld
+from guard.doors.driver import GuardedStream
 from guard.doors.fields import members, parts_of
+from guard.doors.said import Said, joined, withheld
 from guard.doors.session import Session
 from guard.doors.stream import ChatStream
 from guard.doors.whole import Answer, WholeAnswer
