@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
@@ -95,11 +95,14 @@ class Replay(CustomStreamWrapper):
 
 
 class Silent:
-    """A detector that finds nothing and costs nothing."""
+    """A detector that finds nothing and costs nothing, but takes ``delay`` seconds a window."""
 
     name = "silent"
     operating_points = DEFAULT_POINTS
     index_version = ""
+
+    def __init__(self, delay: float = 0.0) -> None:
+        self._delay = delay
 
     def snapshot(self) -> Silent:
         """Return itself."""
@@ -107,6 +110,8 @@ class Silent:
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
         """Return the lowest score of each."""
+        if self._delay:
+            sleep(self._delay * len(windows))
         return [Scores(0.0, "social")] * len(windows)
 
 

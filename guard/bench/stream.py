@@ -91,16 +91,18 @@ def measure(
     *,
     detector: Literal["encoder", "silent"] = "encoder",
     interval: float = 0.0,
+    delay: float = 0.0,
     progress: Progress = lambda done: None,
 ) -> Result:
     """Read ``streams`` streams of ``chunks_each`` chunks at once, unguarded and then guarded.
 
     They come from a source in this process through the async chat door; a chunk each ``interval``
-    seconds, and where that is 0 as fast as they are read. Findings are flagged, so that no stream
-    ends early. ``progress`` is called with the number of streams read in both arms so far.
+    seconds, and where that is 0 as fast as they are read. The silent detector takes ``delay``
+    seconds a verdict. Findings are flagged, so that no stream ends early. ``progress`` is called
+    with the number of streams read in both arms so far.
     """
     guard = Guard(
-        action="flag", timeout_ms=None, detector=Silent() if detector == "silent" else None
+        action="flag", timeout_ms=None, detector=Silent(delay) if detector == "silent" else None
     )
     if detector == "encoder":
         guard.check("Loaded before anything is timed.")

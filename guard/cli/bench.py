@@ -51,17 +51,30 @@ def bench() -> None:
     metavar="MS",
     help="Time between the chunks of a stream; 0 for as fast as they are read.",
 )
+@click.option(
+    "--delay",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    metavar="MS",
+    help="Time that the silent detector takes for a verdict: what a slow one adds to a stream.",
+)
 @_json
-def stream(streams: int, chunks: int, detector: str, interval: float, as_json: bool) -> None:
+def stream(
+    streams: int, chunks: int, detector: str, interval: float, delay: float, as_json: bool
+) -> None:
     """Read many streams at once through the async chat door, unguarded and guarded."""
     from guard.bench import stream as measuring
 
+    if delay and detector != "silent":
+        raise UsageError("--delay is the silent detector's; give --detector silent as well.")
     with _bar("streams", 2 * streams) as progress:
         result = measuring.measure(
             streams,
             chunks,
             detector="silent" if detector == "silent" else "encoder",
             interval=interval / 1000,
+            delay=delay / 1000,
             progress=progress,
         )
     if as_json:
@@ -182,6 +195,7 @@ def _show_streams(result: Result) -> None:
         added["latency_p50"],
     )
     row("  99th percentile", plain.latency_p99, guarded.latency_p99, added["latency_p99"])
+    row("seconds in all", plain.seconds, guarded.seconds, guarded.seconds - plain.seconds)
     for name, value in plain.rates(result.streams, result.chunks).items():
         row(name, value, guarded.rates(result.streams, result.chunks)[name])
     mine, its = (a.cpu_seconds / result.streams / result.chunks * 1e6 for a in (plain, guarded))

@@ -30,6 +30,8 @@ from litellm.types.utils import ModelResponseStream
 from litellm.utils import function_setup
 from pydantic import BaseModel
 
+from guard.doors.untraced import Untraced, untraced
+
 Do = Callable[[Any], Any]
 
 _spawned: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
@@ -65,7 +67,7 @@ class Books:
     def __init__(self, logging: Any) -> None:
         self.streaming = False  # whether the consumer has a stream: what fails then may quote it
         self._held = logging
-        self._kind = Logging if isinstance(logging, HeldLogging) else type(logging)
+        self._kind: Any = Logging if isinstance(logging, HeldLogging) else type(logging)
         self._speaker: Any = None
         self._lock = threading.Lock()
         self._telling = threading.Lock()  # nested calls report twice: LiteLLM drops the second
@@ -80,7 +82,7 @@ class Books:
         """LiteLLM's logging object as it was made: what it is told, it tells."""
         if self._speaker is None:
             self._speaker = copy.copy(self._held)
-            self._speaker.__class__ = self._kind
+            self._speaker.__class__ = untraced(self._kind)
         return self._speaker
 
     @property
@@ -196,7 +198,7 @@ class Books:
         return end.answer.model_copy(deep=True)
 
 
-class HeldLogging(Logging):
+class HeldLogging(Untraced, Logging):
     """LiteLLM's logging object of a call whose records are held back."""
 
     guard_books: Books

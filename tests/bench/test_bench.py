@@ -50,6 +50,16 @@ def test_an_interval_is_kept_between_chunks() -> None:
     assert found["plain"]["seconds"] >= 0.05
 
 
+def test_a_slow_verdict_is_waited_for() -> None:
+    args = ("--streams", "1", "--chunks", "10", "--detector", "silent", "--delay", "150")
+    found = json.loads(run("stream", *args, "--json").stdout)
+    assert found["guarded"]["seconds"] >= 0.15
+
+
+def test_only_the_silent_detector_is_slowed() -> None:
+    assert "--detector silent" in run("stream", "--delay", "100", code=2).output
+
+
 def test_figures_are_readable_without_json() -> None:
     shown = run("stream", "--streams", "2", "--chunks", "30", "--detector", "silent").stdout
     assert "99th percentile" in shown

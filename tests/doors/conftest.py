@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import litellm
 import pytest
+from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
 
 from tests.doors.log import Log
 from tests.doors.replay import Replay, forget_callback, forget_clients
@@ -33,6 +34,17 @@ def loop() -> Iterator[None]:
     yield
     asyncio.set_event_loop(None)
     loop.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reported() -> None:
+    """Have LiteLLM report what an earlier module left to be reported: the next loop would do it."""
+
+    async def flush() -> None:
+        await GLOBAL_LOGGING_WORKER.flush()
+        await GLOBAL_LOGGING_WORKER.stop()
+
+    asyncio.run(flush())
 
 
 @pytest.fixture

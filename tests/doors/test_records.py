@@ -13,6 +13,7 @@ import litellm
 import pytest
 from litellm.caching.caching import Cache
 from litellm.integrations.custom_logger import CustomLogger
+from litellm.litellm_core_utils.litellm_logging import _get_traceback_str_for_error
 from pydantic import BaseModel
 
 from guard.core import Guard
@@ -158,6 +159,9 @@ def reachable(*things: Any) -> str:
 
 @pytest.fixture
 def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
+    # LiteLLM keeps the traceback of the first call that it finds no price for, errors that were
+    # being handled and all, and tells it with each later one.
+    _get_traceback_str_for_error.cache_clear()
     keeper = Keeper()
     monkeypatch.setattr(litellm, "callbacks", [keeper])
     monkeypatch.setattr(litellm, "success_callback", [keeper.function])
