@@ -24,6 +24,7 @@ from guard.core import Guard
 from guard.errors import UsageError
 
 OUT = Path("guard-audits")
+_SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def run_all(command: Command) -> Ran:
     stop = Stop()
     results: list[SuiteResult] = []
     try:
-        asyncio.run(_run(command, stop, results))
+        with promptly():
+            asyncio.run(_run(command, stop, results))
     except KeyboardInterrupt:
         stop.asked = True
     except Stopped as error:
@@ -120,6 +122,20 @@ def _folder(command: Command, model: str) -> Path:
     keys += ["replayed"] if command.replay is not None else []
     digest = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:12]
     return OUT / digest
+
+
+@contextlib.contextmanager
+def promptly() -> Iterator[None]:
+    """Have the event loop get the interpreter back soon from LiteLLM's logging threads.
+
+    Each of a call's turns of the loop could otherwise wait 5 ms for one of them.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _say(text: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from guard.core import Guard
 from guard.detect.protocol import Window
@@ -18,7 +19,7 @@ from guard.errors import UsageError
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.replay import Outcome, Replay, arun
-from tests.doors.test_promises import KINDS, TRIGGER, Watch, actions, choices_, chunkings, chunks
+from tests.doors.test_promises import KINDS, TRIGGER, Watch, choices_, chunkings, chunks
 from tests.scripted import Scripted
 
 few = settings(max_examples=40, deadline=None)
@@ -119,11 +120,19 @@ def test_a_quick_verdict_is_not_read_past(replay: Replay, monkeypatch: pytest.Mo
 # What it does not change.
 
 
-@given(choices_(most=3, kinds=KINDS), chunkings, actions)
+# An error ends all choices, wherever the others are by then.
+answers = st.one_of(
+    st.tuples(choices_(most=3, kinds=KINDS), st.sampled_from(["terminate", "redact", "flag"])),
+    st.tuples(choices_(kinds=KINDS), st.just("raise")),
+)
+
+
+@given(answers, chunkings)
 @few
 def test_nothing_goes_out_unjudged_and_the_answer_is_the_same(
-    replay: Replay, choices: Any, chunking: Any, action: str
+    replay: Replay, answer: Any, chunking: Any
 ) -> None:
+    choices, action = answer
     watch = Watch()
     session = r.session(Policy(action=action), Scripted(TRIGGER, watch))
     sent = chunks(choices, chunking)

@@ -122,6 +122,11 @@ class Keeper(CustomLogger):
         """
         kinds = [kind for kind, _, _ in self.told if "success" in kind]
         assert len(kinds) == len(set(kinds))
+        return self.heard
+
+    @property
+    def heard(self) -> list[Any]:
+        """All: of a call behind a call LiteLLM itself tells at times once, at times twice."""
         return [response for kind, response, _ in self.told if "success" in kind]
 
     @property
@@ -326,7 +331,7 @@ def test_harmless_answers_are_reported_and_cached_as_without_the_guard(
 
     # Of a call behind a call LiteLLM tells at times once, at times twice.
     assert set(heard(keeper.told)) == set(heard(without))
-    assert told_by(row, keeper.reports[0]) == {r.Channel(): HARMLESS}
+    assert told_by(row, keeper.heard[0]) == {r.Channel(): HARMLESS}
     keeper.told.clear()
     again = run(row, world, guarded(), way, caching=True) if row.name != LITELLMS_OWN else outcome
     assert again.texts == outcome.texts
@@ -347,7 +352,7 @@ def _usage(response: Any) -> int:
 def test_usage_stays_the_providers(row: Row, world: World, keeper: Keeper, way: str) -> None:
     row.play(world, [[("content", 0, TEXT)]], ([6], 0))
     run(row, world, guard_of(Policy(), Scripted("$none")), way)
-    whole = _usage(keeper.settle().reports[0])
+    whole = _usage(keeper.settle().heard[0])
     keeper.told.clear()
     run(row, world, guarded("redact"), way)
     assert _usage(keeper.settle().reports[0]) == whole
@@ -500,7 +505,7 @@ def test_without_it_a_whole_answer_is_reported_and_cached_as_the_provider_gave_i
     row.play(world, [[("content", 0, TEXT)]], ([6], 0))
     outcome = run(row, world, guard_of(Policy(), Scripted()), "whole", caching=True)
     assert outcome.ends == {0: "content_filter"}
-    assert told_by(row, keeper.settle().reports[0]) == {r.Channel(): TEXT}
+    assert told_by(row, keeper.settle().heard[0]) == {r.Channel(): TEXT}
     assert "Quagmire" in cache.everything
 
 
@@ -511,7 +516,7 @@ def test_without_it_a_stream_that_was_stopped_is_reported_as_it_went_out_and_not
     row.play(world, [[("content", 0, TEXT)]], ([6], 0))
     run(row, world, guard_of(Policy(), Scripted()), "stream", caching=True)
     said = "All is well. " + Policy().message
-    assert told_by(row, keeper.settle().reports[0]) == {r.Channel(): said}
+    assert told_by(row, keeper.settle().heard[0]) == {r.Channel(): said}
     assert "Quagmire" not in cache.everything
 
 
@@ -521,7 +526,7 @@ def test_without_it_a_stream_that_ran_to_its_end_is_reported_and_cached_raw(
     row = TABLE[0]
     row.play(world, [[("content", 0, TEXT)]], ([6], 0))
     run(row, world, guard_of(Policy(action="redact"), Scripted()), "stream", caching=True)
-    assert told_by(row, keeper.settle().reports[0]) == {r.Channel(): TEXT}
+    assert told_by(row, keeper.settle().heard[0]) == {r.Channel(): TEXT}
     assert "Quagmire" in cache.everything
 
 
