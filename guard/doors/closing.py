@@ -182,14 +182,19 @@ def _below(part: object) -> Iterator[object]:
     if frame is not None:
         for value in list(frame.f_locals.values()):
             streams = isinstance(value, (GeneratorType, AsyncGeneratorType, httpx.Response))
-            if streams or any(link in getattr(value, "__dict__", {}) for link in _STREAM_LINKS):
+            if streams or _leads_on(value, _STREAM_LINKS):
                 yield value
         return
     fields = getattr(part, "__dict__", {})
     for name in _LINKS:
         value = fields.get(name)
-        if _can_close(value) or any(link in getattr(value, "__dict__", {}) for link in _LINKS):
+        if value is not None and (_can_close(value) or _leads_on(value, _LINKS)):
             yield value
+
+
+def _leads_on(part: object, links: Iterable[str]) -> bool:
+    fields = getattr(part, "__dict__", None)
+    return any(link in fields for link in links) if fields else False
 
 
 def _can_close(part: object) -> bool:

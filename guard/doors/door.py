@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import litellm
 
 from guard.doors import closing
 from guard.doors.context import guarded, inside
+from guard.doors.driver import GuardedStream
 from guard.doors.records import open_books
 from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
 from guard.doors.session import Session
@@ -21,7 +22,6 @@ from guard.gate import ResponseGate
 Arguments = Mapping[str, Any]
 
 
-@runtime_checkable
 class Whole(Protocol):
     """A whole answer that waits in a gate."""
 
@@ -112,7 +112,7 @@ class Door:
             if session.books is not None:
                 session.books.fail(error)
             raise
-        if not isinstance(wrapped, Whole):
+        if isinstance(wrapped, GuardedStream):
             return _with_headers(_asking(wrapped, asker), response, stream)
         whole = _asking(wrapped, asker)
         with _recording(session, whole, stream):
@@ -140,7 +140,7 @@ class Door:
             if session.books is not None:
                 await session.books.afail(error)
             raise
-        if not isinstance(wrapped, Whole):
+        if isinstance(wrapped, GuardedStream):
             return _with_headers(_asking(wrapped, asker), response, stream)
         whole = _asking(wrapped, asker)
         with _recording(session, whole, stream):
