@@ -206,11 +206,6 @@ class Policy(BaseModel):
         return next((self.actions[p] for p in places if p in self.actions), self.action)
 
     @property
-    def most_held(self) -> int:
-        """Characters of a channel that may be held at most, besides those of the chunk in hand."""
-        return self.max_segment_chars + self.overlap + self.lookahead
-
-    @property
     def rewrites(self) -> bool:
         """Whether the model may have to be asked again."""
         return "rewrite" in (self.action, *self.actions.values())

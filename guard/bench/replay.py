@@ -56,8 +56,9 @@ def chunks(count: int, begin: int = 0) -> tuple[ModelResponseStream, ...]:
 class Replay(CustomStreamWrapper):
     """A stream of LiteLLM's that hands out chunks made before, and costs nothing itself.
 
-    With an ``interval`` (seconds) a chunk is awaited so long, as from a provider; ``sent`` is
-    called with each chunk and the time at which it was given (``time.perf_counter()``).
+    With an ``interval`` (seconds) a chunk is there so long after the one before, whether it was
+    asked for or not, as from a provider whose chunks wait in a socket; ``sent`` is called with the
+    time at which each was given (``time.perf_counter()``).
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Replay(CustomStreamWrapper):
         self.completion_stream = None
         self._next = iter(chunks).__next__
         self._interval = interval
+        self._due = 0.0  # when the next chunk is there, by time.perf_counter()
         self._note = sent
 
     def __iter__(self) -> Any:
@@ -84,7 +86,8 @@ class Replay(CustomStreamWrapper):
 
     async def __anext__(self) -> Any:
         if self._interval is not None:
-            await asyncio.sleep(self._interval)
+            self._due = (self._due or perf_counter()) + self._interval
+            await asyncio.sleep(max(0.0, self._due - perf_counter()))
         try:
             chunk = self._next()
         except StopIteration:

@@ -12,7 +12,6 @@ from typing import Any
 from guard.doors import accounting, closing
 from guard.doors.context import inside
 from guard.doors.errors import cleaned
-from guard.doors.reading import Read, Reading
 from guard.doors.records import Books
 from guard.doors.rewrite import Asker
 from guard.doors.said import Said
@@ -68,7 +67,6 @@ class GuardedStream:
         self._error: Exception | None = None
         # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
         self._connections = closing.connections(upstream)
-        self._reading = Reading()  # on, while a verdict is out
         self._began = False
         self._loop: asyncio.AbstractEventLoop | None = None
         with contextlib.suppress(RuntimeError):
@@ -177,7 +175,7 @@ class GuardedStream:
                     if self._ahead():
                         break
                 self._unjudged = False
-                await self._ajudged()
+                await self._session.asettle(self._gate)
                 if self._gate.stopped:
                     await self._ashut()
                     await asyncio.to_thread(self._count)
@@ -193,13 +191,11 @@ class GuardedStream:
     def close(self) -> None:
         """End the stream and close the provider's connection; safe to call again."""
         self._drop()
-        self._reading.drop()
         self._shut()
 
     async def aclose(self) -> None:
         """End the stream and close the provider's connection; safe to call again."""
         self._drop()
-        await self._reading.stop()
         await self._ashut()
 
     def __enter__(self) -> Any:
@@ -252,8 +248,6 @@ class GuardedStream:
         return None
 
     async def _apull(self) -> None:
-        if self._reading.under_way and self._arrived(await self._reading.next(self._upstream)):
-            return None
         while not self._over:
             try:
                 chunk = await self._upstream.__anext__()
@@ -264,27 +258,6 @@ class GuardedStream:
             if self._take(chunk):
                 return None
         return None
-
-    async def _ajudged(self) -> None:
-        """Have judged what waits; where that takes long, the provider is read on meanwhile."""
-        judging = self._session.asettle(self._gate)
-        if self._over or not self._gate.asks:
-            await judging
-        else:
-            await self._reading.during(judging, self._upstream, self._wants, self._arrived)
-        if self._gate.stopped:
-            await self._reading.stop()
-
-    def _wants(self) -> bool:
-        """Whether more may be read behind a verdict that is out: promise 5 says how much."""
-        return not self._over and self._gate.behind < self._session.policy.most_held
-
-    def _arrived(self, read: Read) -> bool:
-        """Take what was read ahead; return whether there may be something to judge or let out."""
-        if read.error is None:
-            return self._take(read.chunk)
-        self._end(None if isinstance(read.error, StopAsyncIteration) else read.error)
-        return True
 
     def _take(self, chunk: Any) -> bool:
         """Give the gate a chunk; return whether there may be something to judge or to let out."""

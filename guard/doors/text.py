@@ -12,7 +12,6 @@ from collections.abc import (
     Mapping,
 )
 
-from guard.doors.reading import Read, Reading
 from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import Session
 from guard.errors import UsageError
@@ -132,35 +131,22 @@ class AsyncTextStream:
 
     async def _run(self, session: Session, gate: ResponseGate[str]) -> AsyncGenerator[str, None]:
         over = False
-        reading = Reading()  # on, while a verdict is out
-
-        def wants() -> bool:
-            return not over and gate.behind < session.policy.most_held
-
-        def take(read: Read) -> None:
-            nonlocal over
-            if read.error is None:
-                gate.push(read.chunk)
-            elif isinstance(read.error, StopAsyncIteration):
-                over = True
-                gate.finish()
-            else:
-                raise read.error  # at once, or once what came before it has gone out
-
         try:
             while not gate.stopped and not over:
-                take(await reading.next(self._source))
+                try:
+                    gate.push(await anext(self._source))
+                except StopAsyncIteration:
+                    over = True
+                    gate.finish()
                 if not over:
                     for text in gate.emit():  # what waits for no verdict
                         yield text
-                await reading.during(session.asettle(gate), self._source, wants, take)
+                await session.asettle(gate)
                 if gate.stopped:  # before the last text: its reader may not come back
-                    await reading.stop()
                     await self._shut()
                 for text in gate.emit():
                     yield text
             if gate.error is not None:
                 raise gate.error
         finally:
-            await reading.stop()
             await self._shut()

@@ -29,4 +29,6 @@ class Untraced:
 @cache
 def untraced(kind: Any) -> Any:
     """Return ``kind``, a class of LiteLLM's logging objects, without these traces."""
+    if issubclass(kind, Untraced):
+        return kind
     return type(kind.__name__, (Untraced, kind), {"__doc__": kind.__doc__})

@@ -63,13 +63,6 @@ class Gate:
         """Whether every character fed has been settled."""
         return not self._asked and self._segmenter.held == 0
 
-    @property
-    def behind(self) -> int:
-        """Characters that came from the oldest on that waits for its verdict, or for its end."""
-        if self.stopped:
-            return 0
-        return self._segmenter.fed - (self._asked[0].start if self._asked else self._settled)
-
     def takes(self, text: str) -> bool:
         """Add text if that surely completes no window; False where ``feed`` must look at it."""
         if self.stopped or not self._segmenter.takes(text):

@@ -141,17 +141,6 @@ class ResponseGate(Generic[C]):
             if not self._ended[choice]:
                 self._finish(channel)
 
-    @property
-    def asks(self) -> bool:
-        """Whether ``pending`` may have windows to judge."""
-        return bool(self._jobs)
-
-    @property
-    def behind(self) -> int:
-        """The most characters of one channel that came behind what is not yet decided."""
-        alive = (g for c, g in self._gates.items() if not self._ended[c.choice])
-        return max((gate.behind for gate in alive), default=0)
-
     def pending(self) -> list[Job]:
         """Return windows to judge now, oldest first; none once the response is stopped."""
         jobs: list[Job] = []

@@ -262,6 +262,27 @@ def test_a_detector_that_fails(row: Row, world: World, asynchronous: bool) -> No
     assert threading.get_ident() not in threads
 
 
+@of_rows(False, True)
+def test_a_provider_goes_on_while_a_verdict_is_out(
+    row: Row, world: World, asynchronous: bool
+) -> None:
+    # What it says meanwhile waits in the socket: a slow verdict adds nothing to a later one.
+    if not row.source.wire or row.name == REPLAYED:
+        pytest.skip("the provider is no process of its own")
+    sent: list[bool] = []
+
+    def wait(window: Window) -> None:
+        if window.text != "Fine.":
+            sent.append(world.provider.last.over.wait(10))
+
+    guard = guard_of(Policy(timeout_ms=None), Scripted("$none", wait))
+    play(row, world)
+    outcome = arun(aread(row, world, guard)) if asynchronous else read(row, world, guard)
+    assert outcome.texts == {Channel(): TEXT}
+    assert sent
+    assert all(sent)
+
+
 # The provider.
 
 
