@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -12,6 +12,9 @@ from rich.text import Text
 
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Effect, Estimate, Line
+from guard.suites import Measure, Published
+
+R = TypeVar("R")
 
 # Longer texts of a suite's own rows stand in the JSON alone.
 _CELL = 60
@@ -76,17 +79,18 @@ def _outcomes(result: SuiteResult) -> Table:
 
 def printed(result: SuiteResult) -> list[Line]:
     """Return the measures that a table shows: all of the widest axes, else the headline."""
-    shown = _shown(result, ((line.measure.name, line.measure.axis) for line in result.lines))
-    return [line for line, show in zip(result.lines, shown, strict=True) if show]
+    return _shown(result, result.lines, lambda line: line.measure)
 
 
 def _shown(
-    result: SuiteResult, measures: Iterable[tuple[str, Mapping[str, str]]]
-) -> Iterator[bool]:
-    measures = list(measures)
-    widest = min((len(axis) for _, axis in measures), default=0)
-    for name, axis in measures:
-        yield not result.headline or len(axis) == widest or name in result.headline
+    result: SuiteResult, rows: Sequence[R], of: Callable[[R], Measure | Published]
+) -> list[R]:
+    widest = min((len(of(row).axis) for row in rows), default=0)
+    return [
+        row
+        for row in rows
+        if not result.headline or len(of(row).axis) == widest or of(row).name in result.headline
+    ]
 
 
 def _scores(result: SuiteResult, lines: Sequence[Line]) -> Table:
@@ -119,10 +123,7 @@ def _published(result: SuiteResult) -> Table:
     for name in ("published", "here"):
         table.add_column(name, justify="right")
     table.add_column("source")
-    shown = _shown(result, ((figure.name, figure.axis) for figure in result.published))
-    for figure, show in zip(result.published, shown, strict=True):
-        if not show:
-            continue
+    for figure in _shown(result, result.published, lambda figure: figure):
         mine = ours.get((figure.name, *sorted(figure.axis.items())))
         here = "" if mine is None else _number(mine.value)
         cells = [figure.axis.get(name, "") for name in axes]

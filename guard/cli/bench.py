@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
+def _milliseconds(name: str, help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    time = click.FloatRange(0)
+    return click.option(name, type=time, default=0.0, show_default=True, metavar="MS", help=help)
+
+
 @click.group()
 def bench() -> None:
     """Measure what the guard costs: streams at once, chunks, verdicts, its start.
@@ -43,21 +48,10 @@ def bench() -> None:
     show_default=True,
     help="silent finds nothing at no cost, so that gate and door are left.",
 )
-@click.option(
-    "--interval",
-    type=click.FloatRange(0),
-    default=0.0,
-    show_default=True,
-    metavar="MS",
-    help="Time between the chunks of a stream; 0 for as fast as they are read.",
-)
-@click.option(
+@_milliseconds("--interval", "Time between the chunks of a stream; 0 for as fast as they are read.")
+@_milliseconds(
     "--delay",
-    type=click.FloatRange(0),
-    default=0.0,
-    show_default=True,
-    metavar="MS",
-    help="Time that the silent detector takes for a verdict: what a slow one adds to a stream.",
+    "Time that the silent detector takes for a verdict: what a slow one adds to a stream.",
 )
 @_json
 def stream(
