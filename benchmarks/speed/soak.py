@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -249,14 +249,21 @@ class Soak:
         )
 
 
-async def left(streams: int) -> Left:
-    """Count what is held once everything that is being closed is gone."""
+def _judges() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "guard-judge"}
+
+
+async def left(streams: int, others: Set[threading.Thread]) -> Left:
+    """Count what is held once everything that is being closed is gone.
+
+    ``others`` are threads of guards that were there before.
+    """
     until, before = time.monotonic() + WAIT, None
     while True:
         gc.collect()
         await asyncio.sleep(0.5)
         files = len(os.listdir("/proc/self/fd"))
-        judges = sum(thread.name == "guard-judge" for thread in threading.enumerate())
+        judges = len(_judges() - others)
         now = (len(asyncio.all_tasks()), threading.active_count(), judges, files)
         if now == before or time.monotonic() > until:
             break
@@ -267,6 +274,7 @@ async def left(streams: int) -> Left:
 
 async def soak(base: str | None, streams: int, settle: int, plain: bool) -> dict[str, Any]:
     """Read ``streams`` streams; return what was held after ``settle`` of them and at the end."""
+    others = _judges()
     run = Soak(base, None if plain else Guard(detector=Finds(), breaker_failures=None))
     begin, marks = time.perf_counter(), []
     step = 2 * TOGETHER
@@ -274,7 +282,7 @@ async def soak(base: str | None, streams: int, settle: int, plain: bool) -> dict
         await run.some(at, min(step, streams - at))
         done = min(at + step, streams)
         if done == streams or done // settle > at // settle:
-            marks.append(await left(done))
+            marks.append(await left(done, others))
             print(marks[-1], file=sys.stderr, flush=True)
     return {
         "seconds": time.perf_counter() - begin,
