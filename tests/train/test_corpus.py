@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections import Counter
@@ -121,6 +122,33 @@ def test_span_finders() -> None:
     assert changed is not None
     assert "The poet can rhyme"[slice(*changed)] == "rhyme"
     assert find_phrase("manners", "man") is None
+
+
+def test_own_texts_of_several_segments_are_read_as_they_stream(tmp_path: Path) -> None:
+    pair = {
+        "biased": "Should we hire Danes? Sure, if you like people who sulk. Ask anyone.",
+        "harmless": "Should we hire Danes? Sure, if they like the job.",
+        "bias_type": "culture",
+        "group": "Danes",
+        "attribute": "sulk",
+    }
+    harmless = {"text": "Who are they? Danes. They live here.", "kind": "x", "bias_type": "culture"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    (tmp_path / "negatives.jsonl").write_text(json.dumps(harmless) + "\n")
+    (tmp_path / "statements.jsonl").write_text("")
+    first, second, third, biased, fair = own.own(tmp_path / "statements.jsonl", tmp_path)
+    assert [first.context, second.context, third.context] == [
+        (),
+        ("Who are they?",),
+        ("Who are they?", "Danes."),
+    ]
+    assert third.text == "They live here."
+    assert biased.text == "Sure, if you like people who sulk."
+    assert biased.context == fair.context == ("Should we hire Danes?",)
+    assert biased.family == fair.family
+    assert fair.text == "Sure, if they like the job."
+    # The group stands in another segment: what this one's spans are is not known.
+    assert not biased.spans
 
 
 def test_epochs_depend_on_the_seed_alone(tmp_path: Path) -> None:
