@@ -194,6 +194,23 @@ def embedder(as_json: bool, **options: Any) -> None:
 
 
 @train.command()
+@click.argument("runs", nargs=-1, required=True, type=_PATH)
+@click.option("--work", type=_PATH, required=True, help="Folder that receives the mean.")
+@click.option("--json", "as_json", is_flag=True, help="Print the weights' path as a JSON object.")
+def average(runs: tuple[Path, ...], work: Path, as_json: bool) -> None:
+    """Take the mean of the weights of finished RUNS, the work folders of `encoder`."""
+    _needs_training()
+    finals = [run / "final.pt" for run in runs]
+    for final in finals:
+        if not final.is_file():
+            raise click.UsageError(f"{final} is not there; finish the run: guard train encoder.")
+    from guard.train.average import average as mean
+
+    final = mean(finals, work)
+    click.echo(json.dumps({"final": str(final)}) if as_json else str(final))
+
+
+@train.command()
 @_with(*_SHARED, _SEED, _BF16)
 @click.option(
     "--rows",

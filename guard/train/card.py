@@ -12,6 +12,7 @@ from guard.train.limits import LIMITS, NOTICES
 from guard.train.log import log
 from guard.train.near import found
 from guard.train.sources import BOLD_SHARE, LICENCES
+from guard.train.stages import stages
 
 # Which of the corpus's row sources come from which published one.
 _PARTS = {
@@ -144,7 +145,7 @@ Beside the network stands a linear model over hashed word and character n-grams,
 epoch's rows (comments counted three times) with an L2 penalty; its logit is added with the weight
 {LEXICAL_WEIGHT:g}. It sees wording where the small network sees gist.
 
-{_stages(runs)}
+{stages(runs)}
 """.strip()
 
 
@@ -153,37 +154,6 @@ _EMBEDDER = (
     "implicit-hate corpus move to where the base sees the statements that they imply, and these "
     "stay in their place."
 )
-
-
-def _stages(runs: list[dict[str, Any]]) -> str:
-    lines = [
-        "| stage | learns | steps x rows | epochs | learning rate (heads) "
-        "| weight of distillation | drawn most an epoch |",
-        "| --- |" + " --- |" * 6,
-    ]
-    for number, run in enumerate(runs, 1):
-        lines.append(
-            f"| {number} | {_METHODS[run['method']]} | {run['steps']:,} x {run['batch_size']} "
-            f"| {run['epochs']:g} | {run['lr']:g} ({run['head_lr']:g}) "
-            f"| {run.get('distill', 6.0):g} | {_drawn(run['quotas'])} |"
-        )
-    last = runs[-1]
-    return (
-        f"AdamW, weight decay {last['weight_decay']:g}, linear warm-up "
-        f"over {last['warmup']:.0%} of a stage's steps and linear decay, dropout "
-        f"{last['dropout']:g}, seed {last['seed']}, {'bfloat16' if last['bf16'] else 'float32'} on "
-        "CPU. Each stage begins with the weights of the one before (`guard train encoder`, then "
-        "again with `--start`); `figures.json` keeps the settings of every stage, the rows for "
-        "`--quotas`.\n\n" + "\n".join(lines)
-    )
-
-
-_METHODS = {"full": "every weight", "lora": "adapters and heads", "frozen": "the heads alone"}
-
-
-def _drawn(quotas: dict[str, int]) -> str:
-    most = sorted(quotas.items(), key=lambda item: -item[1])[:4]
-    return ", ".join(f"{name} {count:,}" for name, count in most)
 
 
 def _points(points: dict[str, Any], measured: dict[str, Any]) -> str:

@@ -1,0 +1,78 @@
+"""The mean of the weights of several runs, in place of the last one's.
+
+Runs that begin with the same weights lie in one basin: the mean of their weights judges as an
+ensemble of them would, at the price of one (model soups, Wortsman et al. 2022, section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from guard.errors import UsageError
+from guard.train import checkpoint
+
+
+def average(finals: Sequence[Path], to: Path) -> Path:
+    """Write the mean of the weights of two or more runs to ``to``; return the file's path.
+
+    ``finals`` are final weights of :func:`guard.train.encoder.train`. The file is one too: a run
+    may begin with it, and a release may be made of it. Its ``before`` holds the settings of every
+    run behind the mean, each with the number (from 1; 0: the base) of the one that it ``begins``
+    with; its ``settings`` are the last run's, with the numbers ``averaged``.
+
+    Raises UsageError for fewer than two runs, and for runs that began with different embedders.
+    """
+    if len(finals) < 2:
+        raise UsageError("A mean needs the final weights of two runs or more; name them all.")
+    contents = [torch.load(p, map_location="cpu", weights_only=True) for p in finals]
+    embedders = {c["settings"]["embedder"] for c in contents}
+    if len(embedders) > 1:
+        raise UsageError(
+            "These runs began with different embedders, so the mean of their weights means "
+            "nothing; average runs that began with the same."
+        )
+    before: list[dict[str, Any]] = []
+    averaged = [_placed(c, before) for c in contents]
+    file = to / "final.pt"
+    checkpoint.save(
+        file,
+        {
+            "nets": _mean([c["nets"] for c in contents]),
+            "settings": contents[-1]["settings"] | {"averaged": averaged},
+            "before": before,
+            "rows": contents[-1]["rows"],
+            "quotas": contents[-1]["quotas"],
+        },
+    )
+    return file
+
+
+def _placed(content: dict[str, Any], before: list[dict[str, Any]]) -> int:
+    """Put a run and those that led to it into ``before``, each once; return the run's number."""
+    number, chain = 0, [*content.get("before", []), content["settings"]]
+    numbers: list[int] = []
+    for place, settings in enumerate(chain):
+        # Stages of a mean say what they began with; otherwise it is the stage before.
+        begins = settings.get("begins", place)
+        begins = numbers[begins - 1] if begins else 0
+        shown = settings | {"begins": begins}
+        if "averaged" in settings:
+            shown["averaged"] = [numbers[n - 1] for n in settings["averaged"]]
+        if shown not in before:
+            before.append(shown)
+        number = before.index(shown) + 1
+        numbers.append(number)
+    return number
+
+
+def _mean(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    last = states[-1]
+    return {
+        name: torch.stack([s[name] for s in states]).mean(0) if value.is_floating_point() else value
+        for name, value in last.items()
+    }

@@ -1,0 +1,43 @@
+"""How the card tells of the stages of training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def stages(runs: list[dict[str, Any]]) -> str:
+    """Return the table of ``runs``: the settings of every stage, the last one's weights ship."""
+    lines = [
+        "| stage | begins with | learns | steps x rows | epochs | learning rate (heads) "
+        "| weight of distillation | seed | drawn most an epoch |",
+        "| --- |" + " --- |" * 8,
+    ]
+    for number, run in enumerate(runs, 1):
+        base = "the embedder" if run.get("embedder") else "the base"
+        if "averaged" in run:
+            means = ", ".join(map(str, run["averaged"]))
+            lines.append(f"| {number} | the mean of the weights of {means} |" + " |" * 7)
+            continue
+        lines.append(
+            f"| {number} | {run.get('begins', number - 1) or base} | {_METHODS[run['method']]} "
+            f"| {run['steps']:,} x {run['batch_size']} "
+            f"| {run['epochs']:g} | {run['lr']:g} ({run['head_lr']:g}) "
+            f"| {run.get('distill', 6.0):g} | {run['seed']} | {_drawn(run['quotas'])} |"
+        )
+    last = runs[-1]
+    return (
+        f"AdamW, weight decay {last['weight_decay']:g}, linear warm-up "
+        f"over {last['warmup']:.0%} of a stage's steps and linear decay, dropout "
+        f"{last['dropout']:g}, {'bfloat16' if last['bf16'] else 'float32'} on "
+        "CPU. Stages begin with the weights of others (`guard train encoder --start`), means are "
+        "those of `guard train average`; `figures.json` keeps the settings of every stage, the "
+        "rows for `--quotas`.\n\n" + "\n".join(lines)
+    )
+
+
+_METHODS = {"full": "every weight", "lora": "adapters and heads", "frozen": "the heads alone"}
+
+
+def _drawn(quotas: dict[str, int]) -> str:
+    most = sorted(quotas.items(), key=lambda item: -item[1])[:4]
+    return ", ".join(f"{name} {count:,}" for name, count in most)
