@@ -59,10 +59,10 @@ _RUN = (
     _SEED,
     click.option(
         "--method",
-        type=click.Choice(["full", "lora", "frozen"]),
+        type=click.Choice(["full", "lora", "frozen", "fusion"]),
         default="full",
         show_default=True,
-        help="What learns beside the heads: every weight, adapters, or nothing.",
+        help="What learns: every weight; adapters and heads; the heads; what references change.",
     ),
     click.option(
         "--references",

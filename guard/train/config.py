@@ -56,8 +56,9 @@ class TrainConfig:
     with in place of the base's; ``distill`` weighs how closely sentence vectors are held to the
     base's.
 
-    ``method="frozen"`` leaves the base as it is and trains the heads. ``references="text"`` writes
-    the references' words into the input, ``"none"`` leaves them out; what ships is ``"fused"``.
+    ``method="frozen"`` leaves the base as it is and trains the heads, ``"fusion"`` trains what the
+    references change and nothing of the network. ``references="text"`` writes the references'
+    words into the input, ``"none"`` leaves them out; what ships is ``"fused"``.
     ``without`` names RedditBias dimensions whose group no training text or statement may name.
     ``contrast`` keeps minimal pairs in one batch and orders their logits; ``bags`` keeps the
     segments of a text in one batch, whose highest bears its label; ``context=False`` shows
@@ -69,7 +70,7 @@ class TrainConfig:
     cache: Path | None = None
     data: Path | None = Path("../shared/data")
     statements: Path = Path("index/statements.jsonl")
-    method: Literal["full", "lora", "frozen"] = "full"
+    method: Literal["full", "lora", "frozen", "fusion"] = "full"
     references: Literal["fused", "text", "none"] = "fused"
     without: tuple[str, ...] = ()
     seed: int = 17

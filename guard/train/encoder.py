@@ -108,7 +108,10 @@ def build_nets(config: TrainConfig) -> Nets:
             ),
         )
         encoder = wrapped.base_model
-    return Nets(BiasNet(encoder, dropout=config.dropout), Fusion())
+    nets = Nets(BiasNet(encoder, dropout=config.dropout), Fusion())
+    if config.method == "fusion":
+        nets.net.requires_grad_(False)
+    return nets
 
 
 def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:

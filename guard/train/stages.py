@@ -35,7 +35,12 @@ def stages(runs: list[dict[str, Any]]) -> str:
     )
 
 
-_METHODS = {"full": "every weight", "lora": "adapters and heads", "frozen": "the heads alone"}
+_METHODS = {
+    "full": "every weight",
+    "lora": "adapters and heads",
+    "frozen": "the heads alone",
+    "fusion": "what the references change",
+}
 
 
 def _drawn(quotas: dict[str, int]) -> str:

@@ -86,6 +86,22 @@ def test_adapters_are_folded_in(tmp_path: Path, few: Path) -> None:
     assert not any("lora" in name for name, _ in nets.named_parameters())
 
 
+def test_the_fusion_alone_learns_where_the_run_says_so(tmp_path: Path, few: Path) -> None:
+    run(config(tmp_path / "first", few, max_steps=1))
+    start = tmp_path / "first" / "final.pt"
+    run(config(tmp_path / "then", few, method="fusion", start=start, max_steps=2))
+    before, after = (load_final(tmp_path / name / "final.pt")[0] for name in ("first", "then"))
+    changed = {
+        name
+        for (name, one), (_, other) in zip(
+            before.named_parameters(), after.named_parameters(), strict=True
+        )
+        if not one.equal(other)
+    }
+    assert changed
+    assert all(name.startswith("fusion.") for name in changed)
+
+
 def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Path) -> None:
     import torch
 
