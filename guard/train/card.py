@@ -57,7 +57,7 @@ def card(kept: dict[str, Any]) -> str:
     parity, studies = figures["parity"], figures["studies"]
     sections = [
         _HEAD,
-        "## Data\n\n" + _data(figures["rows"], figures["training"][-1]),
+        "## Data\n\n" + _data(figures["rows"], figures["training"]),
         "## Recipe\n\n" + _recipe(figures["training"]),
         *log(studies),
         "## Operating points\n\n" + _points(figures["points"], figures["measured"]),
@@ -99,7 +99,7 @@ references change score and type.
 """
 
 
-def _data(rows: dict[str, int], run: dict[str, Any]) -> str:
+def _data(rows: dict[str, int], runs: list[dict[str, Any]]) -> str:
     lines = ["| source | licence | rows |", "| --- | --- | --- |"]
     for key, parts in _PARTS.items():
         total = sum(rows.get(p, 0) for p in parts)
@@ -110,13 +110,13 @@ def _data(rows: dict[str, int], run: dict[str, Any]) -> str:
         "that no source drowns another. Of every source 8 % of the texts (by a hash of the text or "
         "of the item) validate and are never trained on. Texts of evaluation files were removed "
         "(same words, whatever case and punctuation); a test asserts it. Sources without a stated "
-        "licence were not used." + ("" if "bags" in run else _EARLIER)
+        "licence were not used." + ("" if all("bags" in run for run in runs) else _EARLIER)
     )
 
 
-# Of runs whose settings do not name bags yet.
+# Of stages whose settings do not name bags yet; they come first.
 _EARLIER = (
-    " In this run, two copies of a comment that an epoch drew into one batch (one in twenty) "
+    " In the first stage, two copies of a comment that an epoch drew into one batch (one in twenty) "
     "counted as one comment."
 )
 
@@ -321,9 +321,10 @@ def _figures(measured: dict[str, Any]) -> str:
         "Measured with the shipped int8 weights through the path of the guard: the gate's "
         "segments, two segments of context, the highest segment's score. `missed` is the share of "
         "biased texts not found, `alarms` that of harmless texts found, `alone` the same weights "
-        "without references. Thresholds were chosen on validation texts. That the heads learn once "
-        "more was decided by what added statements change; the first stage had been measured here "
-        "too.\n\n" + "\n".join(lines)
+        "without references. Thresholds were chosen on validation texts. Which weights are "
+        "averaged was decided on validation texts as well, and that the fusion learns last by what "
+        "added statements change; weights without that stage, and with other heads learning in "
+        "it, had been measured here too.\n\n" + "\n".join(lines)
     )
 
 

@@ -208,7 +208,7 @@ def test_quality_on_redditbias(encoder: Encoder) -> None:
     assert found.n > 1700
     # The weights before had .786 here, and alarmed on 4.8 % of the assistant sentences below.
     assert found.accuracy >= 0.76
-    assert found.auroc >= 0.865
+    assert found.auroc >= 0.872
 
 
 def test_quality_on_harmless_assistant_sentences(encoder: Encoder) -> None:

@@ -25,8 +25,8 @@ from tests.retrieve.times import ADDED, KINDS, POINTS, SENTENCES, Change, Measur
 # deny, report or question a stereotype, 30 that are not about the group at all. `strict` pays for
 # what it finds with denials it takes for claims.
 MOST = {
-    "strict": {"neutral": 2, "opposed": 7, "elsewhere": 3},
-    "balanced": {"neutral": 1, "opposed": 3, "elsewhere": 0},
+    "strict": {"neutral": 2, "opposed": 6, "elsewhere": 2},
+    "balanced": {"neutral": 1, "opposed": 2, "elsewhere": 0},
     "quiet": {"neutral": 1, "opposed": 1, "elsewhere": 0},
 }
 
@@ -70,10 +70,14 @@ def test_the_added_statements_are_found(found: Measured) -> None:
     assert change.after >= 18
 
 
-@pytest.mark.parametrize(("point", "least"), [("strict", 8), ("balanced", 11)])
-def test_recall_rises(found: Measured, point: str, least: int) -> None:
+# At `strict` three in four are found without the statements, so less is left to gain.
+@pytest.mark.parametrize(
+    ("point", "least", "found_after"), [("strict", 5, 50), ("balanced", 11, 25)]
+)
+def test_recall_rises(found: Measured, point: str, least: int, found_after: int) -> None:
     change = found.change(point, "paraphrase")
     assert change.rise >= least
+    assert change.after >= found_after
     assert change.p < 0.05
 
 
