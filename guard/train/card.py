@@ -116,8 +116,8 @@ def _data(rows: dict[str, int], runs: list[dict[str, Any]]) -> str:
 
 # Of stages whose settings do not name bags yet; they come first.
 _EARLIER = (
-    " In the first stage, two copies of a comment that an epoch drew into one batch (one in twenty) "
-    "counted as one comment."
+    " In the first stage, two copies of a comment that an epoch drew into one batch (one in "
+    "twenty) counted as one comment."
 )
 
 
