@@ -200,10 +200,7 @@ def embedder(as_json: bool, **options: Any) -> None:
 def average(runs: tuple[Path, ...], work: Path, as_json: bool) -> None:
     """Take the mean of the weights of finished RUNS, the work folders of `encoder`."""
     _needs_training()
-    finals = [run / "final.pt" for run in runs]
-    for final in finals:
-        if not final.is_file():
-            raise click.UsageError(f"{final} is not there; finish the run: guard train encoder.")
+    finals = [_final(run) for run in runs]
     from guard.train.average import average as mean
 
     final = mean(finals, work)
@@ -249,9 +246,7 @@ def release(to: Path, index: Path, studies: Path | None, as_json: bool, **option
     config = _config(options)
     if config.data is None:
         raise click.UsageError("--data is missing: calibration needs texts of the sources.")
-    final = config.work / "final.pt"
-    if not final.is_file():
-        raise click.UsageError(f"{final} is not there; finish the run: guard train encoder.")
+    final = _final(config.work)
     shown = {} if studies is None else _studies(studies)
     from guard.train.release import release as export
 
@@ -332,10 +327,22 @@ def _config(options: dict[str, Any]) -> TrainConfig:
 
     if options.get("without") and options["data"] is None:
         raise click.UsageError("--without needs --data: the sources' word lists name the groups.")
+    if options.get("method") == "fusion" and options["references"] != "fused":
+        raise click.UsageError(
+            "--method fusion trains what fused references change, and this run fuses none; leave "
+            "--references out."
+        )
     options["without"] = tuple(options.get("without", ()))
     if (given := options.pop("quotas", None)) is not None:
         options["quotas"] = _quotas(given)
     return TrainConfig(**options)
+
+
+def _final(work: Path) -> Path:
+    final = work / "final.pt"
+    if not final.is_file():
+        raise click.UsageError(f"{final} is not there; finish the run: guard train encoder.")
+    return final
 
 
 def _quotas(path: Path) -> dict[str, int]:

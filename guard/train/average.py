@@ -15,6 +15,7 @@ from torch import Tensor
 
 from guard.errors import UsageError
 from guard.train import checkpoint
+from guard.train.stages import begins_with
 
 
 def average(finals: Sequence[Path], to: Path) -> Path:
@@ -54,20 +55,15 @@ def average(finals: Sequence[Path], to: Path) -> Path:
 
 def _placed(content: dict[str, Any], before: list[dict[str, Any]]) -> int:
     """Put a run and those that led to it into ``before``, each once; return the run's number."""
-    number, chain = 0, [*content.get("before", []), content["settings"]]
-    numbers: list[int] = []
-    for place, settings in enumerate(chain):
-        # Stages of a mean say what they began with; otherwise it is the stage before.
-        begins = settings.get("begins", place)
-        begins = numbers[begins - 1] if begins else 0
-        shown = settings | {"begins": begins}
+    numbers = [0]  # in ``before``, of the base and of each stage of the chain
+    for number, settings in enumerate([*content.get("before", []), content["settings"]], 1):
+        shown = settings | {"begins": numbers[begins_with(settings, number)]}
         if "averaged" in settings:
-            shown["averaged"] = [numbers[n - 1] for n in settings["averaged"]]
+            shown["averaged"] = [numbers[n] for n in settings["averaged"]]
         if shown not in before:
             before.append(shown)
-        number = before.index(shown) + 1
-        numbers.append(number)
-    return number
+        numbers.append(before.index(shown) + 1)
+    return numbers[-1]
 
 
 def _mean(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

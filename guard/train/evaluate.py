@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from guard.detect.encoder import Encoder
 from guard.gate.segmenter import split
 from guard.train.metrics import auroc
-from guard.train.sources import CONTEXT_SEGMENTS, in_bold_share, read_jsonl
+from guard.train.sources import in_bold_share, in_context, read_jsonl
 from guard.verdict import BiasType, Scores, Window
 
 
@@ -35,11 +35,7 @@ class Binary(NamedTuple):
 def windows(text: str) -> list[Window]:
     """Return the windows the gate would have judged of a whole text."""
     parts = [s.text for s in split(text)]
-    return [
-        Window(part, tuple(parts[max(0, i - CONTEXT_SEGMENTS) : i]))
-        for i, part in enumerate(parts)
-        if part.strip()
-    ]
+    return [Window(part, before) for part, before in in_context(parts) if part.strip()]
 
 
 def highest(encoder: Encoder, texts: Iterable[str]) -> list[Scores]:

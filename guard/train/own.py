@@ -8,7 +8,7 @@ from pathlib import Path
 
 from guard.train.groups import invented_group
 from guard.train.rows import Row, Statement, fold, share
-from guard.train.sources import CONTEXT_SEGMENTS, pieces, read_jsonl
+from guard.train.sources import in_context, pieces, read_jsonl
 from guard.train.spans import find_phrase, find_stem
 from guard.verdict import BIAS_TYPES, BiasType
 
@@ -44,7 +44,7 @@ def own(statements: Path, folder: Path = HERE) -> Iterator[Row]:
     for item in read_jsonl(folder / "negatives.jsonl"):
         kind = item.get("bias_type") or None
         family = f"own:{fold(item['text'])}"
-        for text, context in _segments(item["text"]):
+        for text, context in in_context(pieces(item["text"])):
             yield Row(text, False, "negatives", family, context, kind, alone=False)
     for item in read_jsonl(folder / "pairs.jsonl"):
         # The biased half stands in the index when the harmless half is read: quoting, opposing
@@ -53,23 +53,17 @@ def own(statements: Path, folder: Path = HERE) -> Iterator[Row]:
         # of it; what makes the other half harmless ("and he was wrong") is said last.
         kind = item["bias_type"]
         family = f"pair:{fold(item['biased'])}"
-        told = _segments(item["biased"])
+        told = in_context(pieces(item["biased"]))
         biased, context = next((s for s in told if find_stem(s[0], item["attribute"])), told[-1])
         group, attribute = find_stem(biased, item["group"]), find_stem(biased, item["attribute"])
         known = group is not None and attribute is not None
         yield Row(biased, True, "pairs", family, context, kind, group, attribute, known, alone=True)
         partner = (Statement(item["biased"], kind, family),)
-        harmless, context = _segments(item["harmless"])[-1]
+        harmless, context = in_context(pieces(item["harmless"]))[-1]
         yield Row(
             harmless, False, "pairs", family, context, kind, alone=False, partners=partner,
             partner_share=0.5,
         )  # fmt: skip
-
-
-def _segments(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the segments that the gate would judge of a text, each with those before it."""
-    parts = pieces(text)
-    return [(p, tuple(parts[max(0, i - CONTEXT_SEGMENTS) : i])) for i, p in enumerate(parts)]
 
 
 # Texts about an invented group whose predicate says nothing bad by itself: only a matching

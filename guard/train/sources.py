@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,11 @@ def pieces(text: str) -> list[str]:
     return [s.text.strip() for s in split(text) if s.text.strip()]
 
 
+def in_context(parts: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return each segment of a text with those before it that the guard shows beside it."""
+    return [(p, tuple(parts[max(0, i - CONTEXT_SEGMENTS) : i])) for i, p in enumerate(parts)]
+
+
 def redditbias(data: Path) -> Iterator[Row]:
     """Comments as the guard meets them, segment by segment.
 
@@ -76,7 +81,7 @@ def redditbias(data: Path) -> Iterator[Row]:
         family = f"redditbias:{fold(comment)}"
         kind = SOURCE_TYPES[item["bias_type"]]
         at = _piece_with(parts, item["phrase"])
-        for i, part in enumerate(parts):
+        for i, (part, context) in enumerate(in_context(parts)):
             group = attribute = None
             if biased and i == at:
                 within = find_phrase(part, item["phrase"]) or Span(0, len(part))
@@ -86,7 +91,7 @@ def redditbias(data: Path) -> Iterator[Row]:
                 biased=biased,
                 source="redditbias" if i == at else "redditbias_rest",
                 family=family,
-                context=tuple(parts[max(0, i - CONTEXT_SEGMENTS) : i]),
+                context=context,
                 bias_type=kind if i == at else None,
                 group=group,
                 attribute=attribute,
@@ -115,12 +120,13 @@ def emgsd(data: Path) -> Iterator[Row]:
         group = attribute = None
         if biased and len(parts) > 1:
             group, attribute = said_of_pronoun(parts[-1])
+        text, context = in_context(parts)[-1]
         yield Row(
-            text=parts[-1],
+            text=text,
             biased=biased,
             source="emgsd",
             family=family,
-            context=tuple(parts[-1 - CONTEXT_SEGMENTS : -1]),
+            context=context,
             group=group,
             attribute=attribute,
             spans=group is not None and attribute is not None,
@@ -236,7 +242,7 @@ def implicit_hate(data: Path) -> Iterator[Row]:
         if biased and len(parts) > 1:
             # Which sentence carries the implication is not said: the post stays in one piece.
             parts = [" ".join(parts)[:320]]
-        for i, part in enumerate(parts):
+        for part, context in in_context(parts):
             if len(part) < 12:
                 continue
             yield Row(
@@ -244,7 +250,7 @@ def implicit_hate(data: Path) -> Iterator[Row]:
                 biased=biased,
                 source=item["label"],
                 family=family,
-                context=tuple(parts[max(0, i - CONTEXT_SEGMENTS) : i]),
+                context=context,
                 bias_type=partners[0].bias_type if partners else None,
                 alone=None if partners else biased,
                 partners=partners,

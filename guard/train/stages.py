@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 
+def begins_with(run: dict[str, Any], number: int) -> int:
+    """Return the number (from 1; 0: the base) of the stage that stage ``number`` began with.
+
+    A stage behind a mean says it; any other began with the one before it.
+    """
+    return int(run.get("begins", number - 1))
+
+
 def stages(runs: list[dict[str, Any]]) -> str:
     """Return the table of ``runs``: the settings of every stage, the last one's weights ship."""
     lines = [
@@ -19,7 +27,7 @@ def stages(runs: list[dict[str, Any]]) -> str:
             lines.append(f"| {number} | the mean of the weights of {means} |" + " |" * 7)
             continue
         lines.append(
-            f"| {number} | {run.get('begins', number - 1) or base} | {_METHODS[run['method']]} "
+            f"| {number} | {begins_with(run, number) or base} | {_METHODS[run['method']]} "
             f"| {run['steps']:,} x {run['batch_size']} "
             f"| {run['epochs']:g} | {run['lr']:g} ({run['head_lr']:g}) "
             f"| {run.get('distill', 6.0):g} | {run['seed']} | {_drawn(run['quotas'])} |"

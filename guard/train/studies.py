@@ -40,7 +40,7 @@ from guard.train.own import own_statements
 from guard.train.pools import validates
 from guard.train.references import TrainIndex
 from guard.train.rows import Row, Statement, fold, share
-from guard.train.sources import CONTEXT_SEGMENTS, pieces, read_jsonl
+from guard.train.sources import in_context, pieces, read_jsonl
 from guard.train.spans import TermLists
 from guard.train.validate import by_source, judge
 from guard.verdict import Attribution
@@ -180,10 +180,8 @@ def comments(data: Path, part: str) -> Comments:
     ]
     rows, owner = [], []
     for i, item in enumerate(items):
-        parts = pieces(item["comment"])
         biased = item["bias_sent"] == 1
-        for j, text in enumerate(parts):
-            before = tuple(parts[max(0, j - CONTEXT_SEGMENTS) : j])
+        for text, before in in_context(pieces(item["comment"])):
             rows.append(Row(text, biased, "redditbias", f"{part}:{i}", before))
             owner.append(i)
     labels = np.array([item["bias_sent"] == 1 for item in items])

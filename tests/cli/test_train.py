@@ -34,6 +34,10 @@ def test_a_short_run_on_own_texts_ends_with_weights(tmp_path: Path) -> None:
         (["release", "--work", "w", "--data", ".", "--to", "t", "--index", "i"], "is not there"),
         (["release", "--work", "w", "--to", "t", "--index", "i", "--studies", "no"], "not exist"),
         (["encoder", "--work", "w", "--without", "race_black"], "--without needs --data"),
+        (
+            ["encoder", "--work", "w", "--method", "fusion", "--references", "none"],
+            "this run fuses none",
+        ),
         (["encoder", "--work", "w", "--without", "race"], "is not one of"),
         (["encoder", "--work", "w", "--threads", "0"], "not in the range"),
         (["encoder", "--work", "w", "--statements", "no.jsonl"], "does not exist"),
