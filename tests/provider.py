@@ -55,6 +55,7 @@ class Served:
 
     path: str
     body: dict[str, Any]
+    client: tuple[str, int]  # the other end of the connection, by which two are told apart
     sent: int = 0  # chunks written, the ends of blocks and messages not counted
     finished: bool = False  # the answer went out to its end
     disconnected: bool = False  # the client left before that
@@ -130,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        served = Served(self.path, body)
+        served = Served(self.path, body, self.client_address)
         self.server.provider.served.append(served)
         scripts = self.server.provider.scripts
         script = scripts.pop(0) if scripts else self.server.provider.script

@@ -132,6 +132,7 @@ def test_a_choice_that_has_not_begun_is_waited_for(provider: Provider, judged: S
     outcome = r.drain(chat.completion(judged, (), {**call(provider, "openai"), "n": 2}))
     assert outcome.ends == {0: "content_filter"}
     assert outcome.texts[r.Channel(1)] == "Fine."
+    assert provider.last.over.wait(5)
     assert provider.last.finished
 
 
@@ -325,15 +326,34 @@ def test_a_sync_stream_read_asynchronously_is_closed(provider: Provider, judged:
 
 
 @wires
-def test_a_complete_stream_keeps_its_connection(
+def test_a_complete_stream_is_not_left_early(
     provider: Provider, judged: Session, wire: str
 ) -> None:
     provider.script = Script([["All is well. ", "Really."]])
     for _ in range(2):
         stream = chat.completion(judged, (), call(provider, wire))
         assert r.drain(stream).texts == {r.Channel(): "All is well. Really."}
+        # The reader may be at the end before the provider has noted it.
+        assert provider.last.over.wait(5)
         stream.close()
     assert [s.finished for s in provider.served] == [True, True]
+
+
+# Where LiteLLM keeps it: not over httpx, and with OpenAI's client, which leaves at ``[DONE]``, only
+# where the body's end came along with that.
+def test_a_complete_stream_keeps_its_connection(provider: Provider, judged: Session) -> None:
+    provider.script = Script([["All is well. ", "Really."]])
+
+    async def run() -> None:
+        for _ in range(2):
+            stream = await chat.acompletion(judged, (), call(provider, "anthropic"))
+            assert (await r.adrain(stream)).texts == {r.Channel(): "All is well. Really."}
+            assert await over(provider.last)
+            await stream.aclose()
+
+    r.arun(run())
+    assert [s.finished for s in provider.served] == [True, True]
+    assert len({s.client for s in provider.served}) == 1
 
 
 @pytest.mark.parametrize("fault", ["drop_after", "error_after"])
