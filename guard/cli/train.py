@@ -83,6 +83,7 @@ _RUN = (
         show_default=True,
         help="Let the highest segment of a text bear its label.",
     ),
+    click.option("--whole", is_flag=True, help="Learn comments uncut, not segment by segment."),
     click.option(
         "--without",
         multiple=True,

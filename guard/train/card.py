@@ -127,7 +127,7 @@ Inputs are built as at run time: a comment is cut into segments by the gate's ow
 to two segments before each are its context; other rows get foreign context now and then, which the
 label does not follow. The label of a comment is learned by its highest segment (a smooth maximum
 over all of them), as the guard reads it; the segment with the annotated phrase, and those of
-harmless comments, have the label for themselves too, at half weight.
+harmless comments, have the label for themselves too, at half weight.{_whole(runs)}
 
 One loss for the verdict with references, one for the text alone, and one each for type, spans,
 implied or not, the order of minimal pairs (both halves stand in one batch, the biased one is to
@@ -147,6 +147,15 @@ epoch's rows (comments counted three times) with an L2 penalty; its logit is add
 
 {stages(runs)}
 """.strip()
+
+
+def _whole(runs: list[dict[str, Any]]) -> str:
+    if not any(run.get("whole") for run in runs):
+        return ""
+    return (
+        " A stage\nthat left the cuts out learned comments whole, as they were labelled; one that "
+        "left the references\nout, the text alone."
+    )
 
 
 _EMBEDDER = (

@@ -61,8 +61,9 @@ class TrainConfig:
     words into the input, ``"none"`` leaves them out; what ships is ``"fused"``.
     ``without`` names RedditBias dimensions whose group no training text or statement may name.
     ``contrast`` keeps minimal pairs in one batch and orders their logits; ``bags`` keeps the
-    segments of a text in one batch, whose highest bears its label; ``context=False`` shows
-    no text its predecessors; ``teachers`` are final weights whose mean score counts as half the
+    segments of a text in one batch, whose highest bears its label; ``whole`` shows comments
+    uncut, as they were labelled, so that there are no such segments; ``context=False`` shows no
+    text its predecessors; ``teachers`` are final weights whose mean score counts as half the
     label.
     """
 
@@ -96,6 +97,7 @@ class TrainConfig:
     bf16: bool = False
     contrast: bool = True
     bags: bool = True
+    whole: bool = False
     context: bool = True
     teachers: tuple[Path, ...] = ()
     invented: int = 14000

@@ -62,10 +62,10 @@ def eval_folds(data: Path) -> set[str]:
     return folds
 
 
-def licensed_rows(data: Path) -> Iterator[Row]:
-    """Yield the rows of every licensed source."""
+def licensed_rows(data: Path, *, whole: bool = False) -> Iterator[Row]:
+    """Yield the rows of every licensed source; ``whole`` leaves comments uncut."""
     for reader in (
-        sources.redditbias,
+        sources.whole_comments if whole else sources.redditbias,
         sources.stereoset,
         sources.hearts,
         sources.emgsd,
@@ -87,7 +87,7 @@ def build(config: TrainConfig) -> Corpus:
     rows = list(own_texts.own(config.statements))
     statements = own_texts.own_statements(config.statements)
     if config.data is not None:
-        rows += licensed_rows(config.data)
+        rows += licensed_rows(config.data, whole=config.whole)
     rows = _without_repeats(rows)
     predicates = own_texts.read_predicates()
     held_back = own_texts.held_back_predicates()
@@ -102,8 +102,8 @@ def build(config: TrainConfig) -> Corpus:
     validation = _kept(rows, False) + [_as_bare(r) for r in made_for_validation]
     if config.data is not None:
         forbidden = eval_folds(config.data)
-        train = [_without_partners(r, forbidden) for r in train if fold(r.text) not in forbidden]
-        validation = [r for r in validation if fold(r.text) not in forbidden]
+        train = [_without_partners(r, forbidden) for r in train if not _says(r.text, forbidden)]
+        validation = [r for r in validation if not _says(r.text, forbidden)]
         assert_no_leak(train, forbidden)
     train = _capped(train, config, rng)
     statements += _stated(train)
@@ -120,13 +120,17 @@ def build(config: TrainConfig) -> Corpus:
 def assert_no_leak(rows: Iterable[Row], forbidden: set[str]) -> None:
     """Fail if a training text, or a reference it brings along, is an evaluation text."""
     for row in rows:
-        texts = [row.text, *(p.text for p in row.partners)]
-        if any(fold(t) in forbidden for t in texts):
+        if any(_says(t, forbidden) for t in (row.text, *(p.text for p in row.partners))):
             raise AssertionError(f"an evaluation text stands in the training source {row.source}")
 
 
+def _says(text: str, folds: set[str]) -> bool:
+    """Whether one of ``folds`` is the text's, or that of one of its segments."""
+    return any(fold(t) in folds for t in (text, *sources.pieces(text)))
+
+
 def _without_partners(row: Row, forbidden: set[str]) -> Row:
-    kept = tuple(p for p in row.partners if fold(p.text) not in forbidden)
+    kept = tuple(p for p in row.partners if not _says(p.text, forbidden))
     return row if len(kept) == len(row.partners) else replace(row, partners=kept)
 
 

@@ -73,9 +73,7 @@ def redditbias(data: Path) -> Iterator[Row]:
     harmless comment are harmless; of a biased one nothing is known.
     """
     terms = TermLists(data / "redditbias" / "terms")
-    for item in read_jsonl(data / "redditbias" / "train.jsonl"):
-        if item["bias_sent"] is None:
-            continue
+    for item in _labelled_comments(data):
         comment, biased = item["comment"], item["bias_sent"] == 1
         parts = pieces(comment)
         family = f"redditbias:{fold(comment)}"
@@ -99,6 +97,20 @@ def redditbias(data: Path) -> Iterator[Row]:
                 alone=biased,
                 known=i == at or not biased,
             )
+
+
+def whole_comments(data: Path) -> Iterator[Row]:
+    """Comments as they were labelled, each one row, however many sentences it has."""
+    for item in _labelled_comments(data):
+        comment, biased = item["comment"], item["bias_sent"] == 1
+        kind = SOURCE_TYPES[item["bias_type"]]
+        family = f"redditbias:{fold(comment)}"
+        yield Row(comment, biased, "redditbias", family, bias_type=kind, alone=biased)
+
+
+def _labelled_comments(data: Path) -> Iterator[dict[str, Any]]:
+    items = read_jsonl(data / "redditbias" / "train.jsonl")
+    return (item for item in items if item["bias_sent"] is not None)
 
 
 def _piece_with(parts: list[str], phrase: str) -> int:

@@ -16,19 +16,19 @@ def begins_with(run: dict[str, Any], number: int) -> int:
 def stages(runs: list[dict[str, Any]]) -> str:
     """Return the table of ``runs``: the settings of every stage, the last one's weights ship."""
     lines = [
-        "| stage | begins with | learns | steps x rows | epochs | learning rate (heads) "
-        "| weight of distillation | seed | drawn most an epoch |",
-        "| --- |" + " --- |" * 8,
+        "| stage | begins with | learns | left out | steps x rows | epochs "
+        "| learning rate (heads) | weight of distillation | seed | drawn most an epoch |",
+        "| --- |" + " --- |" * 9,
     ]
     for number, run in enumerate(runs, 1):
         base = "the embedder" if run.get("embedder") else "the base"
         if "averaged" in run:
             means = ", ".join(map(str, run["averaged"]))
-            lines.append(f"| {number} | the mean of the weights of {means} |" + " |" * 7)
+            lines.append(f"| {number} | the mean of the weights of {means} |" + " |" * 8)
             continue
         lines.append(
             f"| {number} | {begins_with(run, number) or base} | {_METHODS[run['method']]} "
-            f"| {run['steps']:,} x {run['batch_size']} "
+            f"| {_left_out(run)} | {run['steps']:,} x {run['batch_size']} "
             f"| {run['epochs']:g} | {run['lr']:g} ({run['head_lr']:g}) "
             f"| {run.get('distill', 6.0):g} | {run['seed']} | {_drawn(run['quotas'])} |"
         )
@@ -49,6 +49,18 @@ _METHODS = {
     "frozen": "the heads alone",
     "fusion": "what the references change",
 }
+
+
+def _left_out(run: dict[str, Any]) -> str:
+    """Name the parts of the recipe that a stage did without."""
+    said = {
+        "cuts": run.get("whole", False),
+        "references": run["references"] == "none",
+        "order of pairs": not run["contrast"],
+        "bags": not run.get("bags", True) and not run.get("whole", False),
+        "context": not run.get("context", True),
+    }
+    return ", ".join(name for name, out in said.items() if out)
 
 
 def _drawn(quotas: dict[str, int]) -> str:

@@ -24,7 +24,7 @@ def settings(seed: int, **more: Any) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "seed": seed, "embedder": "e", "method": "full", "steps": 10, "batch_size": 8, "epochs": 2,
         "lr": 0.1, "head_lr": 0.2, "distill": 1.0, "quotas": {"own": 5}, "weight_decay": 0.05,
-        "warmup": 0.06, "dropout": 0.1, "bf16": False,
+        "warmup": 0.06, "dropout": 0.1, "bf16": False, "references": "fused", "contrast": True,
     }  # fmt: skip
     return shown | more
 
@@ -74,11 +74,18 @@ def test_the_runs_behind_a_mean_are_told_once_each(tmp_path: Path) -> None:
     assert again["settings"]["averaged"] == [1, 5]
 
     table = stages([*again["before"], again["settings"]])
-    assert "| 1 | the embedder | every weight | 10 x 8 |" in table
+    assert "| 1 | the embedder | every weight |  | 10 x 8 |" in table
     assert "| 3 | 2 | every weight |" in table
     assert "| 4 | the mean of the weights of 1, 2, 3 |" in table
     assert "| 5 | 4 | every weight |" in table
     assert "| 6 | the mean of the weights of 1, 5 |" in table
+
+
+def test_a_stage_says_what_it_left_out() -> None:
+    plain, bare = settings(1), settings(2, whole=True, references="none", contrast=False)
+    table = stages([plain, {**bare, "bags": False}])
+    assert "| 1 | the embedder | every weight |  | 10 x 8 |" in table
+    assert "| 2 | 1 | every weight | cuts, references, order of pairs | 10 x 8 |" in table
 
 
 def test_what_has_no_mean_is_refused(tmp_path: Path) -> None:

@@ -55,6 +55,31 @@ def test_spans_stay_in_their_text() -> None:
 
 
 @needs_data
+def test_comments_can_be_learned_uncut(tmp_path: Path) -> None:
+    config = TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300)
+    cut, whole = build(config), build(replace(config, whole=True))
+
+    def families(rows: list[Row]) -> set[str]:
+        return {r.family for r in rows if r.source.startswith("redditbias")}
+
+    shown = [r for r in whole.train if r.source.startswith("redditbias")]
+    assert all(r.family == f"redditbias:{fold(r.text)}" and not r.context for r in shown)
+    assert len(shown) == len({r.family for r in shown}) > 7000
+    assert {r.source for r in shown} == {"redditbias"}
+    # One with a sentence of an evaluation text is left out whole.
+    assert families(whole.train) <= families(cut.train)
+    assert families(whole.validation) <= families(cut.validation)
+    forbidden = eval_folds(DATA)
+    assert not any(fold(p) in forbidden for r in shown for p in sources.pieces(r.text))
+
+
+def test_a_leak_is_found_in_a_text_of_several_sentences() -> None:
+    row = Row("We had a long day. Stand back there, all of you!", False, "own", "f")
+    with pytest.raises(AssertionError, match="own"):
+        assert_no_leak([row], {"stand back there all of you"})
+
+
+@needs_data
 def test_measured_encyclopaedic_sentences_are_not_trained_on() -> None:
     rows = list(sources.bold(DATA))
     assert rows
