@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from guard.cli.train_options import BF16, COUNT, PATH, RUN, SEED, SHARED, given
 from guard.errors import GuardError
-from guard.evaluate.terms import DIMENSIONS
 
 if TYPE_CHECKING:
     from guard.train.config import TrainConfig
 
-_PATH = click.Path(path_type=Path)
 # What the card is made of, beside it.
 FIGURES = "figures.json"
 
@@ -30,113 +28,8 @@ def train() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-_COUNT = click.IntRange(min=1)
-_SHARED = (
-    click.option("--work", type=_PATH, required=True, help="Folder of the run's checkpoints."),
-    click.option(
-        "--data",
-        type=_PATH,
-        help="Folder of the licensed sources; without it, texts written for guard alone.",
-    ),
-    click.option(
-        "--statements",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="Statements of the training-time index; by default the shipped ones.",
-    ),
-    click.option("--cache", type=_PATH, help="File of the base model's vectors."),
-    click.option(
-        "--embedder",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="The embedder.pt of `guard train embedder`, in place of the published base.",
-    ),
-    click.option("--threads", type=_COUNT, default=2, show_default=True),
-)
-_SEED = click.option("--seed", type=int, default=17, show_default=True)
-_BF16 = click.option(
-    "--bf16", is_flag=True, help="Compute in bfloat16: twice as fast where the processor has it."
-)
-_RUN = (
-    _SEED,
-    click.option(
-        "--method",
-        type=click.Choice(["full", "lora", "frozen", "fusion"]),
-        default="full",
-        show_default=True,
-        help="What learns: every weight; adapters and heads; the heads; what references change.",
-    ),
-    click.option(
-        "--references",
-        type=click.Choice(["fused", "text", "none"]),
-        default="fused",
-        show_default=True,
-        help="How references reach the network; only `fused` can be released.",
-    ),
-    click.option(
-        "--contrast/--no-contrast",
-        default=True,
-        show_default=True,
-        help="Order the halves of minimal pairs within a batch.",
-    ),
-    click.option(
-        "--bags/--no-bags",
-        default=True,
-        show_default=True,
-        help="Let the highest segment of a text bear its label.",
-    ),
-    click.option("--whole", is_flag=True, help="Learn comments uncut, not segment by segment."),
-    click.option(
-        "--without",
-        multiple=True,
-        type=click.Choice(DIMENSIONS),
-        help="Leave out every text that names this RedditBias dimension's group; repeatable.",
-    ),
-    click.option(
-        "--epochs", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True
-    ),
-    click.option(
-        "--start",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="A final.pt to begin with in place of the base model.",
-    ),
-    click.option(
-        "--distill",
-        type=click.FloatRange(0),
-        default=6.0,
-        show_default=True,
-        help="How closely sentence vectors are held to the base model's.",
-    ),
-    click.option("--rows", type=_COUNT, help="Rows an epoch sees at most."),
-    _BF16,
-    click.option(
-        "--quotas",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="JSON object: rows that an epoch draws from each source, as a card's figures.json "
-        "keeps those of every stage.",
-    ),
-    click.option("--max-steps", type=_COUNT, help="Steps of the whole run at most."),
-    click.option(
-        "--lr", type=click.FloatRange(0, min_open=True), default=1.4e-4, show_default=True
-    ),
-    click.option(
-        "--head-lr", type=click.FloatRange(0, min_open=True), default=3e-4, show_default=True
-    ),
-)
-
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _with(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
-    def add(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
 @train.command()
-@_with(*_SHARED, *_RUN)
+@given(*SHARED, *RUN)
 @click.option("--json", "as_json", is_flag=True, help="Print the weights' path as a JSON object.")
 def encoder(as_json: bool, **options: Any) -> None:
     """Train the encoder, or go on where the run in --work stopped.
@@ -165,16 +58,16 @@ def encoder(as_json: bool, **options: Any) -> None:
 
 
 @train.command()
-@click.option("--work", type=_PATH, required=True, help="Folder of the run's checkpoints.")
+@click.option("--work", type=PATH, required=True, help="Folder of the run's checkpoints.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     required=True,
     help="Folder of the licensed sources.",
 )
-@click.option("--epochs", type=_COUNT, default=3, show_default=True)
-@click.option("--threads", type=_COUNT, default=2, show_default=True)
-@_with(_SEED, _BF16)
+@click.option("--epochs", type=COUNT, default=3, show_default=True)
+@click.option("--threads", type=COUNT, default=2, show_default=True)
+@given(SEED, BF16)
 @click.option("--json", "as_json", is_flag=True, help="Print the weights' path as a JSON object.")
 def embedder(as_json: bool, **options: Any) -> None:
     """Teach the base model to find what a post implies; give the result to `encoder`.
@@ -195,8 +88,8 @@ def embedder(as_json: bool, **options: Any) -> None:
 
 
 @train.command()
-@click.argument("runs", nargs=-1, required=True, type=_PATH)
-@click.option("--work", type=_PATH, required=True, help="Folder that receives the mean.")
+@click.argument("runs", nargs=-1, required=True, type=PATH)
+@click.option("--work", type=PATH, required=True, help="Folder that receives the mean.")
 @click.option("--json", "as_json", is_flag=True, help="Print the weights' path as a JSON object.")
 def average(runs: tuple[Path, ...], work: Path, as_json: bool) -> None:
     """Take the mean of the weights of finished RUNS, the work folders of `encoder`."""
@@ -209,7 +102,7 @@ def average(runs: tuple[Path, ...], work: Path, as_json: bool) -> None:
 
 
 @train.command()
-@_with(*_SHARED, _SEED, _BF16)
+@given(*SHARED, SEED, BF16)
 @click.option(
     "--rows",
     type=click.IntRange(1, 10_000),
@@ -233,9 +126,36 @@ def studies(as_json: bool, **options: Any) -> None:
 
 
 @train.command()
-@_with(*_SHARED)
-@click.option("--to", type=_PATH, required=True, help="Folder that receives the weights.")
-@click.option("--index", type=_PATH, required=True, help="Folder of the bias index to embed anew.")
+@click.argument("runs", nargs=-1, required=True, metavar="NAME=RUN...")
+@given(*SHARED)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures.")
+def compare(runs: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Measure finished runs, work folders of `encoder` or `average`, on validating texts.
+
+    The figures are kept in --work as compare.json, for the card.
+    """
+    config = _config(options)
+    if config.data is None:
+        raise click.UsageError("--data is missing: runs are compared on texts of the sources.")
+    finals: dict[str, Path] = {}
+    for given_run in runs:
+        name, equals, folder = given_run.partition("=")
+        if not (name and equals and folder) or name in finals:
+            raise click.UsageError(f"'{given_run}' names no run; give each as NAME=FOLDER, once.")
+        finals[name] = _final(Path(folder))
+    from guard.train.compare import compare as measured
+
+    figures = measured(config, finals, lambda line: click.echo(line, err=True))
+    file = config.work / "compare.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(dumps(figures) + "\n", encoding="utf-8")
+    click.echo(dumps(figures) if as_json else str(file))
+
+
+@train.command()
+@given(*SHARED)
+@click.option("--to", type=PATH, required=True, help="Folder that receives the weights.")
+@click.option("--index", type=PATH, required=True, help="Folder of the bias index to embed anew.")
 @click.option(
     "--studies",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -258,18 +178,23 @@ def release(to: Path, index: Path, studies: Path | None, as_json: bool, **option
 
 
 @train.command()
-@click.option("--to", type=_PATH, required=True, help="Folder of released weights.")
+@click.option("--to", type=PATH, required=True, help="Folder of released weights.")
 @click.option(
     "--studies",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The studies.json of `guard train studies`, in place of those the card shows.",
 )
 @click.option(
+    "--runs",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The compare.json of `guard train compare`, in place of what the card shows.",
+)
+@click.option(
     "--behaviours",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="What `guard eval --behaviours --json` printed, in place of what the card shows.",
 )
-def card(to: Path, studies: Path | None, behaviours: Path | None) -> None:
+def card(to: Path, studies: Path | None, runs: Path | None, behaviours: Path | None) -> None:
     """Write the card of released weights anew from the figures that lie beside it."""
     file = to / FIGURES
     if not file.is_file():
@@ -277,6 +202,8 @@ def card(to: Path, studies: Path | None, behaviours: Path | None) -> None:
     figures = json.loads(file.read_text(encoding="utf-8"))
     if studies is not None:
         figures["studies"] = _studies(studies)
+    if runs is not None:
+        figures["runs"] = _runs(runs)
     if behaviours is not None:
         figures["behaviours"] = _behaviours(behaviours)
     _write_card(to, figures)
@@ -308,6 +235,13 @@ def _studies(path: Path) -> dict[str, Any]:
     return found
 
 
+def _runs(path: Path) -> dict[str, Any]:
+    found = _object(path) or {}
+    if not found or not all(isinstance(one, dict) and "stages" in one for one in found.values()):
+        raise click.UsageError(f"--runs {path} is not what `guard train compare` writes.")
+    return found
+
+
 def _object(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -334,8 +268,8 @@ def _config(options: dict[str, Any]) -> TrainConfig:
             "--references out."
         )
     options["without"] = tuple(options.get("without", ()))
-    if (given := options.pop("quotas", None)) is not None:
-        options["quotas"] = _quotas(given)
+    if (quotas := options.pop("quotas", None)) is not None:
+        options["quotas"] = _quotas(quotas)
     return TrainConfig(**options)
 
 

@@ -51,7 +51,8 @@ def card(kept: dict[str, Any]) -> str:
 
     ``kept`` is what :func:`guard.train.release.release` returns, as JSON keeps it (null where
     there is no number), with what :func:`guard.train.studies.run` returns under ``studies`` and,
-    where they were measured, what :mod:`guard.evaluate.behaviours` found under ``behaviours``.
+    where they were measured, what :func:`guard.train.compare.compare` found under ``runs`` and
+    :mod:`guard.evaluate.behaviours` under ``behaviours``.
     """
     figures = _numbers(kept)
     parity, studies = figures["parity"], figures["studies"]
@@ -59,7 +60,7 @@ def card(kept: dict[str, Any]) -> str:
         _HEAD,
         "## Data\n\n" + _data(figures["rows"], figures["training"]),
         "## Recipe\n\n" + _recipe(figures["training"]),
-        *log(studies),
+        *log(studies, figures.get("runs", {})),
         "## Operating points\n\n" + _points(figures["points"], figures["measured"]),
         "## Figures\n\n" + _figures(figures["measured"]),
         *behaviours(figures.get("behaviours")),

@@ -17,11 +17,17 @@ _ROWS = {
 }
 
 
-def log(studies: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the card's sections on short runs, each only where its runs were made."""
+def log(studies: dict[str, dict[str, Any]], runs: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the card's sections on what was tried, each only where its runs were made.
+
+    ``studies`` are short runs, ``runs`` whole ones as :func:`guard.train.compare.compare` gives
+    them.
+    """
     found = []
-    if BASE in studies and len(studies) > 1:
-        found.append("## What was tried\n\n" + _tried(studies))
+    tried = [_tried(studies)] if BASE in studies and len(studies) > 1 else []
+    tried += [_whole(runs)] if runs else []
+    if tried:
+        found.append("## What was tried\n\n" + "\n\n".join(tried))
     if all(name in studies for name in ABLATION.values()):
         found.append("## Ablation\n\n" + _ablation(studies))
     if "groups held out" in studies and BASE in studies:
@@ -30,16 +36,9 @@ def log(studies: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _tried(studies: dict[str, dict[str, Any]]) -> str:
-    columns = [*_RANKED, *_CALM]
-    header = "| run | epochs | RedditBias Acc / F1 / AUROC | " + " | ".join(columns) + " |"
-    lines = [header, "| --- |" + " --- |" * (len(columns) + 2)]
+    lines = _header("run | epochs")
     for name in (n for n in STUDIES if n in studies):
-        one = studies[name]
-        measured = one["redditbias"]
-        cells = [_cell(one["validation"], s, "auroc") for s in _RANKED]
-        cells += [_cell(one["validation"], s, "accuracy") for s in _CALM]
-        shown = f"{measured['accuracy']:.3f} / {measured['f1']:.3f} / {measured['auroc']:.3f}"
-        lines.append(f"| {name} | {one['epochs']:g} | {shown} | " + " | ".join(cells) + " |")
+        lines.append(f"| {name} | {studies[name]['epochs']:g} | {_cells(studies[name])} |")
     rows = studies[BASE]["rows"]
     return (
         f"Short runs of `guard train studies`: {rows:,} rows an epoch, one seed, each changed in "
@@ -49,6 +48,30 @@ def _tried(studies: dict[str, dict[str, Any]]) -> str:
         "no n-grams). With so few rows, differences of one or two points are noise.\n\n"
         + "\n".join(lines)
     )
+
+
+def _whole(runs: dict[str, dict[str, Any]]) -> str:
+    lines = _header("run | stages | left out by the last | rows an epoch")
+    for name, one in runs.items():
+        said = f"{one['stages']} | {one['left_out']} | {one['drawn']:,}"
+        lines.append(f"| {name} | {said} | {_cells(one)} |")
+    return (
+        "Whole runs, measured in the same way (`guard train compare`); a run without references is "
+        "judged without any.\n\n" + "\n".join(lines)
+    )
+
+
+def _header(first: str) -> list[str]:
+    columns = [*first.split(" | "), "RedditBias Acc / F1 / AUROC", *_RANKED, *_CALM]
+    return ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+
+
+def _cells(one: dict[str, Any]) -> str:
+    of = one["redditbias"]
+    cells = [f"{of['accuracy']:.3f} / {of['f1']:.3f} / {of['auroc']:.3f}"]
+    cells += [_cell(one["validation"], s, "auroc") for s in _RANKED]
+    cells += [_cell(one["validation"], s, "accuracy") for s in _CALM]
+    return " | ".join(cells)
 
 
 def _cell(figures: dict[str, Any], source: str, key: str) -> str:

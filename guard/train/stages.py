@@ -28,7 +28,7 @@ def stages(runs: list[dict[str, Any]]) -> str:
             continue
         lines.append(
             f"| {number} | {begins_with(run, number) or base} | {_METHODS[run['method']]} "
-            f"| {_left_out(run)} | {run['steps']:,} x {run['batch_size']} "
+            f"| {left_out(run)} | {run['steps']:,} x {run['batch_size']} "
             f"| {run['epochs']:g} | {run['lr']:g} ({run['head_lr']:g}) "
             f"| {run.get('distill', 6.0):g} | {run['seed']} | {_drawn(run['quotas'])} |"
         )
@@ -51,7 +51,7 @@ _METHODS = {
 }
 
 
-def _left_out(run: dict[str, Any]) -> str:
+def left_out(run: dict[str, Any]) -> str:
     """Name the parts of the recipe that a stage did without."""
     said = {
         "cuts": run.get("whole", False),

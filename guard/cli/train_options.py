@@ -1,0 +1,118 @@
+"""The options that the commands of ``guard train`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from guard.evaluate.terms import DIMENSIONS
+
+PATH = click.Path(path_type=Path)
+COUNT = click.IntRange(min=1)
+SHARED = (
+    click.option("--work", type=PATH, required=True, help="Folder of the run's checkpoints."),
+    click.option(
+        "--data",
+        type=PATH,
+        help="Folder of the licensed sources; without it, texts written for guard alone.",
+    ),
+    click.option(
+        "--statements",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="Statements of the training-time index; by default the shipped ones.",
+    ),
+    click.option("--cache", type=PATH, help="File of the base model's vectors."),
+    click.option(
+        "--embedder",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="The embedder.pt of `guard train embedder`, in place of the published base.",
+    ),
+    click.option("--threads", type=COUNT, default=2, show_default=True),
+)
+SEED = click.option("--seed", type=int, default=17, show_default=True)
+BF16 = click.option(
+    "--bf16", is_flag=True, help="Compute in bfloat16: twice as fast where the processor has it."
+)
+RUN = (
+    SEED,
+    click.option(
+        "--method",
+        type=click.Choice(["full", "lora", "frozen", "fusion"]),
+        default="full",
+        show_default=True,
+        help="What learns: every weight; adapters and heads; the heads; what references change.",
+    ),
+    click.option(
+        "--references",
+        type=click.Choice(["fused", "text", "none"]),
+        default="fused",
+        show_default=True,
+        help="How references reach the network; only `fused` can be released.",
+    ),
+    click.option(
+        "--contrast/--no-contrast",
+        default=True,
+        show_default=True,
+        help="Order the halves of minimal pairs within a batch.",
+    ),
+    click.option(
+        "--bags/--no-bags",
+        default=True,
+        show_default=True,
+        help="Let the highest segment of a text bear its label.",
+    ),
+    click.option("--whole", is_flag=True, help="Learn comments uncut, not segment by segment."),
+    click.option(
+        "--without",
+        multiple=True,
+        type=click.Choice(DIMENSIONS),
+        help="Leave out every text that names this RedditBias dimension's group; repeatable.",
+    ),
+    click.option(
+        "--epochs", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True
+    ),
+    click.option(
+        "--start",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="A final.pt to begin with in place of the base model.",
+    ),
+    click.option(
+        "--distill",
+        type=click.FloatRange(0),
+        default=6.0,
+        show_default=True,
+        help="How closely sentence vectors are held to the base model's.",
+    ),
+    click.option("--rows", type=COUNT, help="Rows an epoch sees at most."),
+    BF16,
+    click.option(
+        "--quotas",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="JSON object: rows that an epoch draws from each source, as a card's figures.json "
+        "keeps those of every stage.",
+    ),
+    click.option("--max-steps", type=COUNT, help="Steps of the whole run at most."),
+    click.option(
+        "--lr", type=click.FloatRange(0, min_open=True), default=1.4e-4, show_default=True
+    ),
+    click.option(
+        "--head-lr", type=click.FloatRange(0, min_open=True), default=3e-4, show_default=True
+    ),
+)
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    """Give a command these options, in their order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
