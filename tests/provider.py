@@ -61,8 +61,7 @@ class Served:
     disconnected: bool = False  # the client left before that
     over: threading.Event = field(default_factory=threading.Event)  # either of the two happened
     began: threading.Event = field(default_factory=threading.Event)  # the first chunk is out
-    began_at: float = field(default_factory=time.monotonic)  # when the request came
-    at: float = 0.0  # time.monotonic() when it was over
+    alone: bool = True  # when the request came, the clients of all others were done or had left
 
 
 class _Gone(Exception):
@@ -117,8 +116,21 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     provider: Provider
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.streaming: list[tuple[Served, socket.socket]] = []
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: clients that leave are what the tests are about."""
+
+
+def _left(connection: socket.socket, seconds: float = 0.0) -> bool:
+    """Whether the client's end of a socket is closed, or closes within ``seconds``."""
+    try:
+        readable, _, _ = select.select([connection], [], [], seconds)
+        return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
+    except (OSError, ValueError):  # reset by the client, or closed on this side since
+        return True
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -132,6 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         served = Served(self.path, body, self.client_address)
+        # Asked of the sockets: the threads that wait at them may notice later.
+        others = [c for s, c in self.server.streaming if not s.over.is_set()]
+        served.alone = all(map(_left, others))
         self.server.provider.served.append(served)
         scripts = self.server.provider.scripts
         script = scripts.pop(0) if scripts else self.server.provider.script
@@ -140,6 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
             if script.status != 200:
                 self._whole({"error": {"message": "scripted", "type": "scripted"}}, script.status)
             elif body.get("stream"):
+                self.server.streaming.append((served, self.connection))
                 self._stream(wire.events(script, body), script, served)
             else:
                 self._whole(wire.whole(script, body))
@@ -149,7 +165,6 @@ class _Handler(BaseHTTPRequestHandler):
             served.disconnected = True
             self.close_connection = True
         finally:
-            served.at = time.monotonic()
             served.over.set()
 
     def _whole(self, answer: dict[str, Any], status: int = 200) -> None:
@@ -204,8 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _watch(self, seconds: float) -> None:
         """Wait, and raise :class:`_Gone` the moment the client's end of the socket closes."""
-        readable, _, _ = select.select([self.connection], [], [], seconds)
-        if readable and not self.connection.recv(1, socket.MSG_PEEK):
+        if _left(self.connection, seconds):
             raise _Gone
 
     def _reset(self) -> None:
