@@ -22,7 +22,7 @@ def test_the_card_is_made_of_the_shipped_figures() -> None:
 
 def test_the_command_writes_it_anew(tmp_path) -> None:  # type: ignore[no-untyped-def]
     figures = json.loads((SHIPPED / "figures.json").read_text("utf-8"))
-    figures["studies"] = {}
+    figures["studies"] = figures["runs"] = {}
     (tmp_path / "figures.json").write_text(json.dumps(figures), encoding="utf-8")
     result = CliRunner().invoke(main, ["train", "card", "--to", str(tmp_path)])
     assert result.exit_code == 0, result.output
