@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import litellm
+from aiohttp import ClientSession
 from litellm import CustomLLM
 from litellm.types.utils import Choices, Delta, Message, ModelResponse, ModelResponseStream
 from litellm.types.utils import StreamingChoices as StreamChoice
@@ -31,9 +32,19 @@ def arun(run: Coroutine[Any, Any, T]) -> T:
         try:
             return await run
         finally:
+            await _close_shared_session()
             await forget_clients()
 
     return asyncio.run(main())
+
+
+async def _close_shared_session() -> None:
+    """Close the connections of the client that LiteLLM shares; it opens them anew when asked."""
+    transport = litellm.module_level_aclient.client._transport
+    session = getattr(transport, "client", None)
+    # One of an earlier loop went with it.
+    if isinstance(session, ClientSession) and session._loop is asyncio.get_running_loop():
+        await session.close()
 
 
 async def forget_clients() -> None:
