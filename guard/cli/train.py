@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli.train_options import BF16, COUNT, PATH, RUN, SEED, SHARED, given
+from guard.cli.train_options import BF16, COUNT, FILE, PATH, RUN, SEED, SHARED, given
 from guard.errors import GuardError
 
 if TYPE_CHECKING:
@@ -116,9 +116,7 @@ def studies(as_json: bool, **options: Any) -> None:
 
     Studies that are finished in --work are not made again.
     """
-    config = _config(options)
-    if config.data is None:
-        raise click.UsageError("--data is missing: studies are measured on texts of the sources.")
+    config = _config_with_data(options, "studies are measured on texts of the sources")
     from guard.train.studies import run
 
     figures = run(config, lambda line: click.echo(line, err=True))
@@ -134,9 +132,7 @@ def compare(runs: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
     The figures are kept in --work as compare.json, for the card.
     """
-    config = _config(options)
-    if config.data is None:
-        raise click.UsageError("--data is missing: runs are compared on texts of the sources.")
+    config = _config_with_data(options, "runs are compared on texts of the sources")
     finals: dict[str, Path] = {}
     for given_run in runs:
         name, equals, folder = given_run.partition("=")
@@ -158,15 +154,13 @@ def compare(runs: tuple[str, ...], as_json: bool, **options: Any) -> None:
 @click.option("--index", type=PATH, required=True, help="Folder of the bias index to embed anew.")
 @click.option(
     "--studies",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=FILE,
     help="The studies.json of `guard train studies`, to be shown in the card.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the measured figures.")
 def release(to: Path, index: Path, studies: Path | None, as_json: bool, **options: Any) -> None:
     """Export a finished run, embed the index with it, calibrate, measure and write the card."""
-    config = _config(options)
-    if config.data is None:
-        raise click.UsageError("--data is missing: calibration needs texts of the sources.")
+    config = _config_with_data(options, "calibration needs texts of the sources")
     final = _final(config.work)
     shown = {} if studies is None else _studies(studies)
     from guard.train.release import release as export
@@ -181,17 +175,17 @@ def release(to: Path, index: Path, studies: Path | None, as_json: bool, **option
 @click.option("--to", type=PATH, required=True, help="Folder of released weights.")
 @click.option(
     "--studies",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=FILE,
     help="The studies.json of `guard train studies`, in place of those the card shows.",
 )
 @click.option(
     "--runs",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=FILE,
     help="The compare.json of `guard train compare`, in place of what the card shows.",
 )
 @click.option(
     "--behaviours",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=FILE,
     help="What `guard eval --behaviours --json` printed, in place of what the card shows.",
 )
 def card(to: Path, studies: Path | None, runs: Path | None, behaviours: Path | None) -> None:
@@ -271,6 +265,13 @@ def _config(options: dict[str, Any]) -> TrainConfig:
     if (quotas := options.pop("quotas", None)) is not None:
         options["quotas"] = _quotas(quotas)
     return TrainConfig(**options)
+
+
+def _config_with_data(options: dict[str, Any], why: str) -> TrainConfig:
+    config = _config(options)
+    if config.data is None:
+        raise click.UsageError(f"--data is missing: {why}.")
+    return config
 
 
 def _final(work: Path) -> Path:

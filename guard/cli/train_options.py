@@ -11,6 +11,7 @@ import click
 from guard.evaluate.terms import DIMENSIONS
 
 PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 COUNT = click.IntRange(min=1)
 SHARED = (
     click.option("--work", type=PATH, required=True, help="Folder of the run's checkpoints."),
@@ -21,13 +22,13 @@ SHARED = (
     ),
     click.option(
         "--statements",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=FILE,
         help="Statements of the training-time index; by default the shipped ones.",
     ),
     click.option("--cache", type=PATH, help="File of the base model's vectors."),
     click.option(
         "--embedder",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=FILE,
         help="The embedder.pt of `guard train embedder`, in place of the published base.",
     ),
     click.option("--threads", type=COUNT, default=2, show_default=True),
@@ -76,7 +77,7 @@ RUN = (
     ),
     click.option(
         "--start",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=FILE,
         help="A final.pt to begin with in place of the base model.",
     ),
     click.option(
@@ -90,7 +91,7 @@ RUN = (
     BF16,
     click.option(
         "--quotas",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=FILE,
         help="JSON object: rows that an epoch draws from each source, as a card's figures.json "
         "keeps those of every stage.",
     ),

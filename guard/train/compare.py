@@ -22,7 +22,8 @@ def compare(
 
     ``runs`` are final weights. All are judged on the validating rows of ``config``, however they
     were shown texts themselves, each with references if it learned with them. ``stages`` counts
-    the runs and means behind the weights, ``left_out`` says what the last of them did without.
+    the runs and means behind the weights, ``left_out`` says what the last of them did without and
+    ``drawn`` how many rows an epoch of it had.
     """
     assert config.data is not None, "runs are compared on the sources' texts"
     torch.set_num_threads(config.threads)
