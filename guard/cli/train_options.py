@@ -67,6 +67,13 @@ RUN = (
     ),
     click.option("--whole", is_flag=True, help="Learn comments uncut, not segment by segment."),
     click.option(
+        "--foreign",
+        type=click.FloatRange(0, 1),
+        default=0.25,
+        show_default=True,
+        help="Share of lone texts shown behind sentences they have nothing to do with.",
+    ),
+    click.option(
         "--without",
         multiple=True,
         type=click.Choice(DIMENSIONS),
@@ -79,6 +86,14 @@ RUN = (
         "--start",
         type=FILE,
         help="A final.pt to begin with in place of the base model.",
+    ),
+    click.option(
+        "--begin",
+        type=click.Choice(["embedder", "base"]),
+        default="embedder",
+        show_default=True,
+        help="Begin with the --embedder, or with the published base and hold only the sentence "
+        "vectors to it.",
     ),
     click.option(
         "--distill",

@@ -17,7 +17,7 @@ from guard.train.stages import stages
 # Which of the corpus's row sources come from which published one.
 _PARTS = {
     "redditbias": ("redditbias", "redditbias_rest"),
-    "emgsd": ("emgsd", "emgsd_first"),
+    "emgsd": ("emgsd", "emgsd_whole", "emgsd_first"),
     "stereoset": ("stereoset",),
     "hearts": ("hearts",),
     "implicit_hate": ("implied", "implicit_hate", "explicit_hate", "not_hate"),

@@ -13,6 +13,7 @@ QUOTAS: dict[str, int] = {
     "redditbias": 16000,
     "redditbias_rest": 12000,
     "emgsd": 24000,
+    "emgsd_whole": 9000,
     "emgsd_first": 1500,
     "stereoset": 4600,
     "hearts": 3800,
@@ -52,9 +53,9 @@ class TrainConfig:
     vectors of the texts.
 
     ``embedder`` is the file of ``guard train embedder``: the base as it finds more of what is
-    implied, to begin with and to hold sentence vectors to. ``start`` are final weights to begin
-    with in place of the base's; ``distill`` weighs how closely sentence vectors are held to the
-    base's.
+    implied, to hold sentence vectors to, and to begin with unless ``begin="base"``. ``start`` are
+    final weights to begin with in place of either; ``distill`` weighs how closely sentence vectors
+    are held to the base's.
 
     ``method="frozen"`` leaves the base as it is and trains the heads, ``"fusion"`` trains what the
     references change and nothing of the network. ``references="text"`` writes the references'
@@ -62,9 +63,10 @@ class TrainConfig:
     ``without`` names RedditBias dimensions whose group no training text or statement may name.
     ``contrast`` keeps minimal pairs in one batch and orders their logits; ``bags`` keeps the
     segments of a text in one batch, whose highest bears its label; ``whole`` shows comments
-    uncut, as they were labelled, so that there are no such segments; ``context=False`` shows no
-    text its predecessors; ``teachers`` are final weights whose mean score counts as half the
-    label.
+    uncut, as they were labelled, so that there are no such segments, and EMGSD's pairs of
+    sentences in one piece too; ``foreign`` is the share of texts without a predecessor that are
+    shown behind sentences they have nothing to do with; ``context=False`` shows no text any;
+    ``teachers`` are final weights whose mean score counts as half the label.
     """
 
     work: Path
@@ -86,6 +88,7 @@ class TrainConfig:
     distill: float = 6.0
     start: Path | None = None
     embedder: Path | None = None
+    begin: Literal["embedder", "base"] = "embedder"
     weight_decay: float = 0.05
     warmup: float = 0.06
     dropout: float = 0.1
@@ -99,6 +102,7 @@ class TrainConfig:
     bags: bool = True
     whole: bool = False
     context: bool = True
+    foreign: float = 0.25
     teachers: tuple[Path, ...] = ()
     invented: int = 14000
     quotas: dict[str, int] = field(default_factory=lambda: dict(QUOTAS))

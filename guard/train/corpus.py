@@ -19,7 +19,6 @@ from guard.train.spans import TermLists
 VALIDATION_SHARE = 0.08
 # Fields of the evaluation files that hold a text.
 _EVAL_FIELDS = ("comment", "text", "sent_more", "sent_less", "prompt", "statement")
-_CONTEXT_SHARE = 0.25
 # A segment of an evaluation text with so many words is an evaluation text itself.
 _LEAST_WORDS = 5
 
@@ -63,7 +62,7 @@ def eval_folds(data: Path) -> set[str]:
 
 
 def licensed_rows(data: Path, *, whole: bool = False) -> Iterator[Row]:
-    """Yield the rows of every licensed source; ``whole`` leaves comments uncut."""
+    """Yield the rows of every licensed source; ``whole`` adds texts as they were labelled."""
     for reader in (
         sources.whole_comments if whole else sources.redditbias,
         sources.stereoset,
@@ -75,6 +74,8 @@ def licensed_rows(data: Path, *, whole: bool = False) -> Iterator[Row]:
         sources.seegull,
     ):
         yield from reader(data)
+    if whole:
+        yield from sources.whole_emgsd(data)
 
 
 def build(config: TrainConfig) -> Corpus:
@@ -271,7 +272,7 @@ class Sampler:
         """Return the row's own context, or now and then a foreign one the label must not follow."""
         if not self._config.context:
             return ()
-        if row.context or not self._harmless or rng.random() >= _CONTEXT_SHARE:
+        if row.context or not self._harmless or rng.random() >= self._config.foreign:
             return row.context
         pool = self._harmless if rng.random() < 0.75 else self._any
         return tuple(rng.choice(pool) for _ in range(rng.randint(1, 2)))

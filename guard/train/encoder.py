@@ -92,7 +92,7 @@ def prepare_from(base: Prepared, config: TrainConfig) -> Prepared:
 def build_nets(config: TrainConfig) -> Nets:
     """Return the untrained network; with ``method="lora"`` the encoder carries adapters."""
     torch.manual_seed(config.seed)
-    encoder = base_model(config.embedder)
+    encoder = base_model(config.embedder if config.begin == "embedder" else None)
     if config.method == "frozen":
         encoder.requires_grad_(False)
     if config.method == "lora":

@@ -10,6 +10,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,25 @@ def emgsd(data: Path) -> Iterator[Row]:
         )
         if len(parts) > 1 and not biased:
             yield Row(parts[0], False, "emgsd_first", family, alone=False)
+
+
+def whole_emgsd(data: Path) -> Iterator[Row]:
+    """EMGSD's texts of two sentences as they were labelled, in one piece each."""
+    for row in emgsd(data):
+        if row.source == "emgsd" and row.context:
+            said = " ".join(row.context) + " "
+            yield replace(
+                row,
+                text=said + row.text,
+                source="emgsd_whole",
+                context=(),
+                group=_later(row.group, len(said)),
+                attribute=_later(row.attribute, len(said)),
+            )
+
+
+def _later(span: Span | None, by: int) -> Span | None:
+    return span and Span(span.start + by, span.end + by)
 
 
 def stereoset(data: Path) -> Iterator[Row]:

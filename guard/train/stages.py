@@ -21,7 +21,8 @@ def stages(runs: list[dict[str, Any]]) -> str:
         "| --- |" + " --- |" * 9,
     ]
     for number, run in enumerate(runs, 1):
-        base = "the embedder" if run.get("embedder") else "the base"
+        begun = run.get("embedder") and run.get("begin", "embedder") == "embedder"
+        base = "the embedder" if begun else "the base"
         if "averaged" in run:
             means = ", ".join(map(str, run["averaged"]))
             lines.append(f"| {number} | the mean of the weights of {means} |" + " |" * 8)
@@ -59,6 +60,7 @@ def left_out(run: dict[str, Any]) -> str:
         "order of pairs": not run["contrast"],
         "bags": not run.get("bags", True) and not run.get("whole", False),
         "context": not run.get("context", True),
+        "foreign context": run.get("context", True) and not run.get("foreign", 0.25),
     }
     return ", ".join(name for name, out in said.items() if out)
 

@@ -73,6 +73,23 @@ def test_comments_can_be_learned_uncut(tmp_path: Path) -> None:
     assert not any(fold(p) in forbidden for r in shown for p in sources.pieces(r.text))
 
 
+@needs_data
+def test_texts_of_two_sentences_are_learned_in_one_piece_too() -> None:
+    cut = [r for r in sources.emgsd(DATA) if r.source == "emgsd" and r.context]
+    whole = list(sources.whole_emgsd(DATA))
+    assert len(whole) == len(cut) > 1000
+    named = 0
+    for one, row in zip(whole, cut, strict=True):
+        assert one.text == " ".join((*row.context, row.text))
+        assert (one.context, one.biased, one.family) == ((), row.biased, row.family)
+        for there, here in ((one.group, row.group), (one.attribute, row.attribute)):
+            assert (there is None) == (here is None)
+            if there is not None and here is not None:
+                named += 1
+                assert one.text[slice(*there)] == row.text[slice(*here)]
+    assert named > 1000
+
+
 def test_a_leak_is_found_in_a_text_of_several_sentences() -> None:
     row = Row("We had a long day. Stand back there, all of you!", False, "own", "f")
     with pytest.raises(AssertionError, match="own"):
@@ -223,6 +240,17 @@ def test_a_short_run_keeps_families_whole(tmp_path: Path) -> None:
     families = Counter(rows[i].family for i in drawn if rows[i].source == "pairs")
     assert len(families) > 100
     assert sum(count == 1 for count in families.values()) <= 1
+
+
+def test_foreign_context_can_be_left_out(tmp_path: Path) -> None:
+    rows = list(own.own(STATEMENTS))
+    shares = {}
+    for foreign in (0.0, 0.25, 1.0):
+        sampler = Sampler(rows, TrainConfig(work=tmp_path, data=None, foreign=foreign))
+        lone = [p for b in sampler.epoch(0) for p in b if not rows[p.row].context]
+        shares[foreign] = sum(bool(p.context) for p in lone) / len(lone)
+    assert (shares[0.0], shares[1.0]) == (0, 1)
+    assert 0.2 < shares[0.25] < 0.3
 
 
 def test_without_context_none_is_shown(tmp_path: Path) -> None:

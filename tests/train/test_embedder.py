@@ -18,7 +18,9 @@ import torch
 
 from guard.errors import UsageError
 from guard.train.base import base_model
+from guard.train.config import TrainConfig
 from guard.train.embedder import EmbedderConfig, contrast, train
+from guard.train.encoder import build_nets
 from guard.train.retrieval import Band, Implied, bands, floor, nearest, pairs, quality, same_group
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -81,6 +83,17 @@ def test_a_resumed_run_gives_the_same_weights(data: Path, tmp_path: Path) -> Non
     assert all(torch.equal(one[name], other[name]) for name in one)
     published = base_model().state_dict()
     assert any(not torch.equal(one[name], published[name]) for name in one)
+
+
+def test_a_run_begins_with_the_embedder_or_the_base(tmp_path: Path) -> None:
+    published = base_model().state_dict()
+    moved = {name: part + 1 for name, part in published.items()}
+    file = tmp_path / "embedder.pt"
+    torch.save({"model": moved}, file)
+    run = TrainConfig(work=tmp_path, embedder=file)
+    for begin, wanted in (("embedder", moved), ("base", published)):
+        begun = build_nets(replace(run, begin=begin)).net.encoder.state_dict()
+        assert all(torch.equal(begun[name], part) for name, part in wanted.items())
 
 
 def test_wrong_data_is_named(data: Path, tmp_path: Path) -> None:
