@@ -261,6 +261,11 @@ def _config(options: dict[str, Any]) -> TrainConfig:
             "--method fusion trains what fused references change, and this run fuses none; leave "
             "--references out."
         )
+    if options.get("learn") == "verdict" and options["references"] == "fused":
+        raise click.UsageError(
+            "--learn verdict lets nothing but the verdict shape the pass; fused references would, "
+            "by their types: add --references none."
+        )
     options["without"] = tuple(options.get("without", ()))
     if (quotas := options.pop("quotas", None)) is not None:
         options["quotas"] = _quotas(quotas)

@@ -54,6 +54,13 @@ RUN = (
         help="How references reach the network; only `fused` can be released.",
     ),
     click.option(
+        "--learn",
+        type=click.Choice(["all", "verdict"]),
+        default="all",
+        show_default=True,
+        help="What shapes the shared pass: every head, or the verdict's alone (--references none).",
+    ),
+    click.option(
         "--contrast/--no-contrast",
         default=True,
         show_default=True,

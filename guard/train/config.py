@@ -60,9 +60,10 @@ class TrainConfig:
     ``method="frozen"`` leaves the base as it is and trains the heads, ``"fusion"`` trains what the
     references change and nothing of the network. ``references="text"`` writes the references'
     words into the input, ``"none"`` leaves them out; what ships is ``"fused"``.
-    ``without`` names RedditBias dimensions whose group no training text or statement may name.
-    ``contrast`` keeps minimal pairs in one batch and orders their logits; ``bags`` keeps the
-    segments of a text in one batch, whose highest bears its label; ``whole`` shows comments
+    ``learn="verdict"`` lets the verdict alone shape the shared pass, and the other heads read what
+    it leaves. ``without`` names RedditBias dimensions whose group no training text or statement
+    may name. ``contrast`` keeps minimal pairs in one batch and orders their logits; ``bags`` keeps
+    the segments of a text in one batch, whose highest bears its label; ``whole`` shows comments
     uncut, as they were labelled, so that there are no such segments, and EMGSD's pairs of
     sentences in one piece too; ``foreign`` is the share of texts without a predecessor that are
     shown behind sentences they have nothing to do with; ``context=False`` shows no text any;
@@ -98,6 +99,7 @@ class TrainConfig:
     checkpoint_every: int = 200
     threads: int = 2
     bf16: bool = False
+    learn: Literal["all", "verdict"] = "all"
     contrast: bool = True
     bags: bool = True
     whole: bool = False

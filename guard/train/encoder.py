@@ -109,6 +109,7 @@ def build_nets(config: TrainConfig) -> Nets:
         )
         encoder = wrapped.base_model
     nets = Nets(BiasNet(encoder, dropout=config.dropout), Fusion())
+    nets.net.verdict_alone = config.learn == "verdict"
     if config.method == "fusion":
         nets.net.requires_grad_(False)
     return nets

@@ -28,7 +28,7 @@ def stages(runs: list[dict[str, Any]]) -> str:
             lines.append(f"| {number} | the mean of the weights of {means} |" + " |" * 8)
             continue
         lines.append(
-            f"| {number} | {begins_with(run, number) or base} | {_METHODS[run['method']]} "
+            f"| {number} | {begins_with(run, number) or base} | {_learns(run)} "
             f"| {left_out(run)} | {run['steps']:,} x {run['batch_size']} "
             f"| {run['epochs']:g} | {run['lr']:g} ({run['head_lr']:g}) "
             f"| {run.get('distill', 6.0):g} | {run['seed']} | {_drawn(run['quotas'])} |"
@@ -50,6 +50,11 @@ _METHODS = {
     "frozen": "the heads alone",
     "fusion": "what the references change",
 }
+
+
+def _learns(run: dict[str, Any]) -> str:
+    verdict = run.get("learn") == "verdict"
+    return _METHODS[run["method"]] + (", the pass from the verdict" if verdict else "")
 
 
 def left_out(run: dict[str, Any]) -> str:

@@ -38,6 +38,7 @@ def test_a_short_run_on_own_texts_ends_with_weights(tmp_path: Path) -> None:
             ["encoder", "--work", "w", "--method", "fusion", "--references", "none"],
             "this run fuses none",
         ),
+        (["encoder", "--work", "w", "--learn", "verdict"], "by their types: add --references none"),
         (["encoder", "--work", "w", "--without", "race"], "is not one of"),
         (["encoder", "--work", "w", "--threads", "0"], "not in the range"),
         (["encoder", "--work", "w", "--statements", "no.jsonl"], "does not exist"),

