@@ -133,8 +133,8 @@ harmless comments, have the label for themselves too, at half weight.{_whole(run
 One loss for the verdict with references, one for the text alone, and one each for type, spans,
 implied or not, the order of minimal pairs (both halves stand in one batch, the biased one is to
 score higher) and distillation: the embedding head starts as the identity and is held to the
-sentence vectors of the embedder that the run begins with, so that one pass serves verdict and
-retrieval. {_EMBEDDER if runs[-1].get("embedder") else ""}
+sentence vectors of the {"embedder" if runs[-1].get("embedder") else "base"}, so that one pass \
+serves verdict and retrieval.{_EMBEDDER if runs[-1].get("embedder") else ""}{_verdict(runs)}
 
 References come from a training-time index of own statements and statements of the licensed
 sources, thinned anew for each batch (0 to 95 % dropped), absent altogether in 15 % of rows; no
@@ -159,8 +159,17 @@ def _whole(runs: list[dict[str, Any]]) -> str:
     )
 
 
+def _verdict(runs: list[dict[str, Any]]) -> str:
+    if not any(run.get("learn") == "verdict" for run in runs):
+        return ""
+    return (
+        " In a stage where\nthe pass learns from the verdict, the losses of the other heads end at "
+        "the heads themselves: they\nread what the verdict leaves."
+    )
+
+
 _EMBEDDER = (
-    "That embedder is the base after `guard train embedder`: posts of the "
+    " That embedder is the base after `guard train embedder`: posts of the "
     "implicit-hate corpus move to where the base sees the statements that they imply, and these "
     "stay in their place."
 )
