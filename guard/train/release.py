@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,7 @@ def release(
     data = config.data
     nets, content = load_final(final)
     stages = [*content.get("before", []), content["settings"]]
-    # A later stage may draw from fewer rows; what was learned from is what the first one read.
-    config = as_run(config, stages[0])
+    config = as_run(config, stages)
     settings = {
         "version": WEIGHTS_VERSION,
         "guard": __version__,
@@ -80,7 +79,7 @@ def release(
     write_config(folder, raw | {"floor": found["floor"]})
     figures["parity"] = parity(nets, config, folder)
     figures["ablation"] = ablation(config, nets)
-    figures["points"] = set_points(config, folder, index)
+    figures["points"] = set_points(config, folder, index, learned(config, stages))
     say(f"calibrated: {figures['points']}")
     figures["flips"] = flips(Encoder(folder, index))._asdict()
     figures["measured"] = measure(data, folder, index, say)
@@ -95,35 +94,53 @@ def _embedders(config: TrainConfig, folder: Path) -> dict[str, Embed]:
     return found | {"shipped": encoder.embed}
 
 
-def as_run(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
-    """Return ``config`` with the settings a run was made with, so that its corpus is rebuilt.
+def as_run(config: TrainConfig, stages: Sequence[dict[str, Any]]) -> TrainConfig:
+    """Return ``config`` as the last of ``stages`` read its inputs.
 
     Raises UsageError for a run that must not ship.
     """
-    if settings.get("references", "fused") != "fused" or settings.get("without"):
+    settings = stages[-1]
+    if settings.get("references", "fused") != "fused" or any(s.get("without") for s in stages):
         raise UsageError(
-            "This run was a study (references not fused, or groups left out); release one made "
-            "with the default settings of `guard train encoder`."
+            "This run was a study (references not fused in its last stage, or groups left out); "
+            "release one whose last stage fuses references and that saw every group."
         )
     if settings.get("embedder", "") != config.embedded():
         raise UsageError(
             "This run began with another embedder; name its file with --embedder, or leave "
             "--embedder out where there was none."
         )
+    return replace(config, **{k: settings[k] for k in _INPUTS if k in settings})
+
+
+_INPUTS = ("k", "floor", "max_context_tokens", "dropout", "bf16")
+
+
+def learned(config: TrainConfig, stages: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield every text that a stage, or the model of n-grams, learned from."""
     known = {f.name for f in fields(TrainConfig)} - {"teachers", "without", "start", "embedder"}
-    return replace(config, **{k: v for k, v in settings.items() if k in known})
+    # A mean learned nothing of its own, and some stages read the same corpus.
+    corpora = {s.get("corpus", i): s for i, s in enumerate(stages) if "averaged" not in s}
+    seen: set[str] = set()
+    for stage in ({}, *corpora.values()):
+        corpus = build(replace(config, **{k: v for k, v in stage.items() if k in known}))
+        texts = {r.text for r in corpus.train} - seen
+        seen |= texts
+        yield from sorted(texts)
 
 
-def set_points(config: TrainConfig, folder: Path, index: Path) -> dict[str, Any]:
+def set_points(
+    config: TrainConfig, folder: Path, index: Path, training: Iterable[str]
+) -> dict[str, Any]:
     """Fit the temperature and the operating points; write them to ``folder``.
 
-    Returns what the card says of them. Only validation texts far from every training text are
-    judged, by the weights in ``folder`` with the index.
+    Returns what the card says of them. Only validation texts far from every text of ``training``
+    are judged, by the weights in ``folder`` with the index.
     """
     assert config.data is not None
     raw = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     found = pools.read(config.data, config.statements)
-    texts = judged(folder, index, pools.unseen(found, (r.text for r in build(config).train)))
+    texts = judged(folder, index, pools.unseen(found, training))
     weights = calibrate.equal_weights(texts)
     temperature = round(calibrate.fit_temperature(texts.logit, texts.biased, weights), 4)
     logits = texts.logit / temperature
