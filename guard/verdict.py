@@ -41,6 +41,10 @@ class Span(NamedTuple):
     start: int
     end: int
 
+    def shifted(self, offset: int) -> Span:
+        """Return the same range moved by ``offset`` characters."""
+        return Span(self.start + offset, self.end + offset)
+
 
 class Channel(NamedTuple):
     """One text inside a response."""
@@ -63,10 +67,8 @@ class Attribution:
         """Return the same pair with its spans moved by ``offset`` characters."""
         return replace(
             self,
-            group_span=Span(self.group_span.start + offset, self.group_span.end + offset),
-            attribute_span=Span(
-                self.attribute_span.start + offset, self.attribute_span.end + offset
-            ),
+            group_span=self.group_span.shifted(offset),
+            attribute_span=self.attribute_span.shifted(offset),
         )
 
 

@@ -21,7 +21,7 @@ from guard.retrieve.index import BiasIndex
 from guard.train import calibrate, evaluate, lexical, pools, retrieval
 from guard.train.base import BASE_NAME, BASE_SHA256, Embed, teacher
 from guard.train.config import TrainConfig
-from guard.train.corpus import Sampler, build
+from guard.train.corpus import Corpus, Sampler, build
 from guard.train.encoder import Nets, load_final
 from guard.train.export import export, placeholder_points, write_config
 from guard.train.flips import flips
@@ -79,7 +79,7 @@ def release(
     write_config(folder, raw | {"floor": found["floor"]})
     figures["parity"] = parity(nets, config, folder)
     figures["ablation"] = ablation(config, nets)
-    figures["points"] = set_points(config, folder, index, learned(config, stages))
+    figures["points"] = set_points(config, folder, index, learned(config, corpus, stages))
     say(f"calibrated: {figures['points']}")
     figures["flips"] = flips(Encoder(folder, index))._asdict()
     figures["measured"] = measure(data, folder, index, say)
@@ -113,20 +113,21 @@ def as_run(config: TrainConfig, stages: Sequence[dict[str, Any]]) -> TrainConfig
     return replace(config, **{k: settings[k] for k in _INPUTS if k in settings})
 
 
-_INPUTS = ("k", "floor", "max_context_tokens", "dropout", "bf16")
+_INPUTS = ("k", "floor", "max_context_tokens")
 
 
-def learned(config: TrainConfig, stages: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Yield every text that a stage, or the model of n-grams, learned from."""
+def learned(config: TrainConfig, corpus: Corpus, stages: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield each text of ``corpus`` and of the corpora that the stages learned from, once."""
     known = {f.name for f in fields(TrainConfig)} - {"teachers", "without", "start", "embedder"}
     # A mean learned nothing of its own, and some stages read the same corpus.
     corpora = {s.get("corpus", i): s for i, s in enumerate(stages) if "averaged" not in s}
-    seen: set[str] = set()
-    for stage in ({}, *corpora.values()):
-        corpus = build(replace(config, **{k: v for k, v in stage.items() if k in known}))
-        texts = {r.text for r in corpus.train} - seen
+    seen = {r.text for r in corpus.train}
+    yield from seen
+    for stage in corpora.values():
+        read = build(replace(config, **{k: v for k, v in stage.items() if k in known}))
+        texts = {r.text for r in read.train} - seen
         seen |= texts
-        yield from sorted(texts)
+        yield from texts
 
 
 def set_points(

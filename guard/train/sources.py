@@ -159,13 +159,9 @@ def whole_emgsd(data: Path) -> Iterator[Row]:
                 text=said + row.text,
                 source="emgsd_whole",
                 context=(),
-                group=_later(row.group, len(said)),
-                attribute=_later(row.attribute, len(said)),
+                group=row.group and row.group.shifted(len(said)),
+                attribute=row.attribute and row.attribute.shifted(len(said)),
             )
-
-
-def _later(span: Span | None, by: int) -> Span | None:
-    return span and Span(span.start + by, span.end + by)
 
 
 def stereoset(data: Path) -> Iterator[Row]:

@@ -46,7 +46,7 @@ def test_what_was_learned_is_that_of_all_stages(config: TrainConfig) -> None:
         work=config.work, data=None, statements=STATEMENTS, invented=60, quotas={"own": 9}
     )
     stages = [FIRST | {"quotas": {"negatives": 12}}, LAST | {"quotas": {"pairs": 10}}]
-    texts = list(learned(few, [*stages, LAST | {"averaged": [1, 2]}]))
+    texts = list(learned(few, build(few), [*stages, LAST | {"averaged": [1, 2]}]))
     assert len(texts) == len(set(texts))
     rows = build(TrainConfig(work=config.work, data=None, statements=STATEMENTS)).train
     by_source = {s: {r.text for r in rows if r.source == s} for s in ("own", "negatives", "pairs")}

@@ -126,8 +126,6 @@ def test_what_shapes_the_pass(learn: str, tmp_path: Path, few: Path) -> None:
 
 
 def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Path) -> None:
-    import torch
-
     from guard.detect.encoder import Encoder
     from guard.train.export import export, placeholder_points
     from guard.train.lexical import fit

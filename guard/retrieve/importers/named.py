@@ -64,17 +64,13 @@ def said(text: str, group: Span) -> Span | None:
     last = starts[-1]
     if group.start >= last:
         found = said_of(text[last:], Span(group.start - last, group.end - last))
-        return _moved(found, last)
+        return found and found.shifted(last)
     sentence = text[last:]
     again = mention(sentence, text[slice(*group)]) or find_pronoun(sentence, it=True)
     if again is not None and (found := predicate_after(sentence, again, most=MOST_WORDS)):
-        return _moved(found, last)
+        return found.shifted(last)
     words = list(re.finditer(r"\S+", sentence.rstrip(" .!?\"'")))[:MOST_WORDS]
     return Span(last + words[0].start(), last + words[-1].end()) if words else None
-
-
-def _moved(span: Span | None, by: int) -> Span | None:
-    return Span(span.start + by, span.end + by) if span else None
 
 
 def _singulars(name: str) -> tuple[str, ...]:
