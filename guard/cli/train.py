@@ -266,6 +266,14 @@ def _config(options: dict[str, Any]) -> TrainConfig:
             "--learn verdict lets nothing but the verdict shape the pass; fused references would, "
             "by their types: add --references none."
         )
+    options["teachers"] = tuple(options.get("teachers", ()))
+    if options["teachers"] and options["data"] is None:
+        raise click.UsageError("--teachers needs --data: they teach on the sources' texts alone.")
+    if options["teachers"] and options["method"] == "fusion":
+        raise click.UsageError(
+            "--method fusion trains no verdict of the text alone, which is what teachers teach; "
+            "leave --teachers out."
+        )
     options["without"] = tuple(options.get("without", ()))
     if (quotas := options.pop("quotas", None)) is not None:
         options["quotas"] = _quotas(quotas)

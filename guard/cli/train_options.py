@@ -109,6 +109,26 @@ RUN = (
         show_default=True,
         help="How closely sentence vectors are held to the base model's.",
     ),
+    click.option(
+        "--teachers",
+        multiple=True,
+        type=FILE,
+        help="A final.pt to whose verdict, or the mean of several, the run is held; repeatable.",
+    ),
+    click.option(
+        "--teach",
+        type=click.FloatRange(0, min_open=True),
+        default=2.0,
+        show_default=True,
+        help="How much the teachers' verdict counts, beside 1.5 of the labels.",
+    ),
+    click.option(
+        "--mixtures",
+        type=click.FloatRange(0, 4),
+        default=0.5,
+        show_default=True,
+        help="Mixtures of two texts that the teachers judge, for each row of a batch.",
+    ),
     click.option("--rows", type=COUNT, help="Rows an epoch sees at most."),
     BF16,
     click.option(

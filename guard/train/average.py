@@ -30,7 +30,7 @@ def average(finals: Sequence[Path], to: Path) -> Path:
     """
     if len(finals) < 2:
         raise UsageError("A mean needs the final weights of two runs or more; name them all.")
-    contents = [torch.load(p, map_location="cpu", weights_only=True) for p in finals]
+    contents = [checkpoint.final(p) for p in finals]
     embedders = {c["settings"]["embedder"] for c in contents}
     if len(embedders) > 1:
         raise UsageError(
@@ -38,7 +38,7 @@ def average(finals: Sequence[Path], to: Path) -> Path:
             "nothing; average runs that began with the same."
         )
     before: list[dict[str, Any]] = []
-    averaged = [_placed(c, before) for c in contents]
+    averaged = [placed(c, before) for c in contents]
     file = to / "final.pt"
     checkpoint.save(
         file,
@@ -53,13 +53,14 @@ def average(finals: Sequence[Path], to: Path) -> Path:
     return file
 
 
-def _placed(content: dict[str, Any], before: list[dict[str, Any]]) -> int:
+def placed(content: dict[str, Any], before: list[dict[str, Any]]) -> int:
     """Put a run and those that led to it into ``before``, each once; return the run's number."""
     numbers = [0]  # in ``before``, of the base and of each stage of the chain
     for number, settings in enumerate([*content.get("before", []), content["settings"]], 1):
         shown = settings | {"begins": numbers[begins_with(settings, number)]}
-        if "averaged" in settings:
-            shown["averaged"] = [numbers[n] for n in settings["averaged"]]
+        for others in ("averaged", "taught_by"):
+            if others in settings:
+                shown[others] = [numbers[n] for n in settings[others]]
         if shown not in before:
             before.append(shown)
         numbers.append(before.index(shown) + 1)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from guard.detect.tokens import WindowTokens
+from guard.detect.tokens import Encoded, WindowTokens
 from guard.train.model import Targets
 from guard.train.references import Hits, Vectors
 from guard.train.rows import BAGGED, PAIRED, Row
@@ -56,6 +56,18 @@ def bags(rows: Sequence[Row]) -> Tensor:
     return out
 
 
+def padded(encoded: Sequence[Encoded]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids, attention mask and token types (n, t) of inputs, padded to the longest."""
+    width = max((len(e.ids) for e in encoded), default=0)
+    ids = torch.zeros(len(encoded), width, dtype=torch.long)
+    mask, kinds = torch.zeros_like(ids), torch.zeros_like(ids)
+    for i, one in enumerate(encoded):
+        ids[i, : len(one.ids)] = torch.tensor(one.ids)
+        mask[i, : len(one.ids)] = 1
+        kinds[i, : len(one.types)] = torch.tensor(one.types)
+    return ids, mask, kinds
+
+
 def collate(
     rows: Sequence[Row],
     contexts: Sequence[tuple[str, ...]],
@@ -74,16 +86,11 @@ def collate(
         contexts = [(*said, *c) for said, c in zip(hits.texts, contexts, strict=True)]
         hits = hits._replace(mask=np.zeros_like(hits.mask))
     encoded = [tokens.encode(r.text, c)[0] for r, c in zip(rows, contexts, strict=True)]
-    n, width = len(rows), max(len(e.ids) for e in encoded)
-    ids = torch.zeros(n, width, dtype=torch.long)
-    mask = torch.zeros(n, width, dtype=torch.long)
-    kinds = torch.zeros(n, width, dtype=torch.long)
+    ids, mask, kinds = padded(encoded)
+    n, width = ids.shape
     spans = torch.zeros(n, width, 2)
     spans_mask = torch.zeros(n, width)
     for i, (row, one) in enumerate(zip(rows, encoded, strict=True)):
-        ids[i, : len(one.ids)] = torch.tensor(one.ids)
-        mask[i, : len(one.ids)] = 1
-        kinds[i, : len(one.types)] = torch.tensor(one.types)
         if not row.spans:
             continue
         for j, (start, end) in enumerate(one.offsets, start=1):

@@ -11,6 +11,7 @@ from guard.train.lexical import WEIGHT as LEXICAL_WEIGHT
 from guard.train.limits import LIMITS, NOTICES
 from guard.train.log import log
 from guard.train.near import found
+from guard.train.rows import WRITTEN
 from guard.train.sources import BOLD_SHARE, LICENCES
 from guard.train.stages import stages
 
@@ -24,7 +25,7 @@ _PARTS = {
     "seegull": ("seegull",),
     "toxigen": ("toxigen",),
     "bold": ("bold",),
-    "own": ("own", "negatives", "pairs", "invented", "renamed", "bare"),
+    "own": WRITTEN,
 }
 _NAMES = {
     "redditbias": "RedditBias, training part (Barikeri et al. 2021)",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,20 @@ def save(path: Path, content: dict[str, Any]) -> None:
     unfinished = path.with_suffix(".part")
     torch.save(content, unfinished)
     os.replace(unfinished, path)
+
+
+def final(path: Path) -> dict[str, Any]:
+    """Return what a finished run left; raise UsageError where ``path`` is nothing of the kind."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile):
+        content = None
+    if not isinstance(content, dict) or not {"nets", "settings"} <= content.keys():
+        raise UsageError(
+            f"{path} holds no finished run; name the final.pt that `guard train encoder` or "
+            "`guard train average` wrote."
+        )
+    return content
 
 
 def load(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:

@@ -67,7 +67,8 @@ class TrainConfig:
     uncut, as they were labelled, so that there are no such segments, and EMGSD's pairs of
     sentences in one piece too; ``foreign`` is the share of texts without a predecessor that are
     shown behind sentences they have nothing to do with; ``context=False`` shows no text any;
-    ``teachers`` are final weights whose mean score counts as half the label.
+    ``teachers`` are final weights to whose mean verdict a run's own is held, with weight ``teach``,
+    on the sources' texts and on mixtures of two, ``mixtures`` for each row of a batch.
     """
 
     work: Path
@@ -106,6 +107,8 @@ class TrainConfig:
     context: bool = True
     foreign: float = 0.25
     teachers: tuple[Path, ...] = ()
+    teach: float = 2.0
+    mixtures: float = 0.5
     invented: int = 14000
     quotas: dict[str, int] = field(default_factory=lambda: dict(QUOTAS))
 

@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from guard.detect.tokens import WindowTokens
 from guard.train import checkpoint
+from guard.train.average import placed
 from guard.train.base import base_folder, base_model, teacher
 from guard.train.batches import Batch, collate
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Pick, Sampler, build
 from guard.train.model import BiasNet, Fusion, Outputs, losses
 from guard.train.references import TrainIndex
+from guard.train.taught import Lesson, Teachers
 
 _TEXT_TOKENS = 96
 
@@ -172,13 +174,18 @@ def train(
     torch.set_num_threads(config.threads)
     if ready is None:
         ready = prepare(config)
-    teachers = [load_final(path)[0] for path in config.teachers]
+    learned = [load_final(path) for path in config.teachers]
+    teachers = Teachers(
+        [one.net for one, _ in learned],
+        ready.corpus.train, ready.tokens, config.mixtures, config.bf16,
+    )  # fmt: skip
     nets = build_nets(config)
     before: list[dict[str, Any]] = []
+    begins = 0
     if config.start is not None:
-        begun = torch.load(config.start, map_location="cpu", weights_only=True)
+        begun = checkpoint.final(config.start)
         nets.load_state_dict(begun["nets"])
-        before = [*begun.get("before", []), begun["settings"]]
+        begins = placed(begun, before)
     optimiser = _optimiser(nets, config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
     if config.max_steps is not None:
@@ -211,13 +218,13 @@ def train(
         # Every random choice of a step hangs on the step alone: a resumed run repeats it.
         torch.manual_seed(config.seed * 1_000_003 + step)
         rng = random.Random(f"{config.seed}:step:{step}")
-        batch = make_batch(ready, plan[step % ready.sampler.epoch_steps], rng, config)
-        if teachers:
-            batch = _softened(batch, teachers)
+        picks = plan[step % ready.sampler.epoch_steps]
+        batch = make_batch(ready, picks, rng, config)
+        lesson = teachers.lesson(batch, [p.row for p in picks], rng) if config.teachers else None
         factor = min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
         for group, lr in zip(optimiser.param_groups, base_lrs, strict=True):
             group["lr"] = lr * factor
-        loss, parts = _step(nets, optimiser, batch, config.bf16, config.distill)
+        loss, parts = _step(nets, optimiser, batch, lesson, config)
         if progress is not None:
             seconds = time.perf_counter() - started
             progress(Progress(step + 1, steps, loss, parts, seconds))
@@ -230,12 +237,15 @@ def train(
                 "base_lrs": base_lrs,
             }
             checkpoint.save(file, content)
+    # What the teachers learned from, the run has learned from too.
+    taught_by = [placed(content, before) for _, content in learned]
+    behind = {"begins": begins} | ({"taught_by": taught_by} if taught_by else {})
     final = config.work / "final.pt"
     checkpoint.save(
         final,
         {
             "nets": merged_state(nets, config),
-            "settings": settings,
+            "settings": settings | behind,
             "before": before,
             "rows": ready.corpus.counts(),
             "quotas": ready.sampler.quotas,
@@ -244,32 +254,34 @@ def train(
     return final
 
 
-def _softened(batch: Batch, teachers: list[Nets]) -> Batch:
-    """Return the batch with labels halfway between the source's and the teachers' mean score."""
-    scores = []
-    with torch.no_grad():
-        for nets in teachers:
-            out = nets.net(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-            change, _ = nets.fusion(out, batch.vectors, batch.types, batch.mask)
-            scores.append(torch.sigmoid(out.logit + change))
-    mixed = (batch.targets.biased + torch.stack(scores).mean(0)) / 2
-    return batch._replace(targets=batch.targets._replace(biased=mixed))
-
-
 def _step(
-    nets: Nets, optimiser: torch.optim.Optimizer, batch: Batch, bf16: bool, distill: float
-) -> tuple[float, dict[str, float]]:
-    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+    nets: Nets, optimiser: torch.optim.Optimizer, batch: Batch, lesson: Lesson | None,
+    config: TrainConfig,
+) -> tuple[float, dict[str, float]]:  # fmt: skip
+    with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
         out = nets.net(batch.input_ids, batch.attention_mask, batch.token_type_ids)
     out = Outputs(*(part.float() for part in out))
     change, type_change = nets.fusion(out, batch.vectors, batch.types, batch.mask)
     parts = losses(out, change, type_change, batch.targets)
-    total = parts.total(distill)
+    total = parts.total(config.distill)
+    told = {name: part.item() for name, part in parts._asdict().items()}
+    if lesson is not None:
+        taught = _taught(nets, out, lesson, config)
+        total = total + config.teach * taught
+        told["taught"] = taught.item()
     optimiser.zero_grad(set_to_none=True)
     total.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(nets.parameters(), 1.0)
     optimiser.step()
-    return total.item(), {name: part.item() for name, part in parts._asdict().items()}
+    return total.item(), told
+
+
+def _taught(nets: Nets, out: Outputs, lesson: Lesson, config: TrainConfig) -> Tensor:
+    mixed = lesson.said_of_mixed
+    if len(mixed):
+        with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
+            mixed = nets.net(*lesson.mixed).logit
+    return lesson.loss(out.logit, mixed.float())
 
 
 def merged_state(nets: Nets, config: TrainConfig) -> dict[str, Any]:
@@ -284,7 +296,7 @@ def merged_state(nets: Nets, config: TrainConfig) -> dict[str, Any]:
 
 def load_final(path: Path) -> tuple[Nets, dict[str, Any]]:
     """Return the trained network in evaluation mode, and what its file says of the run."""
-    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    content = checkpoint.final(path)
     nets = Nets(BiasNet(base_model(), dropout=0.0), Fusion())
     state = content["nets"]
     nets.load_state_dict(state)

@@ -12,6 +12,8 @@ from guard.verdict import BIAS_TYPES, BiasType, Span
 PAIRED = ("pairs", "stereoset")
 # Sources whose families are texts of several segments with one label for all of them together.
 BAGGED = ("redditbias", "redditbias_rest")
+# Sources written for guard.
+WRITTEN = ("own", "negatives", "pairs", "invented", "renamed", "bare")
 _WORDS = re.compile(r"\w+")
 
 

@@ -54,7 +54,10 @@ _METHODS = {
 
 def _learns(run: dict[str, Any]) -> str:
     verdict = run.get("learn") == "verdict"
-    return _METHODS[run["method"]] + (", the pass from the verdict" if verdict else "")
+    said = _METHODS[run["method"]] + (", the pass from the verdict" if verdict else "")
+    if "taught_by" in run:
+        said += f", taught by {', '.join(map(str, run['taught_by']))}"
+    return said
 
 
 def left_out(run: dict[str, Any]) -> str:
