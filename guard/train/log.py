@@ -6,9 +6,11 @@ from typing import Any
 
 from guard.train.studies import ABLATION, BASE, HELD_OUT, STUDIES
 
-# Validation rows whose AUROC the log shows, and those whose share of right answers it shows.
+# Validation rows whose AUROC the log shows, those whose share of right answers it shows, and those
+# whose types and spans are known: their means are shown.
 _RANKED = ("redditbias", "emgsd", "stereoset", "pairs", "invented")
 _CALM = ("negatives", "not_hate", "bold")
+_ATTRIBUTED = ("redditbias", "stereoset", "pairs")
 _ROWS = {
     ("frozen", "none"): "not fine-tuned (heads alone), no retrieval",
     ("frozen", "fused"): "not fine-tuned (heads alone), retrieval",
@@ -44,8 +46,10 @@ def _tried(studies: dict[str, dict[str, Any]]) -> str:
         f"Short runs of `guard train studies`: {rows:,} rows an epoch, one seed, each changed in "
         "what its name says against the first. All columns are validating texts: RedditBias "
         "comments at the threshold that is most accurate on them; then rows, AUROC of the first "
-        f"{len(_RANKED)} sources and share left alone of the last {len(_CALM)} (float32, logit 0, "
-        "no n-grams). With so few rows, differences of one or two points are noise.\n\n"
+        f"{len(_RANKED)} sources and share left alone of the {len(_CALM)} behind them (float32, "
+        f"logit 0, no n-grams), and over {', '.join(_ATTRIBUTED)} the mean share of right types "
+        "and of tokens rightly in or out of a span. With so few rows, differences of one or two "
+        "points are noise.\n\n"
         + "\n".join(lines)
     )
 
@@ -63,6 +67,7 @@ def _whole(runs: dict[str, dict[str, Any]]) -> str:
 
 def _header(first: str) -> list[str]:
     columns = [*first.split(" | "), "RedditBias Acc / F1 / AUROC", *_RANKED, *_CALM]
+    columns += ["types", "spans"]
     return ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
 
 
@@ -71,7 +76,14 @@ def _cells(one: dict[str, Any]) -> str:
     cells = [f"{of['accuracy']:.3f} / {of['f1']:.3f} / {of['auroc']:.3f}"]
     cells += [_cell(one["validation"], s, "auroc") for s in _RANKED]
     cells += [_cell(one["validation"], s, "accuracy") for s in _CALM]
+    cells += [_mean(one["validation"], key) for key in ("types", "spans")]
     return " | ".join(cells)
+
+
+def _mean(figures: dict[str, Any], key: str) -> str:
+    found = [figures.get(source, {}).get(key) for source in _ATTRIBUTED]
+    known = [value for value in found if value is not None and value == value]
+    return f"{sum(known) / len(known):.3f}" if len(known) == len(found) else "–"
 
 
 def _cell(figures: dict[str, Any], source: str, key: str) -> str:
