@@ -49,8 +49,7 @@ def _tried(studies: dict[str, dict[str, Any]]) -> str:
         f"{len(_RANKED)} sources and share left alone of the {len(_CALM)} behind them (float32, "
         f"logit 0, no n-grams), and over {', '.join(_ATTRIBUTED)} the mean share of right types "
         "and of tokens rightly in or out of a span. With so few rows, differences of one or two "
-        "points are noise.\n\n"
-        + "\n".join(lines)
+        "points are noise.\n\n" + "\n".join(lines)
     )
 
 
