@@ -274,6 +274,10 @@ def _config(options: dict[str, Any]) -> TrainConfig:
             "--method fusion trains no verdict of the text alone, which is what teachers teach; "
             "leave --teachers out."
         )
+    if options["teachers"] and options["without"]:
+        raise click.UsageError(
+            "--without leaves groups out that the teachers may know; leave --teachers out."
+        )
     options["without"] = tuple(options.get("without", ()))
     if (quotas := options.pop("quotas", None)) is not None:
         options["quotas"] = _quotas(quotas)

@@ -174,6 +174,10 @@ def test_a_run_follows_its_teacher_and_remembers_what_it_learned_from(tmp_path: 
     [
         (["--teachers", "junk.pt"], "--teachers needs --data"),
         (["--teachers", "junk.pt", "--data", ".", "--method", "fusion"], "trains no verdict"),
+        (
+            ["--teachers", "junk.pt", "--data", ".", "--without", "religion1_jews"],
+            "the teachers may know",
+        ),
         (["--start", "junk.pt"], "holds no finished run"),
     ],
 )
