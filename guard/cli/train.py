@@ -274,6 +274,10 @@ def _config(options: dict[str, Any]) -> TrainConfig:
             "--method fusion trains no verdict of the text alone, which is what teachers teach; "
             "leave --teachers out."
         )
+    if not options["teachers"]:
+        idle = [n for n in ("teach", "mixtures") if n in options and _given(n)]
+        if idle:
+            raise click.UsageError(f"--{idle[0]} says nothing without --teachers; name some.")
     if options["teachers"] and options["without"]:
         raise click.UsageError(
             "--without leaves groups out that the teachers may know; leave --teachers out."
@@ -282,6 +286,11 @@ def _config(options: dict[str, Any]) -> TrainConfig:
     if (quotas := options.pop("quotas", None)) is not None:
         options["quotas"] = _quotas(quotas)
     return TrainConfig(**options)
+
+
+def _given(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def _config_with_data(options: dict[str, Any], why: str) -> TrainConfig:

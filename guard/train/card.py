@@ -135,7 +135,8 @@ One loss for the verdict with references, one for the text alone, and one each f
 implied or not, the order of minimal pairs (both halves stand in one batch, the biased one is to
 score higher) and distillation: the embedding head starts as the identity and is held to the
 sentence vectors of the {"embedder" if runs[-1].get("embedder") else "base"}, so that one pass \
-serves verdict and retrieval.{_EMBEDDER if runs[-1].get("embedder") else ""}{_verdict(runs)}
+serves verdict and retrieval.{_EMBEDDER if runs[-1].get("embedder") else ""}{_verdict(runs)}\
+{_taught(runs)}
 
 References come from a training-time index of own statements and statements of the licensed
 sources, thinned anew for each batch (0 to 95 % dropped), absent altogether in 15 % of rows; no
@@ -149,6 +150,16 @@ epoch's rows (comments counted three times) with an L2 penalty; its logit is add
 
 {stages(runs)}
 """.strip()
+
+
+def _taught(runs: list[dict[str, Any]]) -> str:
+    if not any("taught_by" in run for run in runs):
+        return ""
+    return (
+        " A stage\nwith teachers held its verdict of the text alone to their mean as well, on the "
+        "sources' texts and on\nmixtures of two that say nothing an evaluation or validation text "
+        "says."
+    )
 
 
 def _whole(runs: list[dict[str, Any]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,11 @@ import torch
 from guard.errors import UsageError
 
 NAME = "checkpoint.pt"
+# What a finished run's file holds; a checkpoint has no rows.
+_FINAL = {"nets", "settings", "rows"}
+# What torch raises at files that are none of its own.
+_UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, LookupError,
+               ValueError, struct.error)  # fmt: skip
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
@@ -27,9 +33,9 @@ def final(path: Path) -> dict[str, Any]:
     """Return what a finished run left; raise UsageError where ``path`` is nothing of the kind."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile):
+    except _UNREADABLE:
         content = None
-    if not isinstance(content, dict) or not {"nets", "settings"} <= content.keys():
+    if not isinstance(content, dict) or not content.keys() >= _FINAL:
         raise UsageError(
             f"{path} holds no finished run; name the final.pt that `guard train encoder` or "
             "`guard train average` wrote."

@@ -121,15 +121,19 @@ class TrainConfig:
         """Return the start of the embedder's hash, empty for the published base."""
         if self.embedder is None:
             return ""
-        return hashlib.sha256(self.embedder.read_bytes()).hexdigest()[:12]
+        return _hashed(self.embedder)
 
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the model card."""
         left_out = {"work", "cache", "data", "statements", "checkpoint_every", "threads"}
         found = {k: v for k, v in asdict(self).items() if k not in left_out}
         return found | {
-            "teachers": [p.parent.name for p in self.teachers],
+            "teachers": [_hashed(p) for p in self.teachers],
             "start": self.start and self.start.parent.name,
             "embedder": self.embedded(),
             "without": list(self.without),
         }
+
+
+def _hashed(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]

@@ -103,8 +103,8 @@ def build(config: TrainConfig) -> Corpus:
     validation = _kept(rows, False) + [_as_bare(r) for r in made_for_validation]
     if config.data is not None:
         forbidden = eval_folds(config.data)
-        train = [_without_partners(r, forbidden) for r in train if not _says(r.text, forbidden)]
-        validation = [r for r in validation if not _says(r.text, forbidden)]
+        train = [_without_partners(r, forbidden) for r in train if not says(r.text, forbidden)]
+        validation = [r for r in validation if not says(r.text, forbidden)]
         assert_no_leak(train, forbidden)
     train = _capped(train, config, rng)
     statements += _stated(train)
@@ -121,17 +121,17 @@ def build(config: TrainConfig) -> Corpus:
 def assert_no_leak(rows: Iterable[Row], forbidden: set[str]) -> None:
     """Fail if a training text, or a reference it brings along, is an evaluation text."""
     for row in rows:
-        if any(_says(t, forbidden) for t in (row.text, *(p.text for p in row.partners))):
+        if any(says(t, forbidden) for t in (row.text, *(p.text for p in row.partners))):
             raise AssertionError(f"an evaluation text stands in the training source {row.source}")
 
 
-def _says(text: str, folds: set[str]) -> bool:
-    """Whether one of ``folds`` is the text's, or that of one of its segments."""
+def says(text: str, folds: set[str]) -> bool:
+    """Return whether one of ``folds`` is the text's, or that of one of its segments."""
     return any(fold(t) in folds for t in (text, *sources.pieces(text)))
 
 
 def _without_partners(row: Row, forbidden: set[str]) -> Row:
-    kept = tuple(p for p in row.partners if not _says(p.text, forbidden))
+    kept = tuple(p for p in row.partners if not says(p.text, forbidden))
     return row if len(kept) == len(row.partners) else replace(row, partners=kept)
 
 
@@ -227,6 +227,10 @@ class Sampler:
             r.text for r in rows if not r.biased and r.source in ("negatives", "bold", "pairs")
         ]
         self._any = [r.text for r in rows if r.source in ("negatives", "own", "implied", "bold")]
+
+    def shown(self) -> list[int]:
+        """Return the rows that an epoch may draw."""
+        return [i for ids in self._by_source.values() for i in ids]
 
     def epoch(self, number: int) -> list[list[Pick]]:
         """Return the batches of one epoch."""

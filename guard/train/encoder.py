@@ -21,7 +21,7 @@ from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Pick, Sampler, build
 from guard.train.model import BiasNet, Fusion, Outputs, losses
 from guard.train.references import TrainIndex
-from guard.train.taught import Lesson, Teachers
+from guard.train.taught import Lesson, Teachers, held_out
 
 _TEXT_TOKENS = 96
 
@@ -177,7 +177,9 @@ def train(
     learned = [load_final(path) for path in config.teachers]
     teachers = Teachers(
         [one.net for one, _ in learned],
-        ready.corpus.train, ready.tokens, config.mixtures, config.bf16,
+        ready.corpus.train, ready.sampler.shown(),
+        held_out(config, ready.corpus.validation) if learned else set(),
+        ready.tokens, config.mixtures, config.bf16,
     )  # fmt: skip
     nets = build_nets(config)
     before: list[dict[str, Any]] = []
@@ -186,6 +188,9 @@ def train(
         begun = checkpoint.final(config.start)
         nets.load_state_dict(begun["nets"])
         begins = placed(begun, before)
+    # What the teachers learned from, the run learns from too.
+    taught_by = [placed(content, before) for _, content in learned]
+    behind = {"begins": begins} | ({"taught_by": taught_by} if taught_by else {})
     optimiser = _optimiser(nets, config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
     if config.max_steps is not None:
@@ -237,9 +242,6 @@ def train(
                 "base_lrs": base_lrs,
             }
             checkpoint.save(file, content)
-    # What the teachers learned from, the run has learned from too.
-    taught_by = [placed(content, before) for _, content in learned]
-    behind = {"begins": begins} | ({"taught_by": taught_by} if taught_by else {})
     final = config.work / "final.pt"
     checkpoint.save(
         final,

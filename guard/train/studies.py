@@ -65,7 +65,7 @@ STUDIES: dict[str, dict[str, Any]] = {
     "segments by themselves": {"bags": False},
     "references as text": {"references": "text"},
     "no context": {"context": False},
-    "two teachers": {"teachers": (BASE, "pairs not contrasted")},
+    "taught by two": {"teachers": (BASE, "pairs not contrasted")},
     "twice as long": {"epochs": 2 * EPOCHS},
     PUBLISHED: {"embedder": None},
 }

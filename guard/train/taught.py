@@ -3,7 +3,7 @@
 Runs that began differently err differently, and their mean ranks texts better than any of them. A
 run with teachers is held to that mean. On texts that the teachers learned from they repeat the
 labels; mixtures of two texts, which nobody labelled, show what they make of words they never saw
-together.
+together. No mixture says what an evaluation or validation text says.
 """
 
 from __future__ import annotations
@@ -18,10 +18,29 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from guard.detect.tokens import WindowTokens
+from guard.errors import UsageError
+from guard.train import pools
 from guard.train.batches import Batch, padded
+from guard.train.config import TrainConfig
+from guard.train.corpus import eval_folds, says
 from guard.train.model import BiasNet
-from guard.train.rows import WRITTEN, Row
+from guard.train.rows import WRITTEN, Row, fold
+from guard.train.sources import pieces
 from guard.verdict import Span
+
+# Draws for one mixture, before a row is shown as it is.
+_TRIES = 4
+
+
+def held_out(config: TrainConfig, validation: Sequence[Row]) -> set[str]:
+    """Return the folds of evaluation texts, whole and by segment, and of validation texts."""
+    folds = {fold(row.text) for row in validation}
+    if config.data is not None:
+        folds |= eval_folds(config.data)
+        for text in pools.read(config.data, config.statements):
+            folds.update(fold(part) for part in (text.text, *pieces(text.text)))
+    folds.discard("")
+    return folds
 
 
 class Lesson(NamedTuple):
@@ -46,29 +65,37 @@ class Lesson(NamedTuple):
 class Teachers:
     """The final weights of earlier runs, of which a run learns; texts written for guard they leave.
 
-    ``rows`` are the training rows, ``share`` the number of mixtures for each row of a batch.
+    ``rows`` are the training rows, ``shown`` those that an epoch may draw and mixtures are made of,
+    ``forbidden`` the folded texts that no mixture may say, ``share`` the number of mixtures for
+    each row of a batch. Raises UsageError where no row of a source is shown.
     """
 
     def __init__(
-        self, nets: Sequence[BiasNet], rows: Sequence[Row], tokens: WindowTokens,
-        share: float, bf16: bool,
+        self, nets: Sequence[BiasNet], rows: Sequence[Row], shown: Sequence[int],
+        forbidden: set[str], tokens: WindowTokens, share: float, bf16: bool,
     ) -> None:  # fmt: skip
         self._nets = list(nets)
         self._rows = rows
+        self._forbidden = forbidden
         self._tokens = tokens
         self._share = share
         self._bf16 = bf16
         self._by_source: dict[str, list[Row]] = defaultdict(list)
-        for row in rows:
+        for row in (rows[i] for i in shown):
             if row.source not in WRITTEN:
                 self._by_source[row.source].append(row)
+        if nets and not self._by_source:
+            raise UsageError(
+                "Teachers teach on the sources' texts alone, and this run draws none; name a "
+                "source in --quotas or leave --teachers out."
+            )
 
     def lesson(self, batch: Batch, ids: Sequence[int], rng: random.Random) -> Lesson:
         """Return what the teachers say of ``batch``, whose rows are ``ids``, and of mixtures."""
         rows = [self._rows[i] for i in ids]
         theirs = [row for row in rows if row.source not in WRITTEN]
         texts = [
-            mixture(row, rng.choice(self._by_source[row.source]), rng)
+            self._mixed(row, rng)
             for row in rng.choices(theirs, k=round(self._share * len(rows)) if theirs else 0)
         ]
         mixed = padded([self._tokens.encode(text, ())[0] for text in texts])
@@ -78,6 +105,13 @@ class Teachers:
         if bool(heard.any()):
             said[heard] = self._judge(*(part[heard] for part in inputs))
         return Lesson(said, heard.float(), mixed, self._judge(*mixed) if texts else said[:0])
+
+    def _mixed(self, row: Row, rng: random.Random) -> str:
+        for _ in range(_TRIES):
+            text = mixture(row, rng.choice(self._by_source[row.source]), rng)
+            if not says(text, self._forbidden):
+                return text
+        return row.text
 
     def _judge(self, *inputs: Tensor) -> Tensor:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self._bf16):
