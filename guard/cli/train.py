@@ -267,30 +267,32 @@ def _config(options: dict[str, Any]) -> TrainConfig:
             "by their types: add --references none."
         )
     options["teachers"] = tuple(options.get("teachers", ()))
-    if options["teachers"] and options["data"] is None:
-        raise click.UsageError("--teachers needs --data: they teach on the sources' texts alone.")
-    if options["teachers"] and options["method"] == "fusion":
-        raise click.UsageError(
-            "--method fusion trains no verdict of the text alone, which is what teachers teach; "
-            "leave --teachers out."
-        )
-    if not options["teachers"]:
-        idle = [n for n in ("teach", "mixtures") if n in options and _given(n)]
-        if idle:
-            raise click.UsageError(f"--{idle[0]} says nothing without --teachers; name some.")
-    if options["teachers"] and options["without"]:
-        raise click.UsageError(
-            "--without leaves groups out that the teachers may know; leave --teachers out."
-        )
+    _check_teachers(options)
     options["without"] = tuple(options.get("without", ()))
     if (quotas := options.pop("quotas", None)) is not None:
         options["quotas"] = _quotas(quotas)
     return TrainConfig(**options)
 
 
-def _given(name: str) -> bool:
-    source = click.get_current_context().get_parameter_source(name)
-    return source is click.core.ParameterSource.COMMANDLINE
+def _check_teachers(options: dict[str, Any]) -> None:
+    """Raise UsageError where teachers could teach nothing, or what the run must not know."""
+    if not options["teachers"]:
+        source = click.get_current_context().get_parameter_source
+        for name in ("teach", "mixtures"):
+            if source(name) is click.core.ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--{name} says nothing without --teachers; name some.")
+        return
+    if options["data"] is None:
+        raise click.UsageError("--teachers needs --data: they teach on the sources' texts alone.")
+    if options["method"] == "fusion":
+        raise click.UsageError(
+            "--method fusion trains no verdict of the text alone, which is what teachers teach; "
+            "leave --teachers out."
+        )
+    if options["without"]:
+        raise click.UsageError(
+            "--without leaves groups out that the teachers may know; leave --teachers out."
+        )
 
 
 def _config_with_data(options: dict[str, Any], why: str) -> TrainConfig:

@@ -175,12 +175,12 @@ def train(
     if ready is None:
         ready = prepare(config)
     learned = [load_final(path) for path in config.teachers]
-    teachers = Teachers(
-        [one.net for one, _ in learned],
-        ready.corpus.train, ready.sampler.shown(),
-        held_out(config, ready.corpus.validation) if learned else set(),
-        ready.tokens, config.mixtures, config.bf16,
-    )  # fmt: skip
+    teachers = None
+    if learned:
+        teachers = Teachers(
+            [one.net for one, _ in learned], ready.corpus.train, ready.sampler.shown(),
+            held_out(config, ready.corpus.validation), ready.tokens, config.mixtures, config.bf16,
+        )  # fmt: skip
     nets = build_nets(config)
     before: list[dict[str, Any]] = []
     begins = 0
@@ -225,7 +225,7 @@ def train(
         rng = random.Random(f"{config.seed}:step:{step}")
         picks = plan[step % ready.sampler.epoch_steps]
         batch = make_batch(ready, picks, rng, config)
-        lesson = teachers.lesson(batch, [p.row for p in picks], rng) if config.teachers else None
+        lesson = teachers.lesson(batch, [p.row for p in picks], rng) if teachers else None
         factor = min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
         for group, lr in zip(optimiser.param_groups, base_lrs, strict=True):
             group["lr"] = lr * factor

@@ -84,7 +84,7 @@ class Teachers:
         for row in (rows[i] for i in shown):
             if row.source not in WRITTEN:
                 self._by_source[row.source].append(row)
-        if nets and not self._by_source:
+        if not self._by_source:
             raise UsageError(
                 "Teachers teach on the sources' texts alone, and this run draws none; name a "
                 "source in --quotas or leave --teachers out."
