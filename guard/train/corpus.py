@@ -239,7 +239,7 @@ class Sampler:
         for source in sorted(self._by_source):
             ids, quota = self._by_source[source], self._quota[source]
             rounds, rest = divmod(quota, len(ids))
-            chosen += ids * rounds + rng.sample(ids, rest)
+            chosen += ids * rounds + self._by_family(ids, number)[:rest]
         rng.shuffle(chosen)
         picks = [Pick(i, self._context(self._rows[i], rng)) for i in chosen]
         size = self._config.batch_size
@@ -253,6 +253,11 @@ class Sampler:
         batches = [order[b : b + size] for b in range(0, len(order), size)]
         rng.shuffle(batches)
         return batches
+
+    def _by_family(self, ids: list[int], number: int) -> list[int]:
+        # Alike in every source, so that what a part of them draws is whole pairs and whole comments.
+        salt = f"epoch:{self._config.seed}:{number}"
+        return sorted(ids, key=lambda i: share(self._rows[i].family, salt))
 
     def _units(self, picks: list[Pick]) -> list[list[Pick]]:
         """Keep together what a batch compares: variants of a sentence, segments of a text."""

@@ -218,6 +218,19 @@ def test_variants_of_a_sentence_share_a_batch(tmp_path: Path) -> None:
     assert sum(len(twins([rows[p.row] for p in b])) for b in loose.epoch(0)) < together / 4
 
 
+def test_a_part_of_a_source_is_whole_pairs_and_other_ones_each_epoch(tmp_path: Path) -> None:
+    rows = [r for r in own.own(STATEMENTS) if r.source == "pairs"]
+    config = TrainConfig(work=tmp_path, data=None, quotas={"pairs": len(rows) // 4}, foreign=0)
+    sampler = Sampler(rows, config)
+    drawn = [[rows[p.row] for batch in sampler.epoch(n) for p in batch] for n in range(2)]
+    for picked in drawn:
+        sizes = Counter(row.family for row in picked)
+        assert len(picked) == len(rows) // 4
+        assert sum(size == 1 for size in sizes.values()) <= 1
+    common = {r.family for r in drawn[0]} & {r.family for r in drawn[1]}
+    assert len(common) < len({r.family for r in drawn[0]}) / 2
+
+
 def test_twins_are_a_biased_and_a_harmless_variant() -> None:
     def row(biased: bool, source: str, family: str) -> Row:
         return Row("text", biased, source, family)
