@@ -255,7 +255,7 @@ class Sampler:
         return batches
 
     def _by_family(self, ids: list[int], number: int) -> list[int]:
-        # Alike in every source, so that what a part of them draws is whole pairs and whole comments.
+        # Alike in every source, so that a part of them holds whole pairs and whole comments.
         salt = f"epoch:{self._config.seed}:{number}"
         return sorted(ids, key=lambda i: share(self._rows[i].family, salt))
 
