@@ -33,7 +33,7 @@ COMMENTS = ("redditbias", "emgsd")
 HARMLESS = ("negatives", "bold")
 
 #: Share of harmless texts that a point may call biased.
-ALARMS = {"strict": 0.05, "balanced": 0.01, "quiet": 0.0025}
+ALARMS = {"strict": 0.08, "balanced": 0.02, "quiet": 0.0025}
 #: Other rates, whose price the card shows beside `balanced`'s.
 OTHER_ALARMS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 1.0)
 #: `strict` finds this share of biased comments where its alarms allow it.

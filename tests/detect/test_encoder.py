@@ -206,9 +206,9 @@ def test_quality_on_redditbias(encoder: Encoder) -> None:
         dict(encoder.operating_points["balanced"]),
     )
     assert found.n > 1700
-    # The weights before had .786 here, and alarmed on 4.8 % of the assistant sentences below.
-    assert found.accuracy >= 0.76
-    assert found.auroc >= 0.872
+    # The weights before had .779 here, and alarmed on 1.0 % of the assistant sentences below.
+    assert found.accuracy >= 0.785
+    assert found.auroc >= 0.88
 
 
 def test_quality_on_harmless_assistant_sentences(encoder: Encoder) -> None:
@@ -218,7 +218,7 @@ def test_quality_on_harmless_assistant_sentences(encoder: Encoder) -> None:
     rows = list(read_jsonl(shipped("benchmarks") / "detector" / "assistant.jsonl"))
     found = highest(encoder, [row["text"] for row in rows])
     assert len(found) > 1000
-    assert sum(biased(encoder, s) for s in found) / len(found) <= 0.0110
+    assert sum(biased(encoder, s) for s in found) / len(found) <= 0.0070
 
 
 def test_half_characters_are_judged_with_their_sentence() -> None:

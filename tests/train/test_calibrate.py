@@ -154,7 +154,7 @@ def test_few_texts_are_held_to_the_common_threshold_and_many_are_not() -> None:
 def test_a_lower_rate_of_alarms_costs_accuracy_and_never_lowers_the_threshold() -> None:
     texts, _ = drawn(8)
     logit = np.where(np.isin(texts.pool, HARMLESS), texts.logit + 2, texts.logit)
-    stated = (0.001, 0.01, 0.05, 1.0)
+    stated = (0.001, ALARMS["balanced"], 0.05, 1.0)
     found = prices(texts, sigmoid(logit), stated)
     assert [p.stated for p in found] == list(stated)
     assert [p.threshold for p in found] == sorted((p.threshold for p in found), reverse=True)
