@@ -217,9 +217,8 @@ class Sampler:
         # A limited run sees one fixed subset, so that methods are compared on the same rows.
         if factor < 1:
             for source, ids in self._by_source.items():
-                # By family, so that the variants of a sentence stay together.
-                ids.sort(key=lambda i: share(rows[i].family, f"subset:{config.seed}"))
-                self._by_source[source] = ids[: self._quota[source]]
+                subset = self._by_family(ids, f"subset:{config.seed}")
+                self._by_source[source] = subset[: self._quota[source]]
         self.quotas = dict(self._quota)
         self.epoch_rows = sum(self._quota.values())
         self.epoch_steps = -(-self.epoch_rows // config.batch_size)
@@ -235,11 +234,12 @@ class Sampler:
     def epoch(self, number: int) -> list[list[Pick]]:
         """Return the batches of one epoch."""
         rng = random.Random(f"{self._config.seed}:{number}")
+        salt = f"epoch:{self._config.seed}:{number}"
         chosen: list[int] = []
         for source in sorted(self._by_source):
             ids, quota = self._by_source[source], self._quota[source]
             rounds, rest = divmod(quota, len(ids))
-            chosen += ids * rounds + self._by_family(ids, number)[:rest]
+            chosen += ids * rounds + self._by_family(ids, salt)[:rest]
         rng.shuffle(chosen)
         picks = [Pick(i, self._context(self._rows[i], rng)) for i in chosen]
         size = self._config.batch_size
@@ -254,9 +254,8 @@ class Sampler:
         rng.shuffle(batches)
         return batches
 
-    def _by_family(self, ids: list[int], number: int) -> list[int]:
+    def _by_family(self, ids: list[int], salt: str) -> list[int]:
         # Alike in every source, so that a part of them holds whole pairs and whole comments.
-        salt = f"epoch:{self._config.seed}:{number}"
         return sorted(ids, key=lambda i: share(self._rows[i].family, salt))
 
     def _units(self, picks: list[Pick]) -> list[list[Pick]]:

@@ -72,7 +72,7 @@ def test_the_added_statements_are_found(found: Measured) -> None:
 
 # At `strict` three in four are found without the statements, so less is left to gain.
 @pytest.mark.parametrize(
-    ("point", "least", "found_after"), [("strict", 5, 47), ("balanced", 13, 28)]
+    ("point", "least", "found_after"), [("strict", 5, 49), ("balanced", 13, 28)]
 )
 def test_recall_rises(found: Measured, point: str, least: int, found_after: int) -> None:
     change = found.change(point, "paraphrase")
