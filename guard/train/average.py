@@ -40,14 +40,14 @@ def average(finals: Sequence[Path], to: Path) -> Path:
     before: list[dict[str, Any]] = []
     averaged = [placed(c, before) for c in contents]
     # Their numbers are those of the last run's own chain.
-    left_out = {"begins", "taught_by"}
+    left_out = {"begins", "taught_by", "as_shipped"}
     last = {k: v for k, v in contents[-1]["settings"].items() if k not in left_out}
     file = to / "final.pt"
     checkpoint.save(
         file,
         {
             "nets": _mean([c["nets"] for c in contents]),
-            "settings": last | {"averaged": averaged},
+            "settings": last | {"averaged": averaged} | as_shipped(contents, averaged),
             "before": before,
             "rows": contents[-1]["rows"],
             "quotas": contents[-1]["quotas"],
@@ -61,13 +61,19 @@ def placed(content: dict[str, Any], before: list[dict[str, Any]]) -> int:
     numbers = [0]  # in ``before``, of the base and of each stage of the chain
     for number, settings in enumerate([*content.get("before", []), content["settings"]], 1):
         shown = settings | {"begins": numbers[begins_with(settings, number)]}
-        for others in ("averaged", "taught_by"):
+        for others in ("averaged", "taught_by", "as_shipped"):
             if others in settings:
                 shown[others] = [numbers[n] for n in settings[others]]
         if shown not in before:
             before.append(shown)
         numbers.append(before.index(shown) + 1)
     return numbers[-1]
+
+
+def as_shipped(contents: Sequence[dict[str, Any]], numbers: Sequence[int]) -> dict[str, list[int]]:
+    """Return ``as_shipped``: the numbers of the runs whose weights came back from a release."""
+    found = sorted({n for n, c in zip(numbers, contents, strict=True) if c.get("restored")})
+    return {"as_shipped": found} if found else {}
 
 
 def _mean(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from guard.detect.tokens import WindowTokens
 from guard.train import checkpoint
-from guard.train.average import placed
+from guard.train.average import as_shipped, placed
 from guard.train.base import base_folder, base_model, teacher
 from guard.train.batches import Batch, collate
 from guard.train.config import TrainConfig
@@ -183,14 +183,15 @@ def train(
         )  # fmt: skip
     nets = build_nets(config)
     before: list[dict[str, Any]] = []
-    begins = 0
-    if config.start is not None:
-        begun = checkpoint.final(config.start)
+    starts = [] if config.start is None else [checkpoint.final(config.start)]
+    for begun in starts:
         nets.load_state_dict(begun["nets"])
-        begins = placed(begun, before)
     # What the teachers learned from, the run learns from too.
-    taught_by = [placed(content, before) for _, content in learned]
-    behind = {"begins": begins} | ({"taught_by": taught_by} if taught_by else {})
+    used = [*starts, *(content for _, content in learned)]
+    numbers = [placed(content, before) for content in used]
+    behind: dict[str, Any] = {"begins": numbers[0] if starts else 0} | as_shipped(used, numbers)
+    if learned:
+        behind["taught_by"] = numbers[len(starts) :]
     optimiser = _optimiser(nets, config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
     if config.max_steps is not None:

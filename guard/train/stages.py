@@ -24,11 +24,11 @@ def stages(runs: list[dict[str, Any]]) -> str:
         begun = run.get("embedder") and run.get("begin", "embedder") == "embedder"
         base = "the embedder" if begun else "the base"
         if "averaged" in run:
-            means = ", ".join(map(str, run["averaged"]))
+            means = _named(run, run["averaged"])
             lines.append(f"| {number} | the mean of the weights of {means} |" + " |" * 8)
             continue
         lines.append(
-            f"| {number} | {begins_with(run, number) or base} | {_learns(run)} "
+            f"| {number} | {_named(run, [begins_with(run, number)]) or base} | {_learns(run)} "
             f"| {left_out(run)} | {run['steps']:,} x {run['batch_size']} "
             f"| {run['epochs']:g} | {run['lr']:g} ({run['head_lr']:g}) "
             f"| {run.get('distill', 6.0):g} | {run['seed']} | {_drawn(run['quotas'])} |"
@@ -56,8 +56,14 @@ def _learns(run: dict[str, Any]) -> str:
     verdict = run.get("learn") == "verdict"
     said = _METHODS[run["method"]] + (", the pass from the verdict" if verdict else "")
     if "taught_by" in run:
-        said += f", taught by {', '.join(map(str, run['taught_by']))}"
+        said += f", taught by {_named(run, run['taught_by'])}"
     return said
+
+
+def _named(run: dict[str, Any], numbers: list[int]) -> str:
+    """Name other stages; those whose weights came back from the 8-bit integers of a release too."""
+    restored = run.get("as_shipped", [])
+    return ", ".join(f"{n} as shipped" if n in restored else str(n) for n in numbers if n)
 
 
 def left_out(run: dict[str, Any]) -> str:

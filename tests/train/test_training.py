@@ -153,3 +153,19 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
         assert got.logit == pytest.approx(float(exact.logit), abs=0.3)
         assert float(got.embedding @ exact.embedding[0].numpy()) > 0.97
         assert got.spans.shape == (len(one.ids), 2)
+
+
+def test_a_run_may_begin_with_what_ships(few: Path, tmp_path: Path) -> None:
+    from guard.detect.weights import SHIPPED
+    from guard.train.restore import restore
+
+    shipped = restore(SHIPPED, tmp_path / "shipped")
+    recorded = torch.load(shipped, weights_only=True)
+    settings = config(tmp_path / "on", few, start=shipped, max_steps=1)
+    content = torch.load(train(settings), weights_only=True)
+    number = len(recorded["before"]) + 1
+    assert content["before"] == [*recorded["before"], recorded["settings"] | {
+        "begins": recorded["settings"].get("begins", number - 1)
+    }]  # fmt: skip
+    assert content["settings"]["begins"] == number
+    assert content["settings"]["as_shipped"] == [number]

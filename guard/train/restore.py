@@ -1,0 +1,92 @@
+"""From what ships back to a run: whoever has the weights can go on training them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import Tensor
+
+from guard.detect import weights as files
+from guard.errors import UsageError
+from guard.train import checkpoint
+from guard.train.base import base_model
+from guard.train.encoder import Nets
+from guard.train.model import BiasNet, Fusion
+
+
+def restore(folder: Path, to: Path) -> Path:
+    """Write the network of released weights to ``to`` as a finished run; return the file's path.
+
+    Each weight is what its 8-bit integer stands for, at most half a step of its channel's scale
+    from what was trained. The file's ``settings`` and ``before`` are the stages that the release's
+    ``figures.json`` records; ``restored`` says where the weights come from. The n-grams beside the
+    network and the thresholds stay behind: `guard train release` makes both anew.
+
+    Raises WeightsError where ``folder`` holds no whole weights, UsageError where they come without
+    the record of their training or hold another network.
+    """
+    files.open_weights(folder)
+    try:
+        training = json.loads((folder / "figures.json").read_bytes())
+        *before, last = training["training"]
+        rows = training["rows"]
+    except (OSError, ValueError, LookupError, TypeError):
+        raise UsageError(
+            f"{folder / 'figures.json'} does not tell how these weights were trained; name a "
+            "folder that `guard train release` wrote."
+        ) from None
+    nets = Nets(BiasNet(base_model(), dropout=0.0), Fusion())
+    state = network(folder / files.ONNX)
+    with np.load(folder / files.FUSION) as fusion:
+        state |= {f"fusion.{name}": torch.from_numpy(array) for name, array in fusion.items()}
+    expected = {name: tensor.shape for name, tensor in nets.state_dict().items()}
+    if {name: tensor.shape for name, tensor in state.items()} != expected:
+        raise UsageError(
+            f"{folder} holds a network of another build than this version trains; restore it with "
+            "the version of guard that released it."
+        )
+    file = to / "final.pt"
+    content: dict[str, Any] = {
+        "nets": state,
+        "settings": last,
+        "before": before,
+        "rows": rows,
+        "quotas": last["quotas"],
+        "restored": True,
+    }
+    checkpoint.save(file, content)
+    return file
+
+
+def network(path: Path) -> dict[str, Tensor]:
+    """Return the float weights of a network that :func:`guard.train.export.quantise` wrote.
+
+    They have the names and shapes of :class:`guard.train.encoder.Nets`.
+    """
+    graph = onnx.load(str(path)).graph
+    stored = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
+    # Biases, norms and what else was not quantised keep their names.
+    found = {
+        name: array for name, array in stored.items()
+        if name.startswith("net.") and array.dtype == np.float32 and not name.endswith("_scale")
+    }  # fmt: skip
+    for node in graph.node:
+        quantised = next((i for i in node.input if i.endswith("_quantized") and i in stored), None)
+        if quantised is None:
+            continue
+        name = quantised.removesuffix("_quantized")
+        steps = stored[quantised].astype(np.float32) - stored[f"{name}_zero_point"]
+        value = steps * stored[f"{name}_scale"]
+        if node.op_type != "Gather":
+            # A product's weight lost its name on export, the product kept its module's; and it is
+            # stored (in, out), where a linear layer has (out, in).
+            name = node.name.strip("/").rpartition("/")[0].replace("/", ".") + ".weight"
+            value = value.T
+        found[name] = value
+    return {name: torch.tensor(np.ascontiguousarray(array)) for name, array in found.items()}

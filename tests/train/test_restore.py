@@ -1,0 +1,114 @@
+"""Released weights go back to a run, and the run says where they come from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("torch")
+pytest.importorskip("onnx")
+
+import torch
+
+from guard.cli import main
+from guard.detect.weights import SHIPPED, write_manifest
+from guard.train.average import average
+from guard.train.config import TrainConfig
+from guard.train.encoder import build_nets, load_final
+from guard.train.export import export_onnx, quantise
+from guard.train.restore import network
+from guard.train.stages import stages
+
+
+@pytest.fixture(scope="module")
+def restored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("restored")
+    done = CliRunner().invoke(main, ["train", "restore", "--work", str(work), "--json"])
+    assert done.exit_code == 0, done.output
+    return Path(json.loads(done.stdout.splitlines()[-1])["final"])
+
+
+def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Path) -> None:
+    nets, _ = load_final(restored)
+    export_onnx(nets, tmp_path / "float.onnx")
+    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
+    shipped, again = network(SHIPPED / "encoder.onnx"), network(tmp_path / "int8.onnx")
+    assert shipped.keys() == again.keys()
+    for name, weight in shipped.items():
+        # The largest weight of a channel sets its scale, so the steps stay where they were.
+        assert torch.allclose(weight, again[name], rtol=0, atol=float(weight.abs().max()) / 250)
+        assert float((weight - again[name]).abs().mean()) < float(weight.abs().mean()) / 500
+
+
+def test_a_weight_is_within_half_a_step_of_the_trained_one(tmp_path: Path) -> None:
+    config = TrainConfig(work=tmp_path, data=None)
+    nets = build_nets(config)
+    export_onnx(nets, tmp_path / "float.onnx")
+    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
+    found, trained = network(tmp_path / "int8.onnx"), nets.state_dict()
+    assert found.keys() == {name for name in trained if name.startswith("net.")}
+    for name, weight in found.items():
+        # A tensor's (or channel's) range in 255 steps; the whole range bounds every channel's.
+        step = float(trained[name].max() - trained[name].min()) / 254
+        assert float((weight - trained[name]).abs().max()) <= max(step, 1e-7) * 1.01
+
+
+def test_the_references_head_is_the_shipped_one(restored: Path) -> None:
+    _, content = load_final(restored)
+    with np.load(SHIPPED / "fusion.npz") as arrays:
+        for name, array in arrays.items():
+            assert np.array_equal(content["nets"][f"fusion.{name}"].numpy(), array)
+
+
+def test_a_mean_with_it_says_so(restored: Path, tmp_path: Path) -> None:
+    number = len(json.loads((SHIPPED / "figures.json").read_bytes())["training"])
+    content = torch.load(restored, weights_only=True)
+    later = content["settings"] | {"seed": 77, "begins": number, "as_shipped": [number]}
+    later |= {"taught_by": [number]}
+    file = tmp_path / "later.pt"
+    before = [*content["before"], content["settings"]]
+    torch.save(content | {"settings": later, "before": before, "restored": False}, file)
+    mean = torch.load(average([restored, file], tmp_path / "mean"), weights_only=True)
+    assert mean["before"][-1] == later
+    assert mean["settings"]["averaged"] == [number, number + 1]
+    assert mean["settings"]["as_shipped"] == [number]
+    table = stages([*mean["before"], mean["settings"]]).splitlines()
+    assert f"| {number + 1} | {number} as shipped | " in table[-2]
+    assert f"taught by {number} as shipped |" in table[-2]
+    assert f"the mean of the weights of {number} as shipped, {number + 1} |" in table[-1]
+
+
+def refused(folder: Path, work: Path) -> str:
+    given: list[Any] = ["train", "restore", "--from", str(folder), "--work", str(work)]
+    done = CliRunner().invoke(main, given)
+    assert done.exit_code == 2, done.output
+    assert not work.exists()
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("told", ["", "{}", '{"training": []}', "[1]"])
+def test_weights_without_their_record_are_refused(tmp_path: Path, told: str) -> None:
+    folder = tmp_path / "w"
+    shutil.copytree(SHIPPED, folder)
+    (folder / "figures.json").write_text(told)
+    assert "does not tell how these weights were trained" in refused(folder, tmp_path / "run")
+
+
+def test_weights_of_another_build_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "w"
+    shutil.copytree(SHIPPED, folder)
+    with np.load(folder / "fusion.npz") as arrays:
+        kept = {name: array for name, array in arrays.items() if name != "delta.bias"}
+    np.savez(folder / "fusion.npz", **kept)
+    write_manifest(folder)
+    assert "a network of another build" in refused(folder, tmp_path / "run")
+
+
+def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    assert "There are no weights at" in refused(tmp_path, tmp_path / "run")
