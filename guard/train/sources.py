@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from guard.errors import UsageError
+from guard.evaluate.files import decoded
 from guard.gate.segmenter import split
 from guard.train.groups import SOURCE_TYPES, group_type
 from guard.train.rows import Row, Statement, fold, share
@@ -50,11 +52,25 @@ _IMPLIED: dict[str, bool | None] = {
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON-lines file."""
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            if line.strip():
-                yield json.loads(line)
+    """Yield the objects of a JSON-lines file.
+
+    Raises UsageError where it cannot be read, and for the first line that is no object.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}); name the folder of the sources."
+        ) from None
+    for number, line in enumerate(decoded(path, raw).split("\n"), start=1):
+        if line.strip():
+            try:
+                found = json.loads(line)
+            except ValueError:
+                found = None
+            if not isinstance(found, dict):
+                raise UsageError(f"{path}, line {number}: the line is not a JSON object.")
+            yield found
 
 
 def pieces(text: str) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.errors import UsageError
 from guard.train import own, sources
 from guard.train.batches import bags, twins
 from guard.train.config import TrainConfig
@@ -30,6 +31,30 @@ ROOT = Path(__file__).resolve().parents[2]
 STATEMENTS = ROOT / "index" / "statements.jsonl"
 DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
+
+
+def test_lines_are_read_as_objects(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "one\u2028two"}\r\n\n{"text": "three"}', encoding="utf-8")
+    assert [r["text"] for r in sources.read_jsonl(path)] == ["one\u2028two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"rows\.jsonl cannot be read \(.+\); name the folder of the sources"),
+        (b'{"text": "one"}\n{"text"', r"rows\.jsonl, line 2: the line is not a JSON object"),
+        (b"\n[]", r"rows\.jsonl, line 2: the line is not a JSON object"),
+        (b'{"text": "\xff"}', r"rows\.jsonl, line 1: not UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_source_is_named(
+    content: bytes | None, message: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "rows.jsonl").write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        list(sources.read_jsonl(tmp_path / "rows.jsonl"))
 
 
 @needs_data
