@@ -21,7 +21,8 @@ class LocalModel:
     """Answers chats, and gives log-probabilities of given texts and of first tokens.
 
     Where a request names no seed its key is the seed, so that an audit which goes on says what it
-    would have said. Raises GuardError where the model is not there or the extra ``local`` is not.
+    would have said. Raises WeightsError where the model is not there, UsageError where the extra
+    ``local`` is not.
     """
 
     most: int | None = 1  # one model, two cores: a second call would only wait

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guard.errors import GuardError, UsageError, WeightsError
+from guard.errors import UsageError, WeightsError
 from guard.local import download
 from guard.local.reading import reading
 
@@ -21,6 +21,10 @@ _WAITING = "OMP_WAIT_POLICY"
 
 _loaded: dict[Path, LocalModel] = {}
 _lock = threading.Lock()
+
+
+class NotInstalled(UsageError):
+    """The extra ``local`` is missing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +59,7 @@ def load(name_or_path: str) -> LocalModel:
 
     Raises:
         WeightsError: the weights are missing, damaged or unreadable.
-        GuardError: the extra ``local`` is not installed.
+        NotInstalled: the extra ``local`` is not installed.
 
     """
     with _lock:
@@ -84,7 +88,7 @@ def _load(path: Path) -> LocalModel:
         _import()
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
-        raise GuardError(
+        raise NotInstalled(
             f"Local models need {error.name}, which is not installed; run: {EXTRA}"
         ) from None
     folder: dict[str, Any] = {"pretrained_model_name_or_path": str(path)}

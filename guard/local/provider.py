@@ -24,6 +24,7 @@ from guard.errors import GuardError, UsageError
 from guard.local import messages as chat
 from guard.local import options
 from guard.local.generation import Generation
+from guard.local.model import NotInstalled
 from guard.local.model import load as load
 
 PROVIDER = "guard-local"
@@ -180,6 +181,8 @@ def _seconds(timeout: float | httpx.Timeout | None) -> float | None:
 _RAISED: tuple[tuple[type[Exception], Any], ...] = (
     (_TooLong, exceptions.ContextWindowExceededError),
     (options.NotOffered, exceptions.UnsupportedParamsError),
+    # The request is sound: it may be answered by another deployment of a Router.
+    (NotInstalled, exceptions.NotFoundError),
     (UsageError, exceptions.BadRequestError),
     (GuardError, exceptions.NotFoundError),
     (TimeoutError, exceptions.Timeout),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from guard.errors import GuardError, WeightsError
+from guard.errors import UsageError, WeightsError
 from guard.local import model
 from guard.local.generation import Generation
 from guard.local.options import Options
@@ -90,7 +90,7 @@ def test_a_missing_extra_names_what_to_install(
 ) -> None:
     monkeypatch.setattr(model, "_loaded", {})
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(GuardError, match=r"need accelerate.*pip install 'biasguard\[local\]'"):
+    with pytest.raises(UsageError, match=r"need accelerate.*pip install 'biasguard\[local\]'"):
         model.load(str(folder))
 
 

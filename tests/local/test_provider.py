@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from guard.core import Guard
 from guard.doors import closing
-from guard.local import provider
+from guard.local import model, provider
 from tests.local.conftest import PREFIX, Steps
 from tests.scripted import Scripted
 
@@ -256,6 +257,15 @@ async def test_missing_weights_name_the_command(
     with pytest.raises(litellm.NotFoundError, match="guard models get smollm2"):
         await aask(provider.SMOLLM2)
     assert own_threads() == []
+
+
+def test_a_missing_extra_is_no_fault_of_the_request(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "_loaded", {})
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(litellm.NotFoundError, match="Local models need accelerate"):
+        ask(name)
 
 
 def test_an_unknown_model_is_refused(tmp_path: Any) -> None:
