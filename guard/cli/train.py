@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from guard.cli.train_options import BF16, COUNT, FILE, PATH, RUN, SEED, SHARED, given
-from guard.errors import GuardError
+from guard.errors import UsageError
 
 if TYPE_CHECKING:
     from guard.train.config import TrainConfig
@@ -207,12 +208,18 @@ def release(to: Path, index: Path, studies: Path | None, as_json: bool, **option
     type=FILE,
     help="What `guard eval --behaviours --json` printed, in place of what the card shows.",
 )
-def card(to: Path, studies: Path | None, runs: Path | None, behaviours: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the card's path as a JSON object.")
+def card(
+    to: Path, studies: Path | None, runs: Path | None, behaviours: Path | None, as_json: bool
+) -> None:
     """Write the card of released weights anew from the figures that lie beside it."""
+    _needs_training()
     file = to / FIGURES
     if not file.is_file():
         raise click.UsageError(f"{file} is not there; `guard train release` writes it.")
-    figures = json.loads(file.read_text(encoding="utf-8"))
+    figures = _object(file)
+    if figures is None:
+        raise click.UsageError(f"{file} is not what `guard train release` writes.")
     if studies is not None:
         figures["studies"] = _studies(studies)
     if runs is not None:
@@ -220,7 +227,8 @@ def card(to: Path, studies: Path | None, runs: Path | None, behaviours: Path | N
     if behaviours is not None:
         figures["behaviours"] = _behaviours(behaviours)
     _write_card(to, figures)
-    click.echo(str(to / "CARD.md"))
+    written = str(to / "CARD.md")
+    click.echo(json.dumps({"card": written}) if as_json else written)
 
 
 def _write_card(folder: Path, figures: dict[str, Any]) -> None:
@@ -233,26 +241,34 @@ def _write_card(folder: Path, figures: dict[str, Any]) -> None:
 
 
 def _behaviours(path: Path) -> dict[str, Any]:
-    found = (_object(path) or {}).get("behaviours")
-    if not isinstance(found, dict):
+    found: Any = (_object(path) or {}).get("behaviours")
+    kept = ("detector", "index_version", "cases", "mean", "behaviours")
+    whole = _has(found, kept) and isinstance(found["behaviours"], list)
+    if not whole or not all(_has(one, ("name", "value")) for one in found["behaviours"]):
         raise click.UsageError(
             f"--behaviours {path} is not what `guard eval --behaviours --json` prints."
         )
-    return {k: found[k] for k in ("detector", "index_version", "cases", "mean", "behaviours")}
+    return {k: found[k] for k in kept}
 
 
 def _studies(path: Path) -> dict[str, Any]:
-    found = _object(path)
-    if found is None:
+    found = _object(path) or {}
+    kept = ("rows", "epochs", "redditbias", "validation")
+    if not found or not all(_has(one, kept) for one in found.values()):
         raise click.UsageError(f"--studies {path} is not what `guard train studies` writes.")
     return found
 
 
 def _runs(path: Path) -> dict[str, Any]:
     found = _object(path) or {}
-    if not found or not all(isinstance(one, dict) and "stages" in one for one in found.values()):
+    kept = ("stages", "left_out", "drawn", "redditbias", "validation")
+    if not found or not all(_has(one, kept) for one in found.values()):
         raise click.UsageError(f"--runs {path} is not what `guard train compare` writes.")
     return found
+
+
+def _has(found: Any, keys: Iterable[str]) -> bool:
+    return isinstance(found, dict) and found.keys() >= set(keys)
 
 
 def _object(path: Path) -> dict[str, Any] | None:
@@ -342,13 +358,14 @@ def _quotas(path: Path) -> dict[str, int]:
 
 
 def _needs_training() -> None:
-    try:
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise GuardError(
-            f"{error.name} is not installed; training needs: pip install 'biasguard[train]'"
-        ) from None
+    from importlib.util import find_spec
+
+    # The extra `local` brings the first two as well.
+    for name in ("torch", "transformers", "onnx", "sklearn"):
+        if find_spec(name) is None:
+            raise UsageError(
+                f"{name} is not installed; training needs: pip install 'biasguard[train]'"
+            )
 
 
 def dumps(figures: Any) -> str:

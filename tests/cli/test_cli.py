@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -41,6 +43,29 @@ def sentence(result: Result) -> str:
 
 def _fails(*_: object) -> None:
     raise RuntimeError
+
+
+def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """Each command below this one that runs by itself, by its whole name."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command)
+    for inner in command.list_commands(context):
+        found = command.get_command(context, inner)
+        assert found is not None
+        yield from leaves(found, f"{name} {inner}")
+
+
+def test_every_command_prints_json() -> None:
+    found = dict(leaves(main, "guard"))
+    assert len(found) > 20
+    without = [
+        name
+        for name, command in found.items()
+        if not any("--json" in option.opts for option in command.params)
+    ]
+    assert without == []
 
 
 def test_check_prints_the_verdict_with_its_evidence() -> None:
