@@ -84,6 +84,22 @@ def settings(folder: Path | None = None) -> dict[str, Any]:
     return merge(values, _checked(_from_environment(), "environment"))
 
 
+def spelled(key: str, text: str, where: str) -> str | dict[str, str] | None:
+    """Return what a variable, or an option, says of the setting ``key`` by ``text``.
+
+    Pairs for a setting that holds several, None for "none" where that can be said, else the text.
+    Raises ConfigError, naming ``where``, for pairs that are none.
+    """
+    if key in _MAY_BE_NONE and text == "none":
+        return None
+    if key not in _PAIRS:
+        return text
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    if any(not equals for _, equals, _ in pairs):
+        raise ConfigError(f"{where} must look like {_PAIRS[key]!r}, got {text!r}.")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
 def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return ``values`` with "none" understood; raises ConfigError on what cannot be used."""
     names = known_keys()
@@ -131,16 +147,8 @@ def _from_environment() -> dict[str, Any]:
     for name, text in os.environ.items():
         if name.startswith(_PREFIX):
             key = name.removeprefix(_PREFIX).lower()
-            values[key] = _mapping(name, text, _PAIRS[key]) if key in _PAIRS else text
+            values[key] = spelled(key, text, f"environment: {name}")
     return values
-
-
-def _mapping(name: str, text: str, like: str) -> dict[str, str]:
-    """Read pairs as in ``like``."""
-    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-    if any(not equals for _, equals, _ in pairs):
-        raise ConfigError(f"environment: {name} must look like {like!r}, got {text!r}.")
-    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _sentence(error: ValidationError) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.config import merge, policy_from, settings
+from guard.config import merge, policy_from, settings, spelled
 from guard.errors import ConfigError
 from guard.policy import Policy, unjudged_verdict
 
@@ -60,6 +60,18 @@ def test_thresholds_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("GUARD_THRESHOLDS", "gender")
     with pytest.raises(ConfigError, match="must look like"):
         settings()
+
+
+def test_a_setting_is_spelled_alike_in_a_variable_and_an_option() -> None:
+    assert spelled("actions", "age=flag, tool.age=raise,", "it") == {
+        "age": "flag",
+        "tool.age": "raise",
+    }
+    assert spelled("action", "a=b", "it") == "a=b"
+    assert spelled("timeout_ms", "none", "it") is None
+    assert spelled("message", "none", "it") == "none"
+    with pytest.raises(ConfigError, match=r"^--guard thresholds must look like 'gender=0\.4,"):
+        spelled("thresholds", "0.4", "--guard thresholds")
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def _guard_options(command: _F) -> _F:
             "settings",
             multiple=True,
             metavar="KEY=VALUE",
-            help="Any other setting of the guard; repeatable.",
+            help="Any other setting of the guard, as its GUARD_ variable has it; repeatable.",
         ),
         click.option(
             "--hold",
@@ -284,6 +284,8 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:
+    from guard.config import spelled
+
     settings = {
         key: given[key] for key in ("operating_point", "action", "hold") if given[key] is not None
     }
@@ -291,7 +293,7 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--guard takes KEY=VALUE, got {text!r}.")
-        settings[key] = value
+        settings[key] = spelled(key, value, f"--guard {key}")
     return settings
 
 

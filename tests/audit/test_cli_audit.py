@@ -201,6 +201,8 @@ def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -
         (("--model", "openai/x", "--set", f"{SUITE}.count=0"), "count: Input should be greater"),
         (("--model", "openai/x", "--set", "mist.count=1"), "'mist', which is not asked for"),
         (("--model", "openai/x", "--guard", "nothing=1"), "unknown setting 'nothing'"),
+        (("--model", "openai/x", "--guard", "actions=flag"), "--guard actions must look like 'app"),
+        (("--model", "openai/x", "--guard", "actions=age=explode"), "actions.age: input should be"),
         (("--replay", "nowhere"), "There is no journal at nowhere"),
         (("--model", "openai/x", "--set", f"{SUITE}.form=given"), "it needs given_logprobs"),
     ],
@@ -218,6 +220,18 @@ def test_an_unknown_suite_is_named() -> None:
     result = call("run", "--suite", "nosuch", "--model", "openai/x")
     assert result.exit_code == 2
     assert "There is no suite 'nosuch'" in result.output
+
+
+def test_settings_that_hold_several_are_given_in_pairs(provider: Answering) -> None:
+    def stopped(*settings: str) -> int:
+        out = "-".join(settings)
+        given = [part for setting in settings for part in ("--guard", setting)]
+        (suite,) = found(run("--model", "openai/x", "--out", out, "--json", *given))["suites"]
+        return int(suite["guarded"]["outcomes"]["guarded"])
+
+    all_of_it = stopped("timeout_ms=none")
+    assert stopped("actions=gender=redact,age=flag") == all_of_it > 0
+    assert stopped("actions=content=flag") == stopped("thresholds=gender=1, age=0.5") == 0
 
 
 def test_rewriting_is_counted_by_a_plan_and_refused_by_a_run(provider: Answering) -> None:
