@@ -31,8 +31,7 @@ def average(finals: Sequence[Path], to: Path) -> Path:
     if len(finals) < 2:
         raise UsageError("A mean needs the final weights of two runs or more; name them all.")
     contents = [checkpoint.final(p) for p in finals]
-    embedders = {c["settings"]["embedder"] for c in contents}
-    if len(embedders) > 1:
+    if len({_origin(c) for c in contents}) > 1:
         raise UsageError(
             "These runs began with different embedders, so the mean of their weights means "
             "nothing; average runs that began with the same."
@@ -68,6 +67,18 @@ def placed(content: dict[str, Any], before: list[dict[str, Any]]) -> int:
             before.append(shown)
         numbers.append(before.index(shown) + 1)
     return numbers[-1]
+
+
+def _origin(content: dict[str, Any]) -> str:
+    """Return the embedder of the stage with which a run's chain began.
+
+    A later stage may read another one's vectors: its weights come from that first stage still.
+    """
+    chain = [*content["before"], content["settings"]]
+    number = len(chain)
+    while begun := begins_with(chain[number - 1], number):
+        number = begun
+    return str(chain[number - 1]["embedder"])
 
 
 def as_shipped(contents: Sequence[dict[str, Any]], numbers: Sequence[int]) -> dict[str, list[int]]:

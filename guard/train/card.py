@@ -351,13 +351,12 @@ def _figures(measured: dict[str, Any]) -> str:
             )
     return (
         "Measured with the shipped int8 weights through the path of the guard: the gate's "
-        "segments, two segments of context, the highest segment's score. `missed` is the share of "
+        "segments, two segments of context, biased where any segment is. `missed` is the share of "
         "biased texts not found, `alarms` that of harmless texts found, `alone` the same weights "
-        "without references. Thresholds were chosen on validation texts. Which weights are "
-        "averaged was decided on validation texts as well, and that the fusion learns last by what "
-        "added statements change; weights without that stage, and with other heads learning in "
-        "it, had been measured here too, and so had smaller stated shares of alarms, 1 % for "
-        "`balanced` and 5 % for `strict`.\n\n" + "\n".join(lines)
+        "without references. Weights, averages and thresholds were chosen on validation texts. "
+        "Measured here before as well: earlier weights, weights without a last stage for the "
+        "references and with all heads learning in it, and smaller stated shares of alarms (1 % "
+        "for `balanced`, 5 % for `strict`).\n\n" + "\n".join(lines)
     )
 
 

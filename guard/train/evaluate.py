@@ -38,25 +38,35 @@ def windows(text: str) -> list[Window]:
     return [Window(part, before) for part, before in in_context(parts) if part.strip()]
 
 
-def highest(encoder: Encoder, texts: Iterable[str]) -> list[Scores]:
-    """Return the scores of each text's highest segment."""
+def segments(encoder: Encoder, texts: Iterable[str]) -> list[list[Scores]]:
+    """Return the scores of each text's segments."""
     session = encoder.snapshot()
-    found = []
-    for text in texts:
-        scores = session.score(windows(text))
-        found.append(max(scores, key=lambda s: s.score))
-    return found
+    return [session.score(windows(text)) for text in texts]
+
+
+def highest(scores: Sequence[Scores]) -> Scores:
+    """Return the scores of a text's highest segment."""
+    return max(scores, key=lambda s: s.score)
 
 
 def binary(
-    scores: Sequence[Scores], labels: Sequence[bool], thresholds: dict[BiasType, float] | float
+    scores: Sequence[Sequence[Scores]],
+    labels: Sequence[bool],
+    thresholds: dict[BiasType, float] | float,
 ) -> Binary:
-    """Compare verdicts at a threshold (one for all, or per type) with labels."""
-    score: NDArray[np.float64] = np.array([s.score for s in scores])
-    limit = np.array(
-        [thresholds if isinstance(thresholds, float) else thresholds[s.bias_type] for s in scores]
-    )
-    return rates(score, score >= limit, np.array(labels, bool))
+    """Compare verdicts at a threshold (one for all, or per type) with labels.
+
+    ``scores`` are those of each text's segments. A text is called biased where any of them reaches
+    the threshold of its own type, as the guard does; the area under the curve is of the highest.
+    """
+
+    def reaches(s: Scores) -> bool:
+        limit = thresholds if isinstance(thresholds, float) else thresholds[s.bias_type]
+        return s.score >= limit
+
+    score: NDArray[np.float64] = np.array([highest(of).score for of in scores])
+    said = np.array([any(map(reaches, of)) for of in scores], bool)
+    return rates(score, said, np.array(labels, bool))
 
 
 def rates(score: NDArray[np.float64], said: NDArray[np.bool_], y: NDArray[np.bool_]) -> Binary:

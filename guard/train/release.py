@@ -191,10 +191,10 @@ def judged(folder: Path, index: Path, texts: Sequence[pools.Text]) -> calibrate.
     temperature = float(json.loads((folder / CONFIG).read_bytes())["temperature"])
     stated = [t for t in texts if t.pool == "statements"]
     others = [t for t in texts if t.pool != "statements"]
-    scores = evaluate.highest(encoder, [t.text for t in others])
+    scores = evaluate.segments(encoder, [t.text for t in others])
     encoder.use_index(rest)
-    scores += evaluate.highest(encoder, [t.text for t in stated])
-    both = zip([*others, *stated], scores, strict=True)
+    scores += evaluate.segments(encoder, [t.text for t in stated])
+    both = zip([*others, *stated], map(evaluate.highest, scores), strict=True)
     rows = [(t, s) for t, s in both if not s.unjudged]
     p = np.clip([s.score for _, s in rows], 1e-15, 1 - 1e-15)
     return calibrate.Judged(
@@ -285,12 +285,14 @@ def measure(data: Path, folder: Path, index: Path, say: Say = print) -> dict[str
     for name, labelled in sets.items():
         out[name] = {}
         for kind, encoder in (("references", full), ("alone", empty)):
-            found = evaluate.highest(encoder, labelled.texts)
+            found = evaluate.segments(encoder, labelled.texts)
             # Texts in another language are no misses; `guard eval` counts them as not usable.
-            kept = [i for i, s in enumerate(found) if not s.unjudged]
+            kept = [i for i, of in enumerate(found) if not evaluate.highest(of).unjudged]
             scores, labels = [found[i] for i in kept], [labelled.labels[i] for i in kept]
             if encoder is full:
-                out[name]["calibration"] = _of_a_set(name, scores, labels)
+                out[name]["calibration"] = _of_a_set(
+                    name, [evaluate.highest(of) for of in scores], labels
+                )
             out[name][kind] = {
                 point: evaluate.binary(scores, labels, dict(limits))._asdict()
                 for point, limits in encoder.operating_points.items()

@@ -197,11 +197,11 @@ def test_the_segment_is_judged_and_not_its_context(encoder: Encoder) -> None:
 
 @needs_data
 def test_quality_on_redditbias(encoder: Encoder) -> None:
-    from guard.train.evaluate import binary, highest, redditbias_eval
+    from guard.train.evaluate import binary, redditbias_eval, segments
 
     labelled = redditbias_eval(DATA)
     found = binary(
-        highest(encoder, labelled.texts),
+        segments(encoder, labelled.texts),
         labelled.labels,
         dict(encoder.operating_points["balanced"]),
     )
@@ -212,13 +212,14 @@ def test_quality_on_redditbias(encoder: Encoder) -> None:
 
 
 def test_quality_on_harmless_assistant_sentences(encoder: Encoder) -> None:
-    from guard.train.evaluate import highest
+    from guard.train.evaluate import segments
     from guard.train.sources import read_jsonl
 
     rows = list(read_jsonl(shipped("benchmarks") / "detector" / "assistant.jsonl"))
-    found = highest(encoder, [row["text"] for row in rows])
+    found = segments(encoder, [row["text"] for row in rows])
     assert len(found) > 1000
-    assert sum(biased(encoder, s) for s in found) / len(found) <= 0.0070
+    alarms = sum(any(biased(encoder, s) for s in of) for of in found)
+    assert alarms / len(found) <= 0.0070
 
 
 def test_half_characters_are_judged_with_their_sentence() -> None:

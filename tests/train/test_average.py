@@ -101,3 +101,13 @@ def test_what_has_no_mean_is_refused(tmp_path: Path) -> None:
     assert called.exit_code == 2
     assert "finish the run" in called.output
     assert not (tmp_path / "mean").exists()
+
+
+def test_runs_of_one_beginning_may_read_other_vectors(tmp_path: Path) -> None:
+    first = final(tmp_path / "a", [0.0, 0.0], settings(1))
+    later = final(tmp_path / "b", [1.0, 1.0], settings(1), settings(2, embedder="f", begins=1))
+    mean = read(average([first, later], tmp_path / "mean"))
+    assert mean["nets"]["w"].tolist() == [0.5, 0.5]
+    other = final(tmp_path / "c", [1.0, 1.0], settings(3, embedder="f"))
+    with pytest.raises(UsageError, match="began with different embedders"):
+        average([first, other], tmp_path / "none")

@@ -264,7 +264,7 @@ def test_auroc_is_the_share_of_rightly_ordered_pairs() -> None:
 
 
 def test_rates_of_an_absent_label_are_nan() -> None:
-    found = binary([Scores(0.9, "age"), Scores(0.1, "age")], [False, False], 0.5)
+    found = binary([[Scores(0.9, "age")], [Scores(0.1, "age")]], [False, False], 0.5)
     assert found.alarm == 0.5
     assert math.isnan(found.miss)
     assert math.isnan(found.auroc)
@@ -272,9 +272,17 @@ def test_rates_of_an_absent_label_are_nan() -> None:
 
 
 def test_thresholds_can_differ_by_type() -> None:
-    scores = [Scores(0.6, "age"), Scores(0.6, "race")]
+    scores = [[Scores(0.6, "age")], [Scores(0.6, "race")]]
     limits = {"age": 0.5, "race": 0.7}
     assert binary(scores, [True, False], limits).accuracy == 1.0  # type: ignore[arg-type]
+
+
+def test_any_segment_decides_as_in_the_guard() -> None:
+    # The highest segment stays below the threshold of its type, another reaches that of its own.
+    text = [Scores(0.65, "race"), Scores(0.6, "age")]
+    limits = {"age": 0.5, "race": 0.7}
+    assert binary([text], [True], limits).miss == 0.0  # type: ignore[arg-type]
+    assert binary([text[:1]], [True], limits).miss == 1.0  # type: ignore[arg-type]
 
 
 def test_windows_carry_two_segments_of_context() -> None:
