@@ -64,7 +64,7 @@ def encoder(as_json: bool, **options: Any) -> None:
     "--data",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     required=True,
-    help="Folder of the licensed sources.",
+    help="Folder of the licensed sources, as benchmarks/detector/README.md lays it out.",
 )
 @click.option("--epochs", type=COUNT, default=3, show_default=True)
 @click.option("--threads", type=COUNT, default=2, show_default=True)

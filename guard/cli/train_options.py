@@ -18,7 +18,8 @@ SHARED = (
     click.option(
         "--data",
         type=PATH,
-        help="Folder of the licensed sources; without it, texts written for guard alone.",
+        help="Folder of the licensed sources, as benchmarks/detector/README.md lays it out; "
+        "without it, texts written for guard alone.",
     ),
     click.option(
         "--statements",

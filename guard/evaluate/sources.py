@@ -237,7 +237,10 @@ def place(source: Source, data_dir: Path) -> Path:
 def _known(source: Source, data_dir: Path, skipped: list[str] | None) -> Dataset:
     path = place(source, data_dir)
     if not source.shipped and not data_dir.is_dir():
-        raise UsageError(f"There is no folder of evaluation data at {data_dir}; give --data-dir.")
+        raise UsageError(
+            f"There is no folder of evaluation data at {data_dir}; give --data-dir, a folder as "
+            "benchmarks/detector/README.md lays it out."
+        )
     if not path.is_file():
         raise UsageError(f"The set {source.name} needs {path}, which is not there.")
     raw = read_bytes(path)

@@ -57,6 +57,10 @@ def test_tables_on_the_console() -> None:
     assert "\x1b" not in result.stdout
 
 
+def test_help_says_where_the_data_folder_is_described() -> None:
+    assert "benchmarks/detector/README.md" in run("--help").stdout
+
+
 def test_json() -> None:
     found = json.loads(run("--data", "mine.csv", "--json", "--bootstrap", "20").stdout)
     (one,) = found["sets"]
