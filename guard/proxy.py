@@ -1,6 +1,6 @@
 """The guardrail of LiteLLM's proxy.
 
-LiteLLM makes it from five lines of ``config.yaml``::
+LiteLLM makes it from six lines of ``config.yaml``::
 
     guardrails:
       - guardrail_name: bias

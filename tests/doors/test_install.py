@@ -362,8 +362,10 @@ def test_what_another_library_put_around_is_seen_through(monkeypatch: pytest.Mon
 
 
 def test_the_supported_range_is_the_packages() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
     needs = [Requirement(line) for line in project["project"]["dependencies"]]
     (specifier,) = (need.specifier for need in needs if need.name == "litellm")
     assert specifier == install.SpecifierSet(install.SUPPORTED)
     assert specifier.contains(metadata.version("litellm"))
+    assert f"LiteLLM `{install.SUPPORTED}`" in (root / "README.md").read_text("utf-8")
