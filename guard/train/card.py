@@ -354,9 +354,9 @@ def _figures(measured: dict[str, Any]) -> str:
         "segments, two segments of context, biased where any segment is. `missed` is the share of "
         "biased texts not found, `alarms` that of harmless texts found, `alone` the same weights "
         "without references. Weights, averages and thresholds were chosen on validation texts. "
-        "Measured here before as well: earlier weights, weights without a last stage for the "
-        "references and with all heads learning in it, and smaller stated shares of alarms (1 % "
-        "for `balanced`, 5 % for `strict`).\n\n" + "\n".join(lines)
+        "Measured here as well: earlier weights, weights without a last stage for the references "
+        "and with all heads learning in it, smaller stated shares of alarms (1 % for `balanced`, "
+        "5 % for `strict`), and later weights that were not chosen.\n\n" + "\n".join(lines)
     )
 
 

@@ -8,12 +8,13 @@ LIMITS = """
 * It judges single sentences. Bias that only shows over a paragraph, in irony or in a comparison
   of answers is missed; so is much that needs knowledge of the world.
 * Groups that the sources name often (by nationality, religion, gender, race, orientation) are
-  judged better than those of age, disability and appearance, for which only own texts exist.
+  judged better than those of age and appearance, for which only own texts exist, and of
+  disability, for which little else does.
 * Groups and attributes are words of the text, at most two and three a segment; there is no
   attribution where none stands out. A group named only in the sentence before is given by its
   pronoun.
-* Short sentences that merely give a member of a group a property ("Women can drive.", "He is
-  gay.") are found biased too often.
+* Short sentences that merely give a group or a member of one a property ("Muslims pray.", "He is
+  gay.") are found biased at `strict`.
 * A statement added to the index catches sentences that say the same of the same group. It does
   not teach a new kind of bias, and a sentence far from its wording is not found.
 * Figures on single-sentence sets say little about long answers of a chat model; use

@@ -44,7 +44,9 @@ def _tried(studies: dict[str, dict[str, Any]]) -> str:
     rows = studies[BASE]["rows"]
     return (
         f"Short runs of `guard train studies`: {rows:,} rows an epoch, one seed, each changed in "
-        "what its name says against the first. All columns are validating texts: RedditBias "
+        "what its name says against the first, which is the shipped recipe in one stage and "
+        "without teachers, on the texts that were there when it was made. All columns are "
+        "validating texts: RedditBias "
         "comments at the threshold that is most accurate on them; then rows, AUROC of the first "
         f"{len(_RANKED)} sources and share left alone of the {len(_CALM)} behind them (float32, "
         f"logit 0, no n-grams), and over {', '.join(_ATTRIBUTED)} the mean share of right types "
