@@ -107,17 +107,17 @@ def average(runs: tuple[Path, ...], work: Path, as_json: bool) -> None:
     "--from",
     "folder",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default=Path(__file__).parent.parent / "models" / "encoder",
     help="Folder of released weights; by default the shipped ones.",
 )
 @click.option("--work", type=PATH, required=True, help="Folder that receives the run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the weights' path as a JSON object.")
-def restore(folder: Path, work: Path, as_json: bool) -> None:
+def restore(folder: Path | None, work: Path, as_json: bool) -> None:
     """Turn released weights back into a finished run, for `encoder --start` and `--teachers`."""
     _needs_training()
+    from guard.detect.weights import SHIPPED
     from guard.train.restore import restore as back
 
-    final = back(folder, work)
+    final = back(folder or SHIPPED, work)
     click.echo(json.dumps({"final": str(final)}) if as_json else str(final))
 
 
