@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -27,6 +27,7 @@ _PREFIX = "GUARD_"
 # Settings that hold several, as a variable says them.
 _PAIRS = {"thresholds": "gender=0.4,age=0.6", "actions": "appearance=flag,reasoning=redact"}
 _MAY_BE_NONE = ("threshold", "timeout_ms", "breaker_failures")
+_T = TypeVar("_T")
 
 
 def known_keys() -> list[str]:
@@ -90,21 +91,23 @@ def spelled(key: str, text: str, where: str) -> str | dict[str, str] | None:
     Pairs for a setting that holds several, None for "none" where that can be said, else the text.
     Raises ConfigError, naming ``where``, for pairs that are none.
     """
-    if key in _MAY_BE_NONE and text == "none":
-        return None
     if key not in _PAIRS:
-        return text
+        return _or_none(key, text)
     pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
     if any(not equals for _, equals, _ in pairs):
         raise ConfigError(f"{where} must look like {_PAIRS[key]!r}, got {text!r}.")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+def _or_none(key: str, value: _T) -> _T | None:
+    """Return ``value``, or None for "none": TOML has no word for nothing, nor has a variable."""
+    return None if key in _MAY_BE_NONE and value == "none" else value
+
+
 def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return ``values`` with "none" understood; raises ConfigError on what cannot be used."""
     names = known_keys()
-    # TOML has no word for nothing, and a variable has none either.
-    plain = {k: None if k in _MAY_BE_NONE and v == "none" else v for k, v in values.items()}
+    plain = {k: _or_none(k, v) for k, v in values.items()}
     for key, value in plain.items():
         if key not in names:
             shown = f"{_PREFIX}{key.upper()}" if where == "environment" else key

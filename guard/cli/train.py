@@ -55,7 +55,7 @@ def encoder(as_json: bool, **options: Any) -> None:
             bar.update(task, total=step.steps, completed=step.step, loss=f"loss {step.loss:.3f}")
 
         final = run(config, show)
-    click.echo(json.dumps({"final": str(final)}) if as_json else str(final))
+    _tell("final", final, as_json)
 
 
 @train.command()
@@ -85,7 +85,7 @@ def embedder(as_json: bool, **options: Any) -> None:
     with Progress() as bar:
         task = bar.add_task("training", total=None)
         final = run(config, lambda step, steps, _: bar.update(task, total=steps, completed=step))
-    click.echo(json.dumps({"final": str(final)}) if as_json else str(final))
+    _tell("final", final, as_json)
 
 
 @train.command()
@@ -99,7 +99,7 @@ def average(runs: tuple[Path, ...], work: Path, as_json: bool) -> None:
     from guard.train.average import average as mean
 
     final = mean(finals, work)
-    click.echo(json.dumps({"final": str(final)}) if as_json else str(final))
+    _tell("final", final, as_json)
 
 
 @train.command()
@@ -118,7 +118,7 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
     from guard.train.restore import restore as back
 
     final = back(folder or SHIPPED, work)
-    click.echo(json.dumps({"final": str(final)}) if as_json else str(final))
+    _tell("final", final, as_json)
 
 
 @train.command()
@@ -227,8 +227,11 @@ def card(
     if behaviours is not None:
         figures["behaviours"] = _behaviours(behaviours)
     _write_card(to, figures)
-    written = str(to / "CARD.md")
-    click.echo(json.dumps({"card": written}) if as_json else written)
+    _tell("card", to / "CARD.md", as_json)
+
+
+def _tell(name: str, path: Path, as_json: bool) -> None:
+    click.echo(json.dumps({name: str(path)}) if as_json else str(path))
 
 
 def _write_card(folder: Path, figures: dict[str, Any]) -> None:
