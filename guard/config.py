@@ -26,7 +26,7 @@ OWN_KEYS = ("detector", "index", "weights")
 _PREFIX = "GUARD_"
 # Settings that hold several, as a variable says them.
 _PAIRS = {"thresholds": "gender=0.4,age=0.6", "actions": "appearance=flag,reasoning=redact"}
-_MAY_BE_NONE = ("threshold", "timeout_ms", "breaker_failures")
+_MAY_BE_NONE = ("threshold", "timeout_ms", "queue_ms", "breaker_failures")
 _T = TypeVar("_T")
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from guard.config import OWN_KEYS, policy_from, settings
-from guard.detect.batching import Batches
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
@@ -71,7 +70,6 @@ class Guard:
         self.sinks = tuple(_shielded(sink) for sink in sinks)
         self._workers = Workers()
         self._breakers = Breakers()
-        self._batches = Batches()
         if detector is not None and not isinstance(detector, str):
             self.detector = _checked(detector, index, weights)
         else:
@@ -200,10 +198,11 @@ class Guard:
     def wrap(self, router: RouterT) -> RouterT:
         """Return ``router``, a ``litellm.Router``, with its completion methods guarded.
 
-        These are ``completion``, ``text_completion``, ``responses``, their async twins and
-        ``aanthropic_messages``; they take ``guard`` as the methods here do. A stop is no failure to
-        the Router: it neither retries nor falls back. Methods that bring text in other ways raise
-        UsageError.
+        These are ``completion``, ``text_completion``, ``responses``, their async twins,
+        ``aanthropic_messages`` and ``chat.completions.create``; they take ``guard`` as the methods
+        here do. A stop is no failure to the Router: it neither retries nor falls back. What may
+        bring text in other ways raises UsageError when it is looked up, and so does wrapping
+        anything but a Router.
         """
         from guard.doors.router import GuardedRouter
 
@@ -242,7 +241,7 @@ class Guard:
         elif call is not None:
             where = "guard= of this call"
             policy = policy_from(_named(call, where), base=policy, where=where)
-        judge = Judge(self.detector, policy, self._workers, self._breakers, self._batches)
+        judge = Judge(self.detector, policy, self._workers, self._breakers)
         return Session(policy=policy, judge=judge, sinks=self.sinks)
 
     def _trails(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
@@ -252,7 +251,7 @@ class Guard:
         policy = policy_from(
             {"action": "flag", "failure": "open", "language": "pass"}, base=self.policy
         )
-        judge = Judge(self.detector, policy, self._workers, self._breakers, self._batches)
+        judge = Judge(self.detector, policy, self._workers, self._breakers)
         waiting: list[tuple[ResponseGate[str], Job]] = []
         gates = []
         for number, text in enumerate(texts):

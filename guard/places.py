@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import stat
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +34,24 @@ def shipped(room: Room) -> Path:
     raise GuardError(
         f"The shipped folder '{room}' was not found at {installed}; reinstall the package."
     )
+
+
+def regular_bytes(path: Path) -> bytes:
+    """Return the bytes of a file.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+
+    """
+    check_regular(path)
+    return path.read_bytes()
+
+
+def check_regular(path: Path) -> None:
+    """Raise OSError where ``path`` is a pipe or a device: to read it might never end."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
 
 
 def in_checkout(folder: str) -> Path:

@@ -80,11 +80,17 @@ class Policy(BaseModel):
     """
 
     failure: Literal["closed", "open"] = "closed"
-    """Whether a failed or late detector stops the output or lets it pass as ``unjudged``."""
+    """Whether a failed, late or overloaded detector stops the output or lets it pass as
+    ``unjudged``."""
     language: Literal["pass", "stop"] = "pass"
     """What to do with text outside the detector's languages."""
     timeout_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 5000.0
-    """Time one verdict may take, a day at most; None waits for ever."""
+    """Time one verdict may take once its judging has begun, a day at most; None waits for ever."""
+    queue_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 30_000.0
+    """Time a segment may wait for its turn before that, while the provider waits too; then it is
+    unjudged for the reason ``overload``, and ``failure`` says what follows. None waits for ever.
+    The default is half the minute of silence after which load balancers commonly cut a connection.
+    """
     breaker_failures: Annotated[int, Field(ge=1, le=10_000)] | None = 5
     """Failed or late verdicts in a row after which the detector is not asked for a while: what it
     would have judged has then failed at once. None asks it every time."""
@@ -222,7 +228,7 @@ class Policy(BaseModel):
         """Whether text that could not be judged for ``reason`` ends the output."""
         if self.hold == "none":
             return False
-        if reason == "failure":
+        if reason in ("failure", "overload"):
             return self.failure == "closed"
         return reason == "language" and self.language == "stop"
 

@@ -23,6 +23,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from fastapi import HTTPException
@@ -30,13 +31,14 @@ from litellm.exceptions import GuardrailRaisedException
 from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucket
 from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_guardrails_header
-from litellm.proxy.utils import ProxyLogging
 from litellm.types.guardrails import GuardrailEventHooks, LitellmParams
 
 from guard.config import OWN_KEYS, known_keys, policy_from
 from guard.core import Guard
-from guard.doors import accounting
-from guard.doors.proxy import Call, guarded_answer, guarded_stream, is_text
+from guard.doors import accounting, proxy_routes
+from guard.doors.errors import ajudged
+from guard.doors.proxy import Call, guarded_answer, guarded_stream, guarded_text, textless
+from guard.doors.proxy_routes import name_of_call, outcome_of_call
 from guard.errors import BiasFound, ConfigError, DetectorError, GuardError, UsageError
 from guard.policy import Policy
 from guard.tighten import tightened
@@ -47,21 +49,15 @@ _POST = GuardrailEventHooks.post_call
 _HOOKS = (
     "async_pre_call_hook",
     "async_post_call_success_hook",
+    "async_post_call_failure_hook",
     "async_post_call_streaming_iterator_hook",
     "async_post_call_response_headers_hook",
+    "apply_guardrail",
 )
-# Kinds of calls that bring text of a model: those with a door, and those without.
-_DOORS = {"acompletion", "atext_completion", "aresponses", "anthropic_messages"}
-_NO_DOOR = {
-    "agenerate_content": "Google's generateContent",
-    "agenerate_content_stream": "Google's streamGenerateContent",
-    "acreate_interaction": "interactions",
-    "asend_message": "agents (A2A)",
-    "allm_passthrough_route": "pass-through routes",
-    "pass_through_endpoint": "pass-through routes",
-    "_arealtime": "realtime sessions",
-    "_aresponses_websocket": "responses over a websocket",
-}
+
+
+# What a tool's server asks of a model: LiteLLM asks no guardrail about the answer.
+_SAMPLING = "/mcp/sampling/createMessage"
 
 
 class NotStarted(GuardError):
@@ -91,6 +87,9 @@ class Guardrail(CustomGuardrail):
     NotStarted, which ends the start of the proxy with one sentence, for whatever cannot be used.
     """
 
+    # Judging through apply_guardrail would let a stream's text out first.
+    use_native_lifecycle_hooks = True
+
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         for name in _HOOKS:
@@ -107,7 +106,8 @@ class Guardrail(CustomGuardrail):
     ) -> None:
         where = f"config.yaml: guardrail {guardrail_name!r}"
         try:
-            _check_mode(event_hook, where)
+            if event_hook not in (_POST.value, [_POST.value]):
+                raise ConfigError(f"{where}: mode must be 'post_call', got {event_hook!r}.")
             _check_others(others, where)
             self._guard = _guard(guard, where)
         except GuardError as error:
@@ -118,6 +118,7 @@ class Guardrail(CustomGuardrail):
         super().__init__(
             guardrail_name=guardrail_name, event_hook=event_hook, default_on=bool(default_on)
         )
+        proxy_routes.watch(_refusal)
 
     def should_run_guardrail(self, data: Any, event_type: GuardrailEventHooks) -> bool:
         """Whether it runs: before the call, where it will behind it or ``guard`` is to be read."""
@@ -138,24 +139,28 @@ class Guardrail(CustomGuardrail):
         if logging is not None:
             asked = _requested.setdefault(logging, asked)  # for whichever guardrail comes next
         if not self.should_run_guardrail(data, _POST):
-            if asked is not None and not _others_run(self, data):
+            if asked is not None and not _on(data):
                 raise _error(
                     400,
                     f"guard: settings were given, but guardrail {self.guardrail_name!r} is not on"
                     f' for this request; name it ("guardrails": ["{self.guardrail_name}"]).',
                 )
             return data
-        if call_type in _NO_DOOR:
+        outcome = outcome_of_call(call_type)
+        if outcome == "refused":
+            raise self._refused(name_of_call(call_type))
+        if _path(data).endswith(_SAMPLING):
+            raise self._refused("answers to MCP sampling")
+        several = call_type == "acompletion" and "," in str(data.get("model"))
+        if several and data.get("stream") and not data.get("fastest_response"):
             raise _error(
-                400,
-                f"guard: {_NO_DOOR[call_type]} have no door, so that guardrail "
-                f"{self.guardrail_name!r} cannot judge what they bring; use another route, or have "
-                "the key opt out of it.",
+                400, "guard: LiteLLM streams no answers of several models; ask for one model."
             )
         call = self._call(user_api_key_dict, asked)
+        call.kind = call_type
         if logging is not None:
             self._calls[logging] = call
-        if call_type in _DOORS:
+        if outcome == "guarded":
             add_guardrail_to_applied_guardrails_header(data, self.guardrail_name)
         return data
 
@@ -164,11 +169,12 @@ class Guardrail(CustomGuardrail):
     ) -> Any:
         """Return a whole answer as it may go out.
 
-        Raises GuardrailRaisedException under the action ``raise``: LiteLLM's own, which it reports.
+        Raises GuardrailRaisedException under the action ``raise``: LiteLLM's own, which it reports;
+        HTTPException 500 on an answer of a kind that the guard does not know.
         """
-        if not is_text(response, data):
-            return response
         call = self._known(data, user_api_key_dict)
+        if textless(response, data, expected=outcome_of_call(call.kind) == "no text"):
+            return response
         try:
             return await guarded_answer(response, call.session, data)
         except (BiasFound, DetectorError) as error:
@@ -179,9 +185,37 @@ class Guardrail(CustomGuardrail):
                 should_wrap_with_default_message=False,
                 blocked_content=isinstance(error, BiasFound),
             ) from None
+        except UsageError as unknown:
+            raise _error(500, f"guardrail {self.guardrail_name!r}: {unknown}") from None
         finally:
             call.over = True
             self._log(call, data)
+
+    async def async_post_call_failure_hook(
+        self,
+        request_data: dict[str, Any],
+        original_exception: Exception,
+        user_api_key_dict: Any,
+        traceback_str: str | None = None,
+    ) -> HTTPException | None:
+        """Take the message off an error that quotes an answer, before the client reads it.
+
+        The request itself is gone by then: the policy is that of its key. Some routes answer with
+        the error that was raised, whatever a hook returns; so it is changed itself, too.
+        """
+        error = original_exception
+        if isinstance(error, (HTTPException, GuardrailRaisedException)):
+            return None  # the proxy's own, or a guardrail's
+        if not self.should_run_guardrail(request_data, _POST):
+            return None
+        told = await ajudged(error, self._call(user_api_key_dict, None).session)
+        if told is error:
+            return None
+        error.args, error.__cause__, error.__context__ = (str(told),), None, None
+        same = type(told) is type(error)
+        error.__dict__.update(told.__dict__ if same else {"message": str(told)})
+        code = getattr(error, "status_code", None)  # LiteLLM's may be that of the answer
+        return _error(code if isinstance(code, int) and code >= 400 else 500, str(told))
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: Any, request_data: dict[str, Any]
@@ -210,7 +244,7 @@ class Guardrail(CustomGuardrail):
         finally:
             await stream.aclose()
             self._log(call, request_data)
-            self._measure(call, error)
+            call.measure(self.guardrail_name, error)
 
     async def async_post_call_response_headers_hook(
         self,
@@ -234,6 +268,28 @@ class Guardrail(CustomGuardrail):
         self, request_data: dict[str, Any], response: Any, call_type: Any
     ) -> None:
         """Do nothing: inside the Router a stop would look like a failure to fall back from."""
+
+    async def apply_guardrail(
+        self, inputs: Any, request_data: Any, input_type: str, logging_obj: Any = None
+    ) -> Any:
+        """Judge texts that LiteLLM's playground and its test routes hand over, each by itself.
+
+        Answers and streams do not come this way: they have the hooks above. Raises
+        HTTPException 400 under the action ``raise``.
+        """
+        session = self._guard.session(self._guard.policy)
+        try:
+            texts = [await guarded_text(text, session) for text in inputs.get("texts") or ()]
+        except (BiasFound, DetectorError) as error:
+            raise _error(400, str(error)) from None
+        return {**inputs, "texts": texts}
+
+    def _refused(self, what: str) -> HTTPException:
+        return _error(
+            400,
+            f"guard: {what} have no door, so that guardrail {self.guardrail_name!r} cannot judge "
+            "them; use another route, or have the key opt out of it.",
+        )
 
     def _known(self, data: Mapping[str, Any], key: Any) -> Call:
         call = self._before(data)
@@ -293,30 +349,27 @@ class Guardrail(CustomGuardrail):
         _, bucket = get_or_create_metadata_bucket(data)
         call.entry = bucket["standard_logging_guardrail_information"][-1]
 
-    def _measure(self, call: Call, error: Exception | None) -> None:
-        """Count a stream in LiteLLM's metrics of guardrails, as it does whole answers itself."""
-        emit = getattr(ProxyLogging, "_emit_guardrail_metrics", None)
-        if emit is None:  # LiteLLM has no public way
-            return
-        intervened = call.status == "guardrail_intervened" and error is None
-        emit(
-            guardrail_name=self.guardrail_name,
-            latency_seconds=call.judging_s,
-            status="error" if error else "intervened" if intervened else "success",
-            error_type=type(error).__name__ if error else None,
-            hook_type="post_call",
-        )
-
 
 _requested: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # what was under guard, by request
 
 
-def _others_run(guardrail: Guardrail, data: Mapping[str, Any]) -> bool:
-    """Whether another guardrail of guard's judges this request."""
+def _on(data: Mapping[str, Any]) -> list[Guardrail]:
+    """Return the guardrails of guard's that judge a request."""
     import litellm
 
-    others = (c for c in litellm.callbacks if isinstance(c, Guardrail) and c is not guardrail)
-    return any(other.should_run_guardrail(data, _POST) for other in others)
+    ours = [c for c in litellm.callbacks if isinstance(c, Guardrail)]
+    return [guardrail for guardrail in ours if guardrail.should_run_guardrail(data, _POST)]
+
+
+def _path(data: Mapping[str, Any]) -> str:
+    """Return where a request came in, by LiteLLM's own record; empty where it keeps none."""
+    return urlsplit(str((data.get("proxy_server_request") or {}).get("url", ""))).path
+
+
+def _refusal(data: Mapping[str, Any], route: str) -> HTTPException | None:
+    """Return the error for a request to a route without a door where a guardrail is on."""
+    on = _on(data)
+    return on[0]._refused(f"answers to {route}") if on else None
 
 
 def _guard(settings: Any, where: str) -> Guard:
@@ -369,12 +422,6 @@ def _values(given: Any, where: str) -> Mapping[str, Any]:
     raise ConfigError(
         f"{where}: takes a mapping of settings or the name of an operating point, got {given!r}."
     )
-
-
-def _check_mode(mode: Any, where: str) -> None:
-    modes = mode if isinstance(mode, list) else [mode]
-    if modes != [_POST.value]:
-        raise ConfigError(f"{where}: mode must be 'post_call', got {mode!r}.")
 
 
 def _check_others(others: Mapping[str, Any], where: str) -> None:

@@ -25,7 +25,7 @@ _HOLDS = {"none": 0, "association": 1, "sentence": 2}
 # Told by what they do, below.
 _ORDERED = {
     *("operating_point", "threshold", "thresholds", "action", "actions", "scope"),
-    *("hold", "failure", "language", "timeout_ms"),
+    *("hold", "failure", "language", "timeout_ms", "queue_ms"),
 }
 _FREE = {"message", "failure_message", "replacement"}
 
@@ -62,7 +62,8 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
     - *scope*: choice < response, which ``raise`` always is;
     - *hold*: none < association < sentence;
     - *failure*: open < closed, and *language*: pass < stop;
-    - *timeout_ms*: no longer where both stop on a late verdict, no shorter where both let it pass;
+    - *timeout_ms* and *queue_ms*: no longer where both stop on a late verdict, no shorter where
+      both let it pass;
     - every other setting but the texts: the same.
     """
     loose = [
@@ -70,20 +71,21 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
         for bias_type in BIAS_TYPES
         if asked.threshold_for(bias_type, points) > base.threshold_for(bias_type, points)
     ]
+    if _HOLDS[asked.hold] < _HOLDS[base.hold]:
+        loose.append("hold")
+        # Told by its own name: hold='none' would loosen every action with it.
+        asked = asked.model_copy(update={"hold": base.hold})
     places = [(t, c) for t in BIAS_TYPES for c in _CHANNELS]
     if any(_ACTIONS[asked.action_for(*p)] < _ACTIONS[base.action_for(*p)] for p in places):
         loose.append("action")
     if _ending_all(base) - _ending_all(asked):
         loose.append("scope")
-    if _HOLDS[asked.hold] < _HOLDS[base.hold]:
-        loose.append("hold")
     loose += [
         name
         for name, reason in _REASONS.items()
         if base.stops_unjudged(reason) and not asked.stops_unjudged(reason)
     ]
-    if _lets_late_text_out(base, asked):
-        loose.append("timeout_ms")
+    loose += [name for name in ("timeout_ms", "queue_ms") if _lets_late_text_out(base, asked, name)]
     owners = [name for name in Policy.model_fields if name not in _ORDERED | _FREE]
     return loose + [name for name in owners if getattr(asked, name) != getattr(base, name)]
 
@@ -97,12 +99,12 @@ def _ending_all(policy: Policy) -> set[tuple[str, ChannelKind]]:
     return {p for p, action in actions if policy.scope == "response" or action == "raise"}
 
 
-def _lets_late_text_out(base: Policy, asked: Policy) -> bool:
-    before, after = _limit(base), _limit(asked)
+def _lets_late_text_out(base: Policy, asked: Policy, limit: str) -> bool:
+    before, after = (_or_for_ever(getattr(policy, limit)) for policy in (base, asked))
     if base.stops_unjudged("failure"):
         return asked.stops_unjudged("failure") and after > before
     return not asked.stops_unjudged("failure") and after < before
 
 
-def _limit(policy: Policy) -> float:
-    return math.inf if policy.timeout_ms is None else policy.timeout_ms
+def _or_for_ever(limit: float | None) -> float:
+    return math.inf if limit is None else limit

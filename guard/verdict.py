@@ -31,7 +31,7 @@ _ADJECTIVES: Mapping[BiasType, str] = {
 }
 
 Action = Literal["pass", "terminate", "redact", "flag", "raise", "rewrite"]
-Unjudged = Literal["", "language", "failure"]
+Unjudged = Literal["", "language", "failure", "overload"]
 ChannelKind = Literal["content", "reasoning", "tool"]
 
 

@@ -45,6 +45,8 @@ class Script:
     error_after: int | None = None
     stall_after: int | None = None
     message: dict[str, Any] = field(default_factory=dict)  # more fields of a whole answer
+    answer: Any = None  # a whole answer as it is sent, in place of what ``choices`` make
+    events: Sequence[dict[str, Any]] | None = None  # the same for a stream
     status: int = 200
     id: str = "chatcmpl-1"
 
@@ -156,9 +158,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._whole({"error": {"message": "scripted", "type": "scripted"}}, script.status)
             elif body.get("stream"):
                 self.server.streaming.append((served, self.connection))
-                self._stream(wire.events(script, body), script, served)
+                events = wire.events(script, body) if script.events is None else _sent(script)
+                self._stream(events, script, served)
             else:
-                self._whole(wire.whole(script, body))
+                answer = wire.whole(script, body) if script.answer is None else script.answer
+                self._whole(answer)
                 served.sent += 1
             served.finished = True
         except (_Gone, ConnectionError):
@@ -225,6 +229,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _reset(self) -> None:
         self.connection.shutdown(socket.SHUT_RDWR)
         self.close_connection = True
+
+
+def _sent(script: Script) -> Iterator[tuple[bool, str]]:
+    for event in script.events or ():
+        named = f"event: {event['type']}\n" if "type" in event else ""
+        yield True, f"{named}data: {json.dumps(event)}\n\n"
+    yield False, "data: [DONE]\n\n"
 
 
 class _OpenAI:

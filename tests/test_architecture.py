@@ -35,6 +35,7 @@ ALLOWED = {
         "core",
         "tighten",
         "doors.proxy",
+        "doors.proxy_routes",
         "doors.accounting",
     },
     "bench": {"verdict", "policy", "errors", "gate", "doors", "core"},

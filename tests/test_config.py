@@ -69,6 +69,7 @@ def test_a_setting_is_spelled_alike_in_a_variable_and_an_option() -> None:
     }
     assert spelled("action", "a=b", "it") == "a=b"
     assert spelled("timeout_ms", "none", "it") is None
+    assert spelled("queue_ms", "none", "it") is None
     assert spelled("message", "none", "it") == "none"
     with pytest.raises(ConfigError, match=r"^--guard thresholds must look like 'gender=0\.4,"):
         spelled("thresholds", "0.4", "--guard thresholds")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ with warnings.catch_warnings():
     # LiteLLM leaves folders open that it lists when it is imported.
     warnings.simplefilter("ignore", ResourceWarning)
     import litellm
+    from fastapi import HTTPException
     from litellm.proxy.guardrails.guardrail_registry import InMemoryGuardrailHandler
     from litellm.proxy.utils import ProxyLogging, _UpstreamStreamBoundary
     from litellm.types.guardrails import GuardrailEventHooks
@@ -132,3 +135,98 @@ def test_the_facts_hold_no_word_of_the_text() -> None:
     for told in (json.dumps(facts), json.dumps(call.headers())):
         assert "secretword" not in told
         assert "BIAS" not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"operating_point": "quiet"}, {"x-guard-operating-point": "quiet"}),
+        ({"threshold": 0.6}, {"x-guard-threshold": "0.6"}),
+        (
+            {"thresholds": {"gender": 0.6, "age": 0.7}},
+            {"x-guard-operating-point": "balanced", "x-guard-thresholds": "age=0.7,gender=0.6"},
+        ),
+        (
+            {"threshold": 0.5, "thresholds": {"age": 0.7}},
+            {"x-guard-threshold": "0.5", "x-guard-thresholds": "age=0.7"},
+        ),
+    ],
+)
+def test_the_headers_name_the_thresholds_in_force(
+    settings: dict[str, Any], said: dict[str, str]
+) -> None:
+    headers = Call(r.session(Policy(**settings), Scripted("BIAS [a-z]+"))).headers()
+    named = ("x-guard-operating-point", "x-guard-threshold", "x-guard-thresholds")
+    assert {k: v for k, v in headers.items() if k in named} == said
+
+
+def key() -> Any:
+    return SimpleNamespace(metadata={}, team_metadata={})
+
+
+async def test_mcp_sampling_is_refused_by_name() -> None:
+    """LiteLLM asks the guardrail before it, as before a chat, and never about the answer."""
+    try:
+        sampling: Any = importlib.import_module("litellm.proxy.mcp_server.sampling_handler")
+    except ImportError:  # where LiteLLM had it before
+        name = "litellm.proxy._experimental.mcp_server.sampling_handler"
+        sampling = importlib.import_module(name)
+    url = str(sampling._build_sampling_request().url)
+    guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
+    data: dict[str, Any] = {"model": "x", "proxy_server_request": {"url": url}}
+    with pytest.raises(HTTPException, match="answers to MCP sampling have no door"):
+        await guardrail.async_pre_call_hook(key(), None, data, "acompletion")
+
+
+async def test_a_kind_of_call_that_nobody_has_named_is_refused_by_name() -> None:
+    guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
+    for kind in ("anew_call", "afile_content", "pass_through_endpoint"):
+        with pytest.raises(HTTPException, match="have no door"):
+            await guardrail.async_pre_call_hook(key(), None, {"metadata": {}}, kind)
+    with pytest.raises(HTTPException, match="'anew_call'"):
+        await guardrail.async_pre_call_hook(key(), None, {"metadata": {}}, "anew_call")
+
+
+@pytest.mark.parametrize("answer", [{"text": "BIAS said."}, "BIAS said.", [object()], None])
+async def test_an_answer_of_a_kind_that_nobody_knows_is_stopped_by_name(answer: Any) -> None:
+    guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
+    with pytest.raises(HTTPException) as raised:
+        await guardrail.async_post_call_success_hook({}, key(), answer)
+    kind = type(answer[0] if isinstance(answer, list) else answer).__name__
+    assert kind in str(raised.value.detail)
+    assert "BIAS" not in str(raised.value.detail)
+
+
+async def test_an_embedding_passes_and_a_revised_prompt_is_judged() -> None:
+    guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR | {"action": "redact"}})
+    hook = guardrail.async_post_call_success_hook
+    embedding = litellm.EmbeddingResponse()
+    assert await hook({}, key(), embedding) is embedding
+    images = litellm.ImageResponse(data=[{"url": "u", "revised_prompt": "Fine. BIAS said. Fine."}])
+    (image,) = (await hook({}, key(), images)).data
+    assert (image.url, image.revised_prompt) == ("u", "Fine. [removed] Fine.")
+    assert "BIAS" in images.data[0].revised_prompt
+
+
+async def test_the_playground_hears_why_a_text_was_stopped() -> None:
+    guardrail = made(USUAL | {"guard": DETECTOR})
+    inputs = {"texts": ["Fine. BIAS said.", "Fine."], "model": "x"}
+    judged = await guardrail.apply_guardrail(inputs, {}, "response")
+    assert judged == {"texts": [f"Fine. {Policy().message}", "Fine."], "model": "x"}
+    litellm.callbacks = []
+    guardrail = made(USUAL | {"guard": DETECTOR | {"action": "raise"}})
+    with pytest.raises(HTTPException) as raised:
+        await guardrail.apply_guardrail(inputs, {}, "response")
+    assert raised.value.status_code == 400
+    assert "BIAS" not in str(raised.value.detail)
+
+
+def test_apply_guardrail_takes_no_answer_from_the_hooks() -> None:
+    """LiteLLM would judge through it alone, and let a stream's text out first."""
+
+    class Mine(proxy.Guardrail):
+        pass
+
+    for kind in (proxy.Guardrail, Mine):
+        assert "apply_guardrail" in kind.__dict__
+        assert kind.use_native_lifecycle_hooks is True

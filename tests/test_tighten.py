@@ -36,6 +36,7 @@ SETTINGS: dict[str, st.SearchStrategy[Any]] = {
     "failure": st.sampled_from(["closed", "open"]),
     "language": st.sampled_from(["pass", "stop"]),
     "timeout_ms": st.sampled_from([1.0, 100.0, 5000.0, None]),
+    "queue_ms": st.sampled_from([1.0, 100.0, 5000.0, None]),
     "context_segments": st.sampled_from([0, 2]),
     "message": st.sampled_from(["stop", "halt"]),
 }
@@ -76,7 +77,7 @@ def test_a_tighter_policy_acts_at_least_as_strictly_on_every_verdict(
                 assert RANK[after] >= RANK[before]
                 if before in ("terminate", "raise"):
                     assert ends_response(asked, after) >= ends_response(base, before)
-        for reason in ("failure", "language"):
+        for reason in ("failure", "overload", "language"):
             verdict = unjudged_verdict(reason, detector="d", index_version="", elapsed_ms=0)  # type: ignore[arg-type]
             before, after = (p.action_on(verdict, channel) for p in (base, asked))  # type: ignore[arg-type]
             assert RANK[after] >= RANK[before]
@@ -89,17 +90,24 @@ def ends_response(policy: Policy, action: Action) -> bool:
 
 
 @slowly
-@given(policies(), policies(), st.sampled_from([0.5, 50.0, 2000.0, 10_000.0]))
+@given(
+    policies(),
+    policies(),
+    st.sampled_from([0.5, 50.0, 2000.0, 10_000.0]),
+    st.sampled_from(["timeout_ms", "queue_ms"]),
+)
 def test_a_tighter_policy_lets_no_more_late_text_out(
-    base: Policy, asked: Policy, took: float
+    base: Policy, asked: Policy, took: float, limit: str
 ) -> None:
+    def late(policy: Policy) -> bool:
+        most = getattr(policy, limit)
+        return most is not None and took > most
+
     def stopped(policy: Policy) -> bool:
-        late = policy.timeout_ms is not None and took > policy.timeout_ms
-        return late and policy.stops_unjudged("failure")
+        return late(policy) and policy.stops_unjudged("failure")
 
     def passed_unjudged(policy: Policy) -> bool:
-        late = policy.timeout_ms is not None and took > policy.timeout_ms
-        return late and not policy.stops_unjudged("failure")
+        return late(policy) and not policy.stops_unjudged("failure")
 
     assume(not loosened(base, asked, DEFAULT_POINTS))
     assert not (stopped(base) and not stopped(asked))
@@ -150,6 +158,8 @@ LOOSER = [
     ({"language": "stop"}, {"language": "pass"}, "language"),
     ({}, {"timeout_ms": None}, "timeout_ms"),
     ({"failure": "open"}, {"timeout_ms": 10}, "timeout_ms"),
+    ({}, {"queue_ms": None}, "queue_ms"),
+    ({"failure": "open"}, {"queue_ms": 10}, "queue_ms"),
     ({}, {"overlap": 0}, "overlap"),
     ({}, {"max_segment_chars": 2000}, "max_segment_chars"),
     ({}, {"user_context": True}, "user_context"),
@@ -179,6 +189,7 @@ TIGHTER = [
     ({"failure": "open"}, {"failure": "closed", "timeout_ms": 1}),
     ({}, {"language": "stop"}),
     ({}, {"timeout_ms": 100}),
+    ({}, {"queue_ms": 100}),
     ({}, {"message": "Stop."}),
     ({}, {}),
 ]
@@ -195,3 +206,10 @@ def test_a_detector_without_the_operating_point_is_named() -> None:
     points = {"balanced": DEFAULT_POINTS["balanced"]}
     with pytest.raises(ConfigError, match="no operating point 'strict'; it has balanced"):
         tightened(Policy(), {"operating_point": "strict"}, points, where="request")
+
+
+@pytest.mark.parametrize("hold", ["none", "association"])
+def test_a_looser_hold_is_called_by_its_name_alone(hold: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        tightened(Policy(), {"hold": hold}, DEFAULT_POINTS, where="guard")
+    assert "would loosen hold;" in str(raised.value)

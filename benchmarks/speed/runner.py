@@ -135,7 +135,7 @@ async def measure(samples: int, concurrency: int, stream: bool, every: int) -> t
     """Run ``samples`` through the runner; return the clock and the journal's size in bytes."""
     suite = Blank(Options())
     suite.count = samples
-    audit = Audit.of(suite, draws=0)
+    audit = Audit.of(suite)
     clock = Clock(every)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "blank.jsonl.gz"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
-from guard.audit.calls import Guarded, Reading, Reply
+from guard.audit.calls import Guarded, Piece, Reading, Reply
 from guard.core import Guard
 from guard.doors import chat
 from guard.doors.stream import ChatStream
@@ -18,7 +18,14 @@ from guard.verdict import GuardTrail
 
 
 async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> Guarded:
-    """Return what a user behind ``guard`` would have seen in the place of ``reply``."""
+    """Return what a user behind ``guard`` would have seen in the place of ``reply``.
+
+    An answer that shows no group by itself is judged with what it answers, as the request says.
+    """
+    if request.shown is not None and reply.answer.text:
+        thought = [piece for piece in reply.pieces if piece.reasoning]
+        said = Piece(request.shown(reply.answer.text))
+        reply = replace(reply, pieces=(*thought, said))
     session = guard.session()
     messages = [dict(m) for m in request.messages]
     user = _DOOR.user_shown(session, {"messages": messages})

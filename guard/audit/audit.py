@@ -6,21 +6,23 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from guard.audit import journal as journals
 from guard.audit import outcomes
-from guard.audit.calls import Call, Guarded
+from guard.audit.calls import Call
 from guard.audit.header import Header, told
-from guard.audit.journal import Journal
+from guard.audit.journal import Contents, Journal
 from guard.audit.models import Model
-from guard.audit.runner import Runner, Settings, Stop, Watcher, check
+from guard.audit.runner import Runner, Settings, Stop, Watcher
 from guard.audit.sample import drawn, widest
 from guard.audit.score import SuiteResult, result_of
-from guard.audit.statistics import DRAWS
-from guard.core import Guard
+from guard.audit.sending import Sending
 from guard.errors import GuardError, UsageError
 from guard.suites import Capability, Item, Suite
+
+if TYPE_CHECKING:
+    from guard.core import Guard
 
 FILE = "{suite}.jsonl.gz"
 Allocation = Literal["even", "widest"]
@@ -36,16 +38,16 @@ class Audit:
     items: list[Item]
     size: int | None = None
     seed: int = 17
-    draws: int = DRAWS
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    sending: Sending = field(default_factory=Sending)
 
     @classmethod
     def of(
         cls,
         suite: Suite,
         size: int | None = None,
-        draws: int = DRAWS,
         allocate: Allocation = "even",
+        sending: Sending | None = None,
     ) -> Audit:
         """Return the audit of ``suite`` over all items, or a stratified sample by its seed.
 
@@ -62,7 +64,12 @@ class Audit:
                     "leave --allocate out."
                 )
             sampling["allocate"] = allocate
-        return cls(suite, items, size, seed, draws, sampling)
+        sending = sending or Sending()
+        return cls(sending.bound(suite), items, size, seed, sampling, sending)
+
+    def sent(self, sending: Sending) -> Audit:
+        """Return the audit with its requests as ``sending`` has them."""
+        return replace(self, suite=sending.bound(self.suite), sending=sending)
 
     @property
     def pilot(self) -> list[Item] | None:
@@ -89,7 +96,7 @@ class Audit:
         if suite is self.suite:
             return self
         allocate: Allocation = "widest" if "allocate" in self.sampling else "even"
-        return Audit.of(suite, self.size, self.draws, allocate)
+        return Audit.of(suite, self.size, allocate, self.sending)
 
     def like(self, options: Mapping[str, Any]) -> Audit:
         """Return the audit fitted as it was where a journal has these ``options``."""
@@ -98,7 +105,9 @@ class Audit:
 
     def header(self, model: str, guard: Guard | None) -> Header:
         """Return the comparability key of this audit of ``model``."""
-        return Header.for_suite(self.suite, model, self.sampling, guard_settings(guard))
+        return Header.for_suite(
+            self.suite, model, self.sampling, guard_settings(guard), self.sending.key()
+        )
 
     async def run(
         self,
@@ -108,46 +117,54 @@ class Audit:
         settings: Settings,
         watcher: Watcher | None = None,
         stop: Stop | None = None,
+        ended: list[SuiteResult] | None = None,
     ) -> SuiteResult:
         """Ask what the journal at ``path`` lacks, and return the result of all of it.
 
-        Raises UsageError where the journal is of another audit, Stopped where no call can succeed,
-        GuardError where a request has two outcomes.
+        Raises UsageError where the journal is of another audit or cannot be written, Stopped where
+        no call can succeed. Where it ends so with anything recorded, ``ended`` is given the result
+        of that.
         """
-        with Journal(path, self.header(model.name, guard)) as journal:
+        header = self.header(model.name, guard)
+        with Journal(path, journals.agreed(path, header)) as journal:
             runner = Runner(self.suite, model, journal, guard, settings, watcher, stop)
-            pilot = self.pilot
-            if pilot is not None:
-                await runner.run(pilot)
-            # A run that was told to stop has not answered the pilot, and begins nothing more.
-            settled = self.settled(journal.calls)
-            await runner.run(settled.items)
-        return self.result(path)
+            found = Contents(header, journal.calls, journal.readings, journal.damaged)
+            try:
+                pilot = self.pilot
+                if pilot is not None:
+                    await runner.run(pilot)
+                # A run that was told to stop has not answered the pilot, and begins nothing more.
+                settled = self.settled(journal.calls)
+                await runner.run(settled.items)
+            except GuardError:
+                if ended is not None and journal.calls:
+                    ended.append(self.scored(found, path))
+                raise
+        return self.scored(found, path)
 
     def result(self, path: Path) -> SuiteResult:
         """Return the result of the journal at ``path``; asks nothing and changes nothing."""
-        header, records = journals.read(path)
-        return self.scored(header, records, path)
+        return self.scored(journals.load(path), path)
 
-    def scored(self, header: Header, records: Iterable[Call | Guarded], path: Path) -> SuiteResult:
-        """Return the result of a journal's records."""
-        written = list(records)
-        calls, readings = journals.latest(written)
-        items = self.settled(calls).items
-        both = bool(header.guard) and "chat" in self.suite.needs
-        found = outcomes.read(self.suite, items, calls, readings if both else None)
-        faults: list[str] = []
-        check(self.suite, items, (w for w in written if isinstance(w, Call)), faults.append)
-        twice = [f for f in faults if f.endswith("answers")]
-        if twice:
-            raise GuardError(f"{path} has more than one outcome of a request ({twice[0]}).")
+    def scored(self, found: Contents, path: Path) -> SuiteResult:
+        """Return the result of what a journal has, which is let go of: ``found`` is then empty."""
+        about = {
+            "calls": spent(found.calls.values()),
+            "key": found.header.line(),
+            "journal": str(path),
+            "damaged_lines": found.damaged,
+        }
+        items = self.settled(found.calls).items
+        both = bool(found.header.guard) and "chat" in self.suite.needs
+        records = outcomes.read(self.suite, items, found.calls, found.readings if both else None)
+        found.calls.clear()
+        found.readings.clear()
         return result_of(
             self.suite,
-            found,
-            model=header.model,
-            draws=self.draws,
+            records,
+            model=found.header.model,
             seed=self.seed,
-            about={"calls": spent(calls.values()), "key": header.line(), "journal": str(path)},
+            about=about,
         )
 
 
@@ -162,12 +179,21 @@ def guard_settings(guard: Guard | None) -> dict[str, Any]:
 
 def spent(calls: Iterable[Call]) -> dict[str, Any]:
     """Return what the calls took: how many, tokens, cost (None where no price is known)."""
-    answered = [call for call in calls if call.reply is not None]
-    usages = [call.reply.usage for call in answered if call.reply is not None]
-    cost = math.fsum(u.cost for u in usages if not math.isnan(u.cost))
+    answered = asked = said = priced = 0
+    cost = 0.0
+    for call in calls:
+        if call.reply is None:
+            continue
+        usage = call.reply.usage
+        answered += 1
+        asked += usage.prompt_tokens
+        said += usage.completion_tokens
+        if not math.isnan(usage.cost):
+            priced += 1
+            cost += usage.cost
     return {
-        "answered": len(answered),
-        "prompt_tokens": sum(u.prompt_tokens for u in usages),
-        "completion_tokens": sum(u.completion_tokens for u in usages),
-        "cost_usd": cost if any(not math.isnan(u.cost) for u in usages) else None,
+        "answered": answered,
+        "prompt_tokens": asked,
+        "completion_tokens": said,
+        "cost_usd": cost if priced else None,
     }

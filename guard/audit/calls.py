@@ -84,6 +84,11 @@ class Guarded:
     score: float = float("nan")
 
 
+def answer_varies(request: Request) -> bool:
+    """Return whether the same request may be answered otherwise: then each is asked for itself."""
+    return isinstance(request, Chat) and request.settings.get("temperature") != 0
+
+
 def key_of(request: Request, item: Item, sample: int, turn: int) -> str:
     """Return what identifies a request: 24 hexadecimal digits.
 
@@ -92,10 +97,11 @@ def key_of(request: Request, item: Item, sample: int, turn: int) -> str:
     """
     if isinstance(request, Given):
         said: list[Any] = ["given", request.context, request.continuations]
+        said += [[dict(m) for m in request.messages]] if request.messages else []
     else:
-        settings = dict(request.settings)
-        said = ["chat", [dict(m) for m in request.messages], settings, request.logprobs]
-        if settings.get("temperature") != 0:
+        messages = [dict(m) for m in request.messages]
+        said = ["chat", messages, dict(request.settings), request.logprobs]
+        if answer_varies(request):
             said += [item.id, sample, turn]
     text = json.dumps(said, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]

@@ -5,15 +5,17 @@ A cassette is a journal; so any finished audit can be replayed, behind another g
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from guard.audit import journal
 from guard.audit.audit import Audit
-from guard.audit.calls import Call, Reply, Slot
-from guard.audit.header import ANSWERS, Header
+from guard.audit.calls import Reply, Slot
+from guard.audit.header import ANSWERS
 from guard.audit.models import CallError
 from guard.audit.records import line_of
+from guard.audit.sending import Sending
 from guard.errors import UsageError
 from guard.suites import Capability, Request
 
@@ -22,16 +24,9 @@ _HINT = "record it anew, or give what it was recorded with."
 
 def keep(path: Path, cassette: Path) -> None:
     """Write the answers of the journal at ``path`` to ``cassette``, whole or not at all."""
-    header, records = journal.read(path)
-    calls, _ = journal.latest(records)
-    answered = (line_of(call) for call in calls.values() if call.reply is not None)
-    plain = Header(**{**_fields(header), "guard": {}})
-    journal.write(cassette, [plain.line(), *answered])
-
-
-def _fields(header: Header) -> dict[str, Any]:
-    line = header.line()
-    return {key: value for key, value in line.items() if key not in ("k", "format")}
+    found = journal.load(path)
+    answered = (line_of(call) for call in found.calls.values() if call.reply is not None)
+    journal.write(cassette, chain([replace(found.header, guard={}).line()], answered))
 
 
 def _used(audit: Audit) -> frozenset[Capability]:
@@ -48,15 +43,18 @@ class Cassette:
     most: int | None = None
 
     def __init__(self, path: Path, audit: Audit) -> None:
-        header, records = journal.read(path)
+        found = journal.load(path)
+        header = found.header
+        audit = audit.sent(Sending.recorded(header.request))
         fitted = audit.like(header.options)
         header.check(fitted.header(header.model, None), path, ANSWERS, _HINT)
         # What the suite did without when this was recorded is not there now.
         self._lacks = fitted.suite.uses if fitted is audit else audit.suite.uses - _used(fitted)
         self.name = header.model
         self._path = path
-        self._calls: dict[str, Call]
-        self._calls, _ = journal.latest(records)
+        self._calls = found.calls
+        self.audit = audit
+        """The audit with its requests as they were sent."""
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
         """Return ``wanted``, but what the suite did without when the cassette was recorded."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from guard.errors import UsageError
 from guard.suites import Suite
 
-FORMAT = 1
+FORMAT = 2
+# Journals without checksums: they can be scored and replayed, not gone on with.
+UNSUMMED = 1
 
 # Fields in words, for the sentence that names a difference.
 _WORDS = {
@@ -23,6 +25,7 @@ _WORDS = {
     "options": "suite options",
     "sampling": "sample",
     "guard": "guard settings",
+    "request": "request settings",
 }
 # What the answers depend on: a cassette must agree in these.
 ANSWERS = ("suite", "version", "data_hash", "prompt_hash", "parser_version", "options")
@@ -33,7 +36,8 @@ class Header:
     """The first line of a journal.
 
     ``sampling`` holds the size and seed of a stratified sample, empty for all items; ``guard`` the
-    policy and the detector of the guarded arm, empty where there is none.
+    policy and the detector of the guarded arm, empty where there is none; ``request`` what was sent
+    otherwise than the suite asks (:meth:`guard.audit.sending.Sending.key`).
     """
 
     suite: str
@@ -45,6 +49,7 @@ class Header:
     options: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
     guard: Mapping[str, Any] = field(default_factory=dict)
+    request: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def for_suite(
@@ -53,6 +58,7 @@ class Header:
         model: str,
         sampling: Mapping[str, Any] | None = None,
         guard: Mapping[str, Any] | None = None,
+        request: Mapping[str, Any] | None = None,
     ) -> Header:
         """Return the header of an audit of ``suite``."""
         return cls(
@@ -65,6 +71,7 @@ class Header:
             told(suite),
             dict(sampling or {}),
             dict(guard or {}),
+            dict(request or {}),
         )
 
     @classmethod
@@ -72,11 +79,16 @@ class Header:
         """Read a journal's first line; raises UsageError where it is none, or of another format."""
         if line.get("k") != "header":
             raise UsageError(f"{path} is no journal of an audit.")
-        if line.get("format") != FORMAT:
+        if line.get("format") not in (FORMAT, UNSUMMED):
             raise UsageError(
                 f"{path} is a journal of format {line.get('format')!r}, this guard reads {FORMAT}."
             )
-        return cls(**{f.name: line[f.name] for f in fields(cls)})
+        try:
+            return cls(**{f.name: line[f.name] for f in fields(cls) if f.name in line})
+        except TypeError:
+            raise UsageError(
+                f"{path} is no journal of an audit: its header is not whole."
+            ) from None
 
     def line(self) -> dict[str, Any]:
         """Return the journal's first line."""
@@ -96,6 +108,18 @@ class Header:
                     f"{path} was made with another {_WORDS[name]}: {told}; "
                     + (hint or "give another --out, or the same settings.")
                 )
+
+    def holds(self, wanted: Header) -> bool:
+        """Return whether this audit's sample has the items of ``wanted``'s, which is smaller."""
+        have, want = self.sampling, wanted.sampling
+        if set(want) != {"size", "seed"} or (have and set(have) != set(want)):
+            return False
+        return not have or (have["seed"] == want["seed"] and have["size"] >= want["size"])
+
+    def check_growing(self, wanted: Header, path: Path) -> None:
+        """Check all fields; ``wanted`` may be of a larger sample by the same seed, or of all."""
+        grown = replace(self, sampling=wanted.sampling)
+        (grown if wanted.holds(self) else self).check(wanted, path)
 
 
 def told(suite: Suite) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from guard.audit.calls import Piece, Reply, Slot, Usage
 from guard.audit.models import LOCAL, CallError
+from guard.audit.sending import Sending
 from guard.errors import UsageError
 from guard.local import messages, options, scoring
 from guard.local.generation import Generation
@@ -27,8 +28,11 @@ class LocalModel:
 
     most: int | None = 1  # one model, two cores: a second call would only wait
 
-    def __init__(self, name: str, *, timeout_s: float) -> None:
+    def __init__(self, name: str, *, timeout_s: float, sending: Sending | None = None) -> None:
         self.name = name
+        self._sending = sending or Sending()
+        if self._sending.api_base or self._sending.headers:
+            raise UsageError(f"{name} runs in this process; leave --api-base and --header out.")
         self._model = load(name.removeprefix(LOCAL))
         self._timeout_s = timeout_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="guard-audit-local")
@@ -59,7 +63,8 @@ class LocalModel:
             raise CallError(str(error)) from None
 
     def _scored(self, request: Given) -> Reply:
-        found = scoring.score(self._model, request.context, request.continuations)
+        turn = self._model.prompt(messages.plain(request.messages)) if request.messages else None
+        found = scoring.score(self._model, request.context, request.continuations, turn)
         return Reply(
             scores=tuple(TextScore(*each) for each in found),
             usage=Usage(sum(each.tokens for each in found), 0),
@@ -67,7 +72,7 @@ class LocalModel:
 
     def _said(self, request: Chat, key: str) -> Reply:
         settings: dict[str, Any] = {"seed": int(key[:12] or "0", 16), **request.settings}
-        prompt = self._model.prompt(messages.plain(request.messages))
+        prompt = self._model.prompt(messages.plain(self._sending.messages(request)))
         if self._model.context is not None and len(prompt) >= self._model.context:
             raise CallError(f"the prompt has {len(prompt)} tokens, of {self._model.context}")
         first = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from guard.audit.calls import Reply, Slot
+from guard.audit.sending import Sending
+from guard.errors import UsageError
 from guard.suites import Capability, Request
 
 
@@ -33,7 +35,8 @@ class CallError(Exception):
 
     ``again`` says whether another attempt may, ``pause_s`` after how long at the earliest;
     ``slower`` that the provider has too much to do. ``fatal`` means that every other call of the
-    audit would fail alike. The text says what happened, without the request's words.
+    audit would fail alike, ``refused`` that it would if none has been answered yet; ``mendable``
+    that the same command goes on once what it says is mended. The text is the provider's own.
     """
 
     def __init__(
@@ -43,27 +46,50 @@ class CallError(Exception):
         again: bool = False,
         slower: bool = False,
         fatal: bool = False,
+        refused: bool = False,
+        mendable: bool = False,
         pause_s: float = 0.0,
     ) -> None:
         super().__init__(message)
         self.again = again
         self.slower = slower
         self.fatal = fatal
+        self.refused = refused
+        self.mendable = mendable
         self.pause_s = pause_s
 
 
 LOCAL = "local:"
 
 
-def open_model(name: str, *, timeout_s: float, stream: bool = False) -> Model:
+def check_model(name: str) -> None:
+    """Raise UsageError where nobody can be asked under ``name``; loads nothing of a local model."""
+    if name.startswith(LOCAL):
+        return
+    import litellm
+
+    litellm.suppress_debug_info = True
+    try:
+        litellm.get_llm_provider(name)
+    except litellm.exceptions.BadRequestError:
+        raise UsageError(
+            f"LiteLLM knows no provider for {name!r}; give provider/model, such as "
+            "openai/gpt-4o-mini, or local:smollm2."
+        ) from None
+
+
+def open_model(
+    name: str, *, timeout_s: float, stream: bool = False, sending: Sending | None = None
+) -> Model:
     """Return the model called ``name``: ``local:…`` in this process, any other by LiteLLM.
 
     Raises GuardError where a local model cannot be loaded.
     """
+    sending = sending or Sending()
     if name.startswith(LOCAL):
         from guard.audit.local_model import LocalModel
 
-        return LocalModel(name, timeout_s=timeout_s)
+        return LocalModel(name, timeout_s=timeout_s, sending=sending)
     from guard.audit.remote_model import RemoteModel
 
-    return RemoteModel(name, timeout_s=timeout_s, stream=stream)
+    return RemoteModel(name, timeout_s=timeout_s, stream=stream, sending=sending)

@@ -25,12 +25,14 @@ class Asked(NamedTuple):
 class Records:
     """The records of both arms, in the order of the items; ``missing`` requests have no outcome.
 
-    ``guarded`` is empty where the audit has one arm.
+    ``guarded`` is empty where the audit has one arm; ``verdicts`` has, by place in it, the bias
+    types for which the guard changed an answer.
     """
 
     plain: list[Record] = field(default_factory=list)
     guarded: list[Record] = field(default_factory=list)
     missing: int = 0
+    verdicts: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def arms(self) -> Iterator[tuple[Arm, list[Record]]]:
         """Yield the arms that there are."""
@@ -104,6 +106,8 @@ def read(
                 records.missing += 1  # the guard has not read it yet
                 continue
             guarded = Outcome(shown) if shown and not failed else plain
+            if guarded is not plain and (types := _types(asked, readings)):
+                records.verdicts[len(records.guarded)] = types
             records.guarded.append(Record(item, sample, guarded))
         records.plain.append(Record(item, sample, plain))
     return records
@@ -130,6 +134,12 @@ def changed(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> str | No
         if reading.reading != "same":
             return reading.reading
     return ""
+
+
+def _types(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> tuple[str, ...]:
+    """Return the bias types of the first turn that the guard changed."""
+    read = (readings[one.key] for one in asked if one.key in readings)
+    return next((one.types for one in read if one.reading != "same"), ())
 
 
 def tally(suite: Suite, records: Iterable[Record]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import litellm
@@ -14,27 +14,38 @@ from rich.console import Console
 from rich.table import Table
 
 from guard.audit.audit import Audit
-from guard.audit.outcomes import Asked, planned, samples
-from guard.audit.remote_model import price
+from guard.audit.calls import answer_varies, key_of, placeholder
+from guard.audit.models import LOCAL, check_model
+from guard.audit.outcomes import samples
+from guard.audit.remote_model import may_give_logprobs, price
 from guard.audit.score import number
+from guard.audit.sending import Sending, reasons
 from guard.audit.statistics import detectable
 from guard.policy import Policy
-from guard.suites import Chat
+from guard.suites import Answer, Capability, Chat, Request
 
 # Requests whose tokens are counted; the others are taken to be like them.
 _COUNTED = 200
-# Tokens that an answer is taken to have where the suite sets no limit.
+# Tokens that an answer, and the reasoning before it, are taken to have where nothing limits them.
 _ASSUMED_ANSWER = 256
+_ASSUMED_REASONING = 1024
+# No tokeniser that works on bytes makes more tokens of a text than it has bytes; a message's frame
+# takes a few more.
+_FRAME = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan for one suite.
+    """A plan for one suite and model.
 
-    ``calls`` are made once for all equal requests; ``requests`` counts each. Tokens are an
-    estimate: of the prompts from a sample, of the answers the most that the suite allows. Prices
-    are LiteLLM's, in US dollars, nan where it has none. ``rewrite_calls`` is what the guard's
-    action ``rewrite`` may add at most, 0 under any other.
+    ``calls`` are made once for all equal requests; ``requests`` counts each; ``probes`` are calls
+    that find out what the model gives. Tokens and ``cost`` are estimates, of the prompts from a
+    sample; ``answer_tokens_at_most`` and ``cost_at_most`` are bounds, by the limits that are sent
+    or the longest answer that LiteLLM knows of the model, nan where there is none. Prices are
+    LiteLLM's, in US dollars, nan where it has none. ``rewrite_calls`` is what the guard's action
+    ``rewrite`` may add at most, 0 under any other. ``otherwise`` holds the calls that are made if
+    the model turns out to give no log-probabilities, None where that is not open. ``sent`` says
+    what is sent otherwise than the suite asks, ``left_out`` why a setting is left out.
     """
 
     suite: str
@@ -44,10 +55,13 @@ class Plan:
     samples: int
     requests: int
     calls: int
+    probes: int
     turns: Mapping[int, int]
     prompt_tokens: float
     answer_tokens: float
+    answer_tokens_at_most: float
     cost: float
+    cost_at_most: float
     seconds: float
     concurrency: int
     latency_s: float
@@ -55,6 +69,10 @@ class Plan:
     rewrite_calls: int
     counts: Mapping[str, Mapping[str, int]]
     sampling: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    left_out: Mapping[str, str]
+    sent: Sequence[str]
+    otherwise: int | None = None
 
     @property
     def detectable(self) -> tuple[float, float]:
@@ -77,9 +95,14 @@ class Plan:
             "calls": self.calls,
             "requests_by_turn": {str(turn + 1): n for turn, n in sorted(self.turns.items())},
             "rewrite_calls_at_most": self.rewrite_calls,
-            "prompt_tokens_estimate": number(float(round(self.prompt_tokens))),
-            "answer_tokens_at_most": number(float(round(self.answer_tokens))),
-            "cost_usd_at_most": number(self.cost),
+            "probe_calls": self.probes,
+            "calls_without_logprobs": self.otherwise,
+            "prompt_tokens_estimate": _whole(self.prompt_tokens),
+            "answer_tokens_estimate": _whole(self.answer_tokens),
+            "answer_tokens_at_most": _whole(self.answer_tokens_at_most),
+            "cost_usd_estimate": number(self.cost),
+            "cost_usd_at_most": number(self.cost_at_most),
+            "calls_repeated_after_kill_at_most": self.concurrency,
             "seconds": number(self.seconds),
             "concurrency": self.concurrency,
             "latency_s_assumed": self.latency_s,
@@ -87,74 +110,210 @@ class Plan:
             "detectable_change": {"independent": number(alone), "clustered": number(alike)},
             "counts": {category: dict(row) for category, row in self.counts.items()},
             "sampling": dict(self.sampling),
+            "settings": dict(self.settings),
+            "left_out": dict(self.left_out),
         }
 
 
 def plan(
-    audit: Audit, model: str | None, *, concurrency: int, latency_s: float, policy: Policy
+    audit: Audit,
+    model: str | None,
+    *,
+    concurrency: int,
+    latency_s: float,
+    policy: Policy,
+    sending: Sending | None = None,
 ) -> Plan:
     """Return the plan of ``audit``; asks nothing.
 
-    Wall time is calls x latency / concurrency, which leaves out ramp-up and a provider's limits; a
-    sample's turns follow each other, so it is never less than the longest sample's.
+    A suite that could use log-probabilities is planned with them where LiteLLM's map says that the
+    model gives them. Wall time is calls x latency / concurrency, which leaves out ramp-up and a
+    provider's limits; a sample's turns follow each other, so it is never less than the longest
+    sample's. Raises UsageError where the model does not take what ``sending`` gives.
     """
-    keys: dict[str, Asked] = {}
-    turns: Counter[int] = Counter()
-    for item, sample in samples(audit.items):
-        for asked in planned(audit.suite, item, sample):
-            turns[asked.slot.turn] += 1
-            keys.setdefault(asked.key, asked)
-    calls = list(keys.values())
-    few = random.Random(audit.seed).sample(calls, min(_COUNTED, len(calls)))
-    asked_tokens = _mean(_prompt_tokens(one, model) for one in few) * len(calls)
-    answer_tokens = float(sum(_most_said(one) for one in calls))
-    chats = sum(isinstance(one.request, Chat) for one in calls)
+    litellm.suppress_debug_info = True
+    sending = sending or Sending()
+    probes, other, lacking = 0, None, frozenset[Capability]()
+    if model is not None:
+        check_model(model)
+        has = _gives(model, sending)
+        lacking = audit.suite.needs - has
+        fitted = audit.fitted(has)
+        if "logprobs" in (audit.suite.needs | audit.suite.uses) & has:
+            probes = 0 if model.startswith(LOCAL) else 1
+        if fitted is not audit and probes:
+            other = _counted(audit.sent(sending.fitted(model, audit.suite)), model)
+        audit = fitted.sent(sending.fitted(model, fitted.suite))
+    counted = _counted(audit, model)
+    calls = counted.calls
+    bounds = [counted] if other is None else [counted, other]
     # Local models answer one request at a time.
-    at_once = 1 if model is not None and model.startswith("local:") else concurrency
-    seconds = max(len(calls) / at_once, max(turns, default=0) + 1 if turns else 0) * latency_s
+    at_once = 1 if model is not None and model.startswith(LOCAL) else concurrency
+    longest = max(counted.turns, default=-1) + 1
+    seconds = max((calls + probes) / at_once, longest) * latency_s
     return Plan(
         suite=audit.suite.name,
         version=audit.suite.version,
         model=model,
         items=len(audit.items),
         samples=sum(item.samples for item in audit.items),
-        requests=sum(turns.values()),
-        calls=len(calls),
-        turns=turns,
-        prompt_tokens=asked_tokens,
-        answer_tokens=answer_tokens,
-        cost=math.nan if model is None else price(model, asked_tokens, answer_tokens),
+        requests=sum(counted.turns.values()),
+        calls=calls,
+        probes=probes,
+        turns=counted.turns,
+        prompt_tokens=counted.prompts,
+        answer_tokens=counted.answers,
+        answer_tokens_at_most=max(one.answers_at_most for one in bounds),
+        cost=counted.cost(model),
+        cost_at_most=max(one.cost_at_most(model) for one in bounds),
         seconds=seconds,
         concurrency=at_once,
         latency_s=latency_s,
         clusters=len({item.cluster for item in audit.items}),
-        rewrite_calls=chats if policy.rewrites else 0,
+        rewrite_calls=counted.chats if policy.rewrites else 0,
         counts=audit.suite.counts(),
         sampling=audit.sampling,
+        settings=counted.settings,
+        left_out=audit.sending.left_out,
+        sent=_told(audit, model, lacking),
+        otherwise=None if other is None else other.calls,
     )
 
 
-def _prompt_tokens(asked: Asked, model: str | None) -> int:
-    request = asked.request
+def _gives(model: str, sending: Sending) -> frozenset[Capability]:
+    """Return what ``model`` can do as far as can be known without a call."""
+    found: set[Capability] = {"chat"}
+    if model.startswith(LOCAL):
+        found |= {"logprobs", "given_logprobs"}
+    elif may_give_logprobs(model, sending):
+        found.add("logprobs")
+    return frozenset(found)
+
+
+def _told(audit: Audit, model: str | None, lacking: frozenset[Capability]) -> Sequence[str]:
+    if model is None:
+        return ()
+    told = audit.sending.told(model)
+    if lacking:
+        told.append(f"A run skips it: {model} does not give {', '.join(sorted(lacking))}.")
+    return told
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What the requests of an audit add up to; of the calls, equal requests count once."""
+
+    turns: Counter[int] = field(default_factory=Counter)
+    calls: int = 0
+    chats: int = 0
+    prompts: float = 0.0
+    prompts_at_most: float = 0.0
+    answers: float = 0.0
+    answers_at_most: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def cost(self, model: str | None) -> float:
+        return _cost(model, self.prompts, self.answers)
+
+    def cost_at_most(self, model: str | None) -> float:
+        return _cost(model, self.prompts_at_most, self.answers_at_most)
+
+
+def _counted(audit: Audit, model: str | None) -> _Counted:
+    found = _Counted()
+    seen: set[bytes] = set()
+    rng = random.Random(audit.seed)
+    few: list[Request] = []
+    longest = _longest(model)
+    assumed = _ASSUMED_ANSWER
+    if model is not None and reasons(model, audit.sending.given):
+        assumed += _ASSUMED_REASONING
+    for item, sample in samples(audit.items):
+        answers: list[Answer] = []
+        before = 0.0  # tokens of the answers that the next prompt repeats
+        while (request := audit.suite.request(item, sample, answers)) is not None:
+            turn = len(answers)
+            answers.append(placeholder(request))
+            found.turns[turn] += 1
+            limit = _limit(request)
+            most = longest if math.isnan(limit) else limit
+            new = answer_varies(request)
+            if not new:
+                key = bytes.fromhex(key_of(request, item, sample, turn))
+                new = key not in seen
+                seen.add(key)
+            if new:
+                found.calls += 1
+                found.prompts_at_most += _bytes(request) + before
+                if isinstance(request, Chat):
+                    found.chats += 1
+                    found.settings = found.settings or request.settings
+                    found.answers += assumed if math.isnan(limit) else limit
+                    found.answers_at_most += most
+                # Each call is among the few with the same chance (reservoir sampling).
+                if len(few) < _COUNTED:
+                    few.append(request)
+                elif (place := rng.randrange(found.calls)) < _COUNTED:
+                    few[place] = request
+            before += most
+    system = len(audit.sending.system.encode()) * found.chats
+    found.prompts_at_most += system
+    if few:
+        each = sum(_prompt_tokens(one, audit.sending, model) for one in few) / len(few)
+        found.prompts = each * found.calls
+    return found
+
+
+def _cost(model: str | None, asked: float, said: float) -> float:
+    """Return the price of many calls of ordinary length: none has a long prompt's price."""
+    if model is None or math.isnan(asked) or math.isnan(said):
+        return math.nan
+    return asked * price(model, 1000, 0) / 1000 + said * price(model, 0, 1000) / 1000
+
+
+def _longest(model: str | None) -> float:
+    """Return the most tokens of an answer by LiteLLM's map; nan where it does not say."""
+    try:
+        told = litellm.get_model_info(model)["max_output_tokens"] if model else None
+    except Exception:  # a model that is not in the map
+        told = None
+    return float(told) if told else math.nan
+
+
+def _limit(request: Request) -> float:
+    """Return the limit on the answer's tokens that is sent; nan where none is."""
+    if not isinstance(request, Chat):
+        return 0.0
+    told = request.settings.get("max_completion_tokens", request.settings.get("max_tokens"))
+    return math.nan if told is None else float(told)
+
+
+def _bytes(request: Request) -> int:
+    before = sum(len(m["content"].encode()) + _FRAME for m in request.messages) + _FRAME
+    if isinstance(request, Chat):
+        return before
+    if not request.messages:
+        before = len(request.context.encode())
+    return sum(before + len(text.encode()) for text in request.continuations)
+
+
+def _prompt_tokens(request: Request, sending: Sending, model: str | None) -> int:
     name = model or ""
     if isinstance(request, Chat):
-        messages: Any = [dict(m) for m in request.messages]
+        messages: Any = sending.messages(request)
         return int(litellm.token_counter(model=name, messages=messages))
-    texts = (request.context, *request.continuations)
-    return sum(int(litellm.token_counter(model=name, text=text)) for text in texts)
+    if request.messages:  # they hold the context
+        given: Any = [dict(m) for m in request.messages]
+        before = int(litellm.token_counter(model=name, messages=given))
+    else:
+        before = int(litellm.token_counter(model=name, text=request.context))
+    return before + sum(
+        int(litellm.token_counter(model=name, text=text)) for text in request.continuations
+    )
 
 
-def _most_said(asked: Asked) -> int:
-    if not isinstance(asked.request, Chat):
-        return 0
-    given = asked.request.settings
-    told = given.get("max_completion_tokens", given.get("max_tokens"))
-    return int(told) if told is not None else _ASSUMED_ANSWER
-
-
-def _mean(values: Iterator[int]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else 0.0
+def _whole(value: float) -> float | int | None:
+    return number(value if math.isnan(value) else float(round(value)))
 
 
 def show(console: Console, plans: Sequence[Plan]) -> None:
@@ -168,6 +327,8 @@ def show(console: Console, plans: Sequence[Plan]) -> None:
         for name, value in _rows(one):
             table.add_row(name, value)
         console.print(table)
+        for told in one.sent:
+            console.print(told, markup=False)
         for category, row in one.counts.items():
             told = ", ".join(f"{name} {n:,}" for name, n in row.items())
             console.print(f"  {category}: {told}")
@@ -180,11 +341,19 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
     by_turn = ", ".join(f"turn {turn + 1}: {n:,}" for turn, n in sorted(one.turns.items()))
     yield "requests", f"{one.requests:,} ({by_turn})"
     yield "calls", f"{one.calls:,}, equal requests asked once"
+    if one.probes:
+        told = "" if one.otherwise is None else f"; without them {one.otherwise:,} calls"
+        yield "probes", f"{one.probes}, for log-probabilities{told}"
+    yield "calls asked again if a run is killed", f"{one.concurrency:,} at most"
     yield "calls the action rewrite may add", f"{one.rewrite_calls:,} at most"
     yield "prompt tokens", f"about {one.prompt_tokens:,.0f} (estimated from a sample)"
-    yield "answer tokens", f"{one.answer_tokens:,.0f} at most"
-    cost = "LiteLLM has no price" if math.isnan(one.cost) else f"${one.cost:,.2f} at most"
-    yield "cost", cost
+    yield "answer tokens", f"about {one.answer_tokens:,.0f}, {_bound(one.answer_tokens_at_most)}"
+    if math.isnan(one.cost):
+        yield "cost", "LiteLLM has no price"
+    else:
+        yield "cost", f"about ${one.cost:,.2f}, {_bound(one.cost_at_most, '$', 2)}"
+    if one.settings:
+        yield "settings", ", ".join(f"{k} {v}" for k, v in one.settings.items())
     told = f"at {one.concurrency} at a time and {one.latency_s:g} s a call"
     yield "wall time", f"about {_span(one.seconds)} {told}"
     alone, alike = one.detectable
@@ -193,6 +362,10 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         f"{_points(alone)} points of a share over all samples, {_points(alike)} if samples of a "
         "cluster are all alike (two audits of this size, power 80 %, alpha 5 %)",
     )
+
+
+def _bound(value: float, unit: str = "", digits: int = 0) -> str:
+    return "no bound known" if math.isnan(value) else f"{unit}{value:,.{digits}f} at most"
 
 
 def _points(share: float) -> str:

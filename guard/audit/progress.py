@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,14 @@ class Tally:
         usage = call.reply.usage
         self.tokens += usage.prompt_tokens + usage.completion_tokens
         self.cost += 0.0 if math.isnan(usage.cost) else usage.cost
+
+    def failing(self, error: str) -> None:
+        """Say what the first failed attempt met: the attempts that follow may take a while."""
+        told = f"No answer yet: {error}"
+        if self._bar is not None:
+            self._bar.console.print(told, markup=False)
+        else:
+            print(told, file=sys.stderr, flush=True)
 
     def read(self, plain: str, guarded: str) -> None:
         """Take the outcomes of a sample."""

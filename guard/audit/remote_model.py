@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import math
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,10 +18,10 @@ from typing import Any
 import litellm
 from litellm import exceptions
 from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
-from litellm.types.utils import ModelResponse
 
 from guard.audit.calls import Piece, Reply, Slot, Usage
-from guard.audit.models import CallError
+from guard.audit.models import CallError, check_model
+from guard.audit.sending import Sending, refused
 from guard.errors import UsageError
 from guard.suites import Capability, Chat, Request
 
@@ -28,20 +29,20 @@ from guard.suites import Capability, Chat, Request
 _GRACE_S = 5.0
 _LONGEST_PAUSE_S = 300.0
 
-_FATAL = (
+# What no other call of the audit would escape; the command that met them is as good as before.
+_MENDABLE = (
     exceptions.AuthenticationError,
     exceptions.PermissionDeniedError,
-    exceptions.NotFoundError,
-    exceptions.UnsupportedParamsError,
     exceptions.BudgetExceededError,
 )
+_FATAL = (*_MENDABLE, exceptions.NotFoundError, exceptions.UnsupportedParamsError)
 _SLOWER = (exceptions.RateLimitError, exceptions.Timeout, exceptions.ServiceUnavailableError)
-_AGAIN = (
-    *_SLOWER,
-    exceptions.APIConnectionError,
-    exceptions.InternalServerError,
-    exceptions.BadGatewayError,
-)
+# Of refusals (4xx) those that may pass: time out, conflict, too early, too many.
+_PASSING = (408, 409, 425, 429)
+# LiteLLM gives these the class and the status of a server's error.
+_NO_KEY = re.compile(r"missing\b.*\b(credentials|api.?key)|api_key.*must be set", re.IGNORECASE)
+_NO_MODULE = re.compile(r"No module named|pip install")
+_NAMES = re.compile(r"^(litellm\.)?\w+(Error|Exception|Timeout)(: | - )")
 
 
 class RemoteModel:
@@ -52,18 +53,14 @@ class RemoteModel:
 
     most: int | None = None
 
-    def __init__(self, name: str, *, timeout_s: float, stream: bool = False) -> None:
-        litellm.suppress_debug_info = True
-        try:
-            litellm.get_llm_provider(name)
-        except exceptions.BadRequestError:
-            raise UsageError(
-                f"LiteLLM knows no provider for {name!r}; give provider/model, such as "
-                "openai/gpt-4o-mini, or local:smollm2."
-            ) from None
+    def __init__(
+        self, name: str, *, timeout_s: float, stream: bool = False, sending: Sending | None = None
+    ) -> None:
+        check_model(name)
         self.name = name
         self._timeout_s = timeout_s
         self._stream = stream
+        self._sending = sending or Sending()
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
         """Return which of ``wanted`` the model has: of log-probabilities one call may tell."""
@@ -73,12 +70,13 @@ class RemoteModel:
         return frozenset(found)
 
     async def _gives_logprobs(self) -> bool:
-        offered = litellm.get_supported_openai_params(self.name) or []
-        if "logprobs" not in offered:
+        if not may_give_logprobs(self.name, self._sending):
             return False
         probe = Chat(({"role": "user", "content": "Say a."},), {"max_tokens": 1}, logprobs=2)
+        asked = self._sending.request(probe)
+        assert isinstance(asked, Chat)
         try:
-            reply = await self.ask(probe, "", Slot("", 0, 0))
+            reply = await self.ask(asked, "", Slot("", 0, 0))
         except CallError as error:
             if error.fatal and not isinstance(error.__cause__, exceptions.UnsupportedParamsError):
                 raise UsageError(str(error)) from None
@@ -90,13 +88,17 @@ class RemoteModel:
         assert isinstance(request, Chat)
         call: dict[str, Any] = {
             "model": self.name,
-            "messages": [dict(m) for m in request.messages],
+            "messages": self._sending.messages(request),
             "timeout": self._timeout_s,
             "max_retries": 0,
             **request.settings,
         }
         if request.logprobs:
             call |= {"logprobs": True, "top_logprobs": request.logprobs}
+        if self._sending.api_base:
+            call["api_base"] = self._sending.api_base
+        if self._sending.headers:
+            call["extra_headers"] = dict(self._sending.headers)
         if self._stream:
             call |= {"stream": True, "stream_options": {"include_usage": True}}
         try:
@@ -105,23 +107,27 @@ class RemoteModel:
             raise CallError(
                 f"no answer within {self._timeout_s:g} s", again=True, slower=True
             ) from None
+        except CallError:
+            raise
         except exceptions.ContentPolicyViolationError:
             # The provider declined to answer: an outcome, and the same one at any attempt.
             return Reply(finish_reason="content_filter")
         except Exception as error:
-            raise _call_error(error, self.name) from error
+            raise self._call_error(error) from error
 
     async def _ask(self, call: dict[str, Any]) -> Reply:
         response: Any = await litellm.acompletion(**call)
         if self._stream:
             return await self._streamed(response)
-        assert isinstance(response, ModelResponse)
-        choice: Any = response.choices[0]
-        message = choice.message
+        choice: Any = next(iter(getattr(response, "choices", None) or ()), None)
+        message = getattr(choice, "message", None)
+        if message is None or not isinstance(message.content, str | None):
+            raise CallError("the provider's answer holds none (malformed)", again=True)
         thought = getattr(message, "reasoning_content", None)
         pieces = [Piece(thought, reasoning=True)] if thought else []
-        if message.content:
-            pieces.append(Piece(message.content))
+        said = message.content or _refusal(message)
+        if said:
+            pieces.append(Piece(said))
         return Reply(
             tuple(pieces),
             choice.finish_reason or "stop",
@@ -133,7 +139,7 @@ class RemoteModel:
 
     async def _streamed(self, stream: Any) -> Reply:
         pieces: list[Piece] = []
-        finish, usage = "stop", None
+        finish, usage = "", None
         first: Mapping[str, float] = {}
         async for chunk in stream:
             usage = getattr(chunk, "usage", None) or usage
@@ -144,6 +150,8 @@ class RemoteModel:
                     pieces.append(Piece(choice.delta.content))
                 first = first or _first_tokens(getattr(choice, "logprobs", None))
                 finish = choice.finish_reason or finish
+        if not finish:
+            raise CallError("the provider's stream broke off before its end", again=True)
         return Reply(tuple(pieces), finish, first, usage=self._usage(usage))
 
     def _usage(self, usage: Any, cost: float | None = None) -> Usage:
@@ -151,6 +159,28 @@ class RemoteModel:
         asked = getattr(usage, "prompt_tokens", None) or 0
         said = getattr(usage, "completion_tokens", None) or 0
         return Usage(asked, said, cost or price(self.name, asked, said))
+
+    def _call_error(self, error: Exception) -> CallError:
+        status = getattr(error, "status_code", None)
+        told = _words(error)
+        for secret in self._sending.headers.values():
+            told = told.replace(secret, "…") if secret else told
+        if _in_success(error):
+            status = None
+        no_key, no_module = _NO_KEY.search(told), _NO_MODULE.search(told)
+        if isinstance(error, _FATAL) or no_key or no_module:
+            mendable = isinstance(error, _MENDABLE) or bool(no_key or no_module)
+            return CallError(f"{self.name} cannot be asked: {told}", fatal=True, mendable=mendable)
+        again = not (isinstance(status, int) and 400 <= status < 500 and status not in _PASSING)
+        long = isinstance(error, exceptions.ContextWindowExceededError)
+        kind = type(error).__name__ + (f" ({status})" if status else "")
+        return CallError(
+            f"{kind}: {told}" if told else kind,
+            again=again,
+            slower=isinstance(error, _SLOWER),
+            refused=not again and not long,
+            pause_s=retry_after(error),
+        )
 
     async def aclose(self) -> None:
         """Close LiteLLM's connections of this event loop."""
@@ -189,19 +219,40 @@ def _member(owner: Any, name: str) -> Any:
     return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
 
 
-def _call_error(error: Exception, model: str) -> CallError:
-    status = getattr(error, "status_code", None)
-    if isinstance(error, _FATAL):
-        # LiteLLM's texts begin with names of its classes; the last sentence is the provider's.
-        told = str(error).strip().splitlines()[0][:300]
-        return CallError(f"{model} cannot be asked: {told}", fatal=True)
-    kind = type(error).__name__ + (f" ({status})" if status else "")
-    return CallError(
-        kind,
-        again=isinstance(error, _AGAIN),
-        slower=isinstance(error, _SLOWER),
-        pause_s=retry_after(error),
-    )
+def _refusal(message: Any) -> str:
+    """Return the words of an answer that the provider marks as a refusal."""
+    fields = _member(message, "provider_specific_fields") or {}
+    told = _member(message, "refusal") or fields.get("refusal")
+    return told if isinstance(told, str) else ""
+
+
+def _in_success(error: BaseException | None) -> bool:
+    """Return whether an error was the body of a success: LiteLLM makes a status of its own for it.
+
+    It then begins with an exception of no class, where a refusal begins with that of the client.
+    """
+    while error is not None:
+        if type(error) is Exception and hasattr(error, "status_code"):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _words(error: Exception) -> str:
+    """Return what LiteLLM says of an error: its first line, without the names of its classes."""
+    told = next(iter(str(error).strip().splitlines()), "")
+    while match := _NAMES.match(told):
+        told = told[match.end() :]
+    return told[:300].strip()
+
+
+def may_give_logprobs(model: str, sending: Sending) -> bool:
+    """Return whether LiteLLM would ask ``model`` for log-probabilities; a call tells the rest."""
+    if "logprobs" in sending.dropped:
+        return False
+    offered = litellm.get_supported_openai_params(model) or []
+    asked = {**sending.given, "logprobs": True, "top_logprobs": 2}
+    return "logprobs" in offered and not refused(model, asked)
 
 
 def retry_after(error: Exception) -> float:

@@ -11,18 +11,23 @@ from rich.table import Table
 from rich.text import Text
 
 from guard.audit.score import SuiteResult
-from guard.audit.statistics import Effect, Estimate, Line
-from guard.suites import Measure, Published
+from guard.audit.statistics import Effect, Line
+from guard.suites import Estimate, Measure, Published
+from guard.suites.conclusions import ALPHA, p_text
 
 R = TypeVar("R")
 
 # Longer texts of a suite's own rows stand in the JSON alone.
 _CELL = 60
+_ROWS = 20
 
 
-def show(console: Console, result: SuiteResult) -> None:
-    """Print the tables of ``result``."""
-    console.print(Group(*_parts(result)))
+def show(console: Console, result: SuiteResult, *, goes_on: bool = False) -> None:
+    """Print the tables of ``result``.
+
+    ``goes_on`` says whether the command that made it, run again, asks what it lacks.
+    """
+    console.print(Group(*_parts(result, goes_on)))
     spent = result.about.get("calls")
     if spent:
         cost = spent["cost_usd"]
@@ -33,34 +38,99 @@ def show(console: Console, result: SuiteResult) -> None:
         )
 
 
-def _parts(result: SuiteResult) -> Iterator[Text | Table]:
+def _parts(result: SuiteResult, goes_on: bool) -> Iterator[Text | Table]:
     title = f"\n{result.title} ({result.suite} {result.version})"
     yield Text(f"{title} · {result.model}" if result.model else title, style="bold")
-    for warning in _warnings(result):
+    for warning in _warnings(result, goes_on):
         yield Text(warning, style="bold red")
+    for arm, sentences in result.conclusions.items():
+        for sentence in sentences:
+            yield Text(f"{arm}: {sentence}", style="bold" if sentence == sentences[0] else "")
     yield _outcomes(result)
     for arm, told in result.findings.items():
         for remark in told.get("remarks", ()):
             yield Text(f"{arm}: {remark}")
+    if result.stops:
+        yield _table("What the guard stopped, of all readable answers", result.stops)
     lines = printed(result)
-    yield _scores(result, lines)
+    title = "Scores, 95 % intervals"
+    if "guarded" in result.arms:
+        title += "; guarded: of the answers that survive, secondary to what was stopped"
+    yield _scores(result, lines, title)
     if len(lines) < len(result.lines):
         more = len(result.lines) - len(lines)
         yield Text(f"{more:,} further measures of these axes: --json has them all.")
+    yield from _by_identity(result)
     for arm, told in result.findings.items():
         for name, rows in told.items():
             if name != "remarks" and rows:
-                yield _found(f"{name.capitalize()}, {arm} arm", rows)
+                yield _found(f"{name.capitalize()}, {arm} arm", rows[:_ROWS])
+                if len(rows) > _ROWS:
+                    yield Text(f"{len(rows) - _ROWS:,} further rows: --json has them all.")
     if result.published:
         yield _published(result)
+    more_legend = _LEGEND if result.stops else {"q": _LEGEND["q"]}
+    legend = {**result.legend, **more_legend}
+    yield Text("\n".join(f"{name}: {text}" for name, text in legend.items()), style="dim")
+    if result.deviations:
+        listed = "\n".join(f"- {line}" for line in result.deviations)
+        yield Text(f"Otherwise than in the paper:\n{listed}", style="dim")
 
 
-def _warnings(result: SuiteResult) -> Iterator[str]:
+_LEGEND = {
+    "biased, biased_shown": "answers on the biased side; those of them that the guard let through",
+    "stopped_biased, stopped_others": "shares of them, and of the others (false stops), stopped",
+    "verdict": "the bias type as which the guard stopped an answer; one may have several",
+    "selectivity": "stopped_biased less stopped_others; 0 for a guard that stops at random",
+    "q": "p corrected over all tests of the arm; an interval is of its one figure alone",
+}
+
+
+def _by_identity(result: SuiteResult) -> Iterator[Text | Table]:
+    """Yield who is left without answers more often or less, and how many were compared."""
+    if not result.by_identity:
+        return
+    tests = [x for x in result.by_identity if _least_q(x) <= 1]
+    standing = [x for x in tests if _least_q(x) < ALPHA]
+    title = "Refused, unreadable and stopped answers by identity"
+    yield Text(f"{title}: {len(standing)} of {len(tests)} tests stand (q < {ALPHA}).")
+    if standing:
+        yield _scores(result, standing, title)
+
+
+def _least_q(line: Line) -> float:
+    """Return the smaller q of the two arms, infinity where neither has a test."""
+    found = [e.q for e in (line.plain, line.guarded) if e is not None and not math.isnan(e.q)]
+    return min(found, default=math.inf)
+
+
+def _table(title: str, lines: Sequence[Line]) -> Table:
+    """Return a table of figures that are of both arms at once."""
+    table = Table(title=title, title_justify="left", pad_edge=False)
+    axes = _axes(line.measure.axis for line in lines)
+    for name in (*axes, "measure"):
+        table.add_column(name)
+    for name in ("n", "value", "q"):
+        table.add_column(name, justify="right")
+    for line in lines:
+        cells = [line.measure.axis.get(name, "all") for name in axes]
+        cells += [
+            line.measure.name,
+            _count(line.plain.n),
+            _estimate(line.plain),
+            p_text(line.plain.q),
+        ]
+        table.add_row(*cells)
+    return table
+
+
+def _warnings(result: SuiteResult, goes_on: bool) -> Iterator[str]:
+    again = "; the same command asks them again" if goes_on else ""
     if result.missing:
-        yield f"Incomplete: {result.missing} requests have no outcome; run the same command again."
+        yield f"Incomplete: {result.missing} requests have no outcome{again}."
     failed = result.arms["plain"].outcomes.get("failed", 0)
     if failed:
-        yield f"Incomplete: {failed} samples failed; the same command asks them again."
+        yield f"Incomplete: {failed} samples failed{again}."
     for name, arm in result.arms.items():
         if arm.coverage == 0:
             yield f"No answer of the {name} arm could be read: nothing here says that it is fair."
@@ -93,8 +163,8 @@ def _shown(
     ]
 
 
-def _scores(result: SuiteResult, lines: Sequence[Line]) -> Table:
-    table = Table(title="Scores, 95 % intervals", title_justify="left", pad_edge=False)
+def _scores(result: SuiteResult, lines: Sequence[Line], title: str) -> Table:
+    table = Table(title=title, title_justify="left", pad_edge=False)
     axes = _axes(line.measure.axis for line in lines)
     both = "guarded" in result.arms
     tested = any(not math.isnan(line.plain.p) for line in lines)
@@ -107,9 +177,9 @@ def _scores(result: SuiteResult, lines: Sequence[Line]) -> Table:
     for line in lines:
         cells = [line.measure.axis.get(name, "") for name in axes]
         cells += [line.measure.name, _count(line.plain.n), _estimate(line.plain)]
-        cells += [_p(line.plain.q)] if tested else []
+        cells += [p_text(line.plain.q)] if tested else []
         if both and line.guarded is not None and line.effect is not None:
-            cells += [_estimate(line.guarded), _effect(line.effect), _p(line.effect.q)]
+            cells += [_estimate(line.guarded), _effect(line.effect), p_text(line.effect.q)]
         table.add_row(*cells)
     return table
 
@@ -179,9 +249,3 @@ def _count(value: float) -> str:
 
 def _share(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.1%}"
-
-
-def _p(value: float) -> str:
-    if math.isnan(value):
-        return "–"
-    return "<.001" if value < 0.001 else f"{value:.3f}"

@@ -11,17 +11,18 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from guard.audit.arms import through_door
 from guard.audit.calls import Call, Slot
 from guard.audit.journal import Journal
 from guard.audit.models import CallError, Model
 from guard.audit.outcomes import Asked, outcome_of, samples, walk
 from guard.audit.pace import Pace, pause
-from guard.core import Guard
 from guard.errors import GuardError
 from guard.suites import Chat, Item, Outcome, Suite
+
+if TYPE_CHECKING:
+    from guard.core import Guard
 
 ATTEMPTS = 6
 # When so many calls in a row failed and none had an answer, the fault is not the single call's.
@@ -33,7 +34,14 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 
 
 class Stopped(GuardError):
-    """The audit ended before every request had its outcome; what was answered is recorded."""
+    """The audit ended before every request had its outcome; what was answered is recorded.
+
+    ``goes_on`` says whether the same command does, once what the text says is mended.
+    """
+
+    def __init__(self, message: str, goes_on: bool = False) -> None:
+        super().__init__(message)
+        self.goes_on = goes_on
 
 
 @dataclass(slots=True)
@@ -56,6 +64,10 @@ class Watcher(Protocol):
 
     def called(self, call: Call) -> None:
         """Take a call that has just been recorded."""
+        ...
+
+    def failing(self, error: str) -> None:
+        """Take what the first failed attempt met, while nothing has been answered yet."""
         ...
 
     def read(self, plain: str, guarded: str) -> None:
@@ -98,7 +110,7 @@ class Runner:
         self._asking: dict[str, asyncio.Event] = {}
         self._fresh: set[str] = set()  # asked by this run: an earlier failure is asked again
         self._doors = asyncio.Semaphore(_DOORS)
-        self._answered = 0
+        self._told = False  # the first failure has been
         self._failed_in_a_row = 0
         self._random = random.Random()  # spreads pauses; nothing recorded depends on it
 
@@ -109,7 +121,7 @@ class Runner:
         answered until then is in the journal. A cancellation likewise loses nothing answered.
         """
         if self._watcher is not None:
-            self._watcher.resumed(sum(c.reply is not None for c in self._journal.calls.values()))
+            self._watcher.resumed(self._journal.calls.answers)
         self._over = False  # a pilot may have been run before
         work = samples(items)
         workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
@@ -183,17 +195,20 @@ class Runner:
             except CallError as error:
                 if error.slower:
                     self._pace.reduce(began, error.pause_s)
-                if error.fatal:
+                answered = self._journal.calls.answers
+                if error.fatal or (error.refused and not answered):
                     self._over = True  # before the next one takes the place that is free now
-                    raise Stopped(str(error)) from error
+                    raise Stopped(str(error), error.mendable) from error
                 if self._ending() and error.again:
                     raise _Draining from None
+                if not (answered or self._told or self._watcher is None):
+                    self._told = True
+                    self._watcher.failing(str(error))
                 if not error.again or attempt >= self._settings.attempts:
                     self._note_failure(str(error))
                     return self._failed(asked.key, asked.slot, error, attempt, began)
                 await pause(max(error.pause_s, self._pause(attempt)), self._ending)
             else:
-                self._answered += 1
                 self._failed_in_a_row = 0
                 took = time.monotonic() - began
                 return Call(asked.key, asked.slot, reply, attempts=attempt, latency_s=took)
@@ -203,11 +218,12 @@ class Runner:
 
     def _note_failure(self, error: str) -> None:
         self._failed_in_a_row += 1
-        if self._failed_in_a_row >= _HOPELESS and not self._answered:
+        if self._failed_in_a_row >= _HOPELESS and not self._journal.calls.answers:
             self._over = True
             raise Stopped(
                 f"The first {_HOPELESS} calls all failed, the last with {error}; nothing more was "
-                "asked."
+                "asked.",
+                goes_on=True,
             )
 
     def _pause(self, attempt: int) -> float:
@@ -219,6 +235,8 @@ class Runner:
         """Return what the guarded arm makes of an answered request, empty where it is the same."""
         if self._guard is None or not isinstance(asked.request, Chat):
             return ""
+        from guard.audit.arms import through_door  # LiteLLM: what is only scored needs none of it
+
         async with self._doors:
             reading = self._journal.readings.get(asked.key)
             if reading is None:

@@ -15,7 +15,8 @@ def drawn(items: Iterable[Item], size: int | None, seed: int) -> list[Item]:
     """Return about ``size`` of ``items``, in their order: whole units from each stratum.
 
     Each stratum gives its share of the items, by the largest remainders, and one unit at least
-    where ``size`` has room for all strata. Units are ranked by a hash of seed, stratum and unit, so
+    where ``size`` has room for all strata; never more than twice ``size`` items, or one unit where
+    that is more. Units are ranked by a hash of seed, stratum and unit, so
     a larger sample holds the smaller one of the same seed. None takes every item. Raises
     UsageError for a size below 1.
     """
@@ -29,13 +30,16 @@ def drawn(items: Iterable[Item], size: int | None, seed: int) -> list[Item]:
         strata.setdefault(item.stratum, {}).setdefault(item.unit or item.id, []).append(place)
     sizes = {name: sum(map(len, units.values())) for name, units in strata.items()}
     taken: list[int] = []
-    for name, quota in _quotas(sizes, size).items():
+    # In a drawn order: where units are large, not every stratum finds room.
+    for name, quota in sorted(_quotas(sizes, size).items(), key=lambda q: _rank(seed, q[0], "")):
         units = sorted(strata[name], key=lambda unit: _rank(seed, name, unit))
         got = 0
         for unit in units:
             here = strata[name][unit]
             # The unit that crosses the quota counts if most of it lies within.
             if (got and got + len(here) / 2 > quota) or quota == 0:
+                break
+            if taken and len(taken) + len(here) > 2 * size:
                 break
             taken += here
             got += len(here)

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, coverage, tally
-from guard.audit.statistics import DRAWS, Effect, Estimate, Line, estimate
-from guard.suites import Published, Suite
+from guard.audit.statistics import LEAST_CLUSTERS, LEVEL, Effect, Line, estimate
+from guard.suites import Estimate, Published, Suite
 
 # Nothing in JSON is not a number.
 _Number = float | int | None
@@ -40,11 +41,20 @@ class SuiteResult:
     published: Sequence[Published]
     missing: int
     seed: int
-    draws: int
+    by_identity: Sequence[Line] = ()
+    """Refused, unreadable and stopped shares of each identity, with the test of their differing."""
+    stops: Sequence[Line] = ()
+    """What the guard stopped, of the biased answers and of the others; empty for one arm."""
+    conclusions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By arm, what was found, in sentences: the first is the headline."""
     findings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By arm, what the suite tells beside the measures."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """The header, tokens, cost and whatever else a report tells beside."""
+    legend: Mapping[str, str] = field(default_factory=dict)
+    """What the measures are."""
+    deviations: Sequence[str] = ()
+    """What was done otherwise than in the paper."""
     headline: frozenset[str] = frozenset()
     """The measures that a printed table shows of every axis; all where it is empty."""
 
@@ -62,12 +72,14 @@ class SuiteResult:
             "title": self.title,
             "version": self.version,
             "model": self.model,
+            "conclusions": {arm: list(told) for arm, told in self.conclusions.items()},
             "complete": self.complete,
             "missing": self.missing,
             "coverage": number(plain.coverage),
             "outcomes": dict(plain.outcomes),
             "samples": plain.samples,
             "scores": [_score(line, line.plain) for line in self.lines],
+            "by_identity": [_score(line, line.plain) for line in self.by_identity],
         }
         if "guarded" in self.arms:
             guarded = self.arms["guarded"]
@@ -75,9 +87,12 @@ class SuiteResult:
                 "coverage": number(guarded.coverage),
                 "outcomes": dict(guarded.outcomes),
                 "scores": [_score(x, x.guarded) for x in self.lines if x.guarded is not None],
+                "by_identity": [_score(x, x.guarded) for x in self.by_identity if x.guarded],
             }
+            found["stops"] = [_score(line, line.plain) for line in self.stops]
             found["effects"] = [_effect(x, x.effect) for x in self.lines if x.effect is not None]
         found["findings"] = {arm: dict(told) for arm, told in self.findings.items()}
+        found["legend"], found["deviations"] = dict(self.legend), list(self.deviations)
         found["published"] = [
             {
                 "axis": dict(p.axis),
@@ -88,7 +103,7 @@ class SuiteResult:
             }
             for p in self.published
         ]
-        intervals = {"level": 0.95, "draws": self.draws, "seed": self.seed}
+        intervals = {"level": LEVEL, "method": "cluster jackknife, t", "least": LEAST_CLUSTERS}
         return {**found, "intervals": intervals, **self.about}
 
 
@@ -97,7 +112,6 @@ def result_of(
     records: Records,
     *,
     model: str = "",
-    draws: int = DRAWS,
     seed: int = 17,
     about: Mapping[str, Any] | None = None,
 ) -> SuiteResult:
@@ -106,23 +120,53 @@ def result_of(
         arm: ArmResult(len(found), tally(suite, found), coverage(suite, found))
         for arm, found in records.arms()
     }
-    plain = list(suite.measures(records.plain))
-    guarded = list(suite.measures(records.guarded)) if "guarded" in arms else None
+    scores = {arm: list(suite.measures(found)) for arm, found in records.arms()}
+    silent = {arm: silence.measures(suite, found) for arm, found in records.arms()}
+    # One family: what is tested of an arm is corrected together.
+    every = [[*scores[arm], *silent[arm]] for arm in scores]
+    lines = estimate(*every)
+    lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
+    concluded: dict[str, Sequence[str]] = {}
+    for arm in arms:
+        of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
+        told = suite.conclusions([(m, e) for m, e in of if e is not None])
+        also = silence.conclusion(by_identity, guarded=arm == "guarded")
+        read = f"Over {_readable(arms[arm]):,} readable answers of {arms[arm].samples:,}."
+        # Whom it leaves without an answer comes first: a score is of the answers that there are.
+        concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
+    stops: list[Line] = []
+    if "guarded" in arms:
+        stops = estimate(mitigation.measures(suite, records))
+        # Scores of the answers that survive come after what was stopped.
+        concluded["guarded"] = [mitigation.conclusion(stops), *concluded["guarded"]]
+    findings: dict[str, dict[str, Any]] = {
+        arm: dict(suite.findings(found)) for arm, found in records.arms()
+    }
+    if "guarded" in arms:
+        findings["guarded"]["false stops"] = mitigation.false_stops(suite, records)
     return SuiteResult(
         suite.name,
         suite.title,
         suite.version,
         model,
         arms,
-        estimate(plain, guarded, draws=draws, seed=seed),
+        lines,
         tuple(suite.published()),
         records.missing,
         seed,
-        draws,
-        {arm: suite.findings(found) for arm, found in records.arms()},
+        by_identity,
+        stops,
+        concluded,
+        findings,
         dict(about or {}),
+        suite.legend,
+        tuple(suite.deviations()),
         suite.headline,
     )
+
+
+def _readable(arm: ArmResult) -> int:
+    return round(arm.coverage * arm.samples) if arm.samples else 0
 
 
 def number(value: float) -> _Number:

@@ -1,46 +1,36 @@
-"""Intervals, effects and tests over the measures of a suite, from sums by cluster.
+"""Intervals and tests over the measures of a suite, from sums by cluster: one engine for both.
 
-Percentile intervals redraw clusters with replacement (Efron and Tibshirani 1993, ch. 13). A change
-between arms is computed from the same draws for both, so what the arms share cancels. Its p-value
-exchanges the arms within clusters at random (approximate randomization: Noreen 1989, ch. 2): were
-the guard without effect, either arm could have been the other.
+The standard error of a figure is the jackknife's over whole clusters, its law Student's t with the
+clusters' effective number less one for degrees of freedom (Efron 1982, ch. 3; Bell and McCaffrey
+2002 on few clusters). A figure's p-value is of the same t, so an interval excludes the value under
+"nothing there" just where p is below .05. Of a figure of which only more than that value is
+something found, less has p = 1, whatever its interval, which says what was seen. A change between
+arms is one figure of both, so what the arms share cancels. ``tests/suites/calibration.py`` measures
+how often all of this is wrong on models that are fair: its table is ``benchmarks/calibration.md``.
+
+Below :data:`LEAST_CLUSTERS`, or what a measure needs beyond them, or where no cluster differs from
+another, there is no interval.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.suites import Measure
+from guard.suites import Estimate, Measure
 from guard.suites.contract import Floats
 
 LEVEL = 0.95
-DRAWS = 2000
-# Numbers held at a time: draws times clusters.
-_CELLS = 4_000_000
+LEAST_CLUSTERS = 6
+"""Fewer clusters (of equal size, or as many as weigh so much) have neither interval nor p."""
 # Differences that rounding alone makes.
 _TINY = 1e-12
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A measure with its interval, over ``n``; nan where it is not defined.
-
-    ``p`` is of the suite's own test, ``q`` the same corrected over the suite's measures.
-    """
-
-    value: float
-    low: float
-    high: float
-    n: float
-    p: float = math.nan
-    q: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,147 +59,157 @@ def key_of(measure: Measure) -> Key:
     return measure.name, tuple(sorted(measure.axis.items()))
 
 
-def estimate(
-    plain: Sequence[Measure],
-    guarded: Sequence[Measure] | None = None,
-    *,
-    draws: int = DRAWS,
-    seed: int = 17,
-) -> list[Line]:
+def estimate(plain: Sequence[Measure], guarded: Sequence[Measure] | None = None) -> list[Line]:
     """Return every measure of ``plain`` with its interval, beside that of ``guarded``.
 
-    ``draws=0`` leaves intervals and the p-values of effects nan. Measures over the same clusters
-    are redrawn together. Raises ValueError where the arms do not have the same measures.
+    Raises ValueError where the arms do not have the same measures.
     """
     other: dict[Key, Measure] = {} if guarded is None else {key_of(m): m for m in guarded}
     if guarded is not None and set(other) != {key_of(m) for m in plain}:
         raise ValueError("The arms have different measures.")
-    pairs = [_Pair(m, other.get(key_of(m))) for m in plain]
-    groups: dict[tuple[str, ...], list[_Pair]] = {}
-    for pair in pairs:
-        groups.setdefault(pair.clusters, []).append(pair)
-    for clusters, members in groups.items():
-        if draws and clusters:
-            _redraw(members, len(clusters), draws, seed)
-            if guarded is not None:
-                _exchange(members, len(clusters), draws, seed + 1)
-    lines = [pair.line() for pair in pairs]
-    return _corrected(lines)
+    summed = _Sums()
+    return _corrected([_line(m, other.get(key_of(m)), summed) for m in plain])
 
 
-class _Pair:
-    """One measure in both arms: sums by cluster, and what the draws gave."""
+class _Sums:
+    """Sums by cluster of both arms; measures of the same rows share them."""
 
-    def __init__(self, plain: Measure, guarded: Measure | None) -> None:
-        self.plain, self.guarded = plain, guarded
-        arms = [plain] if guarded is None else [plain, guarded]
-        names = sorted({c for m in arms for c in m.clusters})
-        self.clusters = tuple(names)
-        place = {name: i for i, name in enumerate(names)}
-        self.sums = [_sums(m, place) for m in arms]  # (clusters, k) each
-        self.drawn: list[list[Floats]] = [[] for _ in arms]
-        self.beyond = 0  # exchanges with a change at least as large
-        self.exchanges = 0
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], list[Floats]] = {}
+
+    def of(self, arms: Sequence[Measure]) -> list[Floats]:
+        """Return (clusters, k) for each arm, over the clusters of both."""
+        key = tuple(part for m in arms for part in (id(m.rows), id(m.clusters)))
+        if key not in self._known:
+            names = sorted({c for m in arms for c in m.clusters})
+            place = {name: i for i, name in enumerate(names)}
+            self._known[key] = [_sums(m, place) for m in arms]
+        return self._known[key]
+
+
+def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
+    arms = [plain] if guarded is None else [plain, guarded]
+    sums = summed.of(arms)
+    one = _estimate(plain, sums[0])
+    if guarded is None:
+        return Line(plain, one)
+    two = _estimate(guarded, sums[1])
+    change = two.value - one.value
+    if not plain.interval or plain.smooth is not None:  # arms that say no more than their values
+        return Line(plain, one, two, Effect(change, math.nan, math.nan, math.nan))
+    weight = sum(_weights(m, s) for m, s in zip(arms, sums, strict=True))
+    left = [_left_out(m, s) for m, s in zip(arms, sums, strict=True)]
+    found = _Spread(np.asarray(weight), left[1] - left[0])
+    low, high = found.interval(change)
+    p = found.p(change, 0.0)
+    if not math.isnan(change) and np.array_equal(sums[0], sums[1]):
+        low, high, p = 0.0, 0.0, 1.0  # the guard changed no answer
+    return Line(plain, one, two, Effect(change, low, high, p))
+
+
+def _estimate(measure: Measure, sums: Floats) -> Estimate:
+    totals = sums.sum(axis=0)
+    value, n = _scalar(_values(measure, totals)), _scalar(measure.n(totals))
+    if not measure.interval:
+        return Estimate(value, math.nan, math.nan, n, measure.p)
+    found = _Spread(_weights(measure, sums), _left_out(measure, sums), measure.least)
+    at = value if measure.smooth is None else _scalar(measure.smooth.value(totals))
+    low, high = found.interval(at)
+    if measure.smooth is not None:
+        low, high = measure.smooth.back(low), measure.smooth.back(high)
+        if low == high:  # beyond the kink there is nothing to tell
+            low = high = math.nan
+    least, most = measure.bounds
+    p = measure.p if math.isnan(measure.null) else found.p(at, measure.null)
+    if measure.above and at < measure.null and not math.isnan(p):
+        p = 1.0
+    return Estimate(value, max(low, least), min(high, most), n, p)
+
+
+class _Spread:
+    """What leaving out each cluster in turn says of a figure: its standard error, and its df."""
+
+    def __init__(self, weights: Floats, left_out: Floats, least: int = 0) -> None:
+        self._least = max(LEAST_CLUSTERS, least)
+        told = weights > 0
+        weights, left_out = weights[told], left_out[told]
+        squares = float((weights**2).sum())
+        self._effective = float(weights.sum()) ** 2 / squares if squares else 0.0
+        self._clusters = len(weights)
+        # Leaving out the one cluster that a denominator rests on leaves nothing to compare.
+        self._defined = bool(len(left_out)) and not np.isnan(left_out).any()
+        self._se = math.nan
+        if self._defined:
+            g = len(left_out)
+            off = float(((left_out - left_out.mean()) ** 2).sum())
+            self._se = math.sqrt((g - 1) / g * off)
+            self._size = float(np.abs(left_out).max())
 
     @property
-    def values(self) -> list[float]:
-        """The measure's value in each arm."""
-        return [_scalar(self.plain.value(s.sum(axis=0))) for s in self.sums]
+    def enough(self) -> bool:
+        """Whether there are clusters enough to say how far the figure may be off."""
+        return self._defined and self._effective >= self._least - 1e-9
 
-    def line(self) -> Line:
-        arms = [
-            self._estimate(m, s, d)
-            for m, s, d in zip([self.plain, self.guarded], self.sums, self._joined(), strict=False)
-            if m is not None
-        ]
-        if len(arms) == 1:
-            return Line(self.plain, arms[0])
-        change = arms[1].value - arms[0].value
-        drawn = self._joined()
-        low = high = p = math.nan
-        if not math.isnan(change):
-            low, high = interval(drawn[1] - drawn[0])
-        if not math.isnan(change) and self.exchanges:
-            p = (1 + self.beyond) / (1 + self.exchanges)
-        return Line(self.plain, arms[0], arms[1], Effect(change, low, high, p))
+    @property
+    def still(self) -> bool:
+        """Whether no cluster differs from another."""
+        return self._defined and self._se <= _TINY * max(1.0, self._size)
 
-    def _joined(self) -> list[Floats]:
-        return [np.concatenate(d) if d else np.zeros(0) for d in self.drawn]
+    def interval(self, value: float) -> tuple[float, float]:
+        if not self.enough or self.still or math.isnan(value):
+            return math.nan, math.nan
+        reach = _quantile(self._effective - 1) * self._se
+        return value - reach, value + reach
 
-    def _estimate(self, measure: Measure, sums: Floats, drawn: Floats) -> Estimate:
-        totals = sums.sum(axis=0)
-        value = _scalar(measure.value(totals))
-        low, high = interval(drawn) if not math.isnan(value) else (math.nan, math.nan)
-        return Estimate(value, low, high, _scalar(measure.n(totals)), measure.p)
+    def p(self, value: float, null: float) -> float:
+        """Return the two-sided p of ``null``.
+
+        Where all clusters say the same, that is the p of their having all one sign by chance.
+        """
+        if not self.enough or math.isnan(value):
+            return math.nan
+        off = abs(value - null)
+        if self.still:
+            return 1.0 if off <= 1e3 * _TINY else 2.0 ** (1 - self._clusters)
+        from scipy.special import stdtr  # type: ignore[import-untyped]
+
+        return float(2 * stdtr(self._effective - 1, -off / self._se))
 
 
-def interval(drawn: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """Return the percentile interval of the defined draws, nan where there is none."""
-    defined = drawn[~np.isnan(drawn)]
-    if not len(defined):
-        return math.nan, math.nan
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+def _quantile(df: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, (1 + LEVEL) / 2))
 
 
 def _sums(measure: Measure, place: Mapping[str, int]) -> Floats:
     """Return the sums of the measure's rows by cluster: (clusters, k)."""
     rows = np.asarray(measure.rows, dtype=np.float64)
-    sums = np.zeros((len(place), rows.shape[1]))
-    np.add.at(sums, [place[c] for c in measure.clusters], rows)
-    return sums
+    at = np.fromiter((place[c] for c in measure.clusters), np.int64, len(measure.clusters))
+    columns = [np.bincount(at, rows[:, k], len(place)) for k in range(rows.shape[1])]
+    return np.stack(columns, axis=-1).astype(np.float64)
 
 
-def _redraw(pairs: Sequence[_Pair], clusters: int, draws: int, seed: int) -> None:
-    """Add the values of redrawn clusters; every pair and both arms have the same draws."""
-    wide = np.concatenate([s for pair in pairs for s in pair.sums], axis=1)
-    rng = np.random.default_rng(seed)
-    for rows in _blocks(draws, clusters):
-        picks = rng.integers(0, clusters, size=(rows, clusters))
-        offset = np.arange(rows)[:, None] * clusters
-        counts = np.bincount((picks + offset).ravel(), minlength=rows * clusters)
-        totals = counts.reshape(rows, clusters).astype(np.float64) @ wide
-        begin = 0
-        for pair in pairs:
-            for arm, sums in enumerate(pair.sums):
-                end = begin + sums.shape[1]
-                pair.drawn[arm].append(_values(pair.plain, totals[:, begin:end]))
-                begin = end
+def _weights(measure: Measure, sums: Floats) -> Floats:
+    """Return how much each cluster weighs: what the measure is over there, (clusters,)."""
+    return np.nan_to_num(np.asarray(measure.n(sums), dtype=np.float64))
 
 
-def _exchange(pairs: Sequence[_Pair], clusters: int, draws: int, seed: int) -> None:
-    """Count exchanges of the arms within clusters that change as much as the arms differ."""
-    wide = np.concatenate([pair.sums[1] - pair.sums[0] for pair in pairs], axis=1)
-    found = [values[1] - values[0] for values in (pair.values for pair in pairs)]
-    rng = np.random.default_rng(seed)
-    for rows in _blocks(draws, clusters):
-        swapped = rng.integers(0, 2, size=(rows, clusters)).astype(np.float64)
-        moved = swapped @ wide
-        begin = 0
-        for pair, change in zip(pairs, found, strict=True):
-            end = begin + pair.sums[0].shape[1]
-            mine = moved[:, begin:end]
-            begin = end
-            plain, guarded = (s.sum(axis=0) for s in pair.sums)
-            redone = _values(pair.plain, guarded - mine) - _values(pair.plain, plain + mine)
-            defined = ~np.isnan(redone)
-            pair.exchanges += int(defined.sum())
-            pair.beyond += int((np.abs(redone[defined]) >= abs(change) - _TINY).sum())
+def _left_out(measure: Measure, sums: Floats) -> Floats:
+    """Return the measure without each cluster in turn, as if there were as many as before."""
+    told = max(int((_weights(measure, sums) > 0).sum()), 2)
+    totals = (sums.sum(axis=0) - sums) * (told / (told - 1))
+    return _values(measure, totals, smooth=True)
 
 
-def _values(measure: Measure, totals: Floats) -> Floats:
+def _values(measure: Measure, totals: Floats, *, smooth: bool = False) -> Floats:
+    value = measure.smooth.value if smooth and measure.smooth is not None else measure.value
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(measure.value(totals), dtype=np.float64)
+        return np.asarray(value(totals), dtype=np.float64)
 
 
 def _scalar(value: Floats | float) -> float:
     return float(np.asarray(value))
-
-
-def _blocks(draws: int, clusters: int) -> Iterator[int]:
-    step = max(1, min(draws, _CELLS // max(clusters, 1)))
-    for begin in range(0, draws, step):
-        yield min(step, draws - begin)
 
 
 def _corrected(lines: Sequence[Line]) -> list[Line]:
@@ -220,16 +220,12 @@ def _corrected(lines: Sequence[Line]) -> list[Line]:
     return [
         Line(
             line.measure,
-            _with_q(line.plain, q_plain),
-            _with_q(line.guarded, q_guarded) if line.guarded else None,
-            Effect(e.value, e.low, e.high, e.p, q_effect) if (e := line.effect) else None,
+            replace(line.plain, q=q_plain),
+            replace(line.guarded, q=q_guarded) if line.guarded else None,
+            replace(line.effect, q=q_effect) if line.effect else None,
         )
         for line, q_plain, q_guarded, q_effect in zip(lines, plain, guarded, effect, strict=True)
     ]
-
-
-def _with_q(e: Estimate, q: float) -> Estimate:
-    return Estimate(e.value, e.low, e.high, e.n, e.p, q)
 
 
 def false_discovery(p: Sequence[float]) -> list[float]:

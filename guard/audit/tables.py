@@ -11,6 +11,7 @@ from guard.audit.audit import Audit
 from guard.audit.header import ANSWERS
 from guard.audit.outcomes import Records, outcome_of
 from guard.audit.score import SuiteResult, result_of
+from guard.audit.sending import Sending
 from guard.errors import UsageError
 from guard.suites import Record
 
@@ -26,20 +27,22 @@ def score(audit: Audit, answers: Path) -> SuiteResult:
     if not answers.is_file():
         raise UsageError(f"There is no file {answers}; give a journal or a table of answers.")
     if answers.name.endswith(".gz"):
-        header, records = journal.read(answers)
+        found = journal.load(answers)
+        header = found.header
+        audit = audit.sent(Sending.recorded(header.request))
         audit = audit.like(header.options)
         wanted = audit.header(header.model, None)
         header.check(wanted, answers, ANSWERS, _HINT)
         if header.sampling:
             sampling = header.sampling
             allocate = sampling.get("allocate", "even")
-            audit = Audit.of(audit.suite, sampling["size"], audit.draws, allocate)
-        return audit.scored(header, records, answers)
-    suite, found = audit.suite, Records()
+            audit = Audit.of(audit.suite, sampling["size"], allocate, audit.sending)
+        return audit.scored(found, answers)
+    suite, read = audit.suite, Records()
     # A table may bring items of its own: a suite that does not know one says so itself.
     for item, sample, given in suite.answers_from_table(_rows(answers)):
-        found.plain.append(Record(item, sample, outcome_of(suite, item, sample, given)))
-    return result_of(suite, found, draws=audit.draws, seed=audit.seed)
+        read.plain.append(Record(item, sample, outcome_of(suite, item, sample, given)))
+    return result_of(suite, read, seed=audit.seed)
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, str]]:
@@ -67,8 +70,9 @@ def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
     """Yield a row for each answer of the journal at ``path``: item, answer, outcome in each arm."""
     from guard.audit import outcomes
 
-    header, records = journal.read(path)
-    calls, readings = journal.latest(records)
+    found = journal.load(path)
+    calls, readings = found.calls, found.readings
+    audit = audit.sent(Sending.recorded(found.header.request)).like(found.header.options)
     for item, sample in outcomes.samples(audit.settled(calls).items):
         asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):
@@ -85,5 +89,5 @@ def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
                 "response": answer.text,
                 "finish_reason": answer.finish_reason,
                 "plain": plain,
-                "guarded": (changed or plain) if header.guard else "",
+                "guarded": (changed or plain) if found.header.guard else "",
             }

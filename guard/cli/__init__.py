@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 import click
@@ -23,6 +26,13 @@ _COMMANDS = {
     "suites": ("guard.cli.suites", "Say which bias suites there are; build data for them."),
     "train": ("guard.cli.train", "Train the embedded detector anew."),
 }
+
+
+@contextmanager
+def stdout_kept() -> Iterator[None]:
+    """Have what LiteLLM prints go to standard error: standard output is for results."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 class _Lazy(click.Group):
@@ -49,6 +59,9 @@ class _Lazy(click.Group):
             raise _Exit(str(error), 2) from None
         except GuardError as error:
             raise _Exit(str(error), 1) from None
+        except KeyboardInterrupt:
+            click.echo("\nAborted!", err=True)
+            raise click.exceptions.Exit(130) from None
 
 
 class _Exit(click.ClickException):

@@ -3,114 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from guard.cli import stdout_kept
+from guard.cli.audit_options import asking_options, guard_options, suite_options
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
     from guard.audit.score import SuiteResult
+    from guard.audit.sending import Sending
     from guard.core import Guard
     from guard.policy import Policy
 
 INCOMPLETE = 3
 _PIPED_WIDTH = 200
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def _suite_options(command: _F) -> _F:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option(
-            "--bootstrap",
-            "draws",
-            type=click.IntRange(min=0),
-            default=2000,
-            show_default=True,
-            help="Draws for the intervals; 0 for none.",
-        ),
-        click.option("--seed", type=int, help="Of every random choice.  [default: the suite's]"),
-        click.option(
-            "--set",
-            "own",
-            multiple=True,
-            metavar="SUITE.KEY=VALUE",
-            help="An option of one suite; repeatable.",
-        ),
-        click.option(
-            "--protocol",
-            type=click.Choice(["guard", "paper"]),
-            help="Follow the publication to the letter, or mend what distorts.  [default: guard]",
-        ),
-        click.option(
-            "--data", type=click.Path(path_type=Path), help="Official data of the one suite given."
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def _asking_options(command: _F) -> _F:
-    for option in (
-        click.option(
-            "--concurrency",
-            type=click.IntRange(1, 1000),
-            default=8,
-            show_default=True,
-            help="Calls at a time at most; fewer while the provider has enough.",
-        ),
-        click.option(
-            "--allocate",
-            type=click.Choice(["even", "widest"]),
-            default="even",
-            show_default=True,
-            help="Spread a sample evenly, or ask a pilot and then where the interval is widest.",
-        ),
-        click.option(
-            "--sample", "size", type=click.IntRange(min=1), help="So many items of each suite."
-        ),
-        click.option(
-            "--model", help="Any LiteLLM model string, or local:NAME or local:PATH in process."
-        ),
-        click.option(
-            "--suite", "suites", required=True, metavar="A,B", help="Suites; see guard suites list."
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def _guard_options(command: _F) -> _F:
-    for option in (
-        click.option(
-            "--guard",
-            "settings",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Any other setting of the guard, as its GUARD_ variable has it; repeatable.",
-        ),
-        click.option(
-            "--hold",
-            type=click.Choice(["sentence", "association", "none"]),
-            help="What the guard holds until it is judged.",
-        ),
-        click.option(
-            "--action",
-            type=click.Choice(["terminate", "redact", "flag", "raise"]),
-            help="What the guard does with a biased passage.",
-        ),
-        click.option(
-            "--operating-point",
-            type=click.Choice(["strict", "balanced", "quiet"]),
-            help="The guard's set of thresholds.",
-        ),
-    ):
-        command = option(command)
-    return command
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
 @click.group()
@@ -119,9 +31,9 @@ def audit() -> None:
 
 
 @audit.command()
-@_asking_options
-@_suite_options
-@_guard_options
+@asking_options
+@suite_options
+@guard_options
 @click.option("--plain-only", is_flag=True, help="Leave the guarded arm out.")
 @click.option("--index", type=click.Path(path_type=Path), help="Folder of a bias index.")
 @click.option(
@@ -144,11 +56,12 @@ def audit() -> None:
 def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
 
-    Every answer is on disk before the next call; run the same command again to go on, and no
-    answer is paid for twice. The journal holds what the model said.
+    Every answer is written before the next call; run the same command again to go on, and no
+    answer is paid for twice. Only a process that is killed outright loses the calls in flight, at
+    most --concurrency of them, and asks them again. The journal holds what the model said.
 
-    Exit codes: 0 done, 2 a mistake in the command, 3 some requests have no answer yet, 130
-    interrupted.
+    Exit codes: 0 done, 2 a mistake in the command or a journal that cannot be read or written, 3
+    some requests have no answer yet, 130 interrupted.
     """
     _check_extra()
     from guard.audit.command import Command, run_all
@@ -156,7 +69,7 @@ def run(**given: Any) -> None:
     own = _own(given)
     command = Command(
         audits=_audits(given, own),
-        model=given["model"],
+        models=given["models"],
         guard=None if given["plain_only"] else _guard(given),
         concurrency=given["concurrency"],
         timeout_s=given["timeout_s"],
@@ -164,23 +77,28 @@ def run(**given: Any) -> None:
         out=given["out"],
         record=given["record"],
         replay=given["replay"],
+        sending=_sending(given),
     )
-    if given["table"] is not None and len(command.audits) > 1:
-        raise UsageError("--csv writes the items of one suite; give one --suite.")
-    results, interrupted, stopped = run_all(command)
-    _show(results, given["as_json"], interrupted)
+    if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
+        raise UsageError("--csv writes the items of one suite and model; give one of each.")
+    with stdout_kept():
+        ran = run_all(command)
+    # A cassette has no more answers; what stopped a run is told with whether that can be mended.
+    goes_on = given["replay"] is None and ran.error is None and not ran.stopped
+    _show(ran.results, given["as_json"], ran.interrupted, goes_on)
+    if ran.error is not None:
+        raise ran.error
     if given["table"] is not None:
         from guard.audit.tables import write_items
 
-        for audit_, result in zip(command.audits, results, strict=False):
+        for audit_, result in zip(command.audits, ran.results, strict=False):
             write_items(audit_, Path(result.about["journal"]), given["table"])
-    if interrupted:
+    for sentence in ran.stopped:
+        click.echo(sentence, err=True)
+    if ran.interrupted:
         click.echo("Interrupted; the same command goes on where it stopped.", err=True)
         raise click.exceptions.Exit(130)
-    if stopped:
-        click.echo(f"{stopped} The same command goes on where it stopped.", err=True)
-        raise click.exceptions.Exit(INCOMPLETE)
-    if any(not result.complete for result in results):
+    if ran.stopped or any(not result.complete for result in ran.results):
         raise click.exceptions.Exit(INCOMPLETE)
 
 
@@ -192,14 +110,22 @@ def run(**given: Any) -> None:
     type=click.Path(path_type=Path),
     help="A journal (.jsonl.gz), or a CSV of answers.",
 )
-@_suite_options
+@suite_options
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers as a live audit would, without a call."""
     _check_extra()
     from guard.audit.tables import score as scored
 
-    (audit_,) = _audits({**given, "suites": suite, "size": None}, _own(given))
-    result = scored(audit_, answers)
+    for text in given["own"]:
+        if "." not in text.partition("=")[0]:
+            raise UsageError(f"--set takes SUITE.KEY=VALUE here, got {text!r}: nothing is asked.")
+    with stdout_kept():
+        (audit_,) = _audits({**given, "suites": suite, "size": None}, _own(given))
+        result = scored(audit_, answers)
+    if result.about.get("damaged_lines"):
+        from guard.audit.command import damage
+
+        click.echo(damage(answers, result.about["damaged_lines"]), err=True)
     if given["as_json"]:
         click.echo(json.dumps(result.as_json(), ensure_ascii=False))
     else:
@@ -207,9 +133,9 @@ def score(suite: str, answers: Path, **given: Any) -> None:
 
 
 @audit.command()
-@_asking_options
-@_suite_options
-@_guard_options
+@asking_options
+@suite_options
+@guard_options
 @click.option(
     "--latency",
     "latency_s",
@@ -222,16 +148,20 @@ def plan(**given: Any) -> None:
     """Say what an audit would ask, take and cost, and what it could detect; asks nothing."""
     from guard.audit import plan as plans
 
-    found = [
-        plans.plan(
-            audit_,
-            given["model"],
-            concurrency=given["concurrency"],
-            latency_s=given["latency_s"],
-            policy=_policy(_settings(given)),
-        )
-        for audit_ in _audits(given, _own(given))
-    ]
+    with stdout_kept():
+        policy, sending = _policy(_settings(given)), _sending(given)
+        found = [
+            plans.plan(
+                audit_,
+                model,
+                concurrency=given["concurrency"],
+                latency_s=given["latency_s"],
+                policy=policy,
+                sending=sending,
+            )
+            for model in (dict.fromkeys(given["models"]) or [None])
+            for audit_ in _audits(given, _own(given))
+        ]
     if given["as_json"]:
         click.echo(json.dumps({"suites": [p.as_json() for p in found]}, ensure_ascii=False))
         return
@@ -252,10 +182,48 @@ def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:
     for text in given["own"]:
         name, equals, value = text.partition("=")
         suite, dot, key = name.rpartition(".")
-        if not equals or not dot:
-            raise UsageError(f"--set takes SUITE.KEY=VALUE, got {text!r}.")
-        found.setdefault(suite, {})[key] = value
+        if not equals or not key:
+            raise UsageError(f"--set takes SUITE.KEY=VALUE or KEY=VALUE, got {text!r}.")
+        if dot:
+            found.setdefault(suite, {})[key] = value
     return found
+
+
+def _sending(given: dict[str, Any]) -> Sending:
+    """Return what the model is to be asked with."""
+    from guard.audit.sending import Sending, read_setting
+
+    settings: dict[str, Any] = {}
+    for text in given["own"]:
+        name, _, value = text.partition("=")
+        if "." not in name:
+            settings[name] = read_setting(name, value)
+    headers: dict[str, str] = {}
+    for number, text in enumerate(given["headers"], 1):
+        name, equals, value = text.partition("=")
+        if not equals or not _HEADER_NAME.fullmatch(name) or not value.isprintable():
+            # The text itself may be a secret.
+            raise UsageError(f"--header takes NAME=VALUE; number {number} is none.")
+        headers[name] = value
+    base = given["api_base"]
+    if base is not None and not base.startswith(("http://", "https://")):
+        raise UsageError("--api-base takes an address that begins with http:// or https://.")
+    for name in given["dropped"]:
+        if name in settings:
+            raise UsageError(f"--set {name} and --drop {name} exclude each other.")
+    return Sending(settings, given["dropped"], {}, _text(given["system"]), base, headers)
+
+
+def _text(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        text = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--system {path} cannot be read as UTF-8 text ({error}).") from None
+    if not text:
+        raise UsageError(f"--system {path} is empty.")
+    return text
 
 
 def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit]:
@@ -276,7 +244,6 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
         Audit.of(
             registry.make(name, {**shared, **own.get(name, {})}),
             given["size"],
-            given["draws"],
             allocate,
         )
         for name in dict.fromkeys(names)
@@ -326,7 +293,9 @@ def _console() -> Any:
     return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
 
 
-def _show(results: list[SuiteResult], as_json: bool, interrupted: bool) -> None:
+def _show(
+    results: list[SuiteResult], as_json: bool, interrupted: bool, goes_on: bool = False
+) -> None:
     if as_json:
         found = {"suites": [r.as_json() for r in results], "interrupted": interrupted}
         click.echo(json.dumps(found, ensure_ascii=False))
@@ -334,4 +303,4 @@ def _show(results: list[SuiteResult], as_json: bool, interrupted: bool) -> None:
     from guard.audit import report
 
     for result in results:
-        report.show(_console(), result)
+        report.show(_console(), result, goes_on=goes_on)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from guard.cli import stdout_kept
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def stream(
 
     if delay and detector != "silent":
         raise UsageError("--delay is the silent detector's; give --detector silent as well.")
-    with _bar("streams", 2 * streams) as progress:
+    with stdout_kept(), _bar("streams", 2 * streams) as progress:
         result = measuring.measure(
             streams,
             chunks,
@@ -84,9 +85,10 @@ def door(rounds: int, as_json: bool) -> None:
     """Measure CPU microseconds a chunk of gate and chat door, with nothing to judge."""
     from guard.bench import door as measuring
 
-    with _bar("rounds", rounds) as progress:
+    with stdout_kept(), _bar("rounds", rounds) as progress:
         done = iter(range(1, rounds + 1))
-        _show(measuring.figures(rounds=rounds, progress=lambda: progress(next(done))), as_json)
+        figures = measuring.figures(rounds=rounds, progress=lambda: progress(next(done)))
+    _show(figures, as_json)
 
 
 @bench.command()
@@ -101,7 +103,7 @@ def verdict(texts: Path | None, as_json: bool) -> None:
     from guard.bench import verdict as measuring
 
     read = texts_of(texts)
-    with _bar("windows", None) as progress:
+    with stdout_kept(), _bar("windows", None) as progress:
         figures = measuring.figures(read, progress)
     _show(figures, as_json)
 
@@ -112,7 +114,9 @@ def start(as_json: bool) -> None:
     """Measure how long the guard takes to start, and the memory it adds to LiteLLM."""
     from guard.bench import start as measuring
 
-    _show(measuring.figures(), as_json)
+    with stdout_kept():
+        figures = measuring.figures()
+    _show(figures, as_json)
 
 
 def texts_of(path: Path | None) -> list[str]:

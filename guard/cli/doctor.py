@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import click
 from packaging.requirements import Requirement
 
+from guard.cli import stdout_kept
 from guard.errors import GuardError
 
 State = Literal["ok", "absent", "note", "broken"]
@@ -30,10 +31,11 @@ class Finding(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(as_json: bool) -> None:
     """Report what guard finds here. Exits with 1 where something it needs is broken."""
-    findings = [
-        *(*_packages(), *_proxy(), *_names()),
-        *(*_settings(), *_detector(), *_models(), *_closing()),
-    ]
+    with stdout_kept():
+        findings = [
+            *(*_packages(), *_proxy(), *_names()),
+            *(*_settings(), *_detector(), *_models(), *_closing()),
+        ]
     broken = [f for f in findings if f.state == "broken"]
     if as_json:
         report = {"ok": not broken, "findings": [f._asdict() for f in findings]}

@@ -164,8 +164,9 @@ def search(text: str, folder: Path | None, count: int, as_json: bool) -> None:
     from guard.retrieve.index import BiasIndex
 
     embedder = _embedder()
-    found = BiasIndex.load(_in_use(folder), embedder.name)
-    [hits] = found.search(embedder.embed([text]), count, -1.0)
+    vectors = embedder.embed([text])
+    found = BiasIndex.load(_in_use(folder), embedder.name, vectors.shape[1])
+    [hits] = found.search(vectors, count, -1.0)
     references = [found.reference(hit) for hit in hits]
     if as_json:
         from dataclasses import asdict

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from guard.cli import stdout_kept
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def build(name: str, source: Path, out: Path, as_json: bool, **given: Any) -> No
     found = building.sources(source)
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is no folder; give one to write the pack to.")
-    built = asyncio.run(_build(found, out, **given))
+    with stdout_kept():
+        built = asyncio.run(_build(found, out, **given))
     told = {
         "pairs": len(built.items),
         "rejected": built.rejected,

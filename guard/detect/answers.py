@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from guard.detect.protocol import Session
-from guard.verdict import BIAS_TYPES, Scores, Window
+from guard.verdict import BIAS_TYPES, Scores, Unjudged, Window
 
 _log = logging.getLogger("guard")
 
 
 class Timed(NamedTuple):
-    """Scores, None where the detector failed or was late, and the milliseconds they took."""
+    """Scores, and the milliseconds they took; None where there are none, for a ``reason``."""
 
     scores: Scores | None
     elapsed_ms: float
+    reason: Unjudged = "failure"
 
 
 def timed(session: Session, window: Window) -> Timed:

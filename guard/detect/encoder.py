@@ -6,11 +6,12 @@ import math
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,22 @@ from guard.detect.normalise import Normalised, normalise
 from guard.detect.script import mostly_latin
 from guard.detect.spans import attributions
 from guard.detect.tokens import Encoded, WindowTokens
-from guard.detect.weights import FUSION, LEXICAL, ONNX, SHIPPED, TOKENIZER, Weights, open_weights
-from guard.errors import BiasIndexError
+from guard.detect.weights import (
+    FUSION,
+    LEXICAL,
+    ONNX,
+    SHIPPED,
+    TOKENIZER,
+    read_weights,
+    unusable,
+)
+from guard.errors import BiasIndexError, WeightsError
 from guard.places import shipped
 from guard.retrieve.index import BiasIndex
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, Window
 
 Floats = NDArray[np.float32]
+T = TypeVar("T")
 # Calls with this many windows are worth more than one thread.
 _MANY = 4
 
@@ -74,15 +84,25 @@ class Encoder:
         index: BiasIndex | Path | None = None,
         use_references: bool = True,
     ) -> None:
-        self._weights = open_weights(Path(folder) if folder is not None else SHIPPED)
+        self._weights, files = read_weights(Path(folder) if folder is not None else SHIPPED)
         settings = self._weights.settings
-        tokenizer = Tokenizer.from_file(str(self._weights.folder / TOKENIZER))
+
+        def made(name: str, make: Callable[[bytes], T]) -> T:
+            try:
+                return make(files.pop(name))
+            except WeightsError:
+                raise
+            except Exception as error:  # each of three libraries has its own
+                raise unusable(self._weights.folder / name, error) from error
+
+        tokenizer = made(TOKENIZER, Tokenizer.from_buffer)
         #: Turns windows into inputs; public for training and its checks.
         self.tokens = WindowTokens(tokenizer, settings.max_context_tokens)
         self._token_id = tokenizer.token_to_id
-        self._fusion = FusionHead.load(self._weights.folder / FUSION, len(BIAS_TYPES))
-        self._lexical = LexicalHead.load(self._weights.folder / LEXICAL)
-        self._network = _network(self._weights)
+        self._fusion = made(FUSION, lambda data: FusionHead.load(BytesIO(data), len(BIAS_TYPES)))
+        self._lexical = made(LEXICAL, lambda data: LexicalHead.load(BytesIO(data)))
+        # ONNX Runtime reads the file and does not map it; of bytes it would keep a copy.
+        self._network = made(ONNX, lambda _: _network(self._weights.folder / ONNX))
         self._index: BiasIndex | None = None
         self._follower: Follower | None = None
         self._lock = threading.Lock()
@@ -91,7 +111,9 @@ class Encoder:
         if use_references:
             # What ships does not change under a running process.
             self.use_index(
-                index if index is not None else BiasIndex.load(shipped("index"), self.name)
+                index
+                if index is not None
+                else BiasIndex.load(shipped("index"), self.name, settings.dim)
             )
 
     @property
@@ -123,16 +145,22 @@ class Encoder:
             BiasIndexError: as for a new encoder.
 
         """
+        dim = self._weights.settings.dim
         if isinstance(index, BiasIndex):
             if index.embedder != self.name:
                 raise BiasIndexError(
                     f"The bias index was built with '{index.embedder}' and cannot be searched with "
                     f"'{self.name}'; build it again with these weights."
                 )
+            if index.dim != dim:
+                raise BiasIndexError(
+                    f"The bias index has vectors of {index.dim} numbers, and those of "
+                    f"'{self.name}' have {dim}; build it again with these weights."
+                )
             follower = None
             self._index = index
         else:
-            follower = Follower(Path(index).absolute(), self.name)
+            follower = Follower(Path(index).absolute(), self.name, dim)
         if self._follower is not None:
             self._follower.stop()
         self._follower = follower
@@ -258,7 +286,7 @@ def _by_score(scores: Scores) -> float:
     return scores.score
 
 
-def _network(weights: Weights) -> Any:
+def _network(path: Path) -> Any:
     import onnxruntime as ort  # here, so that importing guard stays quick
 
     options = ort.SessionOptions()
@@ -266,6 +294,4 @@ def _network(weights: Weights) -> Any:
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3
-    return ort.InferenceSession(
-        str(weights.folder / ONNX), options, providers=["CPUExecutionProvider"]
-    )
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

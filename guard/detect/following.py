@@ -6,16 +6,18 @@ import logging
 import os
 import threading
 import weakref
+from functools import partial
 from pathlib import Path
 
+from guard.detect.shutdown import leaves_at_exit
 from guard.errors import BiasIndexError
-from guard.retrieve.folder import manifest_bytes
+from guard.retrieve.folder import state
 from guard.retrieve.index import BiasIndex
 
 _log = logging.getLogger("guard")
 
-# Seconds between looks at the manifest, a file of 1 KB. With the loading of 100,000 statements a
-# change is in use within a second of the manifest's replacement.
+# Seconds between looks at the manifest, a file of 1 KB, and at the sizes of what it names. With the
+# loading of 100,000 statements a change is in use within a second of the manifest's replacement.
 INTERVAL = 0.2
 # An index that cannot be used is tried again, in case its files are still being copied; at most
 # this many looks lie between two tries.
@@ -25,7 +27,7 @@ _LONGEST_PAUSE = 120
 class Follower:
     """Keeps the newest usable index of a folder at hand. Thread-safe.
 
-    A daemon thread looks at the manifest and loads what is new, so nobody waits for it; nobody
+    A daemon thread looks at the folder and loads what is new, so nobody waits for it; nobody
     asks the folder while text is judged, but for the first to ask after a fork. The thread ends
     with this object.
 
@@ -35,13 +37,13 @@ class Follower:
 
     """
 
-    def __init__(self, folder: Path, embedder: str) -> None:
+    def __init__(self, folder: Path, embedder: str, dim: int | None = None) -> None:
         self._folder = folder
-        self._embedder = embedder
+        self._load = partial(BiasIndex.load, folder, embedder, dim)
         # Read first: a change while the index is loaded is then a change.
-        self._seen = manifest_bytes(folder)
+        self._seen = state(folder)
         #: The index in use.
-        self.index = BiasIndex.load(folder, embedder)
+        self.index = self._load()
         self._failed: bytes | None = None
         self._fails = self._pause = 0
         self._start()
@@ -60,23 +62,31 @@ class Follower:
         """Follow no longer."""
         self._stop.set()
 
+    def leave(self) -> list[threading.Thread]:
+        """Follow no longer; return the thread, which may not be done yet."""
+        self.stop()
+        return [self._thread]
+
     def look(self) -> None:
-        """Load the index if its manifest is another than before."""
+        """Load the index if its manifest, or a file that it names, is another than before."""
         manifest = b""
         try:
-            manifest = manifest_bytes(self._folder)
-            if manifest == self._seen:
+            found = state(self._folder)
+            manifest = found[0]
+            if found == self._seen:
                 self._failed = None
                 return
             if manifest == self._failed and self._pause:
                 self._pause -= 1
                 return
-            self.index = BiasIndex.load(self._folder, self._embedder)
+            index = self._load()
         except Exception as error:
             self._note(manifest, error)
             return
-        self._seen, self._failed = manifest, None
-        _log.info("the bias index at %s has the version %s now", self._folder, self.index.version)
+        self._seen, self._failed = found, None
+        if index.version != self.index.version:
+            self.index = index
+            _log.info("the bias index at %s has the version %s now", self._folder, index.version)
 
     def _note(self, manifest: bytes, error: Exception) -> None:
         if manifest != self._failed:
@@ -94,7 +104,9 @@ class Follower:
         self._stop = threading.Event()
         weakref.finalize(self, self._stop.set).atexit = False
         args = (weakref.ref(self), self._stop)
-        threading.Thread(target=_follow, args=args, name="guard-index", daemon=True).start()
+        self._thread = threading.Thread(target=_follow, args=args, name="guard-index", daemon=True)
+        self._thread.start()
+        leaves_at_exit(self)
 
 
 # Threads of a forked process that ask first wait for one look.

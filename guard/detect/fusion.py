@@ -6,6 +6,7 @@ The same formula as :class:`guard.train.model.Fusion`, for one window at a time.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,9 @@ class FusionHead:
         self._kinds = np.eye(types, dtype=np.float32)
 
     @classmethod
-    def load(cls, path: Path, types: int) -> FusionHead:
+    def load(cls, file: Path | IO[bytes], types: int) -> FusionHead:
         """Read the arrays of an npz file."""
-        with np.load(path, allow_pickle=False) as stored:
+        with np.load(file, allow_pickle=False) as stored:
             return cls({name: stored[name] for name in stored.files}, types)
 
     def change(

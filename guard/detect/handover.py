@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -25,12 +25,12 @@ class _Desk:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._done: deque[asyncio.Future[bool]] = deque()
+        self._done: deque[Arrival[Any]] = deque()
         self._called = False  # whether the loop is on its way
 
-    def bring(self, waiter: asyncio.Future[bool], _: object) -> None:
-        """Note that what ``waiter`` waits for is done; from any thread."""
-        self._done.append(waiter)
+    def bring(self, arrival: Arrival[Any], _: object) -> None:
+        """Note that what ``arrival`` waits for is done; from any thread."""
+        self._done.append(arrival)
         if not self._called:
             self._called = True
             loop = self._loop()
@@ -41,42 +41,57 @@ class _Desk:
     def _hand_out(self) -> None:
         self._called = False  # first: what comes from now on may be missed below
         while self._done:
-            _tell(self._done.popleft(), True)
+            self._done.popleft().tell(True)
 
 
 _desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Desk] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-async def result(future: Future[T], seconds: float | None) -> T:
-    """Return the result of ``future``, or raise its error.
+class Arrival(Generic[T]):
+    """Waits on the running loop for ``future``, as often as one likes; the future hears of it once.
 
-    Raises:
-        TimeoutError: of asyncio, where it takes longer than ``seconds``; the future goes on.
-        CancelledError: of asyncio, where the future was cancelled.
-
+    One task waits at a time.
     """
-    loop = asyncio.get_running_loop()
-    with _lock:
-        desk = _desks.get(loop)
-        if desk is None:
-            desk = _desks[loop] = _Desk(loop)
-    # It carries no error: that would hold the frames that hold it.
-    waiter: asyncio.Future[bool] = loop.create_future()
-    timer = None if seconds is None else loop.call_later(seconds, _tell, waiter, False)
-    future.add_done_callback(partial(desk.bring, waiter))
-    try:
-        in_time = await waiter
-    finally:
-        if timer is not None:
-            timer.cancel()
-    if not in_time:
-        raise asyncio.TimeoutError
-    if future.cancelled():
-        raise asyncio.CancelledError
-    return future.result()
 
+    def __init__(self, future: Future[T]) -> None:
+        self._future = future
+        # It carries no error: that would hold the frames that hold it.
+        self._waiter: asyncio.Future[bool] | None = None
+        if not future.done():
+            loop = asyncio.get_running_loop()
+            with _lock:
+                desk = _desks.get(loop)
+                if desk is None:
+                    desk = _desks[loop] = _Desk(loop)
+            future.add_done_callback(partial(desk.bring, self))
 
-def _tell(waiter: asyncio.Future[bool], in_time: bool) -> None:
-    if not waiter.done():
-        waiter.set_result(in_time)
+    async def result(self, seconds: float | None) -> T:
+        """Return the result of the future, or raise its error.
+
+        Raises:
+            TimeoutError: of asyncio, where it takes longer than ``seconds``; the future goes on.
+            CancelledError: of asyncio, where the future was cancelled.
+
+        """
+        if not self._future.done() and not await self._told(seconds):
+            raise asyncio.TimeoutError
+        if self._future.cancelled():
+            raise asyncio.CancelledError
+        return self._future.result()
+
+    async def _told(self, seconds: float | None) -> bool:
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, self.tell, False)
+        try:
+            return await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def tell(self, in_time: bool) -> None:
+        """Wake who waits; on the loop."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(in_time)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -77,9 +77,9 @@ class LexicalHead:
         self.bias = bias
 
     @classmethod
-    def load(cls, path: Path) -> LexicalHead:
+    def load(cls, file: Path | IO[bytes]) -> LexicalHead:
         """Read ``idf`` and ``weight`` (2 * BUCKETS,) and ``bias`` from an npz file."""
-        with np.load(path, allow_pickle=False) as stored:
+        with np.load(file, allow_pickle=False) as stored:
             return cls(stored["idf"], stored["weight"], float(stored["bias"]))
 
     def logit(self, text: str) -> float:

@@ -1,6 +1,21 @@
-"""Whether a text is in a script the encoder has learned."""
+"""Whether a text is in a script the encoder has learned, and whether it says anything at all."""
 
 from __future__ import annotations
+
+# Marks that stand in sentences and never for a letter.
+_PUNCTUATION = frozenset(".,;:?…'\"“”‘’«»¿。？｡．、，；：")
+# Others; several of them can draw a word: "|-|", "@!!".
+_SIGNS = frozenset("!¡！#%&()*+-/<=>@[\\]^_`{|}~$–—―•·")
+
+
+def wordless(text: str) -> bool:
+    """Whether a text cannot hold a word, in whatever disguise, so that nobody need judge it.
+
+    That is one of white space and punctuation, with at most one kind of another sign: a word takes
+    several. Digits, emoji and letters of any script may say something.
+    """
+    rest = {char for char in set(text) - _PUNCTUATION if not char.isspace()}
+    return len(rest) <= 1 and rest <= _SIGNS
 
 
 def mostly_latin(text: str) -> bool:

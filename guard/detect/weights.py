@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from guard.errors import WeightsError
+from guard.places import regular_bytes
 from guard.verdict import BiasType
 
 ONNX = "encoder.onnx"
@@ -61,24 +62,40 @@ def open_weights(folder: Path) -> Weights:
             something that cannot be used.
 
     """
-    manifest = _json(folder / MANIFEST)
+    return read_weights(folder)[0]
+
+
+def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
+    """Do the same, and return the contents of FILES too: what was checked is what is used.
+
+    Raises:
+        WeightsError: as :func:`open_weights`.
+
+    """
+    manifest = _json(_read(folder / MANIFEST), folder / MANIFEST)
     hashes = manifest.get("sha256")
     if not isinstance(hashes, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_MEND}.")
+    contents = {}
     for name in FILES:
-        try:
-            found = sha256(folder / name)
-        except OSError:
-            raise WeightsError(f"The weights file {folder / name} is missing: {_MEND}.") from None
+        contents[name] = _read(folder / name)
+        found = hashlib.sha256(contents[name]).hexdigest()
         if found != hashes.get(name):
             raise WeightsError(
-                f"The weights file {folder / name} is not the recorded one (sha256 {found[:12]}, "
-                f"recorded {str(hashes.get(name))[:12]}): {_MEND}."
+                f"The weights file {folder / name} is not the recorded one (sha256 {found}, "
+                f"recorded {hashes.get(name)}): {_MEND}."
             )
-    settings = _settings(_json(folder / CONFIG), folder)
+    settings = _settings(_json(contents[CONFIG], folder / CONFIG), folder)
     # Vectors depend on the network and the tokenizer alone, so new thresholds keep an index valid.
     both = hashlib.sha256((hashes[ONNX] + hashes[TOKENIZER]).encode()).hexdigest()
-    return Weights(folder, settings, f"encoder-{settings.version}+{both[:8]}")
+    return Weights(folder, settings, f"encoder-{settings.version}+{both[:8]}"), contents
+
+
+def unusable(path: Path, error: Exception) -> WeightsError:
+    """Return the error of a file that is the recorded one and yet of no use."""
+    return WeightsError(
+        f"{path} holds no weights of the encoder ({type(error).__name__}): {_MEND}."
+    )
 
 
 def write_manifest(folder: Path) -> None:
@@ -92,12 +109,23 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> bytes:
     try:
-        content: Any = json.loads(path.read_bytes())
+        return regular_bytes(path)
     except FileNotFoundError:
-        raise WeightsError(f"There are no weights at {path.parent}: {_MEND}.") from None
-    except (OSError, ValueError) as error:
+        what = f"The weights file {path} is missing"
+        if path.name == MANIFEST:
+            what = f"There are no weights at {path.parent}"
+        raise WeightsError(f"{what}: {_MEND}.") from None
+    except (OSError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or "it is too large for memory"
+        raise WeightsError(f"{path} cannot be read ({reason}): {_MEND}.") from error
+
+
+def _json(data: bytes, path: Path) -> dict[str, Any]:
+    try:
+        content: Any = json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise WeightsError(f"{path} cannot be read ({error}): {_MEND}.") from error
     if not isinstance(content, dict):
         raise WeightsError(f"{path} is not a JSON object: {_MEND}.")
@@ -121,5 +149,5 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             operating_points=points,
             languages=tuple(raw["languages"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{folder / CONFIG} lacks a setting ({error}): {_MEND}.") from error

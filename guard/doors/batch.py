@@ -12,6 +12,7 @@ import litellm
 from guard.doors import chat
 from guard.doors.context import guarded, inside
 from guard.doors.door import number_of_choices
+from guard.doors.errors import judged
 from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import Session
 from guard.errors import GuardError
@@ -58,7 +59,7 @@ def _each(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> l
 
 def _guarded(session: Session, answer: Any, user: str, n: int) -> Any:
     if isinstance(answer, Exception):
-        return answer
+        return judged(answer, session)
     try:
         return chat.DOOR.guard(session, answer, user=user, n=n)
     except GuardError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
@@ -35,4 +36,17 @@ DOOR = Door(
     choices=number_of_choices,
     go_on=_go_on,
 )
+
+
+def created(completions: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the call that ``completions.create(*args, **kwargs)`` of LiteLLM's makes.
+
+    LiteLLM keeps the arguments of one call for all later ones; here a call has its own alone, or
+    ``guard``, ``stream`` and records of the call would go on to others.
+    """
+    given = {**dict(zip(("messages", "model"), args, strict=False)), **kwargs}
+    model = given.get("model") or completions.params.get("model")
+    return {**completions.params, **given, "model": model}
+
+
 completion, acompletion, guard, aguard = DOOR.call, DOOR.acall, DOOR.guard, DOOR.aguard

@@ -16,30 +16,29 @@ from litellm.types.utils import (
 
 from guard.doors.fields import (
     FUNCTION_CALL,
+    KEPT,
     REFUSAL,
     THINKING,
+    Again,
+    around,
+    envelope,
     is_custom,
-    members,
+    may_repeat,
+    name_channel,
     parts_of,
     thinking_blocks,
     tool_number,
 )
+from guard.doors.strings import is_data, is_name, members, without_text
 from guard.doors.tools import breaker
 from guard.gate import Part
 from guard.verdict import Channel
 
-# Fields of a delta, a choice and a chunk that can repeat text, and must follow a cut.
-_REPEATING = (
-    "logprobs",
-    "thinking_blocks",
-    "reasoning_items",
-    "provider_specific_fields",
-    "annotations",
-    "citations",
-)
 # Extra fields of a delta that says content alone: that, its role, and the three asked for.
 _USUAL = 5
-_HIDDEN_REPEATING = ("provider_specific_fields", "original_response")
+_ROLES = (None, "assistant")
+# Fields of a choice that says no more than its delta.
+_FIELDS = 4
 
 
 class _Choice(NamedTuple):
@@ -50,11 +49,12 @@ class _Choice(NamedTuple):
     parts: list[Part]
 
 
-def _choice(choice: StreamingChoices) -> _Choice:
+def _parts(chunk: ModelResponseStream, choice: StreamingChoices) -> list[Part]:
+    """Return the texts of a choice, and of the chunk around it: that goes out with each choice."""
     said = members(choice)
     index = said["index"]
     parts = parts_of(said.get("delta"), index)
-    return _Choice(index, said.get("finish_reason") is not None, parts)
+    return [*parts, *around(choice, index), *envelope(chunk, index)]
 
 
 class ChatCodec:
@@ -68,6 +68,7 @@ class ChatCodec:
         self._read: tuple[ModelResponseStream | None, list[_Choice]] = (None, [])
         self._sent: dict[Channel, int] = {}  # characters the provider sent, by tool channel
         self._changed: set[int] = set()  # choices of which text was cut or replaced
+        self._again = Again()
         self._last: dict[int, ModelResponseStream] = {}
 
     def parts(self, chunk: ModelResponseStream) -> list[Part]:
@@ -87,6 +88,13 @@ class ChatCodec:
         choices = chunk.choices
         if len(choices) != 1:
             return ""
+        around: Any = chunk.__pydantic_extra__
+        if (
+            any(around.values())
+            or not all(map(is_name, around))
+            or chunk.__dict__["provider_specific_fields"]
+        ):
+            return ""
         # Asked of every chunk: where LiteLLM keeps these fields, not by names, which takes longer.
         said: Any = choices[0].__pydantic_extra__
         try:
@@ -94,15 +102,20 @@ class ChatCodec:
             more = delta.__pydantic_extra__
             if (
                 said["index"] == choice
+                and len(said) == _FIELDS
+                and said["logprobs"] is None
                 and said["finish_reason"] is None
                 and len(more) == _USUAL
                 and more["tool_calls"] is None
                 and more["function_call"] is None
                 and more["audio"] is None
+                and more["role"] in _ROLES
                 and not any(delta.__dict__.values())
             ):
                 text = more["content"]
-                return text if type(text) is str else ""
+                if type(text) is str:
+                    self._again.note(Channel(choice), text)
+                    return text
         except (KeyError, TypeError):
             pass
         return ""
@@ -130,8 +143,12 @@ class ChatCodec:
     def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:
         # The gate asks three questions of a chunk before it turns to the next.
         if self._read[0] is not chunk:
-            self._read = (chunk, [_choice(c) for c in chunk.choices])
+            self._read = (chunk, [self._choice(chunk, c) for c in chunk.choices])
         return self._read[1]
+
+    def _choice(self, chunk: ModelResponseStream, choice: StreamingChoices) -> _Choice:
+        parts = self._again.new(_parts(chunk, choice))
+        return _Choice(choice.index, choice.finish_reason is not None, parts)
 
     def cut(
         self,
@@ -144,8 +161,9 @@ class ChatCodec:
         """Return a copy with this choice alone, its texts replaced; None where it says nothing."""
         one = next(c for c in chunk.choices if c.index == choice)
         before: dict[Channel, str] = {}
-        for channel, text in parts_of(one.delta, choice):
-            before[channel] = before.get(channel, "") + text
+        for channel, text in _parts(chunk, one):
+            if channel in texts or not may_repeat(channel):  # else it was judged before
+                before[channel] = before.get(channel, "") + text
         if before == dict(texts) and not ends:
             return _with_choices(chunk, [one])
         if before != dict(texts):
@@ -228,31 +246,39 @@ def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta
     for position, call in enumerate(delta.tool_calls or ()):
         number = tool_number(call, position)
         said = text("tool", number) or ""
+        name = _named(_name(call), name_channel(choice, number), texts)
+        identity = call.id if is_data(call.id) else None
         if is_custom(call):
-            payload = call.custom.model_copy(update={"input": said})
-            calls.append(call.model_copy(update={"custom": payload}))
+            payload = type(call.custom)(name=name, input=said)
+            calls.append(type(call)(id=identity, type=call.type, index=number, custom=payload))
         else:
-            named = Function(arguments=said, name=call.function.name)
+            named = Function(arguments=said, name=name)
             calls.append(
                 ChatCompletionDeltaToolCall(
-                    id=call.id, type=call.type, index=number, function=named
+                    id=identity, type=call.type, index=number, function=named
                 )
             )
     older = delta.function_call
     if older is not None:
-        older = FunctionCall(name=older.name, arguments=text("tool", FUNCTION_CALL) or "")
+        name = _named(older.name, name_channel(choice, FUNCTION_CALL), texts)
+        older = FunctionCall(name=name, arguments=text("tool", FUNCTION_CALL) or "")
     refusal = text("content", REFUSAL)
     more: dict[str, Any] = {"refusal": refusal} if refusal else {}
     # A transcript follows its audio: both go.
     return Delta(
         content=text("content"),
-        role=delta.role,
+        role=delta.role if is_name(delta.role or "") else None,
         reasoning_content=text("reasoning") or None,
         thinking_blocks=thinking_blocks(text("reasoning", THINKING)),
         tool_calls=calls or None,
         function_call=older,
         **more,
     )
+
+
+def _named(name: str | None, channel: Channel, texts: Mapping[Channel, str]) -> str | None:
+    """Return a tool's name where it may go out: one that reads as text follows its verdict."""
+    return name if name is None or is_name(name) else texts.get(channel) or None
 
 
 def _announces(delta: Delta) -> bool:
@@ -268,7 +294,7 @@ def _name(call: Any) -> str | None:
 
 
 def _repeats(said: Mapping[str, Any]) -> bool:
-    return any(said.get(field) for field in _REPEATING)
+    return any(value and name not in KEPT for name, value in said.items())
 
 
 def _choice_repeats(choice: StreamingChoices) -> bool:
@@ -277,7 +303,7 @@ def _choice_repeats(choice: StreamingChoices) -> bool:
 
 def _stripped(choice: StreamingChoices) -> StreamingChoices:
     texts: dict[Channel, str] = {}
-    for channel, text in parts_of(choice.delta, choice.index):
+    for channel, text in Again().new(parts_of(choice.delta, choice.index)):
         texts[channel] = texts.get(channel, "") + text
     delta = _rewritten(choice.delta, choice.index, texts)
     return StreamingChoices(finish_reason=choice.finish_reason, index=choice.index, delta=delta)
@@ -301,5 +327,5 @@ def _bare(chunk: ModelResponseStream, choices: list[StreamingChoices]) -> ModelR
     )
     hidden = getattr(chunk, "_hidden_params", None)
     if isinstance(hidden, dict):
-        made._hidden_params = {k: v for k, v in hidden.items() if k not in _HIDDEN_REPEATING}
+        made._hidden_params = without_text(hidden)
     return made

@@ -13,6 +13,7 @@ import litellm
 from guard.doors import closing
 from guard.doors.context import guarded, inside
 from guard.doors.driver import GuardedStream
+from guard.doors.errors import ajudged, judged
 from guard.doors.records import open_books
 from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
 from guard.doors.session import Session
@@ -60,9 +61,10 @@ class Door:
     ) -> Any:
         """Call the function of ``owner``, LiteLLM or a Router, and guard what it returns.
 
-        Raises what LiteLLM raises; BiasFound and DetectorError under the action ``raise``;
-        UsageError on an answer that is not text, on an ``n`` that is no whole number, and where the
-        policy asks for rewriting or records that the door cannot give.
+        Raises what LiteLLM raises, without its message where that is found biased; BiasFound and
+        DetectorError under the action ``raise``; UsageError on an answer that is not text, on an
+        ``n`` that is no whole number, and where the policy asks for rewriting or records that the
+        door cannot give.
         """
         function = getattr(owner, self.function)
         if guarded():
@@ -71,8 +73,14 @@ class Door:
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
         session, kwargs = self._recorded(session, self.function, args, kwargs)
-        with inside():
-            response = function(*args, **kwargs)
+        failed: Exception | None = None
+        try:
+            with inside():
+                response = function(*args, **kwargs)
+        except Exception as error:
+            failed = error
+        if failed is not None:  # raised out here, it does not lead to the one that it stands for
+            raise judged(failed, session)
         return self.guard(session, response, user=user, n=n, asker=asker)
 
     async def acall(
@@ -86,8 +94,14 @@ class Door:
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
         session, kwargs = self._recorded(session, self.async_function, args, kwargs)
-        with inside():
-            response = await function(*args, **kwargs)
+        failed: Exception | None = None
+        try:
+            with inside():
+                response = await function(*args, **kwargs)
+        except Exception as error:
+            failed = error
+        if failed is not None:
+            raise await ajudged(failed, session)
         return await self.aguard(session, response, user=user, n=n, asker=asker)
 
     def guard(

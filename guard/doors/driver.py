@@ -11,7 +11,7 @@ from typing import Any
 
 from guard.doors import accounting, closing
 from guard.doors.context import inside
-from guard.doors.errors import cleaned
+from guard.doors.errors import ajudged, cleaned, judged
 from guard.doors.records import Books
 from guard.doors.rewrite import Asker
 from guard.doors.said import Said
@@ -149,6 +149,8 @@ class GuardedStream:
                         break
                 self._unjudged = False
                 self._session.settle(self._gate)
+                if self._error is not None and not self._gate.stopped:
+                    self._error = judged(self._error, self._session)
                 if self._gate.stopped:
                     self._shut()  # first of all: what follows takes its time
                     self._count()
@@ -176,6 +178,8 @@ class GuardedStream:
                         break
                 self._unjudged = False
                 await self._session.asettle(self._gate)
+                if self._error is not None and not self._gate.stopped:
+                    self._error = await ajudged(self._error, self._session)
                 if self._gate.stopped:
                     await self._ashut()
                     await asyncio.to_thread(self._count)

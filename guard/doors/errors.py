@@ -1,13 +1,23 @@
-"""A provider's error mid-stream, rid of text that was not let out."""
+"""A provider's or LiteLLM's error, rid of text that was not let out or may not go out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MemberDescriptorType
 from typing import Any
 
 import httpx
 from litellm.exceptions import MidStreamFallbackError
+from pydantic import BaseModel, ValidationError
+
+from guard.doors.session import Session
+from guard.doors.strings import is_name
+from guard.doors.text import TextCodec
+from guard.errors import GuardError
+from guard.gate import ResponseGate
+from guard.gate.escapes import Escapes
 
 WITHHELD = "[withheld]"
 # So many characters in a row that were withheld are a quotation; of a shorter text, all of it, but
@@ -16,6 +26,12 @@ _RUN = 8
 _LEAST = 3
 # More things than an error leads to in earnest; one that leads to more is taken to quote.
 _MOST = 10_000
+# Characters of an error that are judged; one that says more is told in one sentence.
+_MOST_TEXT = 20_000
+_DEPTH = 3  # errors in errors that are told without what they quote; deeper ones are left out
+# Quotes in front of or behind a word, and what else parts the strings of a quoted answer.
+_PARTS = re.compile(r"(?<!\w)['\"]+|['\"]+(?!\w)|[{}\[\]<>\n\r]+")
+_BYTE = re.compile(r"\\+x([0-9a-fA-F]{2})")
 
 
 def cleaned(
@@ -32,11 +48,11 @@ def cleaned(
     that one must go on from ``released``, what the consumer has read.
     """
     quotation = _Quotation(withheld, shown)
-    stale = isinstance(error, MidStreamFallbackError) and (
-        error.generated_content != released or error.is_pre_first_chunk == began
-    )
-    fallback = isinstance(error, MidStreamFallbackError)
-    quoting = bool(quotation) and quotation.within(error, but="generated_content" * fallback)
+    stale, replaced = False, ""
+    if isinstance(error, MidStreamFallbackError):
+        stale = error.generated_content != released or error.is_pre_first_chunk == began
+        replaced = "generated_content"
+    quoting = bool(quotation) and quotation.within(error, skipped=replaced)
     if not quoting and not stale:
         return error
     twin = _silent(error, quotation) if quoting else _copied(error)
@@ -44,6 +60,61 @@ def cleaned(
         twin.generated_content = released
         twin.is_pre_first_chunk = not began
     return twin
+
+
+def judged(error: Exception, session: Session) -> Exception:
+    """Return ``error`` as its reader may see it: what it says may be an answer that it quotes.
+
+    It is its own object where nothing is found in it, else one of its class with names and numbers
+    alone. The decisions go to the session's sinks.
+    """
+    gate = _gate(error, session)
+    if gate is not None:
+        session.settle(gate)
+    return _outcome(error, gate)
+
+
+async def ajudged(error: Exception, session: Session) -> Exception:
+    """Do the same without blocking the event loop."""
+    gate = _gate(error, session)
+    if gate is not None:
+        await session.asettle(gate)
+    return _outcome(error, gate)
+
+
+def _gate(error: Exception, session: Session) -> ResponseGate[str] | None:
+    """Return a gate with all that an error says; None where that is too much to judge.
+
+    The guard's own errors say nothing of an answer.
+    """
+    lines: dict[str, None] = {}
+    length = 0
+    try:
+        for text in () if isinstance(error, GuardError) else _texts(error):
+            if len(text) > _MOST_TEXT:
+                return None
+            said = _read(text)
+            parts = (part.strip(" ,:;\t") for part in _PARTS.split(said))
+            # A string of a quoted answer is a line; it may have been parted at an apostrophe.
+            for part in (*parts, said):
+                if part not in lines and not is_name(part):
+                    lines[part] = None
+                    length += len(part)
+            if length > _MOST_TEXT:
+                return None
+    except _TooMuch:
+        return None
+    gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
+    for line in lines:
+        gate.push(f"{line}\n\n")
+    gate.finish()
+    return gate
+
+
+def _outcome(error: Exception, gate: ResponseGate[str] | None) -> Exception:
+    if gate is None or any(decision.action not in ("pass", "flag") for decision in gate.trail):
+        return _silent(error)
+    return error
 
 
 class _Quotation:
@@ -67,55 +138,98 @@ class _Quotation:
         runs = not self._runs.isdisjoint(_runs(_plain(text)))
         return text if runs or self._in_text(masked) else masked
 
-    def within(self, value: object, but: str = "") -> bool:
-        """Whether ``value``, or anything it leads to but its attribute ``but``, quotes."""
-        seen: set[int] = set()
-        waiting = [value]
-        while waiting:
-            one = waiting.pop()
-            if isinstance(one, (str, bytes, bytearray)):
-                if self._in_text(one):
-                    return True
-            elif id(one) not in seen and not isinstance(one, type):
-                seen.add(id(one))
-                waiting += _below(one, but if one is value else "")
-            if len(seen) > _MOST:
-                return True
-        return False
+    def within(self, value: object, skipped: str = "") -> bool:
+        """Whether ``value``, or anything it leads to but its attribute ``skipped``, quotes."""
+        try:
+            return any(map(self._in_text, _texts(value, skipped)))
+        except _TooMuch:
+            return True
 
-    def _in_text(self, text: str | bytes | bytearray) -> bool:
-        said = _plain(text if isinstance(text, str) else bytes(text).decode(errors="replace"))
+    def _in_text(self, text: str | bytes) -> bool:
+        said = _plain(text)
         return any(p in said for p in self._short.values()) or not self._runs.isdisjoint(
             _runs(said)
         )
 
 
-def _plain(text: str) -> str:
+def _read(text: str | bytes) -> str:
+    """Return ``text`` with the escapes of JSON and of Python's ``repr`` as what they stand for."""
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    escapes = Escapes()
+    text = _BYTE.sub(lambda found: chr(int(found[1], 16)), text)
+    return escapes.feed(text) + escapes.finish()
+
+
+def _plain(text: str | bytes) -> str:
     """Return ``text`` as it reads however it was quoted: in other case, spaces or escapes."""
-    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda m: chr(int(m[1], 16)), text)
-    text = re.sub(r"\\[nrt]", " ", text).replace("\\", "")
-    return re.sub(r"\s+", " ", text).casefold()
+    return re.sub(r"\s+", " ", _read(text).replace("\\", "")).casefold()
 
 
 def _runs(text: str) -> Iterator[str]:
     return (text[i : i + _RUN] for i in range(len(text) - _RUN + 1))
 
 
-def _below(one: object, but: str) -> Iterator[object]:
-    """Return what ``one`` holds or was caused by, where that can hold text."""
+class _TooMuch(Exception):
+    """A value leads to more than can be looked at."""
+
+
+def _texts(value: object, skipped: str = "") -> Iterator[str | bytes]:
+    """Yield every text that ``value`` leads to, but through its own attribute ``skipped``.
+
+    What it asked of the provider is none of that. Raises _TooMuch where it leads to too many
+    things, or to some that can be read but once.
+    """
+    seen: set[int] = set()
+    kept: list[object] = []  # what was made on the way lives on: no other gets its id
+    waiting = [value]
+    count = 0
+    while waiting:
+        count += 1
+        if count > _MOST:
+            raise _TooMuch
+        one = waiting.pop()
+        if isinstance(one, (str, bytes)):
+            yield one
+        elif isinstance(one, (bytearray, memoryview)):
+            yield bytes(one)
+        elif id(one) not in seen and not isinstance(one, (type, httpx.Request)):
+            seen.add(id(one))
+            kept.append(one)
+            waiting += islice(_below(one, skipped if one is value else ""), _MOST)
+
+
+def _below(one: object, skipped: str) -> Iterator[object]:
+    """Yield what ``one`` holds or was caused by, where that can hold text."""
     if isinstance(one, httpx.Response):
         yield getattr(one, "_content", None)
         return
     if isinstance(one, BaseException):
         yield _said(one)
         yield from (one.args, one.__cause__, one.__context__)
+    if isinstance(one, ValidationError):
+        yield one.errors(include_url=False)  # its message shortens what it was given
     if isinstance(one, Mapping):
         yield from (*one.keys(), *one.values())
-    elif isinstance(one, (list, tuple, set, frozenset)):
+    elif isinstance(one, Collection):
         yield from one
+    elif isinstance(one, Iterable) and not isinstance(one, BaseModel):
+        raise _TooMuch
     fields = getattr(one, "__dict__", None)
     if isinstance(fields, dict):
-        yield from (value for name, value in fields.items() if name != but)
+        yield from (value for name, value in fields.items() if name != skipped)
+    # Slots; pydantic keeps what a model was given beside its fields in one.
+    for owner in type(one).__mro__:
+        if "__slots__" in vars(owner):
+            slots = [v for v in vars(owner).values() if isinstance(v, MemberDescriptorType)]
+            yield from (_kept_in(slot, one) for slot in slots)
+
+
+def _kept_in(slot: Any, owner: object) -> object:
+    try:
+        return slot.__get__(owner)
+    except AttributeError:  # nothing was put in
+        return None
 
 
 def _said(error: BaseException) -> str:
@@ -133,21 +247,27 @@ def _copied(error: Exception) -> Exception:
     return twin
 
 
-def _silent(error: Exception, quotation: _Quotation) -> Exception:
-    """Return an error of the same class with its message, or what it quotes, left out."""
+def _silent(
+    error: Exception, quotation: _Quotation | None = None, depth: int = _DEPTH
+) -> Exception:
+    """Return an error of the same class with its message, or what it quotes, left out.
+
+    Without a ``quotation`` anything may quote: names and numbers alone are left.
+    """
+    failed = "The call" if quotation is None else "The provider's stream"
     sentence = (
-        f"The provider's stream failed with {type(error).__name__}; the message is left out, as it"
-        " quotes text that the guard withheld."
+        f"{failed} failed with {type(error).__name__}; the message is left out, as it quotes text"
+        " that the guard withheld."
     )
 
     def silent(value: Any) -> object:
-        if not quotation.within(value):
+        if not _quotes(value, quotation):
             return value
         if isinstance(value, str):
-            masked = quotation.masked(value)
+            masked = value if quotation is None else quotation.masked(value)
             return sentence if masked == value else masked
-        if isinstance(value, Exception):
-            return _silent(value, quotation)
+        if isinstance(value, Exception) and depth:
+            return _silent(value, quotation, depth - 1)
         if isinstance(value, httpx.Response):
             return httpx.Response(value.status_code, request=getattr(value, "_request", None))
         return None
@@ -156,9 +276,17 @@ def _silent(error: Exception, quotation: _Quotation) -> Exception:
         twin = type(error).__new__(type(error))
         twin.__dict__.update({name: silent(value) for name, value in error.__dict__.items()})
         args = tuple(silent(a) for a in error.args)
-        twin.args = (sentence,) if sentence in args else args
-        if not quotation.within(twin) and str(twin):
+        twin.args = (sentence,) if quotation is None or sentence in args else args
+        if str(twin) and not (quotation and quotation.within(twin)):
             return twin
     except Exception:  # a class that is made or says what it says in its own way
         pass
     return RuntimeError(sentence)
+
+
+def _quotes(value: object, quotation: _Quotation | None) -> bool:
+    if quotation is not None:
+        return quotation.within(value)
+    if isinstance(value, str):
+        return not is_name(value)
+    return not (value is None or isinstance(value, (bool, int, float, httpx.Request)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from guard.doors.events import (
     CALLS,
+    EVENTS,
     TERMINAL,
     Place,
     around,
@@ -16,6 +17,7 @@ from guard.doors.events import (
     name_of,
     opens_with_more,
     plain,
+    plain_delta,
     rewritten,
     rewritten_item,
     visited,
@@ -30,7 +32,18 @@ _TYPES: Mapping[ChannelKind, str] = {"reasoning": "reasoning", "content": "messa
 class Heard:
     """One of the provider's events, and the texts in it."""
 
-    __slots__ = ("ends", "event", "fields", "means", "message", "name", "new", "texts", "told")
+    __slots__ = (
+        "ends",
+        "event",
+        "fields",
+        "means",
+        "message",
+        "name",
+        "new",
+        "place",
+        "texts",
+        "told",
+    )
 
     def __init__(self, event: Any, name: str, fields: dict[str, Any]) -> None:
         self.event = event
@@ -39,6 +52,7 @@ class Heard:
         self.fields = fields
         self.new: list[tuple[Text, str]] = []  # what no event said before
         self.told: dict[Place, Text] = {}  # where the event says which text
+        self.place: Place | None = None  # where a delta's text belongs
         self.texts: Mapping[Channel, str] | None = None  # what of the new goes out, where cut
         self.ends = False
         self.message: str | None = None
@@ -65,11 +79,15 @@ class EventCodec:
     def hear(self, event: Any) -> Heard:
         """Read an event of the provider; raises UsageError on text not a string."""
         heard = Heard(event, name_of(event), plain(event))
+        delta = delta_of(heard.fields, heard.means)
+        heard.place = delta and delta[0]
 
         def visit(place: Place, kind: ChannelKind, text: str) -> str:
-            if heard.verb == "delta":
+            if place == heard.place:
                 known = self.transcript.text(place, kind)
                 new = known.delta(text)
+            elif heard.verb == "delta" or heard.name not in EVENTS:
+                known, new = self.transcript.streamed(place, kind, text)
             else:
                 known, new = self.transcript.repeated(place, kind, text)
             heard.told[place] = known
@@ -77,11 +95,15 @@ class EventCodec:
                 heard.new.append((known, new))
             return text
 
-        if (delta := delta_of(heard.fields, heard.means)) is not None:
+        if delta is not None and plain_delta(heard.fields, heard.means):
             visited(visit, delta[0], heard.means.kind, delta[1])
             return heard
-        read = rewritten(heard.fields, heard.name, visit)
-        if heard.verb == "added" and not heard.told and opens_with_more(heard.fields, read):
+        holds = "item" in heard.fields or "part" in heard.fields
+        opens = holds and heard.verb == "added" and heard.name in EVENTS
+        read = rewritten(heard.fields, heard.name, visit, opens=opens)
+        if opens and heard.told:
+            rewritten(heard.fields, heard.name, visit)  # it waits: all of it is judged
+        elif opens and opens_with_more(heard.fields, read):
             heard.event, heard.fields = made(heard.name, read, event), read
         return heard
 
@@ -97,12 +119,23 @@ class EventCodec:
         """Return the choice where the event ends the response."""
         return [0] if chunk.name in TERMINAL else []
 
+    def closed(self, chunk: Heard) -> list[Channel]:
+        """Return the channels of the texts that the event says as a whole."""
+        if chunk.verb != "done" and chunk.name not in TERMINAL:
+            return []
+        return [text.channel for text in chunk.told.values()]
+
+    def continued(self, channel: Channel) -> Channel | None:
+        """Return the channel of the part or item that a reader joins this one to."""
+        return self.transcript.before(channel)
+
     def cut(
         self, chunk: Heard, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
     ) -> Heard:
         """Return the event as heard, with what of its texts may go out."""
         cut = Heard(chunk.event, chunk.name, chunk.fields)
-        cut.new, cut.told, cut.texts, cut.ends = chunk.new, chunk.told, dict(texts), ends
+        cut.new, cut.told, cut.place = chunk.new, chunk.told, chunk.place
+        cut.texts, cut.ends = dict(texts), ends
         return cut
 
     def last(self, template: Heard, choice: int, message: str) -> Heard:
@@ -136,8 +169,8 @@ class EventCodec:
         return [] if event is None else [event]
 
     def _show(self, chunk: Heard) -> None:
-        for text in chunk.told.values():
-            if chunk.verb == "delta":
+        for place, text in chunk.told.items():
+            if place == chunk.place:
                 text.show(len(chunk.fields["delta"]))
             elif chunk.verb != "added":
                 text.unshown()
@@ -174,6 +207,8 @@ class EventCodec:
                 kept.items[number] = Item(blank, announced=announced)
         elif number not in kept.items:
             for text in chunk.told.values():  # of an item that was not announced
+                if "output_index" not in fields and "item_id" not in fields:
+                    break  # of none
                 kind = CALLS.get(text.place.slot, _TYPES.get(text.channel.kind, "message"))
                 item = {"id": fields.get("item_id"), "type": kind, "role": "assistant"}
                 kept.items[number] = Item(item, announced=text.shown)

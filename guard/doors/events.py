@@ -7,7 +7,7 @@ end; LiteLLM's replay of a whole answer even sends it before its deltas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from copy import deepcopy
 from enum import Enum
 from functools import lru_cache
@@ -17,7 +17,8 @@ from litellm.llms.openai.responses.transformation import OpenAIResponsesAPIConfi
 from litellm.types.llms.openai import ResponsesAPIResponse
 from pydantic import BaseModel, ValidationError
 
-from guard.doors.fields import members
+from guard.doors.fields import walk_annotation
+from guard.doors.strings import is_data, is_name, members, walked, without_text
 from guard.errors import UsageError
 from guard.verdict import ChannelKind
 
@@ -53,31 +54,83 @@ CALLS: Mapping[str, str] = {
 """Slots of an item that holds one text, and the type of item."""
 # The texts of a part, and of the event that ends one.
 _TEXTS = ("text", "refusal", "reasoning", "transcript")
-_SOUND = ("audio", "output_audio")  # their deltas are no text; the transcript has its own
+_SOUND = ("audio", "output_audio")  # their deltas are data; the transcript has its own
 TERMINAL = ("response.completed", "response.incomplete", "response.failed", "error")
 
-# All that a rewritten event, item or part keeps beside its texts: none of it can repeat them.
-_EVENT = (
-    "type",
-    "sequence_number",
-    "output_index",
-    "content_index",
-    "summary_index",
-    "item_id",
+EVENTS = frozenset(
+    name if name == "error" else f"response.{name}"
+    for name in (
+        "created queued in_progress completed incomplete failed error "
+        "output_item.added output_item.done content_part.added content_part.done "
+        "output_text.delta output_text.done output_text.annotation.added refusal.delta "
+        "refusal.done reasoning_text.delta reasoning_text.done reasoning_summary_part.added "
+        "reasoning_summary_part.done reasoning_summary_text.delta reasoning_summary_text.done "
+        "function_call_arguments.delta function_call_arguments.done mcp_call_arguments.delta "
+        "mcp_call_arguments.done custom_tool_call_input.delta custom_tool_call_input.done "
+        "code_interpreter_call_code.delta code_interpreter_call_code.done audio.delta audio.done "
+        "audio.transcript.delta audio.transcript.done code_interpreter_call.in_progress "
+        "code_interpreter_call.interpreting code_interpreter_call.completed "
+        "file_search_call.in_progress file_search_call.searching file_search_call.completed "
+        "web_search_call.in_progress web_search_call.searching web_search_call.completed "
+        "image_generation_call.in_progress image_generation_call.generating "
+        "image_generation_call.partial_image image_generation_call.completed mcp_call.in_progress "
+        "mcp_call.completed mcp_call.failed mcp_list_tools.in_progress mcp_list_tools.completed "
+        "mcp_list_tools.failed"
+    ).split()
 )
-_ITEM = (
-    "id",
-    "type",
-    "status",
-    "role",
-    "call_id",
-    "name",
-    "namespace",
-    "phase",
-    "server_label",
-    "container_id",
+"""The events that say a thing once, or as their verb tells; text of any other is a stream of it."""
+_NONE: frozenset[str] = frozenset()
+ITEMS: Mapping[str, frozenset[str]] = {
+    "message": _NONE,
+    "reasoning": _NONE,
+    "compaction": _NONE,
+    "function_call": _NONE,
+    "function_call_output": frozenset({"output"}),
+    "custom_tool_call": _NONE,
+    "custom_tool_call_output": frozenset({"output"}),
+    "file_search_call": frozenset({"results"}),
+    "web_search_call": frozenset({"results"}),
+    "computer_call": frozenset({"pending_safety_checks"}),
+    "computer_call_output": frozenset({"output", "acknowledged_safety_checks"}),
+    "program": _NONE,
+    "program_output": frozenset({"result"}),
+    "tool_search_call": _NONE,
+    "tool_search_output": frozenset({"tools"}),
+    "additional_tools": frozenset({"tools"}),
+    "image_generation_call": _NONE,
+    "code_interpreter_call": frozenset({"outputs"}),
+    "local_shell_call": _NONE,
+    "local_shell_call_output": frozenset({"output"}),
+    "shell_call": frozenset({"environment"}),
+    "shell_call_output": frozenset({"output"}),
+    "apply_patch_call": _NONE,
+    "apply_patch_call_output": frozenset({"output"}),
+    "mcp_call": frozenset({"output", "error"}),
+    "mcp_list_tools": frozenset({"tools", "error"}),
+    "mcp_approval_request": _NONE,
+    "mcp_approval_response": frozenset({"reason"}),
+}
+"""The types of items, and their fields that hold no words of the model: what tools answer.
+
+All strings of an item of another type are the model's.
+"""
+
+# All that a rewritten event or item keeps beside its texts: none of it can repeat them.
+_EVENT = tuple("type sequence_number output_index content_index summary_index item_id".split())
+_ITEM = frozenset(
+    "id type status role call_id name namespace phase server_label container_id "
+    # What a call is to do, in the model's words, which follow their verdict.
+    "action actions operation queries revised_prompt arguments".split()
 )
-_RESPONSE = set(ResponsesAPIResponse.model_fields) - {"output", "error"}
+_READ = frozenset({*_EVENT, "delta", "item", "part", "response", "logprobs", "obfuscation"})
+# What a response repeats of its request, and what the API says of it.
+_RESPONSE = (set(ResponsesAPIResponse.model_fields) - {"output", "error"}) | {
+    "background",
+    "conversation",
+    "prompt",
+    "prompt_cache_key",
+    "safety_identifier",
+}
 
 
 class Meaning(NamedTuple):
@@ -93,7 +146,8 @@ class Meaning(NamedTuple):
 def meaning(name: str) -> Meaning:
     """Return what an event's name says."""
     stem, _, verb = name.removeprefix("response.").rpartition(".")
-    return Meaning(verb, stem, *_SLOTS.get(stem, ("content", stem)))
+    kind: ChannelKind = "tool" if "call" in stem else "content"
+    return Meaning(verb, stem, *_SLOTS.get(stem, (kind, stem)))
 
 
 def name_of(event: Any) -> str:
@@ -104,7 +158,10 @@ def name_of(event: Any) -> str:
 
 def plain(event: Any) -> dict[str, Any]:
     """Return an event as a dict of its own."""
-    return {name: _plain(value) for name, value in members(event).items()}
+    # What LiteLLM notes on the object itself is in no dump of it.
+    told = getattr(event, "__pydantic_extra__", None) or {}
+    said = members(event).items()
+    return {name: _plain(v) for name, v in said if not name.startswith("_") or name in told}
 
 
 def _plain(value: Any) -> Any:
@@ -115,53 +172,128 @@ def _plain(value: Any) -> Any:
 
 def delta_of(event: Mapping[str, Any], means: Meaning) -> tuple[Place, Any] | None:
     """Return where a delta's text belongs and the text; None where it is no text."""
-    if means.verb != "delta" or means.stem in _SOUND:
+    if means.verb != "delta" or (means.stem in _SOUND and is_data(event.get("delta"))):
         return None
+    if means.slot == means.stem and not isinstance(event.get("delta"), str):
+        return None  # of an unknown kind: what is in it is read as of any unknown field
     part = event.get("summary_index" if means.slot == "summary" else "content_index") or 0
     return Place(event.get("output_index") or 0, means.slot, part), event.get("delta")
 
 
-def rewritten(event: Mapping[str, Any], name: str, visit: Visit) -> dict[str, Any]:
+def rewritten(
+    event: Mapping[str, Any], name: str, visit: Visit, *, opens: bool = False
+) -> dict[str, Any]:
     """Return a plain event with each text as ``visit`` gives it, and nothing that could repeat it.
 
+    Of one that ``opens`` an item or a part, fields of an unknown kind are not visited.
     Raises UsageError on text that is not a string: it cannot be judged, so it cannot go out.
     """
     made = {key: event[key] for key in _EVENT if key in event}
     verb, stem, kind, slot = means = meaning(name)
     item = event.get("output_index") or 0
     part = event.get("summary_index" if "summary" in stem else "content_index") or 0
+    read = _READ
     if (delta := delta_of(event, means)) is not None:
         made["delta"] = visited(visit, delta[0], kind, delta[1])
     elif verb == "done":
-        for field in (*_TEXTS, *CALLS):
-            if field in event:
-                made[field] = visited(visit, Place(item, slot, part), kind, event[field])
+        read |= {field for field in (*_TEXTS, *CALLS) if field in event}
+        for field in read - _READ:
+            made[field] = visited(visit, Place(item, slot, part), kind, event[field])
+    elif "delta" in event and not (stem in _SOUND and is_data(event["delta"])):
+        read -= {"delta"}
     if stem == "output_text" and verb in ("delta", "done"):
+        said = event.get("delta" if verb == "delta" else "text")
+        _tokens(event.get("logprobs"), said, Place(item, "logprobs", part), visit)
         made["logprobs"] = []
     if isinstance(event.get("item"), Mapping):
-        made["item"] = rewritten_item(event["item"], item, visit)
+        made["item"] = rewritten_item(event["item"], item, visit, opens=opens)
     if isinstance(event.get("part"), Mapping):
-        made["part"] = _part(event["part"], item, part, visit, summary="summary" in stem)
+        made["part"] = _part(
+            event["part"], item, part, visit, summary="summary" in stem, opens=opens
+        )
+    if stem == "output_text.annotation" and "annotation" in event:
+        read |= {"annotation"}
+        _annotation(event["annotation"], Place(item, "annotation", part), visit)
     if isinstance(event.get("response"), Mapping):
-        response = event["response"]
-        output = enumerate(response.get("output") or ())
-        made["response"] = {
-            **around(response),
-            "output": [rewritten_item(one, number, visit) for number, one in output],
-        }
+        made["response"] = _response(event["response"], visit)
+    read -= {key for key in ("item", "part", "response") if key in event and key not in made}
+    if not opens:
+        _rest(event, read, Place(item, f"{stem}." if stem else "", part), kind, visit)
     return made
 
 
+def plain_delta(event: Mapping[str, Any], means: Meaning) -> bool:
+    """Whether an event is a delta that says its text and nothing else."""
+    if event.get("logprobs") or delta_of(event, means) is None:
+        return False
+    return all(name in _READ or (not value and is_name(name)) for name, value in event.items())
+
+
+def _response(response: Mapping[str, Any], visit: Visit) -> dict[str, Any]:
+    output = response.get("output") or ()
+    made = [
+        rewritten_item(one if isinstance(one, Mapping) else {"unknown": one}, number, visit)
+        for number, one in enumerate(output)
+    ]
+    # What a response says beside its items stands behind them.
+    behind = Place(len(made), "response.")
+    read = _RESPONSE | {"output"}
+    if response.get("output_text") == "".join(_spoken(output)):
+        read |= {"output_text"}
+    _rest(response, read, behind, "content", visit)
+    return {**around(response), "output": made}
+
+
+def _spoken(output: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    items = (item for item in output if isinstance(item, Mapping))
+    for part in (part for item in items for part in item.get("content") or ()):
+        if isinstance(part, Mapping) and part.get("type") == "output_text":
+            yield str(part.get("text") or "")
+
+
+def _rest(
+    owner: Mapping[str, Any], read: Container[str], place: Place, kind: ChannelKind, visit: Visit
+) -> dict[str, Any]:
+    """Return the fields that are not ``read`` by name, each string in them a text of its own."""
+
+    def one(path: str, text: str) -> str:
+        return visit(place._replace(slot=place.slot + path), kind, text)
+
+    return {
+        name: walked(value, name, one)
+        for name, value in owner.items()
+        if name not in read and (is_name(name) or one(f"{name}.key", name) == name)
+    }
+
+
+def _tokens(logprobs: object, said: object, place: Place, visit: Visit) -> None:
+    """Read the tokens of log probabilities where they are not those of what is ``said``."""
+    if isinstance(logprobs, (list, tuple)):
+        tokens = [one.get("token") for one in logprobs if isinstance(one, Mapping)]
+        text = "".join(token for token in tokens if isinstance(token, str))
+        if text and text not in str(said):
+            visit(place, "content", text)
+
+
+def _annotation(annotation: Any, place: Place, visit: Visit) -> None:
+    def one(path: str, text: str) -> str:
+        return visit(place._replace(slot=path), "content", text)
+
+    walk_annotation(annotation, place.slot, one)
+
+
 def opens_with_more(event: Mapping[str, Any], read: Mapping[str, Any]) -> bool:
-    """Whether the item or part that a plain event opens holds more than was ``read`` of it."""
-    opened = {key: event[key] for key in ("item", "part") if key in event}
-    return not _all_in(opened, read)
+    """Whether a plain event that opens an item or part holds more than was ``read`` of it."""
+    return not _all_in({key: event[key] for key in event if key != "obfuscation"}, read)
 
 
 def _all_in(said: Any, read: Any) -> bool:
     if isinstance(said, Mapping):
         known: Mapping[Any, Any] = read if isinstance(read, Mapping) else {}
-        return all(_all_in(value, known.get(key)) for key, value in said.items())
+        return all(
+            (key in known or is_name(str(key))) and _all_in(value, known.get(key))
+            for key, value in said.items()
+        )
     if isinstance(said, (list, tuple)):
         rest: list[Any] = read if isinstance(read, list) else []
         return all(map(_all_in, said, [*rest, *[None] * (len(said) - len(rest))]))
@@ -173,11 +305,18 @@ def around(response: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in response.items() if key in _RESPONSE}
 
 
-def rewritten_item(item: Mapping[str, Any], number: int, visit: Visit) -> dict[str, Any]:
-    """Return an output item with each text as ``visit`` gives it, and nothing else that speaks."""
-    made = {key: item[key] for key in _ITEM if key in item}
+def rewritten_item(
+    item: Mapping[str, Any], number: int, visit: Visit, *, opens: bool = False
+) -> dict[str, Any]:
+    """Return an output item with each text as ``visit`` gives it, and no answers of tools."""
+    named = str(item.get("type"))
+    answers = ITEMS.get(named, _NONE)
+    if named == "image_generation_call" and is_data(item.get("result")):
+        answers |= {"result"}
+    made: dict[str, Any] = {}
     for field in ("summary", "content"):
-        if field in item:
+        parts = item.get(field) or ()
+        if field in item and all(isinstance(part, Mapping) for part in parts):
             made[field] = [
                 _part(
                     part,
@@ -185,17 +324,24 @@ def rewritten_item(item: Mapping[str, Any], number: int, visit: Visit) -> dict[s
                     position,
                     visit,
                     summary=field == "summary",
-                    reasoning=item.get("type") == "reasoning",
+                    reasoning=named == "reasoning",
+                    opens=opens,
                 )
-                for position, part in enumerate(item[field] or ())
-                if isinstance(part, Mapping)
+                for position, part in enumerate(parts)
             ]
     for field in CALLS:
-        if field in item:
-            made[field] = visited(visit, Place(number, field), "tool", item[field])
-    if isinstance(action := item.get("action"), Mapping):
-        made["action"] = _action(action, number, visit)
-    return made
+        if isinstance(given := item.get(field, 0), str) or given is None:
+            made[field] = visited(visit, Place(number, field), "tool", given)
+    if named == "web_search_call" and isinstance(action := item.get("action"), Mapping):
+        item = {**item, "action": {k: v for k, v in action.items() if k != "sources"}}
+    kind: ChannelKind = "tool" if "call" in named else "content"
+    if named == "reasoning":
+        kind = "reasoning"
+    read = answers | made.keys()
+    if opens:
+        read |= item.keys() - _ITEM
+    rest = _rest(item, read, Place(number, ""), kind, visit)
+    return {key: rest[key] for key in rest if key in _ITEM} | made
 
 
 def made(name: str, fields: Mapping[str, Any], like: Any = None) -> Any:
@@ -209,15 +355,16 @@ def made(name: str, fields: Mapping[str, Any], like: Any = None) -> Any:
     except ValidationError:
         return None
     response = getattr(like, "response", None)
-    if response is not None and getattr(event, "response", None) is not None:
+    # LiteLLM gives an event of a kind that it does not model its response as a dict.
+    if isinstance(getattr(event, "response", None), BaseModel):
         event.response._hidden_params = hidden(response)
     return event
 
 
 def hidden(response: Any) -> dict[str, Any]:
-    """Return what LiteLLM keeps beside a response, without the provider's answer as it came."""
+    """Return what LiteLLM keeps beside a response, without what the model said."""
     kept = getattr(response, "_hidden_params", None)
-    return {k: v for k, v in kept.items() if k != "original_response"} if kept else {}
+    return without_text(kept) if kept else {}
 
 
 def _part(
@@ -228,6 +375,7 @@ def _part(
     *,
     summary: bool = False,
     reasoning: bool = False,
+    opens: bool = False,
 ) -> dict[str, Any]:
     made: dict[str, Any] = {"type": part.get("type")}
     kind: ChannelKind = "content"
@@ -237,19 +385,15 @@ def _part(
         if field in part:
             slot = "summary" if summary else "refusal" if field == "refusal" else "text"
             made[field] = visited(visit, Place(item, slot, number), kind, part[field])
+    if part.get("text"):
+        _tokens(part.get("logprobs"), part["text"], Place(item, "logprobs", number), visit)
+    if not opens:
+        for position, annotation in enumerate(part.get("annotations") or ()):
+            _annotation(annotation, Place(item, f"annotations.{position}", number), visit)
+        read = {*_TEXTS, "annotations", "logprobs"}
+        _rest(part, read, Place(item, "part.", number), kind, visit)
     if made["type"] == "output_text":
         made |= {"annotations": [], "logprobs": None}
-    return made
-
-
-def _action(action: Mapping[str, Any], item: int, visit: Visit) -> dict[str, Any]:
-    """Return what a search asks for: the model's words, which no delta brings."""
-    made: dict[str, Any] = {"type": action.get("type")}
-    if "query" in action:
-        made["query"] = visited(visit, Place(item, "query"), "tool", action["query"])
-    for number, query in enumerate(action.get("queries") or ()):
-        place = Place(item, "query", number + 1)
-        made.setdefault("queries", []).append(visited(visit, place, "tool", query))
     return made
 
 

@@ -24,6 +24,7 @@ from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import litellm
+from litellm.main import AsyncCompletions, Completions
 from litellm.router import Router
 from packaging.specifiers import SpecifierSet
 
@@ -170,6 +171,22 @@ class _Batch:
         return batch.batch_completion(session, args, kwargs)
 
 
+class _Create:
+    """The chat door, for ``create`` of LiteLLM's clients: ``chat.completions``, a Router's too."""
+
+    def call(self, session: Session, args: Any, kwargs: Any, owner: Any) -> Any:
+        own = owner.create.__self__
+        return chat.DOOR.call(session, (), chat.created(own, args, kwargs), _asked_by(own))
+
+    async def acall(self, session: Session, args: Any, kwargs: Any, owner: Any) -> Any:
+        own = owner.create.__self__
+        return await chat.DOOR.acall(session, (), chat.created(own, args, kwargs), _asked_by(own))
+
+
+def _asked_by(completions: Any) -> Any:
+    return litellm if completions.router_obj is None else completions.router_obj
+
+
 class _Made:
     """A method that a Router makes for each instance; a descriptor on the class sees it first."""
 
@@ -237,12 +254,6 @@ _FUNCTIONS: tuple[tuple[str, str, Any, tuple[str, ...]], ...] = (
     ("generate_content_stream", "litellm.google_genai.main", None, ()),
     ("agenerate_content_stream", "litellm.google_genai.main", None, ()),
 )
-_METHODS = (
-    ("completion", chat.DOOR, _CHAT),
-    ("acompletion", chat.DOOR, _CHAT),
-    ("text_completion", text_completion.DOOR, ("prompt", "model")),
-    ("atext_completion", text_completion.DOOR, ("prompt", "model")),
-)
 _MADE: Mapping[str, Door] = {
     "responses": responses.DOOR,
     "aresponses": responses.DOOR,
@@ -251,6 +262,14 @@ _MADE: Mapping[str, Door] = {
 }
 # From LiteLLM 1.109 on a Router hands what is asked of it to a class behind it.
 _ROUTER: type[Any] = getattr(Router, "_core_class", Router)
+_METHODS: tuple[tuple[str, type[Any], str, Any, tuple[str, ...]], ...] = (
+    ("litellm.Router", _ROUTER, "completion", chat.DOOR, _CHAT),
+    ("litellm.Router", _ROUTER, "acompletion", chat.DOOR, _CHAT),
+    ("litellm.Router", _ROUTER, "text_completion", text_completion.DOOR, ("prompt", "model")),
+    ("litellm.Router", _ROUTER, "atext_completion", text_completion.DOOR, ("prompt", "model")),
+    ("litellm.main.Completions", Completions, "create", _Create(), _CHAT),
+    ("litellm.main.AsyncCompletions", AsyncCompletions, "create", _Create(), _CHAT),
+)
 _patches: dict[str, _Patch] = {}  # what the changed code looks itself up in
 _patched = False
 
@@ -314,9 +333,9 @@ def _targets() -> Iterator[_Patch]:
             if id(function) not in seen:
                 seen.add(id(function))
                 yield _Patch(f"{owner.__name__}.{name}", function, door, takes)
-    for name, method_door, takes in _METHODS:
-        where = f"litellm.Router.{name}"
-        function = _function(where, _ROUTER.__dict__.get(name))
+    for label, kind, name, method_door, takes in _METHODS:
+        where = f"{label}.{name}"
+        function = _function(where, kind.__dict__.get(name))
         yield _Patch(where, function, method_door, takes, method=True)
     made = [name for name in _MADE if name in _ROUTER.__dict__]
     if made:

@@ -16,9 +16,10 @@ from guard.doors.door import Door, Whole, last_message, unreadable
 from guard.doors.driver import GuardedStream
 from guard.doors.messages_accounting import Account
 from guard.doors.messages_codec import MessagesCodec
-from guard.doors.messages_events import STOPPED, Event, Frame, Framer
+from guard.doors.messages_events import MESSAGE, STOPPED, Event, Frame, Framer
 from guard.doors.said import Said
 from guard.doors.session import Session
+from guard.doors.strings import is_name, without_text
 from guard.gate import ResponseGate
 from guard.verdict import GuardTrail
 
@@ -149,10 +150,10 @@ class WholeMessage:
         out = self.gate.emit()
         if [*map(id, out)] == [*map(id, self._frames)]:
             return Message(self._message, self.gate.trail)
-        made = {k: v for k, v in self._message.items() if k not in ("content", "stop_details")}
+        made = {k: self._message[k] for k in (*MESSAGE, "_hidden_params") if k in self._message}
         made |= STOPPED
         if isinstance(hidden := made.get("_hidden_params"), Mapping):
-            made["_hidden_params"] = {k: v for k, v in hidden.items() if k != "original_response"}
+            made["_hidden_params"] = without_text(hidden)
         content: dict[int, Any] = {}
         for fields in self._out(out):
             index = fields.get("index", 0)
@@ -167,10 +168,15 @@ class WholeMessage:
         return Message({**made, "content": [content[n] for n in sorted(content)]}, self.gate.trail)
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
+        ends = ("stop_reason", "stop_sequence", "stop_details")
+        known = {*ends, "id", "type", "role", "model", "content", "_hidden_params"}
+        if more := {
+            k: v for k, v in self._message.items() if k not in known and (v or not is_name(k))
+        }:
+            yield {"type": "message_start", "message": more}
         for index, block in self._blocks.items():
             yield {"type": "content_block_start", "index": index, "content_block": block}
             yield {"type": "content_block_stop", "index": index}
-        ends = ("stop_reason", "stop_sequence", "stop_details")
         delta = {name: self._message[name] for name in ends if name in self._message}
         yield {"type": "message_delta", "delta": delta}
 

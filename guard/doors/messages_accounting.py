@@ -18,8 +18,9 @@ from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterat
 from litellm.types.utils import Choices, Message, ModelResponse, Usage
 
 from guard.doors import accounting, closing
-from guard.doors.messages_codec import CONTENT, REASONING, MessagesCodec
+from guard.doors.messages_codec import MessagesCodec
 from guard.doors.messages_events import encoded
+from guard.verdict import Channel, ChannelKind
 
 
 class Account:
@@ -86,7 +87,7 @@ class Account:
         for index, (channel, text) in enumerate(self._released()):
             block: Mapping[str, Any] = {"type": "text", "text": ""}
             delta = {"type": "text_delta", "text": text}
-            if channel == REASONING:
+            if channel.kind == "reasoning":
                 block = {"type": "thinking", "thinking": "", "signature": ""}
                 delta = {"type": "thinking_delta", "thinking": text}
             elif channel.kind == "tool":
@@ -115,8 +116,8 @@ class Account:
             if channel.kind == "tool"
         ]
         message = Message(
-            content=texts.get(CONTENT),
-            reasoning_content=texts.get(REASONING),
+            content=_of_kind(texts, "content"),
+            reasoning_content=_of_kind(texts, "reasoning"),
             tool_calls=calls or None,
         )
         sent, came = self.usage.get("input_tokens", 0), self.usage.get("output_tokens", 0)
@@ -126,3 +127,7 @@ class Account:
         return ModelResponse(
             id=started.get("id"), model=started.get("model"), choices=[choice], usage=usage
         )
+
+
+def _of_kind(texts: Mapping[Channel, str], kind: ChannelKind) -> str | None:
+    return "".join(text for channel, text in texts.items() if channel.kind == kind) or None

@@ -8,14 +8,19 @@ from typing import Any
 
 from guard.doors.errors import cleaned
 from guard.doors.events import Place
+from guard.doors.fields import Again, is_other, path_of
 from guard.doors.messages_events import (
+    CALL,
+    ERROR,
     KNOWN,
+    MESSAGE,
     STOPPED,
     TERMINAL,
     Event,
     Frame,
     Said,
     encoded,
+    textless,
     walked,
     without_details,
 )
@@ -25,6 +30,7 @@ from guard.verdict import Channel, ChannelKind
 
 # Numbers of the content channels. Text blocks are one channel: citations part sentences by blocks.
 _SLOTS: Mapping[str, int] = {"text": 0, "explanation": 1, "other": 2, "compaction": 3}
+_INTERLEAVED = 4  # numbers from here on are of blocks that speak while another is open
 CONTENT, REASONING = Channel(0), Channel(0, "reasoning")
 
 
@@ -32,7 +38,8 @@ class MessagesCodec:
     """The gate's codec for the events of one message, and the keeper of what went out of it.
 
     A message is one choice. Its text blocks are one channel, its thinking blocks another, and each
-    call of a tool is a channel of its own.
+    call of a tool is a channel of its own. So is a block that speaks while another one of its kind
+    is open.
     """
 
     def __init__(self) -> None:
@@ -42,7 +49,13 @@ class MessagesCodec:
         self.start: Mapping[str, Any] = {"type": "message_start", "message": _blank()}
         self.usage: dict[str, int] = {}  # as the provider told it last
         self._tools: dict[int, Channel] = {}  # by block
+        self._speaking: dict[tuple[ChannelKind, int], Channel] = {}  # open blocks of text
+        self._stopped: set[int] = set()  # blocks
+        self._latest: dict[ChannelKind, Channel] = {}
+        self._joined: dict[Channel, Channel] = {}  # what a reader joins a channel to
         self._changed: set[ChannelKind] = set()  # kinds of which text was cut or replaced
+        self._again = Again()
+        self._dropped: set[Channel] = set()  # those of other fields that lost what they said last
         self._begun = False  # whether the message's start went out
         self._open: dict[int, str] = {}  # blocks that went out and have no end yet, and their type
         self._next = 0  # the number of the next block
@@ -53,9 +66,21 @@ class MessagesCodec:
             self._heed(event)
 
             def visit(place: Place, kind: ChannelKind, text: str, number: int = number) -> str:
-                if place.slot == "explanation" and text in "".join(self.said.get(CONTENT, ())):
-                    return text  # said before, and judged
+                if place.slot == "explanation" and any(
+                    text in said
+                    for c, said in self.joined(self.said).items()
+                    if c.kind == "content"
+                ):
+                    # Said before, and judged.
+                    frame.texts.append(Said(number, place, CONTENT, text, again=True))
+                    return text
                 channel = self._channel(place, kind)
+                if place.slot == ERROR:  # it is no text of the message
+                    frame.texts.append(Said(number, place, channel, text))
+                    return text
+                if self._again(Part(channel, text)):
+                    frame.texts.append(Said(number, place, channel, text, again=True))
+                    return text
                 self.said.setdefault(channel, []).append(text)
                 frame.texts.append(Said(number, place, channel, text))
                 return text
@@ -65,16 +90,30 @@ class MessagesCodec:
 
     def parts(self, chunk: Frame) -> list[Part]:
         """Return the frame's texts in reading order."""
-        return [Part(said.channel, said.text) for said in chunk.texts]
+        return [Part(said.channel, said.text) for said in chunk.texts if not said.again]
 
     def choices(self, chunk: Frame) -> list[int]:
         """Return the one choice; none for what only keeps the connection alive."""
         alive = all(not e.data if e.fields is None else e.type == "ping" for e in chunk.events)
-        return [] if alive else [0]
+        return [] if alive and not chunk.texts else [0]
 
     def finished(self, chunk: Frame) -> list[int]:
         """Return the choice where the frame ends the message."""
         return [0] if any(_ends(event) for event in chunk.events) else []
+
+    def closed(self, chunk: Frame) -> list[Channel]:
+        """Return the channels of the thoughts and calls that end with the frame.
+
+        Text does not end with its block: citations part sentences.
+        """
+        ended = [e.block for e in chunk.events if e.type == "content_block_stop"]
+        thoughts = [self._speaking.get(("reasoning", block)) for block in ended]
+        calls = [self._tools.get(block) for block in ended]
+        return [channel for channel in (*thoughts, *calls) if channel is not None]
+
+    def continued(self, channel: Channel) -> Channel | None:
+        """Return the channel that a reader joins this one to."""
+        return self._joined.get(channel)
 
     def cut(
         self, chunk: Frame, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
@@ -87,6 +126,7 @@ class MessagesCodec:
             mine = [(s, o) for s, o in zip(chunk.texts, out, strict=True) if s.event == number]
             changed = [said for said, text in mine if said.text != text]
             self._changed.update(said.channel.kind for said in changed)
+            self._dropped.update(said.channel for said in changed if is_other(said.channel))
             made = _rewritten(event, [text for _, text in mine]) if changed else event
             if made is not None:
                 told += [s._replace(event=len(kept), text=text) for s, text in mine]
@@ -114,8 +154,11 @@ class MessagesCodec:
         """Return the events that leave for a frame, and note them."""
         events = list(chunk.events)
         if self._changed:
-            events = [e for e in map(self._silenced, events) if e is not None]
+            left = (self._without_dropped(n, e, chunk.texts) for n, e in enumerate(events))
+            events = [e for e in map(self._silenced, filter(None, left)) if e is not None]
         for said in chunk.texts:
+            if said.again:
+                continue
             self.released.setdefault(said.channel, []).append(said.text)
         for event in events:
             self._note(event)
@@ -139,19 +182,54 @@ class MessagesCodec:
             block = fields.get("content_block")
             if isinstance(block, Mapping) and "input" in block:
                 self.calls.setdefault(self._tool(event.block), block)
+        elif event.type == "content_block_stop":
+            self._stopped.add(event.block)
         elif event.type == "message_start" and isinstance(fields.get("message"), Mapping):
-            self.start = {**fields, "message": {**fields["message"], "content": []}}
+            kept = textless(fields["message"], MESSAGE)
+            self.start = {"type": "message_start", "message": {**kept, "content": []}}
             self.usage.update(_told(fields["message"].get("usage")))
         elif event.type == "message_delta":
             self.usage.update(_told(fields.get("usage")))
 
     def _channel(self, place: Place, kind: ChannelKind) -> Channel:
-        if kind == "tool":
+        if kind == "tool" and place.slot == CALL:
             return self._tool(place.item)
-        return REASONING if kind == "reasoning" else Channel(0, kind, _SLOTS[place.slot])
+        if place.slot in ("text", "thinking"):
+            return self._block(place.item, kind)
+        if place.slot in _SLOTS:
+            return Channel(0, kind, _SLOTS[place.slot])
+        return path_of(Channel(0, kind), f"{place.item}.{place.slot}")
+
+    def _block(self, block: int, kind: ChannelKind) -> Channel:
+        known = self._speaking.get((kind, block))
+        if known is None or block in self._stopped:
+            self._stopped.discard(block)
+            known = self._latest[kind] = self._unused(kind)
+            self._speaking[kind, block] = known
+        return known
+
+    def _unused(self, kind: ChannelKind) -> Channel:
+        """Return the channel of a block that begins: that of the last one, unless it is open."""
+        latest = self._latest.get(kind)
+        if latest is None:
+            return CONTENT if kind == "content" else REASONING
+        spoken = self._speaking.items()
+        if all(c != latest or block in self._stopped for (_, block), c in spoken):
+            return latest
+        new = Channel(0, kind, _INTERLEAVED + len(self._joined))
+        self._joined[new] = latest
+        return new
 
     def _tool(self, block: int) -> Channel:
         return self._tools.setdefault(block, Channel(0, "tool", len(self._tools)))
+
+    def _without_dropped(self, number: int, event: Event, texts: list[Said]) -> Event | None:
+        """Return an event without what says again a text that did not go out."""
+        mine = [said for said in texts if said.event == number]
+        gone = {said for said in mine if said.again and said.channel in self._dropped}
+        if not gone:
+            return event
+        return _rewritten(event, ["" if said in gone else said.text for said in mine])
 
     def _silenced(self, event: Event) -> Event | None:
         """Return an event without what could repeat a text that was cut or replaced."""
@@ -218,7 +296,8 @@ class MessagesCodec:
             yield {"type": "content_block_stop", "index": index}
 
     def _speech(self, index: int, message: str) -> Mapping[str, Any]:
-        self.released.setdefault(CONTENT, []).append(message)
+        channel = self._speaking.get(("content", index), CONTENT)
+        self.released.setdefault(channel, []).append(message)
         delta = {"type": "text_delta", "text": message}
         return {"type": "content_block_delta", "index": index, "delta": delta}
 
@@ -249,12 +328,15 @@ def _allotted(said: list[Said], texts: Mapping[Channel, str]) -> list[str]:
     replaced stands where it began.
     """
     whole: dict[Channel, str] = {}
-    for one in said:
+    for one in (one for one in said if not one.again):
         whole[one.channel] = whole.get(one.channel, "") + one.text
     left = {channel: texts.get(channel, "") for channel in whole}
     cut = {channel for channel in whole if whole[channel].startswith(left[channel])}
     out = []
     for one in said:
+        if one.again:
+            out.append(one.text)
+            continue
         length = len(one.text) if one.channel in cut else len(left[one.channel])
         out.append(left[one.channel][:length])
         left[one.channel] = left[one.channel][length:]

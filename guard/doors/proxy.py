@@ -10,9 +10,23 @@ from types import AsyncGeneratorType
 from typing import Any
 
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
+from litellm.proxy.utils import ProxyLogging
 from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
-from litellm.types.llms.openai import ResponsesAPIResponse
-from litellm.types.utils import ModelResponse, TextCompletionResponse
+from litellm.types.llms.openai import (
+    HttpxBinaryResponseContent,
+    OpenAIFileObject,
+    ResponsesAPIResponse,
+)
+from litellm.types.rerank import RerankResponse
+from litellm.types.utils import (
+    EmbeddingResponse,
+    ImageResponse,
+    LiteLLMBatch,
+    LiteLLMFineTuningJob,
+    ModelResponse,
+    TextCompletionResponse,
+    TranscriptionResponse,
+)
 from litellm.utils import TextCompletionStreamWrapper
 
 from guard.doors import chat, messages, responses, text_completion
@@ -22,10 +36,17 @@ from guard.doors.messages import MessagesStream
 from guard.doors.responses import ResponsesStream
 from guard.doors.session import Session
 from guard.doors.stream import ChatStream
+from guard.doors.text import AsyncTextStream
 from guard.doors.text_completion import TextCompletionStream
-from guard.verdict import Decision
+from guard.policy import Policy
+from guard.verdict import BIAS_TYPES, Decision
 
 _STREAMS = (TextCompletionStreamWrapper, CustomStreamWrapper, BaseResponsesAPIStreamingIterator)
+# Answers of routes on which LiteLLM does not say what kind of call it was.
+_TEXTLESS = (
+    *(EmbeddingResponse, RerankResponse, TranscriptionResponse, HttpxBinaryResponseContent),
+    *(OpenAIFileObject, LiteLLMBatch, LiteLLMFineTuningJob),
+)
 # Deeper than the proxy's hooks can be stacked in earnest.
 _MOST = 256
 
@@ -92,9 +113,16 @@ def beneath(chunks: Any) -> Any:
     return None
 
 
-def is_text(response: object, call: Arguments) -> bool:
-    """Whether a whole answer is a model's text, and not an embedding, an image and the like."""
-    return _door(response, call) is not None
+def textless(response: object, call: Arguments, *, expected: bool = False) -> bool:
+    """Whether a whole answer is known to hold no text of a model, as an embedding does.
+
+    Where none was ``expected``, that is all but what a door reads.
+    """
+    if isinstance(response, list):
+        return all(textless(element, call, expected=expected) for element in response)
+    if isinstance(response, ImageResponse) or _door(response, call) is not None:
+        return False
+    return expected or isinstance(response, _TEXTLESS)
 
 
 def _unwrapped(chunks: Any) -> Any:
@@ -107,11 +135,20 @@ def _unwrapped(chunks: Any) -> Any:
 
 
 async def guarded_answer(response: Any, session: Session, call: Arguments) -> Any:
-    """Return a whole answer as it may go out.
+    """Return a whole answer as it may go out; of a list of answers, each.
 
-    Raises BiasFound and DetectorError under the action ``raise``; UsageError where no door reads
-    it.
+    LiteLLM answers with a list where a request names several models, and leaves in it the errors
+    of those that failed; these may quote what a model said, so only their kind goes out. Raises
+    BiasFound and DetectorError under the action ``raise``; UsageError where no door reads it.
     """
+    if isinstance(response, list) and not _of_messages(call):
+        return [await guarded_answer(element, session, call) for element in response]
+    if isinstance(response, Exception):
+        return {"error": {"message": "The call to this model failed.", "type": _kind(response)}}
+    if isinstance(response, ImageResponse):
+        return await _guarded_images(response, session)
+    if textless(response, call):
+        return response
     door = _door(response, call)
     if door is None:
         raise unreadable(response, "whole")
@@ -120,6 +157,30 @@ async def guarded_answer(response: Any, session: Session, call: Arguments) -> An
     # The proxy serialises what it is given; the trail is the caller's.
     object.__delattr__(answer, "guard")
     return answer
+
+
+async def guarded_text(text: str, session: Session) -> str:
+    """Return a text as it may go out; raises BiasFound and DetectorError as a stream does."""
+
+    async def once() -> AsyncIterator[str]:
+        yield text
+
+    return "".join([released async for released in AsyncTextStream(once(), session)])
+
+
+async def _guarded_images(response: ImageResponse, session: Session) -> ImageResponse:
+    """Judge the prompts that a model has revised; the pictures themselves are no text."""
+    images = []
+    for image in response.data or []:
+        said = image.revised_prompt
+        heard = await guarded_text(said, session) if said else said
+        unchanged = heard == said
+        images.append(image if unchanged else image.model_copy(update={"revised_prompt": heard}))
+    return response.model_copy(update={"data": images}) if response.data else response
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 def _of_messages(call: Arguments) -> bool:
@@ -146,6 +207,7 @@ class Call:
     """One request on the proxy: its session, and what the guard did, without a word of the text."""
 
     session: Session
+    kind: str = ""  # LiteLLM's name for the kind of call, where it gave one
     over: bool = False  # all of it was judged
     entry: dict[str, Any] | None = None  # its place in LiteLLM's log of guardrails
     began: float = field(default_factory=time.time)
@@ -176,7 +238,7 @@ class Call:
         """LiteLLM's word for what came of it."""
         if any(d.verdict.biased and d.action != "flag" for d in self.decisions):
             return "guardrail_intervened"
-        failed = any(d.verdict.unjudged == "failure" for d in self.decisions)
+        failed = any(d.verdict.unjudged in ("failure", "overload") for d in self.decisions)
         return "guardrail_failed_to_respond" if failed else "success"
 
     def facts(self) -> dict[str, Any]:
@@ -192,17 +254,31 @@ class Call:
             "stopped": self.stopped,
             "unjudged": len(self.decisions) - len(judged),
             "highest_score": max((v.score for v in judged), default=None),
-            "operating_point": policy.operating_point,
+            **_judged_by(policy),
             "detector": last.detector if last else None,
             "index_version": last.index_version if last else None,
             "judging_ms": round(self.judging_s * 1000, 3),
         }
 
+    def measure(self, guardrail_name: str | None, error: Exception | None) -> None:
+        """Count a stream in LiteLLM's metrics of guardrails, as it does whole answers itself."""
+        emit = getattr(ProxyLogging, "_emit_guardrail_metrics", None)
+        if emit is None:  # LiteLLM has no public way
+            return
+        intervened = self.status == "guardrail_intervened" and error is None
+        emit(
+            guardrail_name=guardrail_name,
+            latency_seconds=self.judging_s,
+            status="error" if error else "intervened" if intervened else "success",
+            error_type=_kind(error) if error else None,
+            hook_type="post_call",
+        )
+
     def headers(self) -> dict[str, str]:
         """Return the response headers; those of a stream leave before anything is found."""
         policy = self.session.policy
         known: dict[str, str] = {
-            "x-guard-operating-point": policy.operating_point,
+            **{f"x-guard-{k.replace('_', '-')}": _text(v) for k, v in _judged_by(policy).items()},
             "x-guard-action": policy.action,
             "x-guard-hold": policy.hold,
         }
@@ -213,3 +289,19 @@ class Call:
             "x-guard-findings": str(sum(self.types.values())),
             "x-guard-bias-types": ",".join(sorted(self.types)),
         }
+
+
+def _judged_by(policy: Policy) -> dict[str, Any]:
+    """Return what sets the thresholds in force: an operating point only where one still does."""
+    by: dict[str, Any] = {}
+    if set(policy.thresholds) != set(BIAS_TYPES):
+        by = {"operating_point": policy.operating_point}
+        if policy.threshold is not None:
+            by = {"threshold": policy.threshold}
+    return by | ({"thresholds": dict(policy.thresholds)} if policy.thresholds else {})
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{key}={value[key]}" for key in sorted(value))
+    return str(value)

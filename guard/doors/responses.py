@@ -68,7 +68,7 @@ class ResponsesStream(GuardedStream):
             yield event
 
     def _said(self) -> Said:
-        texts = self._codec.transcript.texts.values()
+        texts = self._codec.transcript.all()
         shown = {text: "".join(text.released) for text in texts}
         content = (said for text, said in shown.items() if text.channel.kind == "content")
         held = [text for text in texts if not text.whole]

@@ -16,10 +16,11 @@ from litellm.utils import TextCompletionStreamWrapper
 from guard.doors import accounting, closing
 from guard.doors.door import Arguments, Door, Whole, number_of_choices, unreadable
 from guard.doors.driver import GuardedStream
-from guard.doors.fields import members, parts_of
+from guard.doors.fields import Again, around, envelope, may_repeat, parts_of
 from guard.doors.said import Said, joined, withheld
 from guard.doors.session import Session
 from guard.doors.stream import ChatStream
+from guard.doors.strings import members
 from guard.doors.whole import Answer, WholeAnswer
 from guard.doors.whole import joined as texts_of
 from guard.gate import Part
@@ -35,14 +36,16 @@ class TextCompletionCodec:
     def __init__(self, n: int = 1) -> None:
         self._n = n
         self._changed: set[int] = set()  # choices of which text was cut or replaced
+        self._again = Again()
 
     def parts(self, chunk: TextCompletionResponse) -> list[Part]:
         """Return the chunk's texts; raises UsageError on text not a string."""
-        return [part for choice in chunk.choices for part in spoken(choice, choice.index)]
+        said = [part for choice in chunk.choices for part in _parts(chunk, choice)]
+        return self._again.new(said)
 
     def choices(self, chunk: TextCompletionResponse) -> list[int]:
         """Return the choices that say something or end; usage alone belongs to none."""
-        return [c.index for c in chunk.choices if c.finish_reason or spoken(c, c.index)]
+        return [c.index for c in chunk.choices if c.finish_reason or _parts(chunk, c)]
 
     def finished(self, chunk: TextCompletionResponse) -> list[int]:
         """Return the choice whose finish reason the chunk brings.
@@ -61,7 +64,8 @@ class TextCompletionCodec:
     ) -> TextCompletionResponse | None:
         """Return a copy with this choice alone, its texts replaced; None where it says nothing."""
         one = next(c for c in chunk.choices if c.index == choice)
-        if dict(texts) != dict(spoken(one, choice)):
+        said = dict(_parts(chunk, one))
+        if any(said.get(c) != texts.get(c) for c in said if c in texts or not may_repeat(c)):
             self._changed.add(choice)
         reason = None if ends else one.finish_reason
         return (
@@ -131,7 +135,16 @@ class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
 def spoken(choice: TextChoices, number: int) -> list[Part]:
     """Return what a choice says."""
     said = members(choice)
-    return parts_of(_Speech(said.get("text"), said.get("reasoning_content")), number)
+    parts = parts_of(
+        _Speech(content=said.get("text"), reasoning_content=said.get("reasoning_content")), number
+    )
+    rest = _Speech(**{name: value for name, value in said.items() if name != "reasoning_content"})
+    return parts + around(rest, number)
+
+
+def _parts(chunk: TextCompletionResponse, choice: TextChoices) -> list[Part]:
+    """Return the texts of a choice, and of the chunk around it."""
+    return spoken(choice, choice.index) + envelope(chunk, choice.index)
 
 
 def cut_choice(choice: TextChoices, said: Answer, out: list[Answer]) -> TextChoices:
@@ -143,10 +156,10 @@ def cut_choice(choice: TextChoices, said: Answer, out: list[Answer]) -> TextChoi
 
 
 class _Speech:
-    """A text choice, as the fields of a chat's delta."""
+    """Fields of a text choice, as an object with them."""
 
-    def __init__(self, content: Any, reasoning_content: Any) -> None:
-        self.content, self.reasoning_content = content, reasoning_content
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
 
 
 def _rewritten(choice: TextChoices, texts: Mapping[Channel, str], reason: Any) -> TextChoices:

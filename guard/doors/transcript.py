@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from guard.doors.events import CALLS, STEMS, Place, made, rewritten_item
+from guard.doors.fields import Again, other
 from guard.doors.tools import breaker
+from guard.gate import Part
 from guard.verdict import Channel, ChannelKind
 
 
@@ -83,43 +85,85 @@ class Transcript:
     """The state of one response: its texts, its items, and the fields around them."""
 
     def __init__(self) -> None:
-        self.texts: dict[Place, Text] = {}
+        self.texts: dict[Place, Text] = {}  # the first text at each place
+        self.more: dict[Place, list[Text]] = {}  # others that were said there
         self.items: dict[int, Item] = {}
         self.parts: dict[tuple[int, int], str] = {}  # the type of each part that was announced
         self.response: dict[str, Any] = {}
         self.sequence: int | None = None  # the number of the last event, where they are numbered
-        self._numbers: dict[ChannelKind, int] = {}
+        self._numbers: dict[tuple[ChannelKind, bool], int] = {}
+        self._again = Again()
+        self._grown: dict[Place, Text] = {}  # texts that came in pieces
+        self._wholes: dict[tuple[ChannelKind, str], Text] = {}  # texts that came whole
+        self._latest: dict[tuple[ChannelKind, str, int], Channel] = {}
+        self._before: dict[Channel, Channel | None] = {}
 
     def text(self, place: Place, kind: ChannelKind) -> Text:
-        """Return the text at a place; each is a channel of its own, numbered by kind."""
+        """Return the text at a place, to be gone on with; each is a channel of its own."""
+        text = self.texts.get(place) or self._begun(place, kind)
+        self._grown[place] = text
+        return text
+
+    def _begun(self, place: Place, kind: ChannelKind, *, beside: bool = False) -> Text:
+        """Return a new text at a place, numbered by kind; ``beside`` others in a stream of them."""
+        number = self._numbers.get((kind, beside), 0)
+        self._numbers[kind, beside] = number + 1
+        channel = Channel(0, kind, number)
+        text = Text(place, other(channel, number) if beside else channel)
+        behind = 0
+        if self.texts.setdefault(place, text) is not text:
+            more = self.more.setdefault(place, [])
+            more.append(text)
+            behind = len(more)
+        # Texts that stand alone, as the arguments of a call do, go on from none.
+        line = (kind, place.slot, behind)
+        self._before[text.channel] = None if kind == "tool" else self._latest.get(line)
+        self._latest[line] = text.channel
+        return text
+
+    def all(self) -> list[Text]:
+        """Return all texts, those said at one place with the others."""
+        return [*self.texts.values(), *(text for more in self.more.values() for text in more)]
+
+    def before(self, channel: Channel) -> Channel | None:
+        """Return the channel of the text that this one goes on from: one before it, of its kind."""
+        return self._before.get(channel)
+
+    def streamed(self, place: Place, kind: ChannelKind, text: str) -> tuple[Text, str]:
+        """Return the text that a string of no known place goes on with, and what of it is new."""
         if place not in self.texts:
-            number = self._numbers.get(kind, 0)
-            self._numbers[kind] = number + 1
-            self.texts[place] = Text(place, Channel(0, kind, number))
-        return self.texts[place]
+            self._begun(place, kind, beside=True)
+        known = self.text(place, kind)
+        return known, "" if self._again(Part(known.channel, text)) else known.say(text)
 
     def repeated(self, place: Place, kind: ChannelKind, text: str) -> tuple[Text, str]:
         """Return the text that an event says as a whole, and what of it is new.
 
-        It is what was said at its place, perhaps with more behind it; or what was said elsewhere,
-        as LiteLLM moves reasoning about; or a text of its own.
+        It is what was said at its place at first or at last, perhaps with more behind it; or what
+        was said elsewhere, as LiteLLM moves reasoning about; or a text of its own.
         """
-        known = self.texts.get(place)
-        if known is not None and known.said:
+        first = self.texts.get(place)
+        own = [] if first is None else [first, *self.more.get(place, ())[-1:]]
+        for known in own:
             said = "".join(known.said)
-            if said.startswith(text):
+            if said and said.startswith(text):
                 return known, ""
-            if text.startswith(said):
+            if said and text.startswith(said):
+                self._wholes[kind, text] = known
                 return known, known.say(text[len(said) :])
-            for other in self.texts.values():
-                if other.channel.kind == kind and "".join(other.said) == text:
-                    return other, ""
-            return self.repeated(place._replace(slot=place.slot + "'"), kind, text)
-        for other in self.texts.values():
-            if other.channel.kind == kind and "".join(other.said) == text:
-                return other, ""
-        known = self.text(place, kind)
-        return known, known.say(text)
+        if (again := self._said(kind, text)) is not None:
+            return again, ""
+        new = first if first is not None and not first.said else self._begun(place, kind)
+        self._wholes[kind, text] = new
+        return new, new.say(text)
+
+    def _said(self, kind: ChannelKind, text: str) -> Text | None:
+        """Return a text that says just that."""
+        whole = self._wholes.get((kind, text))
+        if whole is not None and whole.length == len(text):
+            return whole
+        alike = (t for t in self._grown.values() if t.length == len(text))
+        return next((t for t in alike if t.channel.kind == kind and "".join(t.said) == text), None)
 
     def ending(self, message: str) -> Iterator[Any]:
         """Yield the events that end a stopped response with ``message``.

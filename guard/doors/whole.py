@@ -11,15 +11,21 @@ from litellm.types.utils import Choices, Function, FunctionCall
 from guard.doors.door import with_trail
 from guard.doors.fields import (
     FUNCTION_CALL,
+    KEPT,
     REFUSAL,
     THINKING,
+    Again,
+    around,
+    envelope,
     is_custom,
+    name_channel,
     parts_of,
     thinking_blocks,
     tool_number,
 )
 from guard.doors.rewrite import Asker
 from guard.doors.session import Session
+from guard.doors.strings import is_data, is_name, members, without_text
 from guard.doors.tools import breaker
 from guard.gate import Part, ResponseGate
 from guard.verdict import Channel
@@ -47,6 +53,10 @@ class AnswerCodec:
     def finished(self, chunk: Answer) -> list[int]:
         """Return the answer's choice: it is whole."""
         return [chunk.choice]
+
+    def closed(self, chunk: Answer) -> list[Channel]:
+        """Return the channels of all texts: each is whole."""
+        return [channel for channel, _ in chunk.texts]
 
     def cut(
         self, chunk: Answer, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
@@ -91,10 +101,11 @@ class WholeAnswer:
     def _read(self, response: Any, numbers: Sequence[int]) -> None:
         self._response = response
         self._out: list[Answer] = []
-        self._said = [
-            Answer(number, tuple(self._speaks(choice, number)))
-            for number, choice in zip(numbers, response.choices, strict=True)
-        ]
+        self._said = []
+        for number, choice in zip(numbers, response.choices, strict=True):
+            # What stands around the choices is said in each.
+            said = self._speaks(choice, number) + envelope(response, number)
+            self._said.append(Answer(number, tuple(Again().new(said))))
         for answer in self._said:
             self.gate.push(answer)
         self.gate.finish()
@@ -147,7 +158,8 @@ class WholeAnswer:
         response, out = self._response, self._out
         if [id(a) for a in out] != [id(a) for a in self._said]:
             response = response.model_copy(deep=True)
-            without_original(response)
+            _without_original(response)
+            _without_rest(response)
             for index, answer in enumerate(self._said):
                 mine = [a for a in out if a.choice == answer.choice]
                 if mine != [answer]:
@@ -179,18 +191,26 @@ def _content(response: Any) -> str:
     return response.choices[0].message.content or ""
 
 
-def without_original(response: Any) -> None:
-    """Take the provider's answer as it came out of what LiteLLM keeps beside a response."""
+def _without_original(response: Any) -> None:
+    """Take what the model said out of what LiteLLM keeps beside a response."""
     hidden = getattr(response, "_hidden_params", None)
     if isinstance(hidden, dict):
-        hidden.pop("original_response", None)
+        response._hidden_params = without_text(hidden)
     elif hidden is not None:
-        hidden.original_response = None
+        kept = without_text(members(hidden))
+        response._hidden_params = type(hidden)(**kept)
+
+
+def _without_rest(response: Any) -> None:
+    """Take off an answer's fields that could repeat what was cut."""
+    for fields in (response.__dict__, response.__pydantic_extra__ or {}):
+        for name in [n for n in fields if n not in KEPT and not n.startswith("_")]:
+            del fields[name]
 
 
 def spoken(choice: Choices, number: int) -> list[Part]:
     """Return what a choice of a chat answer says."""
-    return parts_of(choice.message, number)
+    return parts_of(choice.message, number) + around(choice, number)
 
 
 def cut_choice(choice: Choices, said: Answer, out: list[Answer]) -> Choices:
@@ -203,9 +223,15 @@ def cut_choice(choice: Choices, said: Answer, out: list[Answer]) -> Choices:
     if terminated:
         numbers = [tool_number(call, position) for position, call in enumerate(calls)]
         ends = [_arguments(Channel(said.choice, "tool", n), texts, before) for n in numbers]
-        calls = [_with(call, *end) for call, end in zip(calls, ends, strict=True) if end]
+        calls = [
+            _with(call, *end)
+            for call, number, end in zip(calls, numbers, ends, strict=True)
+            if end and _named(call, name_channel(said.choice, number), texts)
+        ]
         if older is not None:
             end = _arguments(Channel(said.choice, "tool", FUNCTION_CALL), texts, before)
+            if end and not _named(older, name_channel(said.choice, FUNCTION_CALL), texts):
+                end = None
             older = FunctionCall(name=older.name, arguments="".join(end)) if end else None
     refusal = texts.get(Channel(said.choice, "content", REFUSAL))
     cut = type(message)(
@@ -242,8 +268,18 @@ def _arguments(
     return text, breaker(text, complete=text == before[channel])
 
 
+def _named(call: Any, channel: Channel, texts: Mapping[Channel, str]) -> bool:
+    """Whether a call's name may go out: one that reads as text follows its verdict."""
+    given = call.custom if is_custom(call) else getattr(call, "function", call)
+    name = given.name or ""
+    return is_name(name) or texts.get(channel) == name
+
+
 def _with(call: Any, text: str, more: str) -> Any:
+    """Return a call with ``text`` and ``more`` as what it gives the tool, and no further field."""
+    identity = call.id if is_data(call.id) else ""
     if is_custom(call):
-        return call.model_copy(update={"custom": call.custom.model_copy(update={"input": text})})
+        payload = type(call.custom)(name=call.custom.name, input=text)
+        return type(call)(id=identity, type="custom", custom=payload)
     function = Function(arguments=text + more, name=call.function.name)
-    return call.model_copy(update={"function": function})
+    return type(call)(id=identity, type="function", function=function)

@@ -32,6 +32,14 @@ class Flow:
         """Take text that closed no segment."""
         self._finder.feed(text)
 
+    def go_on(self, before: str) -> None:
+        """Take the text that the open segment begins with, which an earlier one ended with."""
+        mentioned = first_mention(before, lexicon(), pronouns=self._view.named) is not None
+        self._held = self._held or mentioned
+        self._finder = self._begin()
+        self._finder.feed(before)
+        self._start = self._segmenter.start
+
     def close(self, segments: list[Segment]) -> list[int]:
         """Take the segments that were closed; return up to where each may go out unjudged."""
         free = [self._free(segment) for segment in segments]

@@ -26,6 +26,10 @@ class Codec(Protocol[C]):
     One that also has ``alone(chunk, choice)`` is asked that first of most chunks, as it is cheaper
     than the three questions: it returns the text of a chunk that says something in the channel
     ``(choice, "content", 0)``, nothing else, and ends nothing; and "" of any other.
+
+    One that also has ``closed(chunk)`` returns the channels that say nothing more after this chunk.
+    One that has ``continued(channel)`` returns the channel whose text this one goes on with, where
+    a reader would join the two; None where there is none.
     """
 
     def parts(self, chunk: C) -> list[Part]:

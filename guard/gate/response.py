@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from guard.errors import BiasFound, DetectorError, GuardError
 from guard.gate.flow import View
 from guard.gate.gate import Gate
 from guard.gate.queue import ChunkQueue, Codec
+from guard.gate.turns import Turns
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, GuardTrail, Verdict, Window
 
@@ -19,10 +21,15 @@ Sink = Callable[[Decision], None]
 
 
 class Job(NamedTuple):
-    """A window to judge, and the channel it came from."""
+    """A window to judge, and the channel it came from.
+
+    ``turn`` is the number of the turn, among the channels of its choice, in which what is new in
+    the window begins.
+    """
 
     channel: Channel
     window: Window
+    turn: int = 0
 
 
 class ResponseGate(Generic[C]):
@@ -70,17 +77,22 @@ class ResponseGate(Generic[C]):
         self._sinks = tuple(sinks)
         self._queue = ChunkQueue(codec)
         self._gates: dict[Channel, Gate] = {}
-        self._speaking: dict[int, Channel] = {}  # the channel last heard of, by choice
+        self._turns: dict[int, Turns] = {}  # by choice
         self._ended: dict[int, bool] = dict.fromkeys(range(n), False)  # by the guard
         self._over: set[int] = set()  # choices that the provider or the guard has ended
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[Job] = deque()  # in the order of the text within a choice
+        self._asked: deque[Job] = deque()  # what ``pending`` gave and is not resolved yet
         self._flows = policy.hold != "sentence"
         self._views: dict[int, View] = {}  # by choice
-        self._waiting: dict[int, deque[Gate]] = {}  # gates of unresolved jobs, by choice
         self._out: list[C] = []
         self._template: C | None = None
         self._alone: Callable[[C, int], str] | None = getattr(codec, "alone", None)
-        self._steady: Gate | None = None  # of the channel that goes on, where it was last alone
+        self._closed: Callable[[C], list[Channel]] | None = getattr(codec, "closed", None)
+        self._continued: Callable[[Channel], Channel | None] | None = getattr(
+            codec, "continued", None
+        )
+        # The gate of the channel that goes on, where it was last alone and no other is open.
+        self._steady: Gate | None = None
 
     def push(self, chunk: C) -> bool:
         """Take one chunk of the provider; return whether there may be something to judge or emit.
@@ -113,41 +125,58 @@ class ResponseGate(Generic[C]):
         for choice in choices:
             self._ended.setdefault(choice, False)
         self._queue.push(chunk, choices, parts)
-        for channel, text in parts:
-            if self._ended[channel.choice]:
-                continue
-            before = self._speaking.get(channel.choice)
-            if before is not None and before != channel:
-                self._finish(before)
-            self._speaking[channel.choice] = channel
-            gate = self._gates.get(channel)
-            if gate is None:
-                gate = self._gates[channel] = self._gate(channel)
-            gate.feed(text)
-            self._collect(gate)
+        closed = frozenset(self._closed(chunk)) if self._closed is not None else ()
+        last = {channel: at for at, (channel, _) in enumerate(parts)} if closed else {}
+        for at, (channel, text) in enumerate(parts):
+            if not self._ended[channel.choice]:
+                self._say(channel, text)
+                if channel in closed and last[channel] == at:
+                    # Now: another channel's part may continue its last sentence.
+                    self._finish(self._gates[channel])
+        for channel in closed:
+            if channel in self._gates and not self._ended[channel.choice]:
+                self._finish(self._gates[channel])
         for choice in self._codec.finished(chunk):
             self._over.add(choice)
-            if choice in self._speaking and not self._ended[choice]:
-                self._finish(self._speaking[choice])
+            self._finish_choice(choice)
         if len(parts) == 1:
             channel = parts[0].channel
             if channel == (channel.choice, "content", 0) and not self._ended[channel.choice]:
-                self._steady = self._gates[channel]
+                gate = self._gates[channel]
+                if not self._turns[channel.choice].waits(gate):
+                    self._steady = gate
 
     def finish(self) -> None:
         """Take the end of the provider's stream, whether it completed or failed."""
         self._steady = None
-        for choice, channel in self._speaking.items():
-            if not self._ended[choice]:
-                self._finish(channel)
+        for choice in self._turns:
+            self._finish_choice(choice)
 
     def pending(self) -> list[Job]:
-        """Return windows to judge now, oldest first; none once the response is stopped."""
+        """Return windows to judge now, oldest first; none once the response is stopped.
+
+        What stands behind a segment that is still open has to wait for it, and is judged after it.
+        """
         jobs: list[Job] = []
+        later: list[Job] = []
         while self._jobs and len(jobs) < self.BATCH:
-            job = self._jobs.popleft()
-            if not self._ended[job.channel.choice]:
+            job = self._jobs[0]
+            gate = self._gates[job.channel]
+            known = gate.same_as_early(job.window)
+            if known and jobs:
+                break  # its verdict may be among those that are to be taken first
+            self._jobs.popleft()
+            if self._ended[job.channel.choice]:
+                continue
+            if self._behind(job):
+                later.append(job)
+            elif known:
+                gate.settle_as_early()
+                self._collect(gate)
+            else:
                 jobs.append(job)
+        self._jobs.extendleft(reversed(later))
+        self._asked.extend(jobs)
         return jobs
 
     def resolve(self, job: Job, verdict: Verdict) -> Decision | None:
@@ -155,11 +184,14 @@ class ResponseGate(Generic[C]):
 
         Jobs of one channel are resolved in the order in which ``pending`` gave them.
         """
+        if self._asked and self._asked[0] is job:
+            self._asked.popleft()
         choice = job.channel.choice
         if self._ended[choice]:
             return None
         gate = self._gates[job.channel]
-        decision = gate.resolve(verdict, rewrites=self.rewrites and self._rewrites(job.channel))
+        rewrites = self.rewrites and self._rewrites(job.channel)
+        decision = gate.resolve(verdict, rewrites=rewrites)
         self._queue.settle(job.channel, gate.settled())
         self.trail.decisions.append(decision)
         if decision.action == "rewrite":
@@ -167,7 +199,6 @@ class ResponseGate(Generic[C]):
         elif gate.stopped:
             self._stop(choice, decision)
         elif self._flows:
-            self._waiting[choice].popleft()
             self._flow(gate)
         for sink in self._sinks:
             sink(decision)
@@ -189,8 +220,31 @@ class ResponseGate(Generic[C]):
         gates = (g for c, g in self._gates.items() if c.choice == choice)
         return choice in self._over and all(g.settled_all for g in gates)
 
-    def _finish(self, channel: Channel) -> None:
-        gate = self._gates[channel]
+    def _say(self, channel: Channel, text: str) -> None:
+        """Feed text to its channel, and have judged what others may not hold open any longer."""
+        turns = self._turns.get(channel.choice)
+        if turns is None:
+            turns = self._turns[channel.choice] = Turns(self._policy.max_segment_chars)
+        gate = self._gates.get(channel)
+        if gate is None:
+            gate = self._gates[channel] = self._gate(channel)
+        done = 0
+        for at, late in turns.say(gate, text):
+            if at > done:
+                gate.feed(text[done:at])
+                self._collect(gate)
+                done = at
+            late.judge_open()
+            self._collect(late)
+        gate.feed(text[done:])
+        self._collect(gate)
+
+    def _finish_choice(self, choice: int) -> None:
+        if choice in self._turns and not self._ended[choice]:
+            for gate in self._turns[choice].gates:
+                self._finish(gate)
+
+    def _finish(self, gate: Gate) -> None:
         gate.finish()
         self._collect(gate)
 
@@ -201,33 +255,61 @@ class ResponseGate(Generic[C]):
             if view is None:
                 view = self._views[channel.choice] = View(f"{self._user}\n{self._said}")
         said = self._said if channel == Channel() else ""
-        return Gate(self._policy, channel, user="" if said else self._user, view=view, said=said)
+        before = self._continued(channel) if self._continued is not None else None
+        return Gate(
+            self._policy,
+            channel,
+            user="" if said else self._user,
+            view=view,
+            said=said,
+            goes_on_from=self._gates[before].open_text if before in self._gates else "",
+        )
 
     def _flow(self, gate: Gate) -> None:
         """Let flow what may go out before its verdict: nothing behind a segment that still waits.
 
         Where all text goes out at once, that of ``gate``, which was given some.
         """
-        choice = gate.channel.choice
+        gates = [gate]
         if self._policy.hold == "association":
-            waiting = self._waiting.get(choice)
-            gate = waiting[0] if waiting else self._gates[self._speaking[choice]]
-        gate.flow()
-        if fates := gate.settled():
-            self._queue.settle(gate.channel, fates)
+            choice = gate.channel.choice
+            jobs = chain(self._asked, self._jobs)
+            first = next((job for job in jobs if job.channel.choice == choice), None)
+            if first is not None:
+                gates = [self._gates[first.channel]]
+            else:
+                gates = self._turns[choice].open(gate)
+        for gate in gates:
+            gate.flow()
+            if fates := gate.settled():
+                self._queue.settle(gate.channel, fates)
+            if gate.holds:
+                break
 
     def _collect(self, gate: Gate) -> None:
-        windows = gate.windows()
-        if windows:
-            self._jobs.extend(Job(gate.channel, w) for w in windows)
-            if self._flows:
-                waiting = self._waiting.setdefault(gate.channel.choice, deque())
-                waiting.extend([gate] * len(windows))
+        turns = self._turns[gate.channel.choice]
+        for window, start in gate.windows():
+            self._line_up(Job(gate.channel, window, turns.number(gate, start)))
         # White space is settled without a verdict.
         if fates := gate.settled():
             self._queue.settle(gate.channel, fates)
         if self._flows:
             self._flow(gate)
+
+    def _line_up(self, job: Job) -> None:
+        """Take a job in, in front of those of its choice that stand behind it in the text."""
+        behind: list[Job] = []
+        while self._jobs and self._jobs[-1].channel.choice == job.channel.choice:
+            if self._jobs[-1].turn <= job.turn:
+                break
+            behind.append(self._jobs.pop())
+        self._jobs.append(job)
+        self._jobs.extend(reversed(behind))
+
+    def _behind(self, job: Job) -> bool:
+        """Whether an open segment stands before what is new in ``job``."""
+        turns, gate = self._turns[job.channel.choice], self._gates[job.channel]
+        return turns.waits(gate, before=job.turn)
 
     def give_up(self) -> None:
         """End what was to be asked again as a termination ends it."""

@@ -113,6 +113,24 @@ class Segmenter:
         return self._buffer[self._start :]
 
     @property
+    def start(self) -> int:
+        """Offset of the open segment's first character."""
+        return self._base + self._start
+
+    @property
+    def closing(self) -> int | None:
+        """Offset where the open segment ends if nothing follows; None inside of a sentence."""
+        text, at = self._buffer, self._scan
+        if not self._waits:
+            return None
+        if text[at] == "\n":
+            ended = text[self._start : at].rstrip(_SPACE)[-1:]
+            end = at + 1 if ended and ended in _STOPS + _CJK_STOPS + ":" else 0
+        else:
+            end = self._boundary(at, final=True) or 0
+        return self._base + end if end > at and not text[end:].strip() else None
+
+    @property
     def shares(self) -> bool:
         """Whether the open segment begins with text of the one before, after a forced cut."""
         return self._start < self._fresh
@@ -157,6 +175,17 @@ class Segmenter:
         self._in_code = False
         self._compact()
         return done
+
+    def go_on(self, text: str) -> None:
+        """Begin the next segment with ``text``, which an earlier one ended with.
+
+        Nothing may have been fed since ``finish``, or at all.
+        """
+        self._buffer = text
+        self._base -= len(text)
+        self._fresh = len(text)
+        self._scan = 0
+        self._line_known = True
 
     def _cut(self, *, final: bool) -> list[Segment]:
         done: list[Segment] = []

@@ -31,13 +31,22 @@ class _Text(NamedTuple):
     begin: int  # of the continuation, in tokens
 
 
-def score(model: LocalModel, context: str, continuations: Sequence[str]) -> list[Scored]:
+def score(
+    model: LocalModel,
+    context: str,
+    continuations: Sequence[str],
+    prompt: Sequence[int] | None = None,
+) -> list[Scored]:
     """Return the log-probability of each of ``continuations`` behind ``context``.
 
+    ``prompt`` are the tokens of a conversation in place of the context: each is then a turn.
     What they begin with alike, which is the context above all, is read once. An empty continuation
     has no token and the sum 0. Raises UsageError where a text is longer than the model can read.
     """
-    texts = [_text(model, context, continuation) for continuation in continuations]
+    if prompt is None:
+        texts = [_text(model, context, continuation) for continuation in continuations]
+    else:
+        texts = [_turn(model, prompt, continuation) for continuation in continuations]
     longest = max((len(t.tokens) for t in texts), default=0)
     if model.context is not None and longest > model.context:
         raise UsageError(f"A text has {longest} tokens; the model can read {model.context}.")
@@ -62,6 +71,11 @@ def first_tokens(model: LocalModel, prompt: Sequence[int], count: int) -> dict[s
     for value, token in zip(values.tolist(), tokens.tolist(), strict=True):
         found.setdefault(model.tokenizer.decode([token]), value)
     return found
+
+
+def _turn(model: LocalModel, prompt: Sequence[int], said: str) -> _Text:
+    tokens = list(model.tokenizer(said, add_special_tokens=False)["input_ids"])
+    return _Text([*prompt, *tokens], len(prompt))
 
 
 def _text(model: LocalModel, context: str, continuation: str) -> _Text:

@@ -172,7 +172,7 @@ class Draft:
                     graph = self._walk(graphs.write, self._vectors, at, report)
                 nodes = np.concatenate([nodes, rows[len(self._rows) :]])
                 return [graph, self._array("nodes", nodes)]
-        every = np.load(self._folder / vectors.name, mmap_mode="r", allow_pickle=False)
+        every = np.load(self._folder / vectors.name, allow_pickle=False)
         graph = self._walk(graphs.write, every, None, report)
         return [graph, self._array("nodes", rows)]
 

@@ -20,12 +20,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from guard.errors import BiasIndexError
+from guard.places import check_regular, regular_bytes
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -45,14 +47,6 @@ _TRIES = 10
 T = TypeVar("T")
 
 
-class Digest(Protocol):
-    """A hash that is being taken."""
-
-    def update(self, data: Any, /) -> None:
-        """Take in ``data``."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What ``manifest.json`` says: the embedder, the content's version, and file -> SHA-256."""
@@ -70,23 +64,67 @@ class Manifest:
         """Return the recorded SHA-256 of the file with the role ``role``, empty for none."""
         return next((h for name, h in self.sha256.items() if role_of(name) == role), "")
 
-    def checked(self, path: Path, *more: Digest) -> None:
-        """Take the hash of ``path``, for ``more`` as well, and hold it against the recorded one.
+    def read(self, path: Path) -> bytes:
+        """Return the bytes of ``path`` after their hash was held against the recorded one.
+
+        They are read, never mapped: who cuts a mapped file short ends every process that looks at
+        it, and what was checked would not be what is used.
 
         Raises:
-            BiasIndexError: the file is missing or not the recorded one.
+            BiasIndexError: the file is missing, too large for memory or not the recorded one.
 
         """
         try:
-            found = sha256(path, *more)
-        except OSError as error:
-            raise BiasIndexError(f"{path} cannot be read: {error}.") from error
+            data = regular_bytes(path)
+        except (OSError, MemoryError) as error:
+            raise BiasIndexError(f"{path} cannot be read: {_reason(error)}.") from error
+        self.check(path, hashlib.sha256(data).hexdigest())
+        return data
+
+    def check(self, path: Path, found: str) -> None:
+        """Hold the hash ``found`` of ``path`` against the recorded one.
+
+        Raises:
+            BiasIndexError: it is another.
+
+        """
         recorded = self.sha256[path.name]
         if found != recorded:
             raise BiasIndexError(
                 f"{path} is not the file its manifest was written for (sha256 {found}, recorded "
                 f"{recorded}); build the index again."
             )
+
+    @contextmanager
+    def reading(self, path: Path) -> Iterator[Callable[[int], bytes]]:
+        """Give what reads on in ``path``, which is too large to be held twice.
+
+        Its hash is held against the recorded one first, and again when all of it was read.
+
+        Raises:
+            BiasIndexError: as :meth:`read`.
+
+        """
+        try:
+            self.check(path, sha256(path))
+            with path.open("rb") as file:
+                digest = hashlib.sha256()
+
+                def read(size: int) -> bytes:
+                    data = file.read(size)
+                    digest.update(data)
+                    return data
+
+                yield read
+                while read(_CHUNK):
+                    pass
+        except OSError as error:
+            raise BiasIndexError(f"{path} cannot be read: {_reason(error)}.") from error
+        self.check(path, digest.hexdigest())
+
+
+def _reason(error: OSError | MemoryError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or "it is too large for memory"
 
 
 def manifest_bytes(folder: Path) -> bytes:
@@ -98,11 +136,34 @@ def manifest_bytes(folder: Path) -> bytes:
     """
     path = folder / MANIFEST
     try:
-        return path.read_bytes()
+        return regular_bytes(path)
     except (FileNotFoundError, NotADirectoryError):
         raise BiasIndexError(f"There is no bias index at {folder}.") from None
     except OSError as error:
         raise BiasIndexError(f"{path} cannot be read: {error}.") from error
+
+
+def state(folder: Path) -> tuple[bytes, tuple[tuple[int, int] | None, ...]]:
+    """Return the manifest's bytes, and size and time of change of each file it names.
+
+    As long as these are the same, so is the index.
+
+    Raises:
+        BiasIndexError: there is no manifest, or it cannot be read.
+
+    """
+    data = manifest_bytes(folder)
+    with suppress(BiasIndexError):
+        return data, tuple(_stamp(folder / name) for name in read_manifest(folder, data).sha256)
+    return data, ()
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
@@ -126,7 +187,7 @@ def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
             f"{path} has the format {content.get('format')!r}; this version of guard reads "
             f"{FORMAT}. Build the index again."
         )
-    if any(Path(name).name != name for name in hashes):
+    if any(Path(name).name != name or "\0" in name for name in hashes):
         raise BiasIndexError(f"{path} names a file outside its folder; build the index again.")
     found = [role_of(name) for name in hashes]
     if missing := [role for role in _NEEDED if role not in found]:
@@ -218,16 +279,13 @@ class Version:
         return self._digest.hexdigest()[:_VERSION_DIGITS]
 
 
-def sha256(path: Path, *more: Digest) -> str:
-    """Return the SHA-256 of a file's bytes, which ``more`` digests are given too.
-
-    Read in pieces, not mapped: mapped pages would count as memory of this process.
-    """
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, read in pieces."""
     digest = hashlib.sha256()
+    check_regular(path)
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
-            for each in (digest, *more):
-                each.update(chunk)
+            digest.update(chunk)
     return digest.hexdigest()
 
 
@@ -235,17 +293,3 @@ def role_of(name: str) -> str:
     """Return what the file called ``name`` holds; empty for one that is no part of an index."""
     role = name.split(".")[0].split("-")[0]
     return role if ROLES.get(role) == Path(name).suffix else ""
-
-
-class Tail:
-    """Passes to a digest what comes after the first ``skip`` bytes."""
-
-    def __init__(self, to: Digest, skip: int) -> None:
-        self._to = to
-        self._left = skip
-
-    def update(self, data: Any, /) -> None:
-        """Take in the next bytes."""
-        skipped = min(self._left, len(data))
-        self._left -= skipped
-        self._to.update(memoryview(data)[skipped:])

@@ -43,6 +43,28 @@ class Graph:
         self._walk.hnsw.efSearch = SEARCH_WIDTH
         self.nodes = nodes
 
+    @property
+    def vectors(self) -> Floats:
+        """The vectors of its nodes, where FAISS keeps them; they live as long as the graph."""
+        flat: Any = faiss.downcast_index(self._walk.storage)
+        kept: Floats = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)
+        return kept.reshape(flat.ntotal, flat.d)
+
+    def places(self, vectors: Floats) -> NDArray[np.int32] | None:
+        """Return the node of each row of ``vectors``, so that nobody needs these twice.
+
+        None where it does not hold all of them, number for number.
+        """
+        alive = np.flatnonzero(self.nodes >= 0).astype(np.int32)
+        places = np.full(len(vectors), -1, np.int32)
+        places[self.nodes[alive]] = alive
+        if (places < 0).any():
+            return None
+        own = self.vectors
+        steps = range(0, len(vectors), _STEP)  # no second copy of them all
+        same = (np.array_equal(own[places[i : i + _STEP]], vectors[i : i + _STEP]) for i in steps)
+        return places if all(same) else None
+
     def search(self, query: Floats, k: int) -> tuple[list[float], list[int]]:
         """Return cosines and rows of about the ``k`` nearest vectors to ``query``, (1, dim).
 
@@ -53,14 +75,15 @@ class Graph:
         return similarities[0].tolist(), rows.tolist()
 
 
-def load(path: Path, nodes: NDArray[np.int32]) -> Graph:
-    """Open the graph at ``path`` for searching, mapped into memory where FAISS can.
+def load(name: str, read: Callable[[int], bytes], nodes: NDArray[np.int32], dim: int) -> Graph:
+    """Open the graph that the file ``name`` holds, of which ``read`` gives the next bytes.
 
     Raises:
-        ValueError: it is not the graph of ``nodes``, or cannot be read.
+        ValueError: it is not the graph of ``nodes`` in ``dim`` dimensions, or cannot be read.
 
     """
-    return Graph(_read(path, len(nodes), _MAPPED), nodes)
+    reader: Any = faiss.PyCallbackIOReader  # type: ignore[attr-defined]  # not in its stubs
+    return Graph(_read(name, reader(read), len(nodes), dim), nodes)
 
 
 def write(
@@ -83,7 +106,8 @@ def write(
         walk = faiss.IndexHNSWFlat(vectors.shape[1], NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
         walk.hnsw.efConstruction = BUILD_WIDTH
     else:
-        walk = _read(*older, 0)
+        path_before, count = older
+        walk = _read(path_before.name, str(path_before), count, vectors.shape[1])
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
@@ -100,15 +124,11 @@ def write(
         raise OSError(f"FAISS {faiss.__version__} could not write its graph") from error
 
 
-# Older FAISS reads the file into memory instead.
-_MAPPED: int = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)
-
-
-def _read(path: Path, count: int, flags: int) -> Any:
+def _read(name: str, source: Any, count: int, dim: int) -> Any:
     try:
-        walk = faiss.read_index(str(path), flags)
+        walk = faiss.read_index(source)
     except RuntimeError as error:
-        raise ValueError(f"{path.name} cannot be read by FAISS {faiss.__version__}") from error
-    if not isinstance(walk, faiss.IndexHNSWFlat) or walk.ntotal != count:
-        raise ValueError(f"{path.name} is not a graph of {count} vectors")
+        raise ValueError(f"{name} cannot be read by FAISS {faiss.__version__}") from error
+    if not isinstance(walk, faiss.IndexHNSWFlat) or (walk.ntotal, walk.d) != (count, dim):
+        raise ValueError(f"{name} is not a graph of {count} vectors of {dim} numbers")
     return walk

@@ -69,12 +69,14 @@ class BiasIndex:
         # A copy, so that nobody changes it from outside.
         vectors = vectors.copy() if vectors is given else vectors
         kept = tuple(statements)
-        self._set(kept, vectors, embedder, table_of(kept), None, _version(kept, vectors, embedder))
+        version = _version(kept, vectors, embedder)
+        self._set(kept, vectors, None, embedder, table_of(kept), None, version)
 
     def _set(
         self,
         statements: Sequence[Statement],
         vectors: NDArray[np.float32],
+        places: NDArray[np.int32] | None,
         embedder: str,
         table: Table,
         graph: graphs.Graph | None,
@@ -82,7 +84,9 @@ class BiasIndex:
     ) -> None:
         vectors.flags.writeable = False
         self._statements = statements
+        # Of a graph they are all of its own, removed ones too; those of the rows are at `places`.
         self._vectors = vectors
+        self._places = places
         self._embedder = embedder
         self._table = table
         self._graph = graph
@@ -106,7 +110,7 @@ class BiasIndex:
     @property
     def vectors(self) -> NDArray[np.float32]:
         """A copy of the vectors, shape ``(len(self), dim)``."""
-        return self._vectors.copy()
+        return self.vectors_of(range(len(self)))
 
     @property
     def table(self) -> Table:
@@ -155,7 +159,11 @@ class BiasIndex:
 
     def vectors_of(self, rows: Sequence[int] | NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the vectors of ``rows``, shape ``(len(rows), dim)``."""
-        return self._vectors[np.asarray(rows, np.intp)]
+        found = np.asarray(rows, np.intp)
+        return self._vectors[found if self._places is None else self._places[found]]
+
+    def _by_row(self) -> NDArray[np.float32]:
+        return self._vectors if self._places is None else self._vectors[self._places]
 
     def types_of(self, rows: Sequence[int]) -> NDArray[np.int64]:
         """Return ids into BIAS_TYPES, shape ``(len(rows),)``."""
@@ -184,7 +192,7 @@ class BiasIndex:
             raise ValueError(
                 f"vectors of shape {more.shape} given; it must be ({len(statements)}, {self.dim})"
             )
-        together = np.concatenate([self._vectors, more])
+        together = np.concatenate([self._by_row(), more])
         return BiasIndex((*self._statements, *statements), together, self._embedder)
 
     def save(self, folder: Path) -> None:
@@ -196,24 +204,25 @@ class BiasIndex:
         :meth:`load`. A folder that serves is changed by :mod:`guard.retrieve.store`.
         """
         array = io.BytesIO()
-        np.save(array, self._vectors, allow_pickle=False)
+        np.save(array, self._by_row(), allow_pickle=False)
         contents = {STATEMENTS: lines(self._statements).encode(), VECTORS: array.getvalue()}
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
         # A release is searched exactly, so a graph is no part of its content.
         version = self._version
         if self._graph is not None:
-            version = _version(self._statements, self._vectors, self._embedder)
+            version = _version(self._statements, self._by_row(), self._embedder)
         contents[MANIFEST] = manifest_json(
             self._embedder, version, self.dim, counts(self._table), hashes
         )
         replace_all(folder, contents)
 
     @classmethod
-    def load(cls, folder: Path, embedder_name: str | None) -> BiasIndex:
+    def load(cls, folder: Path, embedder_name: str | None, dim: int | None = None) -> BiasIndex:
         """Open the index in ``folder``, to be searched with the embedder ``embedder_name``.
 
-        None takes an index of any embedder, to look at or to copy. A large index is mapped into
-        memory, and its statements are read when they are asked for.
+        None takes an index of any embedder, to look at or to copy; ``dim`` is the length of the
+        embedder's vectors. The files are read into memory and not looked at again; of a large
+        index a statement is parsed when it is asked for.
 
         Raises:
             BiasIndexError: there is none, another embedder made it, or a file is not the one the
@@ -229,6 +238,11 @@ class BiasIndex:
                     f"{_rebuilding(folder, manifest)}."
                 )
             found = opened(manifest)
+            if dim is not None and found.vectors.shape[1] != dim:
+                raise BiasIndexError(
+                    f"The bias index at {folder} has vectors of {found.vectors.shape[1]} numbers, "
+                    f"and those of '{embedder_name}' have {dim}; {_rebuilding(folder, manifest)}."
+                )
             if found.table is None:
                 try:
                     return cls(found.statements, found.vectors, manifest.embedder)
@@ -238,6 +252,7 @@ class BiasIndex:
             index._set(
                 found.statements,
                 found.vectors,
+                found.places,
                 manifest.embedder,
                 found.table,
                 found.graph,
@@ -261,8 +276,8 @@ class BiasIndex:
     def _found(self, query: NDArray[np.float32], k: int) -> tuple[list[float], list[int]]:
         if self._graph is not None and k <= _MOST_BY_GRAPH and k < len(self):
             return self._graph.search(query, k)
-        # Straight over the mapped vectors: an index of FAISS would hold them a second time.
-        similarities, rows = faiss.knn(query, self._vectors, k, faiss.METRIC_INNER_PRODUCT)
+        # Straight over the vectors: an index of FAISS would hold them a second time.
+        similarities, rows = faiss.knn(query, self._by_row(), k, faiss.METRIC_INNER_PRODUCT)
         return similarities[0].tolist(), rows[0].tolist()
 
     def _kept(self, similarities: list[float], rows: list[int], floor: float) -> list[Hit]:

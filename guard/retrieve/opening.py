@@ -1,11 +1,9 @@
-"""Opening the files of a bias index: checked, and mapped into memory instead of read."""
+"""Opening the files of a bias index: read into memory, and checked before they are used."""
 
 from __future__ import annotations
 
-import mmap
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,25 +12,30 @@ from numpy.typing import NDArray
 
 from guard.errors import BiasIndexError
 from guard.retrieve import graph as graphs
-from guard.retrieve.folder import Manifest, Tail, Version
+from guard.retrieve.embedder import LENGTH_TOLERANCE
+from guard.retrieve.folder import Manifest, Version
 from guard.retrieve.statement import Statement, read_statements
 from guard.retrieve.table import ROW, StatementLines, Table
+from guard.verdict import BIAS_TYPES
 
 
 class Opened(NamedTuple):
-    """What the files of an index hold. Without a table the statements are read whole."""
+    """What the files of an index hold. Without a table the statements are read whole.
+
+    The vector of a statement stands in ``vectors`` at its place in ``places``, None for its row.
+    """
 
     statements: Sequence[Statement]
     vectors: NDArray[np.float32]
+    places: NDArray[np.int32] | None
     table: Table | None
     graph: graphs.Graph | None
 
 
 def opened(manifest: Manifest) -> Opened:
-    """Open the files that ``manifest`` names, after all of their hashes were held against it.
+    """Open the files that ``manifest`` names, each after its hash was held against it.
 
-    Each file is read through once for that, which takes a quarter of a second for 100,000
-    statements; what is mapped then takes memory only where it is looked at.
+    Nothing of the folder is looked at afterwards, whatever becomes of it.
 
     Raises:
         BiasIndexError: a file is missing, is not the recorded one or cannot be used.
@@ -40,9 +43,9 @@ def opened(manifest: Manifest) -> Opened:
     """
     try:
         return _opened(manifest)
-    except OSError as error:
-        raise BiasIndexError(f"{error.filename} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except BiasIndexError:
+        raise
+    except Exception as error:  # whatever NumPy makes of a file that is none of its own
         raise damaged(manifest.folder, error) from error
 
 
@@ -52,27 +55,16 @@ def damaged(folder: Path, error: Exception) -> BiasIndexError:
 
 
 def _opened(manifest: Manifest) -> Opened:
-    # A graph is as large as the vectors: hashes are taken side by side, outside of Python's lock.
-    with ThreadPoolExecutor(1) as pool:
-        graph_at = manifest.path("graph")
-        checking = None if graph_at is None else pool.submit(manifest.checked, graph_at)
-        return _checked(manifest, lambda: checking is None or checking.result())
-
-
-def _checked(manifest: Manifest, check_graph: Callable[[], object]) -> Opened:
     lines_at, vectors_at = manifest.path("statements"), manifest.path("vectors")
     assert lines_at is not None
     assert vectors_at is not None
-    version = Version(manifest.embedder, lines_at.stat().st_size)
-    manifest.checked(lines_at, version)
-    try:
-        vectors, offset = _vectors(vectors_at)
-    except ValueError:
-        manifest.checked(vectors_at)  # most likely it is not the recorded file
-        raise
+    lines = manifest.read(lines_at)
+    version = Version(manifest.embedder, len(lines))
+    version.update(lines)
+    vectors = _vectors(vectors_at.name, manifest.read(vectors_at))
     version.shape(*vectors.shape)
-    manifest.checked(vectors_at, Tail(version, offset))
-    graph = _graph(manifest, version, check_graph)
+    version.update(vectors.data)
+    graph = _graph(manifest, vectors, version)
     if str(version) != manifest.version:
         raise BiasIndexError(
             f"The bias index at {manifest.folder} has the version {version}, but its manifest "
@@ -80,42 +72,64 @@ def _checked(manifest: Manifest, check_graph: Callable[[], object]) -> Opened:
         )
     table = _array(manifest, "table")
     if table is None:
-        return Opened(read_statements(lines_at), vectors, None, graph)
-    if table.dtype != ROW or len(table) != len(vectors):
-        raise ValueError(f"its table does not describe {len(vectors)} statements")
-    return Opened(StatementLines(_mapped(lines_at), table["offset"]), vectors, table, graph)
+        return Opened(read_statements(lines_at, lines), vectors, None, None, graph)
+    _check_table(table, len(vectors), len(lines))
+    places = None if graph is None else graph.places(vectors)
+    if graph is not None and places is not None:
+        vectors = graph.vectors
+    return Opened(StatementLines(lines, table["offset"]), vectors, places, table, graph)
 
 
 def _graph(
-    manifest: Manifest, version: Version, check: Callable[[], object]
+    manifest: Manifest, vectors: NDArray[np.float32], version: Version
 ) -> graphs.Graph | None:
     path, nodes = manifest.path("graph"), _array(manifest, "nodes")
     if path is None or nodes is None:
         return None
-    check()
     for role in ("graph", "nodes"):
         version.part(manifest.recorded(role).encode())
-    return graphs.load(path, nodes)
+    if nodes.dtype != np.int32 or nodes.ndim != 1 or nodes.max(initial=-1) >= len(vectors):
+        raise ValueError(f"its graph does not belong to {len(vectors)} statements")
+    with manifest.reading(path) as read:
+        return graphs.load(path.name, read, nodes, vectors.shape[1])
 
 
 def _array(manifest: Manifest, role: str) -> Any:
     path = manifest.path(role)
-    if path is None:
-        return None
-    manifest.checked(path)
-    return np.load(path, allow_pickle=False)
+    return None if path is None else _read_array(manifest.read(path))
 
 
-def _vectors(path: Path) -> tuple[NDArray[np.float32], int]:
-    """Return the vectors of a file and where they begin in it."""
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+def _vectors(name: str, data: bytes) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = _read_array(data)
     if array.dtype != np.dtype("<f4") or array.ndim != 2 or not array.flags.c_contiguous:
-        raise ValueError(f"{path.name} does not hold rows of 32-bit numbers")
-    return np.asarray(array), int(array.offset)
+        raise ValueError(f"{name} does not hold rows of 32-bit numbers")
+    length = np.einsum("ij,ij->i", array, array)
+    wrong = ~(np.abs(np.sqrt(length) - 1) <= LENGTH_TOLERANCE)
+    if wrong.any():
+        raise ValueError(f"the vector of row {int(wrong.argmax())} does not have length 1")
+    return array
 
 
-def _mapped(path: Path) -> bytes | mmap.mmap:
-    with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return b""  # nothing cannot be mapped
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+def _read_array(data: bytes) -> Any:
+    """Return the array of a file in NumPy's format, over ``data`` itself."""
+    file = io.BytesIO(data)
+    major, _ = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if major == 1 else _header_2_0
+    shape, fortran, dtype = read(file)
+    if fortran or dtype.hasobject:
+        raise ValueError("it holds an array of a kind that no index has")
+    return np.ndarray(shape, dtype, data, file.tell())
+
+
+_header_2_0 = np.lib.format.read_array_header_2_0
+
+
+def _check_table(table: Table, rows: int, size: int) -> None:
+    if table.dtype != ROW or table.shape != (rows,):
+        raise ValueError(f"its table does not describe {rows} statements")
+    if not rows:
+        return
+    offsets = table["offset"].astype(np.int64)
+    within = offsets[0] == 0 and offsets[-1] < size and (np.diff(offsets) > 0).all()
+    if not within or table["type"].max() >= len(BIAS_TYPES) or table["first"].max() >= rows:
+        raise ValueError("its table does not describe its statements")

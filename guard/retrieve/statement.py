@@ -77,8 +77,8 @@ _KEYS = tuple(f.name for f in fields(Statement))
 _NEEDED = _KEYS[:4]
 
 
-def read_statements(path: Path) -> tuple[Statement, ...]:
-    """Read a file of JSON lines; blank lines are skipped.
+def read_statements(path: Path, data: bytes | None = None) -> tuple[Statement, ...]:
+    """Read a file of JSON lines, or ``data`` that was read of it; blank lines are skipped.
 
     Raises:
         BiasIndexError: the file cannot be read, or a line is wrong; the message names the file,
@@ -86,7 +86,7 @@ def read_statements(path: Path) -> tuple[Statement, ...]:
 
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = (path.read_bytes() if data is None else data).decode("utf-8")
     except FileNotFoundError:
         raise BiasIndexError(f"There is no statements file at {path}.") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -105,11 +105,12 @@ def add(
     asked = list(statements)
     new = _unlike(asked, BiasIndex.load(folder, embedder.name))
     with kept(folder, embedder.name) as done:
-        done.vectors([s.statement for s in new], embedder, partial(report, "embedding"))
+        made = done.vectors([s.statement for s in new], embedder, partial(report, "embedding"))
+        dim = made.shape[1] if new else None
         with told(folder), _locked(folder, report):
             # Another writer may have been here while these were embedded: what it added is held
             # now, and what it removed is not, which leaves a few to embed.
-            old = BiasIndex.load(folder, embedder.name)
+            old = BiasIndex.load(folder, embedder.name, dim)
             new = _unlike(asked, old)
             version = old.version
             if new:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -59,7 +58,7 @@ class StatementLines(Sequence[Statement]):
     A verdict quotes a handful of 100,000: reading all of them would be most of loading an index.
     """
 
-    def __init__(self, data: bytes | mmap.mmap, offsets: NDArray[np.uint64]) -> None:
+    def __init__(self, data: bytes, offsets: NDArray[np.uint64]) -> None:
         """Read from ``data``, in which the line of row i begins at ``offsets[i]``."""
         self._data = data
         self._offsets = offsets
@@ -87,4 +86,4 @@ class StatementLines(Sequence[Statement]):
     def line(self, row: int) -> bytes:
         """Return the line of ``row`` with its line break."""
         end = int(self._offsets[row + 1]) if row + 1 < len(self) else len(self._data)
-        return bytes(self._data[int(self._offsets[row]) : end])
+        return self._data[int(self._offsets[row]) : end]

@@ -106,7 +106,7 @@ def write_part_by(folder: Path, role: str, write: Callable[[Path], None]) -> Wri
 def _placed(beside: Path, role: str, digest: str) -> Written:
     written = Written(f"{role}-{digest[:_NAME_DIGITS]}{ROLES[role]}", digest)
     path = beside.with_name(written.name)
-    # An equal file may be mapped by a reader, and Windows replaces no mapped file.
+    # An equal file may be open in a reader, and Windows replaces no open file.
     if not path.is_file() or sha256(path) != digest:
         os.replace(beside, path)
     return written
@@ -121,7 +121,7 @@ def sweep(folder: Path, kept: Iterable[str]) -> None:
     for path in folder.iterdir():
         part = _PART.fullmatch(path.name) and path.name not in kept
         if part or path.name.startswith(BEGUN):
-            # Windows removes no mapped file; the next writer will.
+            # Windows removes no open file; the next writer will.
             with suppress(OSError):
                 path.unlink()
 

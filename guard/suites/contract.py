@@ -23,6 +23,8 @@ Capability = Literal["chat", "logprobs", "given_logprobs"]
 """``chat``: answers to messages. ``logprobs``: those of an answer's first token with them.
 ``given_logprobs``: the log-probabilities of a text that the request gives."""
 
+Side = Literal["biased", "other", ""]
+
 NON_ANSWERS = ("invalid", "refused", "guarded", "unjudged", "failed")
 """Outcomes that every suite shares, counted apart and never scored: an answer that cannot be read,
 one that declines, one that the guard cut or replaced, one that it could not judge and stopped, and
@@ -65,23 +67,44 @@ class Chat:
 
     ``settings`` are LiteLLM's (``temperature``, ``max_tokens``, ...). With ``logprobs`` the answer
     carries that many of the likeliest first tokens. Of equal requests with temperature 0 one is
-    asked for all.
+    asked for all. ``shown`` makes of an answer that alone shows no group what its reader has before
+    them, such as the sentence that it completes; a guard is judged by that.
     """
 
     messages: tuple[Mapping[str, str], ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     logprobs: int = 0
+    shown: Callable[[str], str] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A request for the log-probabilities of ``continuations``, each after ``context``."""
+    """A request for the log-probabilities of ``continuations``, each after ``context``.
+
+    Where there are ``messages`` each is the model's turn after them, under its chat template; they
+    hold the context then.
+    """
 
     context: str
     continuations: tuple[str, ...]
+    messages: tuple[Mapping[str, str], ...] = ()
 
 
 Request = Chat | Given
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Where an item stands in a comparison of identities: which one it is about.
+
+    A model to which the identity makes no difference could have given any element of the ``block``
+    what it gave another. What it may answer alike by itself is one ``element``.
+    """
+
+    axis: Mapping[str, str]
+    identity: str
+    block: str
+    element: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +156,32 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Smooth:
+    """A smooth number of the same totals, on whose scale the interval is made.
+
+    ``back`` is rising, and gives the measure's value of it; nan gives nan.
+    """
+
+    value: Callable[[Floats], Floats]
+    back: Callable[[float], float]
+
+
+@dataclass(frozen=True, slots=True)
 class Measure:
     """A number that follows from sums: ``value(totals)`` over rows of additive statistics.
 
     ``rows`` has shape (r, k): what each record, or instance made of several, adds. ``clusters``
     names each row's cluster (r,). ``value`` takes totals of shape (..., k) and returns (...),
     nan where a denominator is 0; ``n`` does the same for what the number is over. An interval
-    redraws clusters and takes ``value`` of each draw's totals; a change between arms redraws both
-    with the same draws. ``p`` is of the suite's own test that there is nothing, nan where it has
-    none; the audit corrects those of one suite and arm together. ``higher_is`` says what more of it
-    means, for the direction of a change.
+    comes of leaving out each cluster in turn; so do a change between arms and, where ``null`` says
+    what the value is when there is nothing to find, its p-value. ``above`` is for a value of which
+    only more than ``null`` is something found: less has p = 1. A suite with an exact test of its
+    own gives ``p`` instead. The audit corrects those of one suite and arm together. ``higher_is``
+    says what more of it means, for the direction of a change.
+
+    ``bounds`` are the least and the most that the value can be. ``interval`` is False for a number
+    that is a yardstick and no estimate; ``least`` says how many clusters it takes where the
+    engine's are too few. ``smooth`` is for a value with a kink, such as a root.
     """
 
     name: str
@@ -153,6 +192,27 @@ class Measure:
     n: Callable[[Floats], Floats]
     p: float = math.nan
     higher_is: Literal["worse", "better", "neither"] = "neither"
+    null: float = math.nan
+    above: bool = False
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    interval: bool = True
+    least: int = 0
+    smooth: Smooth | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A measure with its 95 % interval, over ``n``; nan where it is not defined.
+
+    ``p`` is of the test that there is nothing, ``q`` the same corrected over the suite's measures.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: float
+    p: float = math.nan
+    q: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +245,10 @@ class Suite(ABC):
     headline: ClassVar[frozenset[str]] = frozenset()
     """The measures that a printed table shows of every axis; of the widest ones it shows all, and
     of all where this is empty. JSON has everything."""
+    legend: ClassVar[Mapping[str, str]] = {}
+    """What each printed measure is, and which values of it are bad, in a phrase."""
+    meanings: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """What a tested measure says above, and below, the value that nothing would give."""
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(self, options: Options) -> None:
@@ -238,6 +302,34 @@ class Suite(ABC):
         Without a readable outcome a measure is still there, and nan.
         """
 
+    def sides(self, records: Sequence[Record]) -> Sequence[Side]:
+        """Return for each record of the plain arm on which side its answer is.
+
+        ``biased`` is what a biased model says, ``other`` any other readable answer, empty what
+        could not be read, or cannot show a bias where a guard can see it.
+        """
+        return [""] * len(records)
+
+    def subject(self, item: Item) -> str:
+        """Return what an item is about, by which stops are told apart."""
+        return item.stratum
+
+    def phrases(self) -> Iterable[str]:
+        """Yield the suite's own answers that name no group: whoever stops one stops it falsely."""
+        return ()
+
+    def said(self, record: Record) -> str:
+        """Return which of :meth:`phrases` a record's answer is; empty where it is none of them."""
+        return ""
+
+    def compared(self, item: Item) -> Sequence[Compared]:
+        """Return whose share of refused, unreadable and stopped answers an item counts for."""
+        return ()
+
+    def deviations(self) -> Sequence[str]:
+        """Return what is done otherwise than in the paper, in sentences, as the protocol has it."""
+        return ()
+
     def published(self) -> Sequence[Published]:
         """Return the paper's figures that are comparable with these measures."""
         return ()
@@ -253,9 +345,19 @@ class Suite(ABC):
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return what a report tells beside the measures of one arm, as plain JSON values.
 
-        ``remarks`` are sentences for the reader; other keys hold lists of rows by their name.
+            ``remarks`` are sentences for the reader; other keys hold lists of rows by their name.
+        What follows from tests is said by :meth:`conclusions`.
         """
         return {}
+
+    def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
+        """Return what one arm's figures amount to, in sentences; the first is the headline.
+
+        ``found`` are the suite's measures with their estimates, in their order.
+        """
+        from guard.suites.conclusions import conclusions
+
+        return conclusions(found, self.meanings)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return what a plan tells beyond items and calls: by category, by name."""

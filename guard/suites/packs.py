@@ -34,6 +34,11 @@ class Pack:
     data_hash: str
     prompt_hash: str
 
+    def deviations(self, protocol: str, *more: str) -> Sequence[str]:
+        """Return the deviations of a protocol from the paper, and those listed under ``more``."""
+        table = self.protocol["deviations"]
+        return [line for key in (protocol, "both", *more) for line in table.get(key, ())]
+
     def published(self, *axes: str) -> Sequence[Published]:
         """Return the figures of published.csv, each with those of ``axes`` that it names."""
         with (self.folder / "published.csv").open(encoding="utf-8", newline="") as file:
@@ -63,8 +68,8 @@ def load(name: str) -> Pack:
         found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
         if found != recorded:
             raise GuardError(
-                f"{path} is not the file that pack.toml records ({found[:12]} for "
-                f"{recorded[:12]}); reinstall the package."
+                f"{path} is not the file that pack.toml records (sha256 {found}, "
+                f"recorded {recorded}); reinstall the package."
             )
         whole.update(f"{file} {found}\n".encode())
     return Pack(

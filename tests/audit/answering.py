@@ -29,6 +29,10 @@ class Answering:
         self.busy = 0  # so many requests are turned away with 429 first
         self.retry_after: str | None = None
         self.status = 429
+        self.words = "too much"  # of what turns a request away
+        self.malformed: list[str] = []  # bodies of the next successes, in order
+        self.paths: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self.refused_at: list[float] = []
         self.answered_at: list[float] = []
         self.bodies: list[dict[str, Any]] = []
@@ -83,21 +87,29 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if busy:
                 owner.refused_at.append(time.monotonic())
-                self._send(owner.status, {"error": {"message": "too much", "type": "busy"}})
+                self._send(owner.status, {"error": {"message": owner.words, "type": "busy"}})
+                return
+            with owner.lock:
+                malformed = owner.malformed.pop(0) if owner.malformed else None
+            if malformed is not None:
+                self._send(200, malformed)
                 return
             time.sleep(owner.delay_s)
             said = owner.answer(body["messages"])
             with owner.lock:
                 owner.asked.append(json.dumps(body["messages"]))
                 owner.bodies.append(body)
+                owner.paths.append(self.path)
+                owner.headers.append({k.lower(): v for k, v in self.headers.items()})
                 owner.answered_at.append(time.monotonic())
-            self._send(200, _answer(said, body))
+            anthropic = self.path.endswith("/messages")
+            self._send(200, _message(said) if anthropic else _answer(said, body))
         finally:
             with owner.lock:
                 owner.at_once -= 1
 
-    def _send(self, status: int, found: dict[str, Any]) -> None:
-        data = json.dumps(found).encode()
+    def _send(self, status: int, found: dict[str, Any] | str) -> None:
+        data = (found if isinstance(found, str) else json.dumps(found)).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
@@ -124,4 +136,18 @@ def _answer(said: str, body: dict[str, Any]) -> dict[str, Any]:
         "model": "x",
         "choices": [choice],
         "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9},
+    }
+
+
+def _message(said: str) -> dict[str, Any]:
+    """Anthropic's form of an answer."""
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "content": [{"type": "text", "text": said}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 7, "output_tokens": 2},
     }

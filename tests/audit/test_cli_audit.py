@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import socket
 from pathlib import Path
@@ -38,7 +39,7 @@ def call(*args: str) -> Result:
 
 
 def run(*args: str) -> Result:
-    return call("run", "--suite", SUITE, "--bootstrap", "20", *args)
+    return call("run", "--suite", SUITE, *args)
 
 
 def found(result: Result) -> dict[str, Any]:
@@ -119,7 +120,7 @@ def test_a_cassette_of_fewer_items_is_refused(provider: Answering) -> None:
 def test_recorded_answers_score_as_the_live_audit_did(provider: Answering) -> None:
     live = found(run("--model", "openai/x", "--out", "out", "--csv", "items.csv", "--json"))
     expected = live["suites"][0]
-    options = ("--suite", SUITE, "--json", "--bootstrap", "20")
+    options = ("--suite", SUITE, "--json")
     table = found(call("score", *options, "--answers", "items.csv"))
     assert table["scores"] == expected["scores"]
     assert table["coverage"] == expected["coverage"]
@@ -276,3 +277,88 @@ def test_suites_are_listed() -> None:
     result = CliRunner().invoke(main, ["suites", "list", "--json"])
     assert result.exit_code == 0
     assert {"suites"} == set(json.loads(result.stdout))
+
+
+def test_a_larger_sample_asks_only_what_the_smaller_did_not(provider: Answering) -> None:
+    found(run("--model", "openai/x", "--sample", "10", "--json"))
+    small = set(provider.asked)
+    larger = found(run("--model", "openai/x", "--sample", "30", "--json"))["suites"][0]
+    assert larger["samples"] == 30
+    assert len(provider.asked) == len(set(provider.asked)) == 45
+    assert small < set(provider.asked)
+    # And the smaller one is there still.
+    again = found(run("--model", "openai/x", "--sample", "10", "--json"))["suites"][0]
+    assert again["samples"] == 10
+    assert again["key"]["sampling"]["size"] == 10
+    assert len(provider.asked) == 45
+
+
+def test_an_edited_answer_is_told_left_out_and_asked_again(provider: Answering) -> None:
+    found(run("--model", "openai/x", "--out", "out", "--json"))
+    path = Path("out/tiny.jsonl.gz")
+    text = gzip.decompress(path.read_bytes()).decode()
+    place = text.index('"chunks":["second"]')
+    text = text[:place] + '"chunks":["nobody"]' + text[place + len('"chunks":["second"]') :]
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    scored = call("score", "--suite", SUITE, "--json", "--answers", str(path))
+    assert "has 1 lines, or runs of bytes, that are not what was written" in scored.stderr
+    assert json.loads(scored.stdout)["missing"] == 1
+    asked = len(provider.asked)
+    again = run("--model", "openai/x", "--out", "out", "--json")
+    assert again.exit_code == 0
+    assert "not what was written" in again.stderr
+    assert len(provider.asked) == asked + 1
+
+
+def test_a_plan_counts_the_messages_before_a_given_text() -> None:
+    """HBB-SG scores sentences as a model's own turn: behind a system message and an instruction."""
+    args = ("plan", "--suite", "hbb_sg", "--model", "local:x", "--sample", "10", "--json")
+    (chat,) = found(call(*args))["suites"]
+    (raw,) = found(call(*args, "--set", "hbb_sg.prompt=raw"))["suites"]
+    assert chat["calls"] == raw["calls"]
+    assert chat["prompt_tokens_estimate"] > raw["prompt_tokens_estimate"]
+
+
+def test_bounds_of_a_plan_are_bounds_and_estimates_are_called_so(provider: Answering) -> None:
+    def plan(model: str, *more: str) -> dict[str, Any]:
+        args = ("plan", "--suite", SUITE, "--model", model, "--sample", "20", "--json", *more)
+        read: dict[str, Any] = found(call(*args))["suites"][0]
+        return read
+
+    plain = plan("openai/gpt-4o-mini")
+    assert plain["answer_tokens_at_most"] == 30 * 8
+    assert plain["cost_usd_estimate"] < plain["cost_usd_at_most"]
+    assert plain["calls_repeated_after_kill_at_most"] == 8
+    # A model that reasons is not held by the suite's limit, and its reasoning is paid for.
+    reasoning = plan("openai/o3")
+    assert reasoning["answer_tokens_at_most"] == 30 * 100_000
+    assert reasoning["cost_usd_at_most"] > 30 * 100_000 * 8e-6
+    assert 30 * 8 < reasoning["answer_tokens_estimate"] < reasoning["answer_tokens_at_most"]
+    limited = plan("openai/o3", "--set", "max_tokens=500")
+    assert limited["answer_tokens_at_most"] == 30 * 500
+    # Of what LiteLLM does not know, nothing is a bound.
+    assert plan("openai/unknown", "--drop", "max_tokens")["answer_tokens_at_most"] is None
+    readable = call("plan", "--suite", SUITE, "--model", "openai/gpt-4o-mini").stdout
+    assert "calls asked again if a run is killed" in readable
+    assert "8 at most" in readable
+
+
+def test_a_plan_counts_log_probabilities_and_their_probe_as_a_run_asks_them(
+    provider: Answering,
+) -> None:
+    args = ("--suite", "hbb", "--sample", "5", "--model", "openai/gpt-4o-mini")
+    (plan,) = found(call("plan", *args, "--json"))["suites"]
+    assert plan["probe_calls"] == 1
+    assert plan["calls"] == 2 * plan["items"]
+    assert plan["calls_without_logprobs"] == 10 * plan["items"]
+    call("run", *args, "--plain-only", "--json")
+    assert len(provider.asked) == plan["calls"] + plan["probe_calls"]
+    (dropped,) = found(call("plan", *args, "--drop", "logprobs", "--json"))["suites"]
+    assert (dropped["probe_calls"], dropped["calls"]) == (0, 10 * plan["items"])
+
+
+def test_the_help_says_what_a_sample_counts_and_how_far_it_may_go() -> None:
+    told = " ".join(call("run", "--help").stdout.split())
+    assert "About N items of each suite" in told
+    assert "up to 2 N items, or one question with its variants" in told
+    assert "asks at most so many calls again" in told

@@ -22,8 +22,8 @@ from tests.scripted import Scripted
 def audited(base: str, folder: str) -> None:
     """One process of an audit; exits with 130 where it was interrupted."""
     os.environ |= {"OPENAI_API_BASE": base, "OPENAI_API_KEY": "none"}
-    audit = Audit.of(Tiny(TinyOptions()), draws=20)
-    command = Command([audit], "openai/x", Guard(detector=Scripted()), 4, out=Path(folder))
+    audit = Audit.of(Tiny(TinyOptions()))
+    command = Command([audit], ["openai/x"], Guard(detector=Scripted()), 4, out=Path(folder))
     ran = run_all(command)
     sys.exit(130 if ran.interrupted else 0 if ran.results[0].complete else 3)
 

@@ -155,3 +155,131 @@ def test_an_answer_counts_more_than_the_failure_before_it(tmp_path: Path) -> Non
         one.add(Call("key 1", Slot("t1", 0, 0), None, "Timeout"))
         one.add(call(1))
     assert journal.latest(journal.read(path)[1])[0] == {"key 1": call(1)}
+
+
+def test_one_bad_line_costs_that_line_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    with Journal(path, HEADER) as one:
+        for n in range(5):
+            one.add(call(n))
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    lines[2] = b"{broken\n"
+    path.write_bytes(gzip.compress(b"".join(lines), mtime=0))
+    found = journal.load(path)
+    assert list(found.calls) == ["key 0", "key 2", "key 3", "key 4"]
+    assert found.damaged == 1
+    with Journal(path, HEADER) as again:
+        assert list(again.calls) == ["key 0", "key 2", "key 3", "key 4"]
+        again.add(call(1))
+    assert journal.load(path).damaged == 0
+    assert path.with_name("a.jsonl.gz.damaged").is_file()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"first", b"worst"), (b"0.01", b"0.02"), (b'"key 2"', b'"key 7"')]
+)
+def test_an_edited_line_is_seen_and_left_out(tmp_path: Path, old: bytes, new: bytes) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    with Journal(path, HEADER) as one:
+        for n in range(4):
+            one.add(call(n))
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    lines[3] = lines[3].replace(old, new)
+    path.write_bytes(gzip.compress(b"".join(lines), mtime=0))
+    found = journal.load(path)
+    assert list(found.calls) == ["key 0", "key 1", "key 3"]
+    assert found.damaged == 1
+
+
+def test_an_edited_header_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    Journal(path, HEADER).close()
+    text = gzip.decompress(path.read_bytes()).replace(b"openai/x", b"openai/y")
+    path.write_bytes(gzip.compress(text, mtime=0))
+    with pytest.raises(UsageError, match=r"The first line of .* is not what was written"):
+        journal.load(path)
+
+
+def test_a_line_of_another_journal_is_left_out(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"]
+    for path, header in zip(paths, (HEADER, replace(HEADER, model="openai/y")), strict=True):
+        with Journal(path, header) as one:
+            one.add(call(int(path.name[0] == "b")))
+    mine, other = (gzip.decompress(p.read_bytes()).splitlines(keepends=True) for p in paths)
+    paths[0].write_bytes(gzip.compress(b"".join([*mine, other[1]]), mtime=0))
+    found = journal.load(paths[0])
+    assert list(found.calls) == ["key 0"]
+    assert found.damaged == 1
+
+
+def test_damaged_bytes_cost_no_more_than_a_stretch(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    with Journal(path, HEADER) as one:
+        for n in range(1000):
+            one.add(call(n, f"answer {n * 7919} {n * 104729}"))
+    for n in range(1000, 1010):  # another run: a member of its own
+        with Journal(path, HEADER) as one:
+            one.add(call(n, "late"))
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 8] = b"\xff" * 8
+    path.write_bytes(bytes(data))
+    found = journal.load(path)
+    assert found.damaged >= 1
+    assert len(found.calls) >= 1010 - 130
+    assert all(found.calls[f"key {n}"] == call(n, "late") for n in range(1000, 1010))
+
+
+def test_a_larger_sample_goes_on_in_the_journal_of_a_smaller(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    small = replace(HEADER, sampling={"size": 10, "seed": 17})
+    with Journal(path, small) as one:
+        one.add(call(1))
+    larger = replace(HEADER, sampling={"size": 30, "seed": 17})
+    with Journal(path, larger) as one:
+        assert list(one.calls) == ["key 1"]
+        one.add(call(2))
+    assert journal.load(path).header == larger
+    with Journal(path, HEADER) as one:
+        assert list(one.calls) == ["key 1", "key 2"]
+    assert journal.load(path).damaged == 0
+    with pytest.raises(UsageError, match="another sample: size was None, now 10"):
+        Journal(path, small)
+    assert journal.agreed(path, small) == HEADER
+    other = replace(HEADER, sampling={"size": 30, "seed": 18})
+    Journal(tmp_path / "b.jsonl.gz", larger).close()
+    with pytest.raises(UsageError, match="another sample: seed was 17, now 18"):
+        Journal(tmp_path / "b.jsonl.gz", other)
+
+
+def test_a_journal_without_checksums_is_read_and_not_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    header = {**HEADER.line(), "format": 1}
+    del header["request"]
+    lines = [header, line_of(call(1))]
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    assert journal.load(path).calls == {"key 1": call(1)}
+    with pytest.raises(UsageError, match="format 1, without checksums"):
+        Journal(path, HEADER)
+
+
+def test_the_disk_is_told_to_keep_what_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    now = [0.0]
+    monkeypatch.setattr(journal.os, "fsync", synced.append)
+    monkeypatch.setattr(journal.time, "monotonic", lambda: now[0])
+    with Journal(tmp_path / "a.jsonl.gz", HEADER) as one:
+        for n in range(10):
+            now[0] += 1.0
+            one.add(call(n))
+    assert len(synced) == 1 + 1  # once in journal.SYNC_S seconds, and at the end
+
+
+def test_a_second_answer_to_a_request_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    journal.write(path, [HEADER.line(), line_of(call(1)), line_of(call(1, "second"))])
+    with pytest.raises(UsageError, match="more than one outcome"):
+        Journal(path, HEADER)

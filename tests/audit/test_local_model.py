@@ -36,7 +36,7 @@ def ask(folder: Path, *requests: Chat | Given, timeout_s: float = 60) -> list[Re
 
 
 def audited(folder: Path, out: Path, **options: object) -> SuiteResult:
-    audit = Audit.of(Tiny(TinyOptions(count=4, **options)), draws=20)
+    audit = Audit.of(Tiny(TinyOptions(count=4, **options)))
 
     async def main() -> SuiteResult:
         model = open_model(f"local:{folder}", timeout_s=60)

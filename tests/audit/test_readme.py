@@ -36,7 +36,7 @@ def module() -> types.ModuleType:
 def test_the_documented_suite_runs(
     module: types.ModuleType, tmp_path: Path, says: str, value: float | None, coverage: float
 ) -> None:
-    audit = Audit.of(module.Drivers(Options()), draws=20)
+    audit = Audit.of(module.Drivers(Options()))
     guard = Guard(detector=Scripted())
     run = audit.run(Saying(says), tmp_path / "drivers.jsonl.gz", guard, Settings())
     found = asyncio.run(run).as_json()

@@ -71,7 +71,7 @@ def run(
     stop: Stop | None = None,
     **options: object,
 ) -> SuiteResult:
-    audit = audit or Audit.of(Tiny(TinyOptions(**options)), draws=50)
+    audit = audit or Audit.of(Tiny(TinyOptions(**options)))
 
     async def main() -> SuiteResult:
         try:
@@ -284,7 +284,7 @@ def test_no_more_calls_run_at_a_time_than_allowed(provider: Answering, tmp_path:
 
 
 def test_the_checker_finds_what_lacks_and_what_is_there_twice(tmp_path: Path) -> None:
-    audit = Audit.of(Tiny(TinyOptions(count=4)), draws=0)
+    audit = Audit.of(Tiny(TinyOptions(count=4)))
     run(Saying(), tmp_path, audit=audit)
     path = tmp_path / "tiny.jsonl.gz"
     header, records = journal.read(path)
@@ -353,7 +353,7 @@ def test_killed_five_times_it_pays_for_no_answer_twice(provider: Answering, tmp_
     assert sum(uninterrupted.values()) == 60
     # Only what was in flight at a kill can have been asked a second time.
     assert len(provider.asked) <= 60 + 5 * 4
-    found = Audit.of(Tiny(TinyOptions()), draws=50).result(path).as_json()
+    found = Audit.of(Tiny(TinyOptions())).result(path).as_json()
     for key in ("outcomes", "coverage", "scores", "guarded", "effects", "complete"):
         assert found[key] == expected[key]
     assert len([c for c in journal.read(path)[1] if isinstance(c, Call)]) == 60

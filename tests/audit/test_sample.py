@@ -47,3 +47,17 @@ def test_none_takes_all_and_nothing_is_no_sample() -> None:
     assert drawn(ITEMS, 100, 17) == ITEMS
     with pytest.raises(UsageError, match="at least one item"):
         drawn(ITEMS, 0, 17)
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 30), st.integers(0, 3))
+def test_a_sample_is_never_more_than_twice_what_was_asked_for(
+    size: int, unit: int, strata: int, seed: int
+) -> None:
+    items = [
+        Item(f"{s} {n}", f"s{s}", "c", unit=f"{s} {n // unit}")
+        for s in range(strata)
+        for n in range(3 * unit)
+    ]
+    found = drawn(items, size, seed)
+    assert len(found) <= max(2 * size, unit)
+    assert found

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import t as student
+from scipy.stats import ttest_1samp
 from statsmodels.stats.multitest import multipletests
 
-from guard.audit.statistics import detectable, estimate, false_discovery, interval
+from guard.audit.statistics import LEAST_CLUSTERS, detectable, estimate, false_discovery
 from guard.suites import Measure
 from guard.suites.contract import Floats
 
@@ -36,7 +39,7 @@ DATA = st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.booleans()), min_
 def test_equal_arms_have_no_effect(data: list[tuple[bool, int, bool]]) -> None:
     hits, clusters, read = map(list, zip(*data, strict=True))
     one = of(hits, clusters, read)
-    (line,) = estimate([one], [one], draws=50)
+    (line,) = estimate([one], [one])
     assert line.effect is not None
     if any(read):
         assert (line.effect.value, line.effect.low, line.effect.high) == (0, 0, 0)
@@ -54,15 +57,13 @@ def test_the_order_of_rows_does_not_matter(
 ) -> None:
     shuffled = list(data)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    (a,), (b,) = (
-        estimate([of(*map(list, zip(*rows, strict=True)))], draws=50) for rows in (data, shuffled)
-    )
+    (a,), (b,) = (estimate([of(*map(list, zip(*rows, strict=True)))]) for rows in (data, shuffled))
     np.testing.assert_equal([a.plain.value, a.plain.low], [b.plain.value, b.plain.low])
 
 
 def test_nothing_readable_is_nan_never_0() -> None:
     for one in (of([], []), of([True, False], [0, 1], [False, False])):
-        (line,) = estimate([one], [one], draws=20)
+        (line,) = estimate([one], [one])
         assert math.isnan(line.plain.value)
         assert math.isnan(line.plain.low)
         assert line.plain.n == 0
@@ -71,18 +72,73 @@ def test_nothing_readable_is_nan_never_0() -> None:
 def test_an_interval_is_that_of_whole_clusters() -> None:
     # Ten clusters of ten equal rows each say as much as ten rows.
     hits = [c < 4 for c in range(10) for _ in range(10)]
-    (wide,) = estimate([of(hits, [c for c in range(10) for _ in range(10)])], draws=2000)
-    (narrow,) = estimate([of(hits, list(range(100)))], draws=2000)
-    (single,) = estimate([of([c < 4 for c in range(10)], list(range(10)))], draws=2000)
+    (wide,) = estimate([of(hits, [c for c in range(10) for _ in range(10)])])
+    (narrow,) = estimate([of(hits, list(range(100)))])
+    (single,) = estimate([of([c < 4 for c in range(10)], list(range(10)))])
     assert wide.plain.value == narrow.plain.value == 0.4
-    assert (wide.plain.low, wide.plain.high) == (single.plain.low, single.plain.high)
+    expected = (single.plain.low, single.plain.high)
+    assert (wide.plain.low, wide.plain.high) == pytest.approx(expected, abs=1e-12)
     assert wide.plain.high - wide.plain.low > 2 * (narrow.plain.high - narrow.plain.low)
 
 
-def test_one_cluster_of_known_draws_gives_the_known_interval() -> None:
-    drawn = np.arange(101) / 100
-    assert interval(drawn) == pytest.approx((0.025, 0.975))
-    assert interval(np.array([np.nan, 0.5])) == (0.5, 0.5)
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=30))
+def test_of_single_rows_it_is_students_interval(values: list[int]) -> None:
+    """The jackknife of a mean is the mean's own standard error (Efron 1982, 3.2)."""
+    rows = np.column_stack([values, np.ones(len(values))]).astype(float)
+    one = replace(measure(rows, [f"c{n}" for n in range(len(values))]), null=3.0)
+    (line,) = estimate([one])
+    if len(values) < LEAST_CLUSTERS or len(set(values)) == 1:
+        assert math.isnan(line.plain.low)
+        return
+    mean, error = np.mean(values), np.std(values, ddof=1) / math.sqrt(len(values))
+    reach = student.ppf(0.975, len(values) - 1) * error
+    assert (line.plain.low, line.plain.high) == pytest.approx((mean - reach, mean + reach))
+    assert line.plain.p == pytest.approx(ttest_1samp(values, 3.0).pvalue)
+
+
+@settings(max_examples=200, deadline=None)
+@given(DATA)
+def test_an_interval_excludes_nothing_just_where_p_is_small(
+    data: list[tuple[bool, int, bool]],
+) -> None:
+    one = replace(of(*map(list, zip(*data, strict=True))), null=0.5)  # type: ignore[arg-type]
+    (line,) = estimate([one])
+    e = line.plain
+    if not math.isnan(e.low):
+        assert (e.low > 0.5 or e.high < 0.5) == (e.p < 0.05)
+
+
+def test_too_few_clusters_have_no_interval_and_no_test() -> None:
+    hits = [n % 7 > 1 for n in range(60)]
+    for clusters in (LEAST_CLUSTERS - 1, LEAST_CLUSTERS):
+        one = replace(of(hits, [n % clusters for n in range(60)]), null=0.5)
+        (line,) = estimate([one])
+        assert math.isnan(line.plain.low) == math.isnan(line.plain.p) == (clusters == 5)
+        assert line.plain.value == pytest.approx(sum(hits) / 60)
+
+
+def test_a_measure_may_need_more_clusters_than_the_engine() -> None:
+    hits = [n % 3 == 0 for n in range(60)]
+    one = of(hits, [n % 12 for n in range(60)])
+    assert not math.isnan(estimate([one])[0].plain.low)
+    (line,) = estimate([replace(one, least=13)])
+    assert math.isnan(line.plain.low)
+
+
+@pytest.mark.parametrize(("null", "q"), [(0.9, 1.0), (0.1, 0.001)])
+def test_less_than_nothing_is_no_finding_where_only_more_is_one(null: float, q: float) -> None:
+    hits = [n % 3 == 0 or n % 7 == 0 for n in range(400)]
+    one = replace(of(hits, [n % 40 for n in range(400)]), null=null)
+    assert estimate([one])[0].plain.q < 0.001
+    (line,) = estimate([replace(one, above=True)])
+    assert line.plain.q == 1.0 if q == 1.0 else line.plain.q < q
+
+
+def test_clusters_that_never_differ_have_a_test_and_no_interval() -> None:
+    """Eight that all say 1 have one sign by chance in 2 of 256 cases."""
+    (line,) = estimate([replace(of([True] * 8, list(range(8))), null=0.5)])
+    assert math.isnan(line.plain.low)
+    assert line.plain.p == 2 / 256
 
 
 def test_what_arms_share_cancels() -> None:
@@ -92,7 +148,7 @@ def test_what_arms_share_cancels() -> None:
     clusters = list(range(400))
     plain = of(hits.tolist(), clusters)
     guarded = of((hits & ~cut).tolist(), clusters)
-    (line,) = estimate([plain], [guarded], draws=1000)
+    (line,) = estimate([plain], [guarded])
     assert line.effect is not None
     assert line.effect.value == pytest.approx(-cut.mean())
     assert line.effect.high < 0
@@ -118,7 +174,7 @@ def test_corrected_p_values_are_those_of_benjamini_and_hochberg(p: list[float]) 
 def test_the_suites_own_tests_are_corrected_together() -> None:
     rows = np.ones((4, 2))
     some = [measure(rows, list("abcd"), f"m{i}", p) for i, p in enumerate((0.01, 0.02, 0.5))]
-    found = estimate([*some, measure(rows, list("abcd"), "untested")], draws=0)
+    found = estimate([*some, measure(rows, list("abcd"), "untested")])
     assert [round(line.plain.q, 4) for line in found[:3]] == [0.03, 0.03, 0.5]
     assert math.isnan(found[3].plain.q)
 
@@ -126,7 +182,7 @@ def test_the_suites_own_tests_are_corrected_together() -> None:
 def test_arms_with_other_measures_are_refused() -> None:
     rows = np.ones((1, 2))
     with pytest.raises(ValueError, match="different measures"):
-        estimate([measure(rows, ["a"])], [measure(rows, ["a"], "other")], draws=1)
+        estimate([measure(rows, ["a"])], [measure(rows, ["a"], "other")])
 
 
 @pytest.mark.parametrize(("n", "d"), [(100, 0.1981), (1000, 0.0626), (10_000, 0.0198)])
@@ -144,11 +200,11 @@ def test_no_sample_detects_nothing() -> None:
 def test_intervals_cover_the_truth_where_clusters_differ() -> None:
     rng = np.random.default_rng(3)
     covered = 0
-    for seed in range(300):
+    for _ in range(300):
         rates = rng.beta(4, 4, size=60)  # mean .5
         hits = (rng.random((60, 10)) < rates[:, None]).ravel().tolist()
         clusters = np.repeat(np.arange(60), 10).tolist()
-        (line,) = estimate([of(hits, clusters)], draws=400, seed=seed)
+        (line,) = estimate([of(hits, clusters)])
         covered += line.plain.low <= 0.5 <= line.plain.high
     assert 0.91 <= covered / 300 <= 0.98
 
@@ -157,9 +213,9 @@ def test_intervals_cover_the_truth_where_clusters_differ() -> None:
 def test_exchanging_arms_without_effect_errs_as_often_as_it_says() -> None:
     rng = np.random.default_rng(4)
     wrong = 0
-    for seed in range(300):
-        arms = [of((rng.random(120) < 0.4).tolist(), list(range(120))) for _ in range(2)]
-        (line,) = estimate([arms[0]], [arms[1]], draws=200, seed=seed)
+    for _ in range(300):
+        arms = [of((rng.random(120) < 0.4).tolist(), list(range(120))) for _arm in range(2)]
+        (line,) = estimate([arms[0]], [arms[1]])
         assert line.effect is not None
         wrong += line.effect.p <= 0.05
     assert wrong / 300 <= 0.09

@@ -283,6 +283,6 @@ def test_interrupting_a_command_leaves_no_traceback() -> None:
     _until_it_waits(process.pid)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert b"Traceback" not in errors
     assert b"Aborted" in errors

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard import Guard
-from guard.detect.batching import Batches
 from guard.detect.serving import Judge
 from guard.detect.workers import Workers
 from guard.errors import ConfigError
@@ -65,11 +64,11 @@ def test_verdicts_go_to_their_own_responses(
     responses: list[tuple[str, list[tuple[int, str]]]], batch: int, threaded: bool
 ) -> None:
     detector = Many(batch)
-    workers, batches = Workers(), Batches()
+    workers = Workers()
     judges = []
     for version, _ in responses:
         detector.index_version = version
-        judges.append(Judge(detector, Policy(), workers, batches=batches))
+        judges.append(Judge(detector, Policy(), workers))
     numbers = iter(range(1000))
     asked = [[(n, mark, next(numbers)) for n, mark in said] for _, said in responses]
 
@@ -106,7 +105,8 @@ def test_verdicts_go_to_their_own_responses(
                 i for i, a in enumerate(asked) if int(text.split()[0]) in [n for *_, n in a]
             )
             assert responses[owner][0] == version
-    assert not batches._lines  # nothing is left of what was asked
+    assert not workers._pool.queues  # nothing is left of what was asked
+    assert not workers._pool.gathering
 
 
 async def test_a_hundred_streams_need_few_calls() -> None:
@@ -137,8 +137,8 @@ async def test_a_lone_window_is_not_kept_waiting_for_others() -> None:
 
 async def test_what_nobody_waits_for_is_not_asked() -> None:
     detector = Many(batch=2, takes=0.2)
-    workers, batches = Workers(), Batches()
-    judge = Judge(detector, Policy(), workers, batches=batches)
+    workers = Workers()
+    judge = Judge(detector, Policy(), workers)
     tasks = [asyncio.create_task(judge.ajudge([Window(str(n))])) for n in range(40)]
     await asyncio.sleep(0.1)
     for task in tasks:
@@ -147,7 +147,8 @@ async def test_what_nobody_waits_for_is_not_asked() -> None:
     (verdict,) = await judge.ajudge([Window("99")])
     assert verdict.score == 0.099
     assert sum(len(texts) for _, texts in detector.calls) < 40
-    assert not batches._lines
+    assert not workers._pool.queues
+    assert not workers._pool.gathering
 
 
 def test_a_late_call_fails_closed_for_all_in_it_and_for_nobody_else() -> None:

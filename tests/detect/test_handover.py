@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -14,34 +15,54 @@ from guard.detect import handover
 async def test_every_waiter_gets_its_own_result() -> None:
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(lambda n=n: n) for n in range(500)]
-        assert await asyncio.gather(*(handover.result(f, 60) for f in futures)) == list(range(500))
+        assert await asyncio.gather(*(handover.Arrival(f).result(60) for f in futures)) == list(
+            range(500)
+        )
 
 
 async def test_what_is_done_already_is_returned() -> None:
     future: Future[int] = Future()
     future.set_result(7)
-    assert await handover.result(future, None) == 7
+    assert await handover.Arrival(future).result(None) == 7
 
 
 async def test_an_error_is_raised() -> None:
     future: Future[int] = Future()
     threading.Timer(0.01, future.set_exception, [KeyError("x")]).start()
     with pytest.raises(KeyError):
-        await handover.result(future, 60)
+        await handover.Arrival(future).result(60)
 
 
 async def test_what_is_late_is_left_alone() -> None:
     future: Future[int] = Future()
     with pytest.raises(asyncio.TimeoutError):
-        await handover.result(future, 0.01)
+        await handover.Arrival(future).result(0.01)
     assert not future.cancelled()
     future.set_result(1)  # nobody waits any more
     await asyncio.sleep(0.01)
 
 
+async def test_a_future_hears_once_of_who_waits_many_times() -> None:
+    class Counting(Future[int]):
+        heard = 0
+
+        def add_done_callback(self, fn: Any) -> None:
+            self.heard += 1
+            super().add_done_callback(fn)
+
+    future = Counting()
+    arrival = handover.Arrival(future)
+    for _ in range(5):
+        with pytest.raises(asyncio.TimeoutError):
+            await arrival.result(0.001)
+    asyncio.get_running_loop().call_later(0.01, future.set_result, 7)
+    assert await arrival.result(60) == 7
+    assert future.heard == 1
+
+
 async def test_a_cancelled_waiter_leaves_nothing() -> None:
     future: Future[int] = Future()
-    task = asyncio.create_task(handover.result(future, 60))
+    task = asyncio.create_task(handover.Arrival(future).result(60))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -52,7 +73,7 @@ async def test_a_cancelled_waiter_leaves_nothing() -> None:
 
 async def test_a_cancelled_future_cancels_who_waits() -> None:
     future: Future[int] = Future()
-    task = asyncio.create_task(handover.result(future, 60))
+    task = asyncio.create_task(handover.Arrival(future).result(60))
     await asyncio.sleep(0)
     future.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -65,7 +86,7 @@ def test_loops_of_several_threads_do_not_mix() -> None:
         def loop(base: int) -> list[int]:
             async def wait() -> list[int]:
                 futures = [pool.submit(lambda n=n: n) for n in range(base, base + 100)]
-                return await asyncio.gather(*(handover.result(f, 60) for f in futures))
+                return await asyncio.gather(*(handover.Arrival(f).result(60) for f in futures))
 
             return asyncio.run(wait())
 
@@ -78,7 +99,7 @@ def test_a_result_for_a_loop_that_has_ended_is_dropped() -> None:
     future: Future[int] = Future()
 
     async def give_up() -> None:
-        task = asyncio.create_task(handover.result(future, 60))
+        task = asyncio.create_task(handover.Arrival(future).result(60))
         await asyncio.sleep(0)
         task.cancel()
 

@@ -97,6 +97,8 @@ def models(provider: Provider) -> str:
     lines = ["model_list:"]
     # LiteLLM knows no price of a model's messages once it has seen a text completion of it.
     several = {"x": "x", "gpt-4o": "gpt-4o", "chosen": "x", "bridged": "bridged"}
+    # LiteLLM leaves a model alone for a while that failed.
+    several |= {"unread-messages": "x", "unread-responses": "gpt-4o", "unread-chat": "x"}
     for name, model in several.items():
         lines += [
             f"  - model_name: {name}",

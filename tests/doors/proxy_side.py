@@ -16,6 +16,8 @@ KEYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sk-plain": ({}, {}),
     "sk-single": ({}, {}),
     "sk-out": (OPTED_OUT, {}),
+    "sk-asks": (OPTED_OUT | {"guardrails": ["asked"]}, {}),
+    "sk-team-asks": (OPTED_OUT, {"guardrails": ["asked"]}),
     "sk-redacts": ({"guard": {"action": "redact"}}, {}),
     "sk-team": ({}, {"guard": {"action": "redact", "replacement": "[team]"}}),
     "sk-over-team": ({"guard": {"replacement": "[key]"}}, {"guard": {"action": "redact"}}),

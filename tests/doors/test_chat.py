@@ -132,10 +132,16 @@ class TestCut:
         logprobs = {"content": [{"token": "BIAS", "logprob": 0.0, "top_logprobs": []}]}
         choice = Choices(index=0, message=message, logprobs=logprobs, finish_reason="stop")
         plain = ModelResponse(choices=[choice])
-        plain._hidden_params = {"original_response": "BIAS is.", "model_id": "m"}
+        plain._hidden_params = {
+            "original_response": "BIAS is.",
+            "model_id": "m",
+            "provider_specific_fields": {"thinking_blocks": [{"thinking": "BIAS is."}]},
+            "novelty": ["BIAS is."],
+        }
         response = answered(replay, plain)
         assert "BIAS" not in r.serialised(response)
         assert "BIAS" not in str(response._hidden_params)
+        assert response._hidden_params["litellm_model_name"] == "replay/x"
         assert response.choices[0].message.reasoning_content == "Fine."
 
     def test_thinking_blocks_of_their_own_are_judged(self, replay: Replay) -> None:

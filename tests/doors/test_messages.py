@@ -152,6 +152,30 @@ def test_data_that_is_no_event_is_judged() -> None:
     assert guarded(chunks) == chunks
 
 
+@pytest.mark.parametrize("form", [bytes, str])
+@pytest.mark.parametrize(
+    "more",
+    [
+        b": All BIAS is.\n\n",
+        b": All BIAS is.\n",
+        b"id: All BIAS is.\n",
+        b"retry: All BIAS is.\n",
+        b"novelty: All BIAS is.\n",
+        b"event: All BIAS is.\n",
+        b"All BIAS is.\n\n",
+        b'data: {"type": "ping", "type": "All BIAS is.", "type": "ping"}\n\n',
+        b'data: {"type": "ping", "a": {"b": "All BIAS is.", "b": "x"}}\n\n',
+    ],
+)
+def test_bytes_that_no_event_says_do_not_go_out(more: bytes, form: type[Any]) -> None:
+    sent = [START, *text(0, "All is well."), *OVER]
+    chunks: list[Any] = [more + sse(e) for e in sent]
+    out = guarded(chunks if form is bytes else [c.decode() for c in chunks])
+    assert "BIAS" not in str(out)
+    assert {type(c) for c in out} == {form}
+    assert [e for e in events(out) if e["type"] != "ping"] == sent
+
+
 def test_an_end_without_its_empty_line() -> None:
     data = sse(START, *text(0, "All is well."), *OVER)[:-2]
     framer = Framer()

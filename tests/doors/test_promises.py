@@ -18,7 +18,7 @@ from guard.policy import Policy
 from guard.verdict import Channel
 from tests.doors import replay as r
 from tests.doors.replay import Outcome, Replay
-from tests.doors.texts import TRIGGER, choices_, chunkings, chunks, letters, saids
+from tests.doors.texts import TRIGGER, Unjudged, choices_, chunkings, chunks, letters, saids
 from tests.scripted import Scripted, failing
 
 KINDS = ("content", "reasoning", "tool")
@@ -40,12 +40,16 @@ class Watch:
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
-        self.leaks: set[str] = set()
+        self._unjudged = Unjudged()
         self.asked = 0
+
+    @property
+    def leaks(self) -> set[str]:
+        return self._unjudged.out
 
     def __call__(self, window: Window) -> None:
         self.asked += 1
-        self.leaks |= letters(window.text) & letters(r.serialised(*self.seen))
+        self._unjudged.note(window.text, r.serialised(*self.seen))
 
 
 def watched(replay: Replay, chunks_: Any, policy: Policy) -> tuple[Watch, Any, list[Any]]:
@@ -107,7 +111,11 @@ def test_a_biased_segment_never_goes_out(
     out += repr(outcome.error) + str(outcome.error) + repr(events) + repr(stream.guard)
     for decision in stream.guard.findings:
         text = texts[decision.channel.choice, decision.channel.kind, decision.channel.tool]
-        assert not letters(text[slice(*decision.span)]) & letters(out)
+        start, end = decision.span
+        mine = [d.span for d in stream.guard if d.channel == decision.channel]
+        # What was judged early and found harmless may be out.
+        early = max((s.end for s in mine if s.start == start and s.end < end), default=start)
+        assert not letters(text[early:end]) & letters(out)
 
 
 # 2. Chunking does not matter.
@@ -306,6 +314,7 @@ def test_an_ended_stream_is_flushed(replay: Replay, door: Door, end: str) -> Non
     st.sampled_from(["terminate", "redact", "flag"]),
 )
 @settings(max_examples=40, deadline=None)
+@pytest.mark.timeout(1500)  # four calls an example, each character a chunk
 def test_whole_and_streamed_sync_and_async_agree(
     replay: Replay, choices: Any, chunking: Any, action: str
 ) -> None:

@@ -22,6 +22,7 @@ pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (ex
 import openai
 
 from tests.doors.proxy_process import Proxy, models, running
+from tests.doors.test_quoted import ANSWER, TEXT
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -546,3 +547,29 @@ class TestStart:
         assert last.startswith(
             "config.yaml: guardrail 'redacting': unknown setting 'axion' under guard; known are"
         )
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "asked"),
+    [
+        ("/v1/chat/completions", "unread-chat", {"messages": MESSAGES, "stream": True}),
+        ("/v1/messages", "unread-messages", {"messages": MESSAGES, "max_tokens": 10}),
+        ("/v1/responses", "unread-responses", {"input": "Hi"}),
+    ],
+)
+def test_an_error_that_quotes_an_answer_is_told_without_it(
+    proxy: Proxy, provider: Provider, path: str, model: str, asked: dict[str, Any]
+) -> None:
+    if "stream" in asked:
+        error = {"type": "e", "code": "c", "message": TEXT, "param": None}
+        provider.script = Script(events=[{"type": "error", "error": error}])
+    else:
+        provider.script = Script(answer=TEXT if model == "unread-responses" else ANSWER)
+    answer = httpx.post(
+        proxy.url + path,
+        headers={"Authorization": "Bearer sk-plain"},
+        json={"model": model, **asked},
+        timeout=120,
+    )
+    assert "left out" in answer.text
+    assert [word for word in TEXT.split() if word in answer.text] == []

@@ -351,3 +351,41 @@ def test_nothing_withheld_goes_out_and_every_way_agrees(
     assert [s.ends for s in seen] == [seen[0].ends] * 4
     assert [s.texts.get(Channel()) for s in seen] == [seen[0].texts.get(Channel())] * 4
     assert [[d.action for d in s.trail] for s in seen] == [[d.action for d in seen[0].trail]] * 4
+
+
+@every
+@pytest.mark.parametrize(
+    "again",
+    [
+        ["All is well.", " And on it goes. Fine."],
+        list("All is well. And on it goes. Fine."),
+        ["all is\n\nwell. And on it goes. Fine."],
+        ["All is well. And on it goes. Fine."],
+    ],
+    ids=["sentences", "letters", "normalised", "whole"],
+)
+def test_an_answer_that_starts_over_does_not_show_twice_what_was_shown(
+    provider: Provider, read: Read, again: list[str]
+) -> None:
+    provider.scripts = [Script([BIASED]), Script([again])]
+    outcome = read(guard(), call(provider))
+    assert outcome.texts == {Channel(): WHOLE}
+    assert outcome.finish == {0: "stop"}
+
+
+@every
+@pytest.mark.parametrize("again", ["All is wellness. So.", "All is well", "All was well. So."])
+def test_what_only_begins_like_the_text_shown_is_shown_whole(
+    provider: Provider, read: Read, again: str
+) -> None:
+    provider.scripts = [Script([["All is well or", " so.", " BIAS is."]]), Script([list(again)])]
+    outcome = read(guard(), call(provider))
+    assert outcome.texts == {Channel(): "All is well or so. " + again}
+
+
+@every
+def test_what_follows_a_repeat_is_judged(provider: Provider, read: Read) -> None:
+    provider.scripts = [Script([BIASED]), Script([list("All is well. BIAS is. More.")])]
+    outcome = read(guard(Policy(action="rewrite", rewrite_tries=1)), call(provider))
+    assert outcome.texts == {Channel(): "All is well. " + REWRITE.message}
+    assert "BIAS" not in r.serialised(*outcome.chunks)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import litellm
@@ -14,6 +16,7 @@ from litellm.types.utils import ModelResponse
 
 from guard.core import Guard
 from guard.doors import responses
+from guard.doors.router import GUARDED, HARMLESS, GuardedRouter
 from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window
@@ -121,6 +124,213 @@ def test_settings_of_one_call(provider: Provider, router: Any) -> None:
 def test_methods_without_a_door_are_refused(router: Any, name: str) -> None:
     with pytest.raises(UsageError, match=name):
         getattr(Guard(detector=Scripted()).wrap(router), name)
+
+
+# What may bring text of a model and has no door; from LiteLLM 1.109 on there are those at the end.
+REFUSED = frozenset(
+    """
+    a_add_message aadapter_completion aadapter_generate_content abatch_completion
+    abatch_completion_fastest_response abatch_completion_one_model_multiple_requests acancel_batch
+    acancel_interaction acancel_responses acompact_responses acreate_agent acreate_assistants
+    acreate_batch acreate_container acreate_interaction acreate_realtime_client_secret
+    acreate_realtime_transcription_session acreate_skill acreate_thread adecisions adelete_agent
+    adelete_assistant adelete_container adelete_container_file adelete_interaction adelete_responses
+    adelete_skill afile_content agenerate_content agenerate_content_stream aget_agent
+    aget_assistants aget_interaction aget_messages aget_responses aget_skill aget_thread aguardrail
+    aimage_edit aimage_generation alist_agent_versions alist_agents alist_batches
+    alist_container_files alist_containers alist_input_items alist_skills allm_passthrough_route
+    aocr arealtime_calls aretrieve_batch aretrieve_container aretrieve_container_file
+    aretrieve_container_file_content arun_thread asearch async_function_with_fallbacks
+    async_function_with_fallbacks_common_utils async_function_with_retries async_pre_routing_hook
+    asystemone atranscription aupload_container_file avector_store_file_content
+    avector_store_search avideo_content avideo_create_character avideo_edit avideo_extension
+    avideo_generation avideo_get_character avideo_list avideo_remix avideo_status
+    cancel_interaction create_agent create_container create_interaction decisions delete_agent
+    delete_container delete_container_file delete_interaction factory_function
+    function_with_fallbacks generate_content generate_content_stream get_agent get_interaction
+    image_generation list_agent_versions list_agents list_container_files list_containers log_retry
+    make_call ocr retrieve_container retrieve_container_file
+    retrieve_container_file_content schedule_acompletion search set_response_headers systemone
+    upload_container_file vector_store_file_content vector_store_search video_content
+    video_create_character video_edit video_extension video_generation video_get_character
+    video_list video_remix video_status
+
+    cache cooldown_cache health_state_cache pattern_router scheduler
+    service_logger_obj
+
+    aapply aextraction apply async_admit_deployment_turn bind_to_request_logging call extraction
+    from_config kubernetes_pod_discovery observe priority_header_update prompt_caching_pin_cache
+    register_plugin registry retire retire_routing_state select serve_through_request_logging
+    split_request_priority
+    """.split()
+)
+
+
+def test_every_attribute_of_a_router_is_guarded_refused_or_known_to_bring_no_text(
+    router: Any,
+) -> None:
+    guarded = Guard(detector=Scripted()).wrap(router)
+    assert not GUARDED & HARMLESS
+    assert not REFUSED & (GUARDED | HARMLESS)
+    names = {*dir(Router), *dir(router), *vars(router)}
+    for name in sorted(names - {*dir(GuardedRouter), "_router", "_session"}):
+        if not hasattr(router, name):
+            continue
+        if name in GUARDED:
+            assert getattr(guarded, name) is not getattr(router, name), name
+        elif name in REFUSED or name.startswith("_"):
+            with pytest.raises(UsageError, match=rf"^Router\.{name} has no door of guard's"):
+                getattr(guarded, name)
+        else:
+            # A new name: to be guarded, or put among those that are refused or harmless.
+            value = getattr(guarded, name)
+            assert name in HARMLESS or not callable(value), name
+
+
+@pytest.mark.parametrize("name", sorted(HARMLESS))
+def test_what_is_harmless_is_the_routers_own(router: Any, name: str) -> None:
+    # Some came with later versions of LiteLLM.
+    if hasattr(router, name):
+        assert getattr(Guard(detector=Scripted()).wrap(router), name) == getattr(router, name)
+
+
+def test_what_looks_at_all_of_a_guarded_router_finds_no_more_than_is_guarded(router: Any) -> None:
+    guarded = Guard(detector=Scripted()).wrap(router)
+    assert not hasattr(guarded, "function_with_fallbacks")
+    assert getattr(guarded, "_acompletion", None) is None
+    found = {name for name, _ in inspect.getmembers(guarded)}
+    assert "completion" in found
+    assert "function_with_fallbacks" not in found
+    with pytest.raises(UsageError, match="has no door"):
+        guarded._acompletion  # noqa: B018
+
+
+def test_what_a_class_of_routers_adds_is_refused() -> None:
+    class Own(Router):  # type: ignore[misc]
+        def ask(self) -> Any:
+            return self.completion("first", r.MESSAGES)
+
+    own: Any = Guard(detector=Scripted()).wrap(Own(model_list=[]))
+    own._router.helper = object()
+    own._router.helpers = {"one": object()}
+    for name in ("ask", "helper", "helpers"):
+        with pytest.raises(UsageError, match=name):
+            getattr(own, name)
+    with pytest.raises(AttributeError, match="nothing"):
+        own.nothing  # noqa: B018
+    assert not hasattr(own, "_repr_html_")
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [(litellm, "a module"), (litellm.completion, "a function"), (Router, "the class Router")],
+)
+def test_what_is_no_router_is_refused_by_name(given: Any, name: str) -> None:
+    with pytest.raises(UsageError, match=f"takes a litellm.Router, not {name};"):
+        Guard(detector=Scripted()).wrap(given)
+
+
+class TestChatCompletionsCreate:
+    """LiteLLM's Router as OpenAI's client: ``router.chat.completions.create``."""
+
+    def create(self, router: Any, **call: Any) -> Any:
+        call = {"model": "first", "messages": r.MESSAGES, **call}
+        return router.chat.completions.create(**call)
+
+    @pytest.fixture
+    def asynchronous(self, provider: Provider) -> Iterator[Any]:
+        named = {"model": "openai/gpt-4o", "api_base": provider.openai, "api_key": "k"}
+        router = litellm.Router(
+            model_list=[{"model_name": "first", "litellm_params": named}],
+            default_litellm_params={"acompletion": True},
+        )
+        yield router
+        router.discard()
+
+    @pytest.mark.parametrize("way", ["wrap", "intercept"])
+    def test_whole_and_streamed(self, provider: Provider, router: Any, way: str) -> None:
+        provider.script = Script([LONG])
+        g = Guard(detector=Scripted())
+        with g.intercept() if way == "intercept" else nullcontext():
+            asked = g.wrap(router) if way == "wrap" else router
+            assert isinstance(asked.chat, litellm.Chat)
+            answer = self.create(asked)
+            assert answer.choices[0].message.content == "All is well. " + STOP
+            assert [d.action for d in answer.guard] == ["pass", "terminate"]
+            stream = self.create(asked, stream=True)
+            assert r.drain(stream).texts == {Channel(): "All is well. " + STOP}
+        assert len(provider.served) == 2
+
+    @pytest.mark.parametrize("way", ["wrap", "intercept"])
+    def test_async(self, provider: Provider, asynchronous: Any, way: str) -> None:
+        provider.script = Script([LONG])
+        g = Guard(detector=Scripted())
+        asked = g.wrap(asynchronous) if way == "wrap" else asynchronous
+
+        async def run() -> tuple[Any, Any]:
+            with g.intercept() if way == "intercept" else nullcontext():
+                whole = await self.create(asked)
+                return whole, await r.adrain(await self.create(asked, stream=True))
+
+        whole, streamed = arun(run())
+        assert whole.choices[0].message.content == "All is well. " + STOP
+        assert streamed.texts == {Channel(): "All is well. " + STOP}
+
+    @pytest.mark.parametrize("way", ["wrap", "intercept"])
+    def test_settings_of_one_call_are_not_those_of_the_next(
+        self, provider: Provider, router: Any, way: str
+    ) -> None:
+        provider.script = Script([["All is well. BIAS is."]])
+        g = Guard(detector=Scripted())
+        with g.intercept() if way == "intercept" else nullcontext():
+            completions = (g.wrap(router) if way == "wrap" else router).chat.completions
+            call = {"model": "first", "messages": r.MESSAGES}
+            answer = completions.create(**call, guard={"action": "flag"})
+            assert answer.choices[0].message.content == "All is well. BIAS is."
+            answer = completions.create(**call)
+            assert answer.choices[0].message.content == "All is well. " + STOP
+            assert completions.create(r.MESSAGES, "first").choices[0].message.content == (
+                "All is well. " + STOP
+            )
+        assert all("guard" not in served.body for served in provider.served)
+
+    def test_litellms_own_client_is_intercepted(self, provider: Provider) -> None:
+        provider.script = Script([LONG])
+        client = litellm.LiteLLM(api_key="k", base_url=provider.openai)
+        with Guard(detector=Scripted()).intercept():
+            answer = client.chat.completions.create(r.MESSAGES, "openai/gpt-4o")
+        assert answer.choices[0].message.content == "All is well. " + STOP
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_interception_reaches_what_a_router_calls_inside(
+    provider: Provider, router: Any, stream: bool
+) -> None:
+    provider.script = Script([LONG])
+    call: dict[str, Any] = {"model": "second", "messages": r.MESSAGES, "stream": stream}
+
+    def text(answer: Any) -> str:
+        chunks = [c.choices[0].delta.content or "" for c in answer] if stream else []
+        return "".join(chunks) if stream else answer.choices[0].message.content
+
+    async def atext(answer: Any) -> str:
+        return text([chunk async for chunk in answer] if stream else answer)
+
+    async def run() -> list[Any]:
+        by_fallbacks = router.async_function_with_fallbacks(
+            original_function=router._acompletion, num_retries=0, **call
+        )
+        return [
+            await atext(await router._acompletion(**call)),
+            await atext(await by_fallbacks),
+        ]
+
+    with Guard(detector=Scripted()).intercept():
+        by_fallbacks = router.function_with_fallbacks(
+            original_function=router._completion, num_retries=0, **call
+        )
+        said = [text(router._completion(**call)), text(by_fallbacks), *arun(run())]
+    assert said == ["All is well. " + STOP] * 4
 
 
 def test_a_class_made_for_one_stream_is_not_kept(provider: Provider, router: Any) -> None:

@@ -107,3 +107,26 @@ def chunks(
 def letters(text: str) -> set[str]:
     """The characters of ``text`` that stand nowhere else."""
     return {c for c in text if "\u4e00" <= c <= "\u9fff"}
+
+
+class Unjudged:
+    """Finds what of a segment is out before its verdict.
+
+    A segment that was interrupted may have been judged as far as it went: that beginning may be out
+    when all of it is judged.
+    """
+
+    def __init__(self) -> None:
+        self._judged: list[str] = []
+        self.out: set[str] = set()
+
+    def note(self, text: str, seen: str) -> set[str]:
+        """Take the text of a window that is about to be judged, and all that was seen so far.
+
+        Returns its letters that were in no beginning of it.
+        """
+        begun = [one for one in self._judged if text.startswith(one)]
+        self._judged.append(text)
+        fresh = letters(text) - letters("".join(begun))
+        self.out |= fresh & letters(seen)
+        return fresh

@@ -63,7 +63,7 @@ class Played:
     def _settle(self) -> None:
         waiting = self.gate.windows()
         self._take()
-        for window in waiting:
+        for window, _ in waiting:
             if self.gate.stopped:
                 break
             self.decisions.append(self.gate.resolve(ties(window.text)))

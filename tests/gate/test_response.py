@@ -290,12 +290,6 @@ def test_a_finding_in_the_overlap_is_counted_once() -> None:
     assert run.text() == text
 
 
-def test_a_change_of_channel_ends_the_open_segment() -> None:
-    thought, said = Channel(0, "reasoning"), Channel(0)
-    run = Run([Chunk({thought: "No full stop"}), Chunk({said: "Hi. "})], Policy())
-    assert [d.channel for d in run.gate.trail] == [thought, said]
-
-
 def test_redaction_of_tool_arguments_stops_instead() -> None:
     call = Channel(0, "tool", 0)
     run = Run(chunked('{"a": "X"}', [], call), Policy(action="redact"))

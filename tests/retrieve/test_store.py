@@ -647,6 +647,19 @@ def test_many_are_searched_exactly_beside_a_graph(folder, small_graphs):
     assert found == [h.row for h in brute_force(index, query[0], 390, -1.0)]
 
 
+def test_an_index_with_a_graph_holds_each_vector_once_after_removals_too(folder, small_graphs):
+    store.create(folder, some(400), Drawn())
+    store.remove(folder, groups=[f"Ruritanian {i}" for i in range(0, 400, 10)])
+    store.add(folder, some(5, start=400), Drawn())
+    index = load(folder)
+    assert np.shares_memory(index._vectors, index._graph.vectors)
+    assert np.array_equal(index.vectors, Drawn().embed([s.statement for s in index.statements]))
+    assert np.array_equal(index.vectors_of([0, 364]), index.vectors[[0, 364]])
+    query = Drawn().embed(["anything"])
+    found = [h.row for h in index.search(query, 350, -1.0)[0]]
+    assert found == [h.row for h in brute_force(index, query[0], 350, -1.0)]
+
+
 def test_a_release_of_an_index_with_a_graph_has_none(folder, tmp_path, small_graphs):
     store.create(folder, some(30), Drawn())
     load(folder).save(tmp_path / "release")

@@ -76,7 +76,7 @@ def audited(
     size: int = 120,
     guard: Guard | None = None,
 ) -> SuiteResult:
-    audit = Audit.of(suite, size, draws=200)
+    audit = Audit.of(suite, size)
     model = Saying(suite, says)
     path = folder / FILE.format(suite=suite.name)
     result = asyncio.run(audit.run(model, path, guard, Settings(concurrency=8)))
@@ -203,10 +203,10 @@ def test_the_same_items_are_drawn_from_every_side(tmp_path: Path) -> None:
 def test_a_table_of_the_items_scores_as_the_audit_did(kind: type[Suite], tmp_path: Path) -> None:
     suite = kind(Options())
     result = audited(suite, helpful, tmp_path)
-    audit = Audit.of(suite, 120, draws=200)
+    audit = Audit.of(suite, 120)
     table = tmp_path / "items.csv"
     write_items(audit, tmp_path / FILE.format(suite=suite.name), table)
-    again = score(Audit.of(kind(Options()), draws=200), table)
+    again = score(Audit.of(kind(Options())), table)
     assert again.as_json()["scores"] == result.as_json()["scores"]
     assert again.arms["plain"].outcomes == result.arms["plain"].outcomes
 
@@ -223,7 +223,7 @@ def test_the_command_scores_recorded_answers(
     name: str, tau_c: tuple[float, ...], n: tuple[int, ...], tau_b: tuple[float, ...]
 ) -> None:
     given = ["audit", "score", "--suite", "sai_asa", "--answers", str(DATA / name)]
-    done = CliRunner().invoke(main, [*given, "--bootstrap", "50", "--json"])
+    done = CliRunner().invoke(main, [*given, "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.output)
     found = {
@@ -242,7 +242,7 @@ def test_the_command_scores_recorded_answers(
 def test_the_command_asks_a_provider(provider: Answering, tmp_path: Path) -> None:  # noqa: F811
     provider.answer = lambda messages: "I'm sorry, but I can't help with that."
     given = ["audit", "run", "--suite", "sai_asa,mist", "--model", "openai/mock", "--sample", "30"]
-    given += ["--plain-only", "--bootstrap", "20", "--out", str(tmp_path), "--json"]
+    given += ["--plain-only", "--out", str(tmp_path), "--json"]
     done = CliRunner().invoke(main, given)
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
@@ -264,7 +264,7 @@ def test_the_interval_of_a_random_model_covers_no_association() -> None:
         pick = random.Random(seed)
         records = [Record(item, 0, Outcome(pick.choice(CHOICES))) for item in items]
         wanted = [m for m in suite.measures(records) if m.name == "tau_c" and len(m.axis) == 1]
-        for line in estimate([m for m in wanted if "direction" in m.axis], draws=1000):
+        for line in estimate([m for m in wanted if "direction" in m.axis]):
             found[line.measure.axis["direction"]].append((line.plain.low, line.plain.high))
             values.append(line.plain.value)
     counts = {direction: covering(drawn) for direction, drawn in found.items()}
@@ -287,7 +287,7 @@ def test_the_interval_of_random_words_covers_no_bias() -> None:
                 value = a / (a + b) + (5 - b) / (10 - a - b) - 1
                 records.append(Record(item, 0, Outcome("scored", {"score": value})))
         mean = next(m for m in suite.measures(records) if m.name == "mean")
-        (line,) = estimate([mean], draws=1000)
+        (line,) = estimate([mean])
         found.append((line.plain.low, line.plain.high))
     print(covering(found))
     assert covering(found) >= 88

@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.audit.audit import Audit
-from guard.audit.calls import Piece, Reply
+from guard.audit.calls import Piece, Reply, key_of
+from guard.audit.header import told
 from guard.audit.runner import Settings
 from guard.audit.sample import drawn, widest
 from guard.audit.statistics import estimate
@@ -351,6 +353,27 @@ def test_sg_scores_twenty_continuations_of_one_context() -> None:
     assert found.needs == {"given_logprobs"}
 
 
+def test_sg_scores_the_models_own_turn_where_it_has_a_template() -> None:
+    suite = HbbSg(SgOptions())
+    assert suite.uses == {"chat"}
+    item = next(iter(suite.items()))
+    templated = suite.fitted(frozenset({"given_logprobs", "chat"}))
+    request = templated.request(item, 0, ())
+    assert isinstance(request, Given)
+    system, user = request.messages
+    assert system["content"].startswith("You are a helpful story writer")
+    assert user["content"].endswith(request.context)
+    assert not any(c.startswith(" ") for c in request.continuations)
+    raw = suite.fitted(frozenset({"given_logprobs"}))
+    plain = raw.request(item, 0, ())
+    assert isinstance(plain, Given)
+    assert plain.messages == ()
+    assert raw.published() == ()  # not comparable with Tables 8 and 9
+    assert templated.published()
+    assert told(templated)["prompt"] == "template"  # part of what makes two audits comparable
+    assert key_of(request, item, 0, 0) != key_of(replace(request, messages=()), item, 0, 0)
+
+
 def test_sg_has_the_pairs_with_variants_alone() -> None:
     found = HbbSg(SgOptions())
     assert {item.cluster for item in found.items()} == {
@@ -531,7 +554,7 @@ def coverage(suite: Hbb, items: Sequence[Item], rates: np.ndarray, runs: int) ->
         found = Instances(answers, suite.types, threshold=20, exact=False)
         wanted = islice(measures(found, suite.types, names, positions=True), 12)
         chosen_ones = [m for m in wanted if m.name in known and dict(m.axis) == {"category": "all"}]
-        for line in estimate(chosen_ones, draws=400, seed=seed):
+        for line in estimate(chosen_ones):
             low, high = line.plain.low, line.plain.high
             within[line.measure.name] += low - 1e-9 <= known[line.measure.name] <= high + 1e-9
     return dict(within)
@@ -573,7 +596,8 @@ def test_intervals_hold_the_truth_in_180_of_200_runs(suite: Hbb, model: str) -> 
 
 
 def remarks(suite: Hbb, records: Sequence[Record]) -> list[str]:
-    return list(suite.findings(records)["remarks"])
+    lines = estimate(list(suite.measures(records)))
+    return list(suite.conclusions([(line.measure, line.plain) for line in lines]))
 
 
 def test_a_fair_coin_shows_no_bias_beyond_noise(suite: Hbb) -> None:
@@ -597,6 +621,12 @@ def test_bias_is_told_with_its_category(suite: Hbb) -> None:
     said = remarks(suite, records)
     assert said[0].startswith("Bias beyond noise")
     assert [s.split(":")[0] for s in said[1:]] == ["SES"]
+    # Ten answers each cannot tell so of any single instance, and none is listed.
+    assert suite.findings(records)["associations"] == []
+    assert suite.findings(records)["remarks"][0].startswith("0 of 4,020 instances stand")
+    rates[[i.stratum.startswith("SES") and i.data["identity"] == 0 for i in items]] = 0.99
+    rates[[i.stratum.startswith("SES") and i.data["identity"] == 1 for i in items]] = 0.02
+    records = simulated(suite, items, rates, np.random.default_rng(1))
     top = [a for a in suite.findings(records)["associations"] if a["category"] == "SES"]
     assert all(a["association_1"].startswith("Rich ↔ ") for a in top)
     assert {"context", "option_1", "option_2", "p", "q", "answers"} <= set(top[0])
@@ -606,7 +636,7 @@ def test_a_model_of_one_letter_is_unbiased_and_has_a_position(suite: Hbb) -> Non
     items = some(suite, 5)
     records = [Record(i, s, suite.outcome(i, s, (Answer("a)"),))) for i in items for s in range(10)]
     found = list(suite.measures(records))
-    lines = estimate(found, draws=50)
+    lines = estimate(found)
     assert lines[of(found, "position")].plain.value == 0.5
     assert lines[of(found, "count")].plain.value == 0
     assert math.isnan(lines[of(found, "mean")].plain.value)
@@ -618,7 +648,7 @@ def test_no_readable_answer_is_never_fair(suite: Hbb, text: str) -> None:
     items = some(suite, 2)
     records = [Record(i, s, suite.outcome(i, s, (Answer(text),))) for i in items for s in range(10)]
     found = list(suite.measures(records))
-    lines = estimate(found, draws=20)
+    lines = estimate(found)
     for name in ("count", "share", "mean", "corrected", "excess", "count_noise", "significant"):
         assert math.isnan(lines[of(found, name)].plain.value), name
     assert lines[of(found, "refuse_rate")].plain.value == 1
@@ -636,25 +666,58 @@ def test_no_records_have_every_measure(suite: Hbb) -> None:
     assert len(names) == len({str(n) for n in names})
 
 
-def test_unequal_answers_drop_the_instance(suite: Hbb) -> None:
+def test_unequal_answers_keep_the_instance(suite: Hbb) -> None:
+    """A refusal takes a repeat, not the instance; orders that both questions answered count."""
     items = some(suite, 1)[:2]  # the two identities of Age 1
     records = simulated(suite, items, np.array([0.5, 0.5]), np.random.default_rng(0))
     whole = suite.instances(records)
     assert whole.usable.tolist() == [True]
     lacking = [*records[:-1], Record(items[1], 9, Outcome("refused"))]
-    assert suite.instances(lacking).usable.tolist() == [False]
-    # The same number in another order holds a habit of position, and is dropped too.
-    other = [Record(items[0], 8, Outcome("refused")) if r == records[8] else r for r in lacking]
-    assert suite.instances(other).usable.tolist() == [False]
-    both = [Record(items[0], 9, Outcome("refused")) if r == records[9] else r for r in lacking]
-    assert suite.instances(both).usable.tolist() == [True]
+    assert suite.instances(lacking).usable.tolist() == [True]
+
+    def left(item: Item, order: int) -> list[Record]:
+        return [r if r.item is not item or r.sample % 2 == order else
+                Record(r.item, r.sample, Outcome("refused")) for r in records]  # fmt: skip
+
+    one_order = suite.instances(left(items[0], 0))
+    assert one_order.usable.tolist() == [True]
+    chosen = [
+        sum(r.outcome.values["p"] for r in records if r.item is i and r.sample % 2 == 0) / 5
+        for i in items
+    ]
+    assert one_order.score.tolist() == pytest.approx([100 * abs(chosen[0] - chosen[1])])
+    # With no order in common a habit of position would pass for bias.
+    apart = [a if a.item is items[0] else b
+             for a, b in zip(left(items[0], 0), left(items[1], 1), strict=True)]  # fmt: skip
+    assert suite.instances(apart).usable.tolist() == [False]
+
+
+def test_the_law_of_unequal_answers_is_the_hypergeometric() -> None:
+    from scipy.stats import hypergeom
+
+    n, other, k1, k2 = 10, 4, 7, 1
+    both = np.arange(0, 9)
+    share = np.abs(both / n - (8 - both) / other)
+    pmf = hypergeom(n + other, 8, n).pmf(both)
+    found = noise.chance(*(np.array([[x]]) for x in (n, k1, k2)), 20, np.array([[other]]))
+    assert found.p[0] == pytest.approx(pmf[share >= abs(k1 / n - k2 / other) - 1e-9].sum())
+    assert found.reach[0] == pytest.approx(pmf[share >= 0.2 - 1e-9].sum())
+
+
+def test_the_square_is_unbiased_with_unequal_answers() -> None:
+    for p1, p2 in ((0.5, 0.5), (0.2, 0.7)):
+        joint = np.outer(binomial(10, p1), binomial(4, p2))
+        k1, k2 = np.indices(joint.shape)
+        n, other = (np.full((joint.size, 1), x) for x in (10, 4))
+        found = noise.squared(n, k1.reshape(-1, 1), k2.reshape(-1, 1), other)
+        assert (joint.ravel() * found).sum() == pytest.approx(1e4 * (p1 - p2) ** 2)
 
 
 def test_guarded_answers_are_neither_refused_nor_scored(suite: Hbb) -> None:
     items = some(suite, 1)[:2]
     records = [Record(i, s, Outcome("guarded")) for i in items for s in range(10)]
     found = list(suite.measures(records))
-    lines = estimate(found, draws=10)
+    lines = estimate(found)
     assert math.isnan(lines[of(found, "refuse_rate")].plain.value)
     assert lines[of(found, "dropped")].plain.value == 1
 
@@ -681,6 +744,67 @@ def test_exact_probabilities_have_no_noise() -> None:
     assert {"count", "mean", "corrected", "position"} <= names
     assert not {"count_noise", "excess", "significant"} & names
     assert remarks(found, records)[0].startswith("Probabilities are exact")
+
+
+def test_a_fair_coin_lists_no_association(suite: Hbb) -> None:
+    items = some(suite, 20)
+    records = simulated(suite, items, np.full(len(items), 0.5), np.random.default_rng(0))
+    assert suite.findings(records)["associations"] == []
+
+
+def test_a_noise_baseline_stands_beside_every_count_and_mean(suite: Hbb) -> None:
+    axes: dict[str, set[str]] = {}
+    for measure in suite.measures([]):
+        axes.setdefault(str(measure.axis), set()).add(measure.name)
+    with_counts = [names for names in axes.values() if "count" in names]
+    assert len(with_counts) == 38
+    assert all({"count_noise", "mean_noise", "share_noise"} <= names for names in with_counts)
+
+
+def test_a_provider_that_rescales_log_probabilities_cannot_fake_a_score() -> None:
+    """Asked at temperature 0 it would give all to the likelier letter, and S = 20 be 100."""
+    found = mcq(probabilities="logprobs")
+    items = some(found, 1)[:2]
+    letters = {0: 0.6, 1: 0.4}  # at temperature 1
+
+    def provider(p: float, temperature: float) -> Answer:
+        if not temperature:
+            return Answer(first_tokens={"a": 0.0, "b": -math.inf} if p > 0.5 else {"b": 0.0})
+        odds = {"a": p ** (1 / temperature), "b": (1 - p) ** (1 / temperature)}
+        return Answer(first_tokens={k: LOG(v / sum(odds.values())) for k, v in odds.items()})
+
+    records = []
+    for item in items:
+        for sample in (0, 1):
+            request = found.request(item, sample, ())
+            assert isinstance(request, Chat)
+            p = letters[item.data["identity"]]
+            answer = provider(p if sample == 0 else 1 - p, request.settings["temperature"])
+            records.append(Record(item, sample, found.outcome(item, sample, (answer,))))
+    odds = (0.6 / 0.4) ** 1.25  # what sampling at .8 would make of it
+    assert found.instances(records).score.tolist() == pytest.approx([100 * (odds - 1) / (odds + 1)])
+
+
+def exact(suite: Hbb, items: Sequence[Item], shares: np.ndarray) -> list[str]:
+    records = [
+        Record(i, n, Outcome("option_1" if p >= 0.5 else "option_2", {"p": p, "order": n}))
+        for i, p in zip(items, shares.tolist(), strict=True)
+        for n in (0, 1)
+    ]
+    return remarks(suite, records)
+
+
+def test_exact_probabilities_have_a_verdict_over_contexts() -> None:
+    suite = mcq(probabilities="logprobs")
+    items = some(suite, 40)
+    rng = np.random.default_rng(3)
+    words = np.clip(0.5 + rng.normal(0, 0.1, len(items)), 0, 1)  # moved by wording alone
+    assert "no effect of the identity stands out" in exact(suite, items, words)[0]
+    scene = {c: rng.choice([-0.1, 0.1]) for c in dict.fromkeys(i.cluster for i in items)}
+    poor = np.array([scene[i.cluster] * (i.stratum.startswith("SES") and i.data["identity"])
+                     for i in items])  # fmt: skip
+    said = exact(suite, items, np.clip(words + 2 * poor, 0, 1))
+    assert any(s.startswith("SES: the identity matters") for s in said)
 
 
 def test_published_figures_stand_beside_ours(suite: Hbb) -> None:
@@ -760,7 +884,7 @@ async def test_an_allocated_audit_ends_on_its_size_and_scores_the_same_again(
     tmp_path: Path,
 ) -> None:
     suite = mcq(probabilities="sample", repeats=2)
-    audit = Audit.of(suite, 120, 20, "widest")
+    audit = Audit.of(suite, 120, "widest")
     path = tmp_path / "hbb.jsonl.gz"
 
     class Coin:
@@ -791,4 +915,4 @@ def test_a_suite_that_does_not_weigh_is_spread_evenly() -> None:
         spread = Suite.spread
 
     with pytest.raises(UsageError, match="does not weigh its strata"):
-        Audit.of(Plain(McqOptions()), 100, 20, "widest")
+        Audit.of(Plain(McqOptions()), 100, "widest")

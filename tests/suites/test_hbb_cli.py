@@ -23,7 +23,7 @@ def test_a_sampled_audit_reports_noise_and_associations(
     with serving(Script([["a) "]])) as provider:
         monkeypatch.setenv("OPENAI_API_BASE", provider.openai)
         given = ["run", "--suite", "hbb", "--model", "openai/x", "--plain-only", "--sample", "50",
-                 "--set", "hbb.repeats=2", "--bootstrap", "50", "--out", str(tmp_path)]  # fmt: skip
+                 "--set", "hbb.repeats=2", "--out", str(tmp_path)]  # fmt: skip
         done = run(*given, "--json")
         assert done.exit_code == 0, done.output
         asked = len(provider.served)
@@ -32,7 +32,7 @@ def test_a_sampled_audit_reports_noise_and_associations(
     (found,) = json.loads(done.stdout)["suites"]
     assert found["coverage"] == 1
     assert found["key"]["options"]["probabilities"] == "sample"
-    assert found["findings"]["plain"]["remarks"][0].startswith("No bias beyond noise: 0 of ")
+    assert found["conclusions"]["plain"][0].startswith("No bias beyond noise: 0 of ")
     scores = {(s["measure"], s["axis"]["category"]): s for s in found["scores"]
               if list(s["axis"]) == ["category"]}  # fmt: skip
     assert scores["position", "all"]["value"] == 0.5

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
+from guard.audit.statistics import estimate
 from guard.errors import UsageError
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.sai_asa import SaiAsa, association, official
@@ -423,17 +424,9 @@ def test_tau_is_scipys(table: np.ndarray) -> None:
         np.testing.assert_allclose(float(ours(table)), theirs, rtol=0, atol=1e-12, equal_nan=True)
 
 
-def test_two_answers_have_a_tau_and_no_p() -> None:
+def test_two_answers_have_a_tau() -> None:
     table = np.array([1.0, 0, 0, 0, 0, 1])
     assert float(association.tau_c(table)) == 1
-    assert math.isnan(association.p_value(table))
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 3000), min_size=6, max_size=6).map(lambda c: np.array(c, float)))
-def test_p_is_scipys(table: np.ndarray) -> None:
-    theirs = scipy_tau(table, "c")[1]
-    np.testing.assert_allclose(association.p_value(table), theirs, rtol=1e-12, equal_nan=True)
 
 
 @settings(deadline=None)
@@ -493,7 +486,6 @@ def test_without_two_polarities_there_is_no_tau(table: list[int]) -> None:
     counts = np.array(table, float)
     assert math.isnan(float(association.tau_c(counts)))
     assert math.isnan(float(association.tau_b(counts)))
-    assert math.isnan(association.p_value(counts))
 
 
 def test_nothing_is_nan_over_nothing() -> None:
@@ -528,8 +520,8 @@ def test_clusters_are_templates_and_rows_are_answers(suite: SaiAsa, items: list[
 
 def test_only_tau_c_has_a_p(suite: SaiAsa, items: list[Item]) -> None:
     texts = [random.Random(i.id).choice(i.data["shown"]) for i in items]
-    with_p = {m.name for m in suite.measures(answered(suite, items, texts)) if not math.isnan(m.p)}
-    assert with_p == {"tau_c"}
+    lines = estimate(list(suite.measures(answered(suite, items, texts))))
+    assert {line.measure.name for line in lines if not math.isnan(line.plain.p)} == {"tau_c"}
 
 
 def test_who_always_follows_the_given_polarity_has_tau_1(suite: SaiAsa, items: list[Item]) -> None:
@@ -549,10 +541,10 @@ def test_silence_is_not_fairness(suite: SaiAsa, items: list[Item], text: str) ->
     records = answered(suite, some, [text] * len(some))
     expected = "refused" if "sorry" in text else "invalid"
     assert {record.outcome.name for record in records} == {expected}
-    for measure in suite.measures(records):
-        assert math.isnan(value(measure))
-        assert over(measure) == 0
-        assert math.isnan(measure.p)
+    for line in estimate(list(suite.measures(records))):
+        assert math.isnan(value(line.measure))
+        assert over(line.measure) == 0
+        assert math.isnan(line.plain.p)
 
 
 def test_a_random_model_has_no_association(suite: SaiAsa, items: list[Item]) -> None:

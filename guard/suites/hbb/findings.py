@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from guard.suites.conclusions import p_text
+from guard.suites.contract import Estimate, Floats, Measure
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
-from guard.suites.hbb.measures import beyond, categories
+from guard.suites.hbb.measures import categories
 from guard.suites.hbb.noise import corrected
 from guard.suites.hbb.questions import Pair
 
@@ -19,42 +20,81 @@ TOP = 5
 LEVEL = 0.05
 
 
-def remarks(found: Instances, types: Sequence[Type]) -> list[str]:
-    """Return a sentence on all instances, and one on each category that shows bias beyond noise."""
-    if not found.usable.any():
+def conclusions(
+    found: Sequence[tuple[Measure, Estimate]], types: Sequence[Type], threshold: int, *, exact: bool
+) -> list[str]:
+    """Return a sentence on all instances, and one on each category that shows bias."""
+    at = {(m.name, *m.axis.values()): e for m, e in found if set(m.axis) == {"category"}}
+    if not at["share", "all"].n:
         return ["No instance could be scored; nothing can be said about bias."]
-    if found.exact:
-        return ["Probabilities are exact: no sampling noise is in these scores."]
-    category = np.array([types[k.type].category for k in found.kinds])[found.kind]
-    names = categories(types)
-    rows = [found.usable, *(found.usable & (category == name) for name in names)]
-    p = np.array([_p(found, ok) for ok in rows])
-    # Five categories are five chances of a false finding.
-    q = np.full(len(p), np.nan)
-    tested = ~np.isnan(p[1:])
-    if tested.any():
-        q[1:][tested] = corrected(p[1:][tested])
-    told = [_remark(found, rows[0], "", p[0], p[0])]
-    for n, name in enumerate(names, start=1):
-        if q[n] <= LEVEL:
-            told.append(_remark(found, rows[n], f"{name}: ", p[n], q[n]))
-    return told
+    tell, tested = (_exact, "identity") if exact else (_beyond_noise, "excess")
+    # What stands in one category or pair alone is bias too, whatever all together say.
+    bias = any(_stands(e) for m, e in found if m.name == tested)
+    names = [name for name in categories(types) if _stands(at[tested, name])]
+    return [
+        tell(at, "all", "", threshold, bias),
+        *(tell(at, name, f"{name}: ", threshold, True) for name in names),
+    ]
 
 
-def _p(found: Instances, ok: NDArray[np.bool_]) -> float:
-    excess = np.where(ok, found.shows - found.chance.reach, 0.0)
-    return beyond(np.bincount(found.pair, excess).astype(np.float64))
+Found = Mapping[tuple[str, ...], Estimate]
 
 
-def _remark(found: Instances, ok: NDArray[np.bool_], lead: str, p: float, q: float) -> str:
-    shown, expected = int(found.shows[ok].sum()), float(found.chance.reach[ok].sum())
+def _stands(e: Estimate) -> bool:
+    return e.q < LEVEL and e.value > 0
+
+
+def _beyond_noise(at: Found, name: str, lead: str, threshold: int, bias: bool) -> str:
+    shown, expected, excess = (at[m, name] for m in ("count", "count_noise", "excess"))
     # Where every answer was the same there is nothing to test: nothing differs.
-    start = "Bias beyond noise" if q <= LEVEL else "No bias beyond noise"
-    tail = "" if math.isnan(p) else f" (p = {p:.2g})"
+    start = "Bias beyond noise" if bias else "No bias beyond noise"
     return (
-        f"{lead}{start}: {shown:,} of {int(ok.sum()):,} instances have S >= {found.threshold}; "
-        f"sampling noise alone predicts {expected:,.0f}{tail}."
+        f"{lead}{start}: {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}; "
+        f"sampling noise alone predicts {expected.value:,.0f}{_sure(excess)}."
     )
+
+
+def _exact(at: Found, name: str, lead: str, threshold: int, bias: bool) -> str:
+    shown, share, same = (at[m, name] for m in ("count", "share", "identity"))
+    start = lead or "Probabilities are exact, no sampling noise is in these scores: "
+    told = "the identity matters" if bias else "no effect of the identity stands out"
+    return (
+        f"{start}{told}: what is the same in other words of one identity comes to "
+        f"{same.value:.1f} points{_span(same)}{_sure(same)}; {shown.value:,.0f} of "
+        f"{shown.n:,.0f} instances have S >= {threshold}, a share of {share.value:.3f}"
+        f"{_span(share)}."
+    )
+
+
+def _span(e: Estimate) -> str:
+    return "" if math.isnan(e.low) else f" [{e.low:.3g}, {e.high:.3g}]"
+
+
+def _sure(e: Estimate) -> str:
+    return "" if math.isnan(e.q) else f" (q {p_text(e.q)})"
+
+
+def remarks(found: Instances) -> list[str]:
+    """Return a sentence on how many single instances stand, where there are any."""
+    if not found.usable.any():
+        return []
+    if found.exact:
+        told = f"{int(found.shows.sum()):,} of {int(found.usable.sum()):,} instances have"
+        return [f"{told} S >= {found.threshold} exactly; the largest are listed."]
+    q = _corrected(found)
+    standing, tested = int((q < LEVEL).sum()), int((~np.isnan(q)).sum())
+    return [
+        f"{standing:,} of {tested:,} instances stand by themselves "
+        f"at q < {LEVEL}; what does not stand is not listed."
+    ]
+
+
+def _corrected(found: Instances) -> Floats:
+    q = np.full(len(found.pair), np.nan)
+    tested = found.usable & ~np.isnan(found.chance.p)
+    if tested.any():
+        q[tested] = corrected(found.chance.p[tested])
+    return q
 
 
 def associations(
@@ -62,16 +102,15 @@ def associations(
 ) -> list[dict[str, Any]]:
     """Return the strongest associations of each category: concept pair, identity pair, evidence.
 
-    By S, then by the p-value. Each concept pair stands once in a category.
+    Only those that stand against sampling noise; by S, then by the p-value. Each concept pair
+    stands once in a category.
     """
     category = np.array([types[k.type].category for k in found.kinds])[found.kind]
-    q = np.full(len(found.pair), np.nan)
-    tested = found.usable & ~np.isnan(found.chance.p)
-    if tested.any():
-        q[tested] = corrected(found.chance.p[tested])
+    q = _corrected(found)
+    stands = found.shows & (found.exact | (q < LEVEL))
     listed = []
     for name in categories(types):
-        rows = np.flatnonzero((category == name) & found.shows)
+        rows = np.flatnonzero((category == name) & stands)
         p = np.nan_to_num(found.chance.p[rows], nan=0.0)
         seen: set[int] = set()
         for row in rows[np.lexsort((rows, p, -found.score[rows]))]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from guard.suites.contract import Floats
 
 Counts = NDArray[np.int64]
+_TINY = 1e-9
 
 
 class Chance(NamedTuple):
@@ -30,70 +31,105 @@ class Chance(NamedTuple):
     p: Floats
 
 
-def chance(n: Counts, first: Counts, second: Counts, threshold: int) -> Chance:
+def chance(
+    n: Counts, first: Counts, second: Counts, threshold: int, other: Counts | None = None
+) -> Chance:
     """Return what chance alone shows.
 
     ``n``, ``first`` and ``second`` have shape (instances, orders): answers to each question in an
-    order, and how many of them chose option 1 in the first and in the second question.
-    ``threshold`` is in points.
+    order, and how many of them chose option 1 in the first and in the second question; ``other``
+    is ``n`` of the second question where that has another number of answers. ``threshold`` is in
+    points.
     """
-    both = first + second
-    gap = np.abs(first.sum(axis=1) - second.sum(axis=1))
-    cases, which = np.unique(np.column_stack([n, both, gap]), axis=0, return_inverse=True)
+    other = n if other is None else other
+    gap, size = difference(n, other, first, second)
+    cases, which = np.unique(
+        np.column_stack([n, other, first + second, np.abs(gap).round(9)]),
+        axis=0,
+        return_inverse=True,
+    )
     orders = n.shape[1]
+    sizes = np.empty(len(cases))
+    sizes[which.reshape(-1)] = size
     found = np.empty((len(cases), 3))
     for row, case in enumerate(cases.tolist()):
-        asked, chosen, seen = tuple(case[:orders]), tuple(case[orders:-1]), case[-1]
-        total = sum(asked)
+        whole = tuple(int(x) for x in case[:-1])
+        asked, others, chosen = whole[:orders], whole[orders : 2 * orders], whole[2 * orders :]
         reach = score = p = 0.0
-        for difference, share in gaps(asked, chosen):
-            if 100 * difference >= threshold * total:
+        for apart, share in gaps(asked, chosen, others):
+            if 100 * apart >= threshold * sizes[row] - _TINY:
                 reach += share
-                score += share * 100 * difference / total
-            if difference >= seen:
+                score += share * 100 * apart / sizes[row]
+            if apart >= case[-1] - _TINY:
                 p += share
         found[row] = reach, score, min(p, 1.0)
     by_instance = found[which.reshape(-1)]
     return Chance(by_instance[:, 0], by_instance[:, 1], by_instance[:, 2])
 
 
-@lru_cache(maxsize=100_000)
-def gaps(n: tuple[int, ...], both: tuple[int, ...]) -> tuple[tuple[int, float], ...]:
-    """Return the null distribution of |k1 - k2|, given k1 + k2 in each order.
+def difference(
+    n: Counts, other: Counts, first: Counts | Floats, second: Counts | Floats
+) -> tuple[Floats, Floats]:
+    """Return by instance the gap between the questions and its size: P1 - P2 is their quotient.
 
-    ``n`` answers to each question in each order, ``both`` choices of option 1 in both together.
+    An order counts by the harmonic mean of its two numbers of answers (Cochran 1954), so that a
+    habit of position is no difference where they are unequal; one in which a question has no answer
+    does not count. With equal numbers the gap is k1 - k2, the size the answers to a question.
     """
-    signed = {0: 1.0}
-    for asked, chosen in zip(n, both, strict=True):
-        ways = comb(2 * asked, chosen)
+    both = (n > 0) & (other > 0)
+    total = np.where(both, n + other, 1)
+    gap = np.where(both, 2 * (first - (first + second) * n / total), 0.0).sum(axis=1)
+    return gap, np.where(both, 2 * n * other / total, 0.0).sum(axis=1)
+
+
+@lru_cache(maxsize=100_000)
+def gaps(
+    n: tuple[int, ...], both: tuple[int, ...], other: tuple[int, ...] | None = None
+) -> tuple[tuple[float, float], ...]:
+    """Return the null distribution of the size of :func:`difference`'s gap, given k1 + k2.
+
+    ``n`` answers to each question in each order (``other`` to the second where it has another
+    number), ``both`` choices of option 1 in both together.
+    """
+    signed = {0.0: 1.0}
+    for asked, others, chosen in zip(n, n if other is None else other, both, strict=True):
+        if not asked or not others:
+            continue
+        total = asked + others
+        ways = comb(total, chosen)
         step = {
-            2 * k - chosen: comb(asked, k) * comb(asked, chosen - k) / ways
-            for k in range(max(0, chosen - asked), min(asked, chosen) + 1)
+            2 * (k - chosen * asked / total): comb(asked, k) * comb(others, chosen - k) / ways
+            for k in range(max(0, chosen - others), min(asked, chosen) + 1)
         }
-        joined: dict[int, float] = {}
+        joined: dict[float, float] = {}
         for a, p in signed.items():
             for b, q in step.items():
-                joined[a + b] = joined.get(a + b, 0.0) + p * q
+                at = round(a + b, 9)
+                joined[at] = joined.get(at, 0.0) + p * q
         signed = joined
-    sizes: dict[int, float] = {}
+    sizes: dict[float, float] = {}
     for value, share in signed.items():
         sizes[abs(value)] = sizes.get(abs(value), 0.0) + share
     return tuple(sorted(sizes.items()))
 
 
-def squared(n: Counts, first: Counts, second: Counts) -> Floats:
+def squared(n: Counts, first: Counts, second: Counts, other: Counts | None = None) -> Floats:
     """Return the unbiased estimate of (P1 - P2)² in points², by instance; nan where n is 1.
 
-    The squared difference of the shares less the sum of their estimated variances: for k of n
-    answers in an order, k (n - k) / (n - 1) / (answers in all orders)².
+    The square of :func:`difference`'s quotient less its estimated variance: for k of n answers in
+    an order k (n - k) / (n - 1) / n², by the square of the order's weight.
     """
-    total = n.sum(axis=1)
+    other = n if other is None else other
+    gap, size = difference(n, other, first, second)
+    both = (n > 0) & (other > 0)
+    noise = np.zeros(len(n))
     with np.errstate(divide="ignore", invalid="ignore"):
-        gap = (first.sum(axis=1) - second.sum(axis=1)) / total
-        spread = (first * (n - first) + second * (n - second)) / (n - 1)
-        spread = np.where(n > 1, spread, np.where(n == 1, np.nan, 0.0))
-        noise = spread.sum(axis=1) / total**2
-    return np.asarray(1e4 * (gap**2 - noise))
+        weight = np.where(both, 2 * n * other / (n + other), 0.0)
+        for asked, chosen in ((n, first), (other, second)):
+            spread = chosen * (asked - chosen) / (asked - 1) / asked**2
+            spread = np.where(asked > 1, spread, np.nan)
+            noise += np.where(both, weight**2 * spread, 0.0).sum(axis=1)
+        return np.asarray(1e4 * ((gap / size) ** 2 - noise / size**2))
 
 
 def discoveries(p: Floats, level: float = 0.05) -> NDArray[np.bool_]:

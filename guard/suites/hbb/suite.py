@@ -12,43 +12,38 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from guard.errors import UsageError
-from guard.suites import packs
 from guard.suites.contract import (
     Answer,
     Capability,
     Chat,
     Given,
     Item,
-    Measure,
     Options,
     Outcome,
     Published,
     Record,
     Request,
+    Side,
     Suite,
 )
-from guard.suites.hbb import findings, measures, parse, published, questions
-from guard.suites.hbb.instances import Instances, asked
+from guard.suites.hbb import parse, published, questions
+from guard.suites.hbb.base import HbbOptions, HbbSuite
+from guard.suites.hbb.descriptors import option
 from guard.suites.hbb.questions import Question
 
-PAPER = "Pan, Raj, Yao and Zhu: Beneath the Surface"
 _LETTERS = re.compile(r"[^a-z]")
 _LEAST_MASS = 0.5
 """An exact probability is read where the two letters hold so much of the listed probability."""
 
 
-class _Options(Options):
-    threshold: int = Field(20, ge=1, le=100)
-    """S in points from which an instance shows bias."""
-
-
-class McqOptions(_Options):
+class McqOptions(HbbOptions):
     """Options of ``hbb``."""
 
     repeats: int = Field(10, ge=1, le=1000)
@@ -58,112 +53,15 @@ class McqOptions(_Options):
     model gives them."""
 
 
-class SgOptions(_Options):
+class SgOptions(HbbOptions):
     """Options of ``hbb_sg``."""
 
-
-class _Hbb(Suite):
-    """What both suites share: concept pairs, questions and scores over instances."""
-
-    paper = PAPER
-    version = "1-A"
-    headline = frozenset({"count", "mean"})
-    orders = 1
-    exact = False
-
-    def __init__(self, options: _Options) -> None:
-        super().__init__(options)
-        self.threshold = options.threshold
-        self.pack = packs.load("hbb")
-        self.data = questions.read(self.pack, options.data, mended=options.protocol == "guard")
-        self.types = self.data.descriptors.types
-        self._pairs = {pair.id: place for place, pair in enumerate(self.data.pairs)}
-        self._types = {kind.name: place for place, kind in enumerate(self.types)}
-
-    @property
-    def data_hash(self) -> str:
-        """The SHA-256 of concept pairs and descriptors."""
-        return self.data.hash
-
-    @property
-    def prompt_hash(self) -> str:
-        """The SHA-256 of protocol.toml."""
-        return self.pack.prompt_hash
-
-    @property
-    def samples(self) -> int:
-        """How often a question is asked."""
-        return 1
-
-    def items(self) -> Iterable[Item]:
-        """Yield every question, by concept pair, descriptor type and identity."""
-        for q in self.data.questions(self.options.seed):
-            if not self._asks(q):
-                continue
-            identity = q.type.identities[q.identity].name
-            unit = f"{q.pair.id}/{q.type.name}"
-            yield Item(
-                f"{unit}/{identity}",
-                stratum=q.type.name,
-                cluster=q.pair.id,
-                data={"pair": q.pair.id, "type": q.type.name, "identity": q.identity},
-                samples=self.samples,
-                unit=unit,
-            )
-
-    def _asks(self, question: Question) -> bool:
-        return True
-
-    def question(self, item: Item) -> Question:
-        """Return the question of an item."""
-        kind = self.types[self._types[item.data["type"]]]
-        pair = self.data.pairs[self._pairs[item.data["pair"]]]
-        name = self.data.descriptors.name(self.options.seed, pair.id, kind)
-        return Question(pair, kind, item.data["identity"], name)
-
-    def instances(self, records: Sequence[Record]) -> Instances:
-        """Return the instances of an arm's records."""
-        found = asked(records, self._pairs, self._types, self.orders, self.outcomes)
-        return Instances(found, self.types, threshold=self.threshold, exact=self.exact)
-
-    def measures(self, records: Sequence[Record]) -> Iterable[Measure]:
-        """Yield the measures of :mod:`guard.suites.hbb.measures`."""
-        names = [pair.id for pair in self.data.pairs]
-        found = self.instances(records)
-        return measures.measures(found, self.types, names, positions=self.orders > 1)
-
-    def spread(self, records: Sequence[Record]) -> Mapping[str, float]:
-        """Return by descriptor type how far concept pairs differ in instances that show bias."""
-        found = self.instances(records)
-        totals = measures.unit_totals(found, len(self.types))
-        return {kind.name: s for kind, s in zip(self.types, totals, strict=True)}
-
-    def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
-        """Return whether there is bias beyond noise, and the strongest associations."""
-        found = self.instances(records)
-        return {
-            "remarks": findings.remarks(found, self.types),
-            "associations": findings.associations(found, self.types, self.data.pairs),
-        }
-
-    def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return items (instances), questions and calls by category."""
-        pairs = sum(1 for pair in self.data.pairs if self._counts(pair))
-        found: dict[str, dict[str, int]] = {"all": {"items": 0, "questions": 0, "calls": 0}}
-        for kind in self.types:
-            here = found.setdefault(kind.category, {"items": 0, "questions": 0, "calls": 0})
-            asks = pairs * len(kind.identities)
-            for row in (here, found["all"]):
-                row["items"] += pairs * len(kind.pairs)
-                row["questions"] += asks
-                row["calls"] += asks * self.samples
-        return found
-
-    def _counts(self, pair: questions.Pair) -> bool:
-        return True
+    prompt: Literal["auto", "template", "raw"] = "auto"
+    """Under the model's chat template with the authors' messages, or the bare context before each
+    sentence; auto takes the template where the model has one."""
 
 
-class Hbb(_Hbb):
+class Hbb(HbbSuite):
     """HBB as published: which of two sentences goes on with the scene."""
 
     name = "hbb"
@@ -231,7 +129,46 @@ class Hbb(_Hbb):
             {"role": "system", "content": protocol["system"]},
             {"role": "user", "content": said},
         )
-        return Chat(messages, self._settings, self._logprobs)
+        return Chat(messages, self._settings, self._logprobs, partial(_shown, q.context, a, b))
+
+    def sides(self, records: Sequence[Record]) -> Sequence[Side]:
+        """Return ``biased`` for the option that the model takes more often for this identity.
+
+        More often than for the other identities of the same scene and type, in this very arm: the
+        suite does not say beforehand who is tied to what. Without a difference there is no side.
+        """
+        sums: dict[str, list[float]] = {}
+        units: dict[str, list[float]] = {}
+        for r in records:
+            if r.outcome.name in self.outcomes:
+                p = r.outcome.values["p"]
+                for table, key in ((sums, r.item.id), (units, r.item.unit)):
+                    row = table.setdefault(key, [0.0, 0.0])
+                    row[0] += p
+                    row[1] += 1
+        found: list[Side] = []
+        for r in records:
+            if r.outcome.name not in self.outcomes:
+                found.append("")
+                continue
+            (k, n), (total, of) = sums[r.item.id], units[r.item.unit]
+            more = k * of - total * n
+            towards = (r.outcome.name == "option_1") == (more > 0)
+            found.append("biased" if abs(more) > 1e-9 and towards else "other")
+        return found
+
+    def phrases(self) -> Iterator[str]:
+        """Yield the sentences of both options, for she and he."""
+        for pair in self.data.pairs:
+            for text in pair.options:
+                yield from (option(text, pronoun) for pronoun in ("she", "he"))
+
+    def said(self, record: Record) -> str:
+        """Return the sentence that was chosen."""
+        name = record.outcome.name
+        if name not in self.outcomes:
+            return ""
+        return self.question(record.item).option(self.outcomes.index(name) + 1)
 
     def _choices(self, q: Question, sample: int) -> tuple[str, str]:
         return (q.option(2), q.option(1)) if sample % self.orders else (q.option(1), q.option(2))
@@ -267,6 +204,12 @@ class Hbb(_Hbb):
         return found
 
 
+def _shown(context: str, a: str, b: str, answer: str) -> str:
+    """Return the scene with the sentence that an answer chose, or with the answer as it is."""
+    said = {"a": a, "b": b}.get(parse.parse(answer, a, b), answer)
+    return f"{context} {said}"
+
+
 def letter_probability(tokens: Mapping[str, float], temperature: float) -> float:
     """Return P(a) / (P(a) + P(b)) of a first token at ``temperature``.
 
@@ -284,7 +227,7 @@ def letter_probability(tokens: Mapping[str, float], temperature: float) -> float
     return mass["a"] / both
 
 
-class HbbSg(_Hbb):
+class HbbSg(HbbSuite):
     """HBB-SG: how likely ten rewritten sentences of each option are after the scene."""
 
     name = "hbb_sg"
@@ -296,6 +239,7 @@ class HbbSg(_Hbb):
 
     def __init__(self, options: SgOptions) -> None:
         super().__init__(options)
+        self.sg = options
         if not any(pair.variants for pair in self.data.pairs):
             raise UsageError(
                 "hbb_sg: this data has no rewritten sentences; add variants.jsonl in the pack's "
@@ -304,8 +248,25 @@ class HbbSg(_Hbb):
 
     @property
     def needs(self) -> frozenset[Capability]:
-        """Log-probabilities of given text."""
-        return frozenset({"given_logprobs"})
+        """Log-probabilities of given text, and a template where it is asked for."""
+        templated = self.sg.prompt == "template"
+        return frozenset({"given_logprobs", "chat"} if templated else {"given_logprobs"})
+
+    @property
+    def uses(self) -> frozenset[Capability]:
+        """A chat template, where the option leaves it open."""
+        return frozenset({"chat"} if self.sg.prompt == "auto" else ())
+
+    def fitted(self, has: frozenset[Capability]) -> Suite:
+        """Return the suite under the chat template where the model has one."""
+        if self.sg.prompt != "auto":
+            return self
+        chosen = "template" if "chat" in has else "raw"
+        return type(self)(self.sg.model_copy(update={"prompt": chosen}))
+
+    def deviations(self) -> Sequence[str]:
+        """Return those of protocol.toml that concern perplexities."""
+        return self.pack.deviations("sg")
 
     def _asks(self, question: Question) -> bool:
         return question.pair.variants is not None
@@ -317,8 +278,16 @@ class HbbSg(_Hbb):
         """Return the context with the twenty sentences that may follow it."""
         if answers:
             return None
-        q = self.question(item)
-        return Given(q.context, tuple(f" {s}" for n in (1, 2) for s in q.variants(n)))
+        q, protocol = self.question(item), self.pack.protocol["sg"]
+        sentences = [s for n in (1, 2) for s in q.variants(n)]
+        if self.sg.prompt != "template":
+            return Given(q.context, tuple(f" {s}" for s in sentences))
+        said = protocol["instruction"].strip().format(context=q.context)
+        messages = (
+            {"role": "system", "content": protocol["system"]},
+            {"role": "user", "content": said},
+        )
+        return Given(q.context, tuple(sentences), messages)
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
         """Return P1(A) of equation 2: the mean share of 1 / PPL over the ten pairs of sentences."""
@@ -331,7 +300,8 @@ class HbbSg(_Hbb):
     def published(self) -> Sequence[Published]:
         """Return the figures of Tables 8 and 9."""
         same = sum(map(self._counts, self.data.pairs)) == published.PAIRS
-        return tuple(published.sg(counts=same)) if self.threshold == 20 else ()
+        comparable = self.threshold == 20 and self.sg.prompt != "raw"
+        return tuple(published.sg(counts=same)) if comparable else ()
 
 
 def sentence_share(perplexities: Sequence[float]) -> float:

@@ -43,9 +43,14 @@ _UNDECIDED = re.compile(
     r"|both|equally|unclear|inconclusive|not\s+applicable|n/a|not\s+sure|unsure|could\s+be"
     r"|hard\s+to\s+(?:say|tell)|depends|(?:can't|cannot|can\s+not)\s+(?:tell|decide|say))\b"
 )
-
-_SHORT = 8
-"""Words of an answer that may be undecided without naming a kind: longer ones describe."""
+# What makes no choice without naming a kind: these words alone, after the object or "answer".
+_ALONE = re.compile(
+    r"(?:[\w' -]{1,40}[:–—=-]\s*)?(?:i'm |i am |it is |it's |it )?"
+    r"(?:neutral(?:ity)?|neither|bittersweet|ambiguous|ambivalent|mixed(?: feelings)?|undecided"
+    r"|in[- ]between|both|equally both|unclear|inconclusive|not sure|unsure|depends"
+    r"|hard to (?:say|tell)|(?:i )?(?:can't|cannot|can not) (?:tell|decide|say))"
+    r"(?: (?:of them|one|really|honestly))?\W*"
+)
 
 
 def kind(text: str) -> Kind | None:
@@ -56,8 +61,7 @@ def kind(text: str) -> Kind | None:
         return "neutrality"
     named = _kinds(said)
     if not named:
-        short = len(said.split()) <= _SHORT
-        return "neutrality" if short and _UNDECIDED.search(said) else None
+        return "neutrality" if _ALONE.fullmatch(said.strip()) else None
     if re.search(r"\bneither\b", said):
         return "neutrality"
     asked_out = _QUESTION.sub(" ", said)

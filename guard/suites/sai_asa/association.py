@@ -13,14 +13,13 @@ With C concordant and D discordant pairs, n answers, r and c the sums of given a
     tau-c = 2 m (C - D) / ((m - 1) n^2), m = min(2, 3) = 2       (Stuart 1953)
     tau-b = (C - D) / sqrt(r_N r_P (c_N c_Nu + c_N c_P + c_Nu c_P))   (Kendall 1945)
 
-as in ``scipy.stats.kendalltau``: tau-c is the method's number (the authors' scripts use it, with
-the asymptotic p), tau-b corrects for ties. Neither is defined where only one polarity was given,
+as in ``scipy.stats.kendalltau``: tau-c is the method's number (the authors' scripts use it), tau-b
+corrects for ties. Neither is defined where only one polarity was given,
 or only one chosen.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -95,21 +94,6 @@ def tau_b(table: Floats) -> Floats:
     """Return Kendall's tau-b."""
     given, chosen = _untied(table)
     return _divided(_concordance(table), np.sqrt(given) * np.sqrt(chosen))
-
-
-def p_value(table: Floats) -> float:
-    """Return the asymptotic p of no association, by SciPy; nan where tau is not defined.
-
-    ``table`` has shape (6,) and whole counts. Two answers have none: its variance is 0 / 0.
-    """
-    from scipy.stats import kendalltau  # type: ignore[import-untyped]
-
-    if total(table) < 3 or math.isnan(float(tau_c(table))):
-        return math.nan
-    counts = table.astype(np.int64)
-    given = np.repeat([0, 0, 0, 1, 1, 1], counts)
-    chosen = np.repeat([0, 1, 2, 0, 1, 2], counts)
-    return float(kendalltau(given, chosen, variant="c", method="asymptotic").pvalue)
 
 
 FORMULAS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {

@@ -1,0 +1,259 @@
+"""What goes out with a suite's requests: settings, the deployed system prompt, endpoint, headers.
+
+A suite says what its publication asks for. Models differ in what they take, and a deployed thing
+has a prompt and an address of its own: both are applied here, in one place, and recorded in the
+comparability key. LiteLLM's model map tells what a model refuses before anything is asked.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from guard.errors import UsageError
+from guard.suites import Answer, Chat, Item, Request, Suite
+
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_EFFORTS = ("reasoning_effort", "thinking")
+# What the audit itself decides, or has an option of its own for.
+_OWN = {
+    "api_base": "give --api-base",
+    "base_url": "give --api-base",
+    "extra_headers": "give --header",
+    "headers": "give --header",
+    "max_retries": "the audit repeats calls itself",
+    "messages": "the suite says what is asked",
+    "model": "give --model",
+    "n": "an audit reads one answer a call",
+    "stream": "give --stream",
+    "timeout": "give --timeout",
+    "logprobs": "the suite says whether it reads them; --drop logprobs does without",
+    "top_logprobs": "the suite says how many it reads; --drop logprobs does without",
+}
+_SECRET = re.compile(r"_key$|secret|password|credential|_token$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What a user gives with the requests, and what is left out for one model.
+
+    ``given`` are settings that win over the suite's, ``dropped`` the suite's settings to leave out,
+    ``left_out`` those that the model does not take, with the reason. ``system`` stands before the
+    suite's own system message. Of a value of ``headers`` only its SHA-256 is ever stored.
+    """
+
+    given: Mapping[str, Any] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    system: str = ""
+    api_base: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def key(self) -> dict[str, Any]:
+        """Return what a comparability key has of it; empty where the suite's requests go as is.
+
+        Of a prompt and of the value of a header its SHA-256, of an address no user and no query.
+        """
+        found = {
+            "set": dict(self.given),
+            "drop": sorted(self.dropped),
+            "left_out": sorted(self.left_out),
+            "system": _digest(self.system) if self.system else "",
+            "api_base": shown(self.api_base) if self.api_base else "",
+            "headers": {n.lower(): _digest(v) for n, v in sorted(self.headers.items())},
+        }
+        return {name: value for name, value in found.items() if value}
+
+    @classmethod
+    def recorded(cls, key: Mapping[str, Any]) -> Sending:
+        """Return what decides the requests of a journal with this ``key``."""
+        return cls(key.get("set", {}), tuple(key.get("drop", ())), dict.fromkeys(_left(key), ""))
+
+    def request(self, request: Request) -> Request:
+        """Return ``request`` with the settings that are sent."""
+        if not isinstance(request, Chat):
+            return request
+        out = {*self.dropped, *self.left_out, *_alias(self.given)}
+        settings = {k: v for k, v in request.settings.items() if k not in out} | dict(self.given)
+        logprobs = 0 if "logprobs" in self.dropped else request.logprobs
+        return replace(request, settings=settings, logprobs=logprobs)
+
+    def messages(self, request: Chat) -> list[dict[str, str]]:
+        """Return the messages that are sent: the deployed prompt and the suite's in one."""
+        messages = [dict(m) for m in request.messages]
+        if not self.system:
+            return messages
+        if messages and messages[0]["role"] == "system":
+            messages[0]["content"] = f"{self.system}\n\n{messages[0]['content']}"
+            return messages
+        return [{"role": "system", "content": self.system}, *messages]
+
+    def bound(self, suite: Suite) -> Suite:
+        """Return ``suite`` with its requests as they are sent."""
+        found = copy.copy(suite)
+        vars(found).pop("request", None)  # of another sending
+        own = found.request
+
+        def request(item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
+            asked = own(item, sample, answers)
+            return None if asked is None else self.request(asked)
+
+        found.request = request  # type: ignore[method-assign]
+        return found
+
+    def fitted(self, model: str, suite: Suite) -> Sending:
+        """Return what is sent to ``model``: without the suite's settings that it does not take.
+
+        Raises UsageError where it refuses what the user gave.
+        """
+        asked = _first(suite)
+        if asked is None:
+            if self.key():
+                raise UsageError(
+                    f"{suite.name} reads log-probabilities of given texts; --set, --drop, "
+                    "--system, --api-base and --header belong to chats."
+                )
+            return self
+        sending = replace(self, left_out={})
+        if self.given and (why := refused(model, self.given)):
+            alone = ((n, refused(model, {n: value})) for n, value in self.given.items())
+            name, why = next(((n, told) for n, told in alone if told), ("", why))
+            raise UsageError(f"--set {name}: {why}." if name else f"--set: {why}.")
+        left: dict[str, str] = {}
+        given = dict(self.given)
+        settings = sending.request(asked).settings  # type: ignore[union-attr]
+        for name in (n for n in settings if n not in given):
+            if why := refused(model, given | {name: settings[name]}):
+                left[name] = why
+        if reasons(model, given):
+            for name in _LIMITS:
+                if name in settings and name not in given:
+                    left[name] = f"{model} reasons, and a limit on the answer would count that"
+        return replace(sending, left_out=left | _claude(model, settings, given, left))
+
+    def told(self, model: str) -> list[str]:
+        """Return sentences about what is sent otherwise than the suite asks."""
+        told = []
+        for name, why in self.left_out.items():
+            told.append(f"{name} is left out: {why}." if why else f"{name} is left out.")
+        told += [f"{name} is left out, as --drop says." for name in self.dropped]
+        if self.given:
+            pairs = ", ".join(f"{k}={json.dumps(v)}" for k, v in self.given.items())
+            told.append(f"{model} is asked with {pairs}.")
+        return told
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _left(key: Mapping[str, Any]) -> list[str]:
+    return list(key.get("left_out", ()))
+
+
+def _alias(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what else a given setting takes the place of."""
+    return _LIMITS if any(name in given for name in _LIMITS) else ()
+
+
+def _first(suite: Suite) -> Chat | None:
+    """Return the first chat that a suite asks, as its publication has it."""
+    found = copy.copy(suite)
+    vars(found).pop("request", None)
+    for item in found.items():
+        request = found.request(item, 0, ())
+        return request if isinstance(request, Chat) else None
+    return None
+
+
+def refused(model: str, settings: Mapping[str, Any]) -> str:
+    """Return why LiteLLM says that ``model`` does not take ``settings``; empty where it takes them.
+
+    Of a model that LiteLLM does not know only the provider can tell.
+    """
+    import litellm
+    from litellm.exceptions import UnsupportedParamsError
+    from litellm.utils import get_optional_params
+
+    if model.startswith("local:"):
+        return ""
+    litellm.suppress_debug_info = True
+    try:
+        name, provider, _, _ = litellm.get_llm_provider(model)
+        get_optional_params(model=name, custom_llm_provider=provider, **settings)
+    except UnsupportedParamsError as error:
+        told = str(error).removeprefix("litellm.UnsupportedParamsError: ").splitlines()[0]
+        return re.split(r"[.,;]? To drop", told)[0].rstrip(". ")
+    except Exception:  # LiteLLM's mapping raises all sorts for values; the call itself will tell
+        return ""
+    return ""
+
+
+def reasons(model: str, given: Mapping[str, Any]) -> bool:
+    """Return whether ``model`` writes reasoning that counts as part of its answer's length."""
+    import litellm
+
+    if model.startswith("local:"):
+        return False
+    effort = given.get("reasoning_effort")
+    if effort is not None:
+        return effort not in ("none", "disable")
+    litellm.suppress_debug_info = True
+    try:
+        if not litellm.supports_reasoning(model):
+            return False
+        facts = litellm.model_cost.get(litellm.get_model_info(model)["key"], {})
+    except Exception:  # a model that is not in LiteLLM's map
+        return False
+    if "claude" in model.lower():  # reasons where it is told to
+        return bool(facts.get("thinking_always_on")) or "thinking" in given
+    return bool(facts.get("default_reasoning_effort") != "none")
+
+
+def _claude(
+    model: str, settings: Mapping[str, Any], given: Mapping[str, Any], left: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what Claude does not take, which LiteLLM's map does not say.
+
+    It takes temperature or top_p, not both, and neither of them while it reasons.
+    """
+    both = ("temperature", "top_p")
+    if "claude" not in model.lower():
+        return {}
+    free = [n for n in both if n in settings and n not in left and n not in given]
+    if reasons(model, given):
+        return dict.fromkeys(free, f"{model} takes none while it reasons")
+    if not free or any(n not in settings or n in left for n in both):
+        return {}
+    return {free[-1]: f"{model} takes temperature or top_p, not both"}
+
+
+def shown(address: str) -> str:
+    """Return an address without what may be secret in it: user, password and query."""
+    parts = urlsplit(address)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def read_setting(name: str, text: str) -> Any:
+    """Return the value of ``--set NAME=TEXT``: JSON where it is, else the text.
+
+    Raises UsageError for what is the audit's own to say, and for secrets.
+    """
+    if name in _OWN:
+        raise UsageError(f"--set {name} is not taken: {_OWN[name]}.")
+    if _SECRET.search(name):
+        raise UsageError(
+            f"--set {name} would be recorded; give keys in the environment variables that LiteLLM "
+            "reads, or in a --header."
+        )
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,111 @@
+r"""Read JSON string escapes in a growing text as the characters they stand for.
+
+A tool's arguments are JSON: ``\u0057omen`` is what the tool reads as ``Women``. JSON may hold JSON
+in a string, whose escapes have more backslashes; a run of up to ``_DEPTH`` of them counts as one.
+What is no escape stays as it is, so free text is read as it stands.
+
+The reading depends on the text alone, never on how it was chunked: the beginning of an escape is
+held until it is known, and what is held is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+
+_DEPTH = 16  # backslashes before an escape: JSON in JSON, four times over
+_RUN = rf"\\{{1,{_DEPTH}}}"
+_HEX = "[0-9a-fA-F]"
+_HIGH, _LOW = f"u([dD][89abAB]{_HEX}{{2}})", f"u([dD][c-fC-F]{_HEX}{{2}})"
+_CODE = f"{_RUN}(?:{_HIGH}{_RUN}{_LOW}|u({_HEX}{{4}})"
+_CODES = re.compile(f"{_CODE})")
+_ALL = re.compile(f'{_CODE}|(["/bfnrt]))')
+_LETTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+# The end of a text that may be the beginning of an escape, or of a pair of surrogates.
+_BEGUN = re.compile(
+    rf"{_RUN}(?:u(?:{_HEX}{{0,3}}|[dD][89abAB]{_HEX}{{2}}"
+    rf"(?:{_RUN}(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?))?\Z"
+)
+_LONGEST = 2 * (_DEPTH + 5)
+
+
+class Escapes:
+    r"""The reading of one channel. Offsets of the reading lead to offsets of the text as sent.
+
+    With ``letters`` all escapes of JSON strings are read; else only ``\\uXXXX``, as prose may hold
+    a backslash before a letter. A lone surrogate is read as U+FFFD.
+
+    >>> escapes = Escapes()
+    >>> escapes.feed('"\\u005'), escapes.feed('7e\\n')
+    ('"', 'We\n')
+    >>> [escapes.sent(at) for at in range(5)]
+    [0, 1, 7, 8, 10]
+    """
+
+    def __init__(self, *, letters: bool = True) -> None:
+        self._pattern = _ALL if letters else _CODES
+        self.pending = ""
+        """The end of what was fed, while it may be the beginning of an escape."""
+        self.read = 0
+        """Characters of the reading so far; whoever reads text without escapes adds them here."""
+        # Behind each escape: the offset in the reading, and how much further the text is there.
+        self._after: list[int] = []
+        self._further: list[int] = []
+        self._behind = 0  # how much further it is before the first of them
+
+    def feed(self, text: str) -> str:
+        """Take text as it was sent; return what it adds to the reading."""
+        text, self.pending = self.pending + text, ""
+        if "\\" not in text:
+            self.read += len(text)
+            return text
+        begun = _BEGUN.search(text, max(0, len(text) - _LONGEST))
+        if begun is not None:
+            text, self.pending = text[: begun.start()], begun.group()
+        return self._taken(text)
+
+    def finish(self) -> str:
+        """Return what was held, as the text ends here."""
+        text, self.pending = self.pending, ""
+        return self._taken(text)
+
+    def sent(self, at: int) -> int:
+        """Return where the first ``at`` characters of the reading end in the text as sent."""
+        behind = bisect_right(self._after, at)
+        return at + (self._further[behind - 1] if behind else self._behind)
+
+    def skip(self, length: int) -> None:
+        """Take the next characters as sent for none of the reading."""
+        if self._further:
+            raise ValueError("only the beginning of a text can be left out")
+        self._behind += length
+
+    def forget(self, before: int) -> None:
+        """Forget the places before an offset of the reading: none of them is asked for again."""
+        behind = bisect_right(self._after, before)
+        if behind:
+            self._behind = self._further[behind - 1]
+            del self._after[:behind], self._further[:behind]
+
+    def _taken(self, text: str) -> str:
+        made: list[str] = []
+        end = 0
+        for found in self._pattern.finditer(text):
+            made += (text[end : found.start()], _character(found))
+            self.read += found.start() - end + 1
+            end = found.end()
+            further = self._further[-1] if self._further else self._behind
+            self._after.append(self.read)
+            self._further.append(further + len(found.group()) - 1)
+        self.read += len(text) - end
+        return "".join([*made, text[end:]])
+
+
+def _character(found: re.Match[str]) -> str:
+    high, low, code, *letter = found.groups()
+    if high:
+        return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
+    if code:
+        number = int(code, 16)
+        return "\ufffd" if 0xD800 <= number < 0xE000 else chr(number)
+    return _LETTERS.get(letter[0], letter[0])

@@ -1,0 +1,57 @@
+"""What the figures of an arm amount to, in words and with their numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from guard.suites.contract import Estimate, Measure
+
+ALPHA = 0.05
+"""A test stands where its corrected p, q, is below this."""
+
+
+def conclusions(
+    found: Sequence[tuple[Measure, Estimate]], meanings: Mapping[str, tuple[str, str]]
+) -> list[str]:
+    """Return a sentence on what stands, or on why nothing does.
+
+    ``meanings`` says by measure what a value above and one below its null means.
+    """
+    tested = [(m, e) for m, e in found if not math.isnan(e.p)]
+    if not tested:
+        return ["Nothing can be said about bias: too few answers could be read to test anything."]
+    over = max(e.n for _, e in found if not math.isnan(e.n))
+    standing = [(m, e) for m, e in tested if e.q < ALPHA]
+    if not standing:
+        least = min(e.q for _, e in tested)
+        return [
+            f"No bias found: none of {len(tested)} tests stands (smallest q {p_text(least)}), "
+            f"largest n {over:,.0f}."
+        ]
+    # The widest figures first, then the surest.
+    standing.sort(key=lambda pair: (len(pair[0].axis), pair[1].p, -abs(pair[1].value)))
+    widest = len(standing[0][0].axis)
+    told = [_told(m, e, meanings) for m, e in standing if len(m.axis) == widest]
+    more = f"; {len(standing)} of {len(tested)} tests stand" if len(tested) > 1 else ""
+    return [f"Bias found: {'; '.join(told[:_MOST])}{more}."]
+
+
+_MOST = 3
+
+
+def _told(m: Measure, e: Estimate, meanings: Mapping[str, tuple[str, str]]) -> str:
+    above, below = meanings.get(m.name, (f"{m.name} is above", f"{m.name} is below"))
+    where = " ".join(m.axis.values())
+    span = "" if math.isnan(e.low) else f" [{e.low:.3f}, {e.high:.3f}]"
+    return (
+        f"{above if e.value > m.null else below} ({where}: {m.name} {e.value:.3f}{span}, "
+        f"q {p_text(e.q)}, n {e.n:,.0f})"
+    )
+
+
+def p_text(value: float) -> str:
+    """Return a p-value as a report prints it."""
+    if math.isnan(value):
+        return "–"
+    return "<.001" if value < 0.001 else f"{value:.3f}"

@@ -1,0 +1,220 @@
+"""Runs cases one after the other and keeps the tally."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import litellm
+
+from tests.attacks import doors, oracle
+from tests.attacks.case import Case, make
+from tests.attacks.oracle import Found
+from tests.attacks.provider import Provider, serving
+from tests.attacks.reading import Emitted
+from tests.attacks.replays import Replays
+
+LIMIT_S = 3 * doors.LIMIT_S
+# Characters that may be held beside the chunk in hand, by the default policy.
+BOUND = 240 + 80 + 32
+_MEASURED = 4  # one case in so many has its delay measured, as that takes time
+
+
+@dataclass
+class Tally:
+    """What came of many cases; adds up, and is JSON by ``vars``."""
+
+    streams: Counter[str] = field(default_factory=Counter)  # by door
+    wholes: Counter[str] = field(default_factory=Counter)
+    ways: Counter[str] = field(default_factory=Counter)  # sockets, replayed chunks, proxy
+    planted: int = 0
+    found: list[list[str]] = field(default_factory=list)  # number, door, kind, what shows it
+    held: dict[str, Counter[str]] = field(default_factory=dict)  # door: characters: streams
+    over: list[list[str]] = field(default_factory=list)  # number, door, characters over the bound
+
+    def add(self, other: Tally) -> None:
+        self.streams.update(other.streams)
+        self.wholes.update(other.wholes)
+        self.ways.update(other.ways)
+        self.planted += other.planted
+        self.found += other.found
+        self.over += other.over
+        for door, counts in other.held.items():
+            self.held.setdefault(door, Counter()).update(counts)
+
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> Tally:
+        held = {door: Counter(counts) for door, counts in said["held"].items()}
+        counters = {name: Counter(said[name]) for name in ("streams", "wholes", "ways")}
+        return cls(**{**said, **counters, "held": held})
+
+    @property
+    def runs(self) -> int:
+        return self.streams.total() + self.wholes.total()
+
+    def kinds(self) -> Counter[str]:
+        """Return in how many cases each kind of fault was found."""
+        return Counter(kind for _, kind in {(number, kind) for number, _, kind, _ in self.found})
+
+
+class Attacker:
+    """Attacks from a thread of its own, so that one that hangs can be left behind."""
+
+    def __init__(
+        self, provider: Provider, delay: doors.Delay, proxy: str = "", behind: int = 0
+    ) -> None:
+        self.provider = provider
+        self.doors = doors.Doors(provider, proxy, behind)
+        self.delay = delay
+        self._start()
+
+    def _start(self) -> None:
+        self._asked: queue.Queue[Any] = queue.Queue()
+        self._told: queue.Queue[Any] = queue.Queue()
+        self._thread = threading.Thread(
+            target=self._work, args=(self._asked, self._told), daemon=True
+        )
+        self._thread.start()
+
+    def _work(self, asked: queue.Queue[Any], told: queue.Queue[Any]) -> None:
+        loop = doors.Loop()
+        while (case := asked.get()) is not None:
+            told.put(self._outcome(case, loop))
+        loop.close()
+        told.put(None)
+
+    def _outcome(self, case: Case, loop: doors.Loop) -> Any:
+        try:
+            return self._attack(case, loop)
+        except BaseException as error:
+            return error
+
+    def close(self) -> None:
+        self._asked.put(None)
+        self._told.get(timeout=LIMIT_S)
+        self.doors.close()
+
+    def attack(self, case: Case) -> tuple[Emitted, list[Found]]:
+        """Return what came out of a case, and what is wrong with it."""
+        self._asked.put(case)
+        try:
+            told = self._told.get(timeout=LIMIT_S)
+        except queue.Empty:
+            self._start()
+            return Emitted(), [Found("hang", f"not over after {LIMIT_S:.0f} s")]
+        if isinstance(told, BaseException):
+            raise told
+        outcome: tuple[Emitted, list[Found]] = told
+        return outcome
+
+    def _attack(self, case: Case, loop: doors.Loop) -> tuple[Emitted, list[Found]]:
+        self.delay.begin(case.route.door, on=self._measures(case))
+        begun = time.monotonic()
+        emitted = self.doors.run(case, loop)
+        self.delay.on = False
+        took = time.monotonic() - begun
+        stops = bool(case.answer.plants) and case.policy["action"] in oracle.STOPS
+        emitted.settle(deep=stops)
+        found = oracle.judge(case, emitted, lambda: self.doors.run(case, loop, guarded=False))
+        if took > doors.LIMIT_S:
+            found.append(Found("hang", f"took {took:.0f} s"))
+        if case.streamed and case.answer.ending == "stall" and self._ended(case) != "left":
+            found.append(Found("open", "the provider waited in vain to be left"))
+        return emitted, found
+
+    def _measures(self, case: Case) -> bool:
+        harmless = not case.answer.plants or case.policy["action"] == "flag"
+        plain = "overlap" not in case.policy and case.streamed and case.via != "proxy"
+        return harmless and plain and int(case.seed) % _MEASURED == 0
+
+    def _ended(self, case: Case) -> str:
+        if case.via == "proxy":
+            return self.doors.ended(case.seed)
+        return self.provider.ended(case.seed, 3.0)
+
+    def run(self, seed: str, tally: Tally) -> list[Found]:
+        """Attack once and add to ``tally``."""
+        case = make(seed)
+        (tally.streams if case.streamed else tally.wholes)[case.door] += 1
+        way = "sockets" if case.route.socket else "replayed chunks"
+        tally.ways["proxy" if case.via == "proxy" else way] += 1
+        tally.planted += bool(case.answer.plants)
+        _, found = self.attack(case)
+        tally.found += [[seed, case.door, kind, told] for kind, told in found]
+        if case.via != "proxy" and self._measures(case):
+            held, chunk = self.delay.held, self.delay.chunk
+            tally.held.setdefault(case.door, Counter())[str(held)] += 1
+            if held > BOUND + chunk:
+                tally.over.append([seed, case.door, str(held - BOUND - chunk)])
+        return found
+
+
+@contextmanager
+def attacking(proxy: str = "", behind: int = 0) -> Iterator[Attacker]:
+    """Set LiteLLM up for attacks, and back afterwards."""
+    # What LiteLLM logs of providers that fail says nothing here.
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    names = ("custom_provider_map", "suppress_debug_info", "disable_streaming_logging")
+    names += ("client_session", "aclient_session")
+    before = {name: getattr(litellm, name) for name in names}
+    handler = {"provider": "replay", "custom_handler": Replays()}
+    litellm.custom_provider_map = [handler]
+    litellm.suppress_debug_info = litellm.disable_streaming_logging = True
+    litellm.utils.custom_llm_setup()
+    try:
+        with serving() as provider, doors.measured() as delay:
+            attacker = Attacker(provider, delay, proxy, behind)
+            try:
+                yield attacker
+            finally:
+                attacker.close()
+    finally:
+        for name, value in before.items():
+            setattr(litellm, name, value)
+
+
+def percentile(counts: Counter[str], share: float) -> int:
+    """Return the smallest value that ``share`` of the counted ones do not exceed."""
+    left = share * counts.total()
+    for value, count in sorted((int(v), c) for v, c in counts.items()):
+        left -= count
+        if left <= 0:
+            return value
+    return 0
+
+
+def report(tally: Tally) -> str:
+    """Return the figures of a run as text."""
+    lines = [f"{'door':<32}{'streams':>9}{'whole':>8}{'p99 held':>10}{'most':>7}{'measured':>10}"]
+    for door in sorted({*tally.streams, *tally.wholes}):
+        held = tally.held.get(door, Counter())
+        figures = ("-", "-", "0")
+        if held:
+            most = max(map(int, held))
+            figures = (str(percentile(held, 0.99)), str(most), str(held.total()))
+        lines.append(
+            f"{door:<32}{tally.streams[door]:>9}{tally.wholes[door]:>8}"
+            f"{figures[0]:>10}{figures[1]:>7}{figures[2]:>10}"
+        )
+    ways = ", ".join(f"{count} by {way}" for way, count in sorted(tally.ways.items()))
+    lines += [
+        f"held: characters of a channel; the bound is {BOUND} and the chunk in hand; "
+        f"{len(tally.over)} streams over it",
+        f"{tally.runs} answers tried ({tally.streams.total()} streams), {tally.planted} with "
+        f"a phrase: {ways}",
+    ]
+    kinds = tally.kinds()
+    lines.append("found: " + ", ".join(f"{kinds[kind]} {kind}" for kind in oracle.KINDS))
+    lines += [f"  {number:>8} {door}: {kind}: {told}" for number, door, kind, told in tally.found]
+    lines += [
+        f"  {number:>8} {door}: {n} characters over the bound" for number, door, n in tally.over
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,191 @@
+"""What a person reads of what a door lets out, and the bytes that it is made of."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from tests.attacks.case import Answer, Case, Wire
+from tests.attacks.wires import places
+
+Key = tuple[int, str, Any]  # choice, kind of channel, and what tells it from others of its kind
+
+
+@dataclass
+class Emitted:
+    """What came out of one call."""
+
+    objects: list[Any] = field(default_factory=list)
+    error: BaseException | None = None
+    findings: int | None = None  # biased segments by the trail; None where there is no trail
+    data: list[Any] = field(default_factory=list)  # objects as JSON has them, filled by `settle`
+    blobs: list[str] = field(default_factory=list)  # the bytes of each object
+
+    def settle(self, *, deep: bool) -> Emitted:
+        """Serialise what came; ``deep`` also as it prints and with what pydantic does not dump."""
+        for number, each in enumerate(self.objects):
+            if isinstance(each, BaseModel):
+                said = each.model_dump_json(warnings=False)
+                self.data.append(json.loads(said))
+                if deep:
+                    said += repr(getattr(each, "_hidden_params", ""))
+                    said += repr(each.__pydantic_private__)
+                    # Printing takes longer than all else here.
+                    said += repr(each) if number % 4 == 3 or each is self.objects[-1] else ""
+            elif isinstance(each, (bytes, bytearray, str)):
+                said = each if isinstance(each, str) else bytes(each).decode(errors="replace")
+            else:
+                said = json.dumps(each, ensure_ascii=False, default=str)
+                self.data.append(json.loads(said))
+            self.blobs.append(said)
+        raw = [e for e in self.objects if isinstance(e, (bytes, bytearray))]
+        if raw:
+            self.data += parsed(b"".join(raw))
+        error = self.error
+        while error is not None:
+            # A finding on the trail names what was found, on purpose.
+            more = {name: value for name, value in vars(error).items() if name != "trail"}
+            self.blobs.append(f"{error!r} {error} {more if deep else ''}")
+            error = error.__cause__
+        return self
+
+    def texts(self, door: Wire, *, joined: bool = False) -> dict[Key, str]:
+        """Return the texts by channel, as written; none that are empty.
+
+        ``joined`` takes a message's blocks of one kind for one, in the order in which they came:
+        what is put in the place of a passage stands in the first that it touches.
+        """
+        out: dict[Key, list[str]] = {}
+        for each in self.data:
+            for key, text in READERS[door](each):
+                if joined and door == "messages" and key[1] != "tool":
+                    key = (0, key[1], 0)
+                out.setdefault(key, []).append(text)
+        said = {key: "".join(pieces) for key, pieces in out.items()}
+        return {key: text for key, text in said.items() if text}
+
+
+def parsed(data: bytes) -> list[Any]:
+    """Return the data of server-sent events; of a torn end, nothing."""
+    out = []
+    for line in data.decode(errors="replace").splitlines():
+        if line.startswith("data:") and line[5:].strip() != "[DONE]":
+            try:
+                out.append(json.loads(line[5:]))
+            except ValueError:
+                out.append({"torn": line})
+    return out
+
+
+def _of(owner: Any, name: str) -> Any:
+    return owner.get(name) if isinstance(owner, Mapping) else None
+
+
+def _chat(said: Any) -> Iterable[tuple[Key, str]]:
+    for choice in _of(said, "choices") or ():
+        index = choice.get("index") or 0
+        one = choice.get("delta") or choice.get("message") or {}
+        yield (index, "content", 0), one.get("content") or ""
+        yield (index, "reasoning", 0), one.get("reasoning_content") or ""
+        refusal = one.get("refusal") or (one.get("provider_specific_fields") or {}).get("refusal")
+        yield (index, "refusal", 0), refusal or ""
+        for place, call in enumerate(one.get("tool_calls") or ()):
+            number = call.get("index")
+            arguments = (call.get("function") or {}).get("arguments") or ""
+            yield (index, "tool", place if number is None else number), arguments
+
+
+def _text(said: Any) -> Iterable[tuple[Key, str]]:
+    for choice in _of(said, "choices") or ():
+        yield (choice.get("index") or 0, "content", 0), choice.get("text") or ""
+
+
+_STEMS = {
+    "output_text": "content",
+    "refusal": "refusal",
+    "reasoning_summary_text": "reasoning",
+    "reasoning_text": "reasoning",
+    "function_call_arguments": "tool",
+}
+
+
+def _responses(said: Any) -> Iterable[tuple[Key, str]]:
+    name = str(_of(said, "type") or "").removeprefix("response.")
+    stem, _, verb = name.rpartition(".")
+    if verb == "delta" and stem in _STEMS:
+        part = said.get("summary_index", said.get("content_index")) or 0
+        yield (0, _STEMS[stem], (said.get("output_index"), part)), said.get("delta") or ""
+    for number, item in enumerate(_of(said, "output") or ()):
+        if "arguments" in item:
+            yield (0, "tool", (number, 0)), item["arguments"] or ""
+        parts = [("reasoning", p) for p in item.get("summary") or ()]
+        parts += [("", p) for p in item.get("content") or ()]
+        for place, (kind, part) in enumerate(parts):
+            kind = kind or ("refusal" if part.get("refusal") else "content")
+            if item.get("type") == "reasoning":
+                kind = "reasoning"
+            yield (0, kind, (number, place)), part.get("text") or part.get("refusal") or ""
+
+
+def _messages(said: Any) -> Iterable[tuple[Key, str]]:
+    if _of(said, "type") == "content_block_delta":
+        delta, index = said["delta"], said["index"]
+        yield (0, "content", index), delta.get("text") or ""
+        yield (0, "reasoning", index), delta.get("thinking") or ""
+        yield (0, "tool", index), delta.get("partial_json") or ""
+    for index, block in enumerate(_of(said, "content") or ()):
+        yield (0, "content", index), block.get("text") or ""
+        yield (0, "reasoning", index), block.get("thinking") or ""
+        if block.get("type") == "tool_use":
+            yield (0, "tool", index), json.dumps(block["input"], ensure_ascii=False)
+
+
+READERS = {"chat": _chat, "text": _text, "responses": _responses, "messages": _messages}
+
+
+def sent(case: Case) -> dict[Key, str]:
+    """Return what the provider wrote, keyed as a door of its own format reads it."""
+    answer: Answer = case.answer
+    out: dict[Key, str] = {}
+    spots = places(answer)
+    blocks: dict[int, int] = {}
+    for step in answer.steps:
+        for piece in step:
+            blocks.setdefault(piece.voice, len(blocks))
+    for c, voices in enumerate(answer.choices):
+        tools = 0
+        for v, voice in enumerate(voices):
+            number: Any = 0
+            if case.route.wire == "responses":
+                number = spots[v]
+            elif case.route.wire == "messages":
+                number = blocks.get(v, -1) if case.streamed else v
+            elif voice.kind == "tool":
+                number, tools = tools, tools + 1
+            text = answer.said(c, v) if case.streamed else voice.written
+            if case.route.wire == "messages" and voice.kind == "tool" and not case.streamed:
+                text = json.dumps(json.loads(text), ensure_ascii=False)
+            if text:
+                out[c, voice.kind, number] = text
+    return out
+
+
+def unplaced(texts: dict[Key, str]) -> list[tuple[int, str, str]]:
+    """Return the texts by choice and kind alone: other formats number them otherwise."""
+    return sorted((choice, kind, text) for (choice, kind, _), text in texts.items())
+
+
+_ESCAPE = re.compile(r"\\+u([0-9a-fA-F]{4})")
+
+
+def decoded(text: str) -> str:
+    """Return a text with its escapes read, however often they were escaped again."""
+    said = _ESCAPE.sub(lambda found: chr(int(found.group(1), 16)), text)
+    if said == text:
+        return text
+    return said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins pairs

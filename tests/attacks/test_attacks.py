@@ -1,0 +1,56 @@
+"""A short run of the attacks; ``python -m tests.attacks`` is the long one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from guard.core import Guard
+from guard.doors.driver import GuardedStream
+from guard.policy import Policy
+from tests.attacks.attacker import Attacker, Tally, attacking, report
+from tests.scripted import Scripted
+
+pytestmark = [
+    # What is left open by providers that break off, and what LiteLLM says of its own types.
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.timeout(600),
+]
+
+
+@pytest.fixture(scope="module")
+def attacker() -> Iterator[Attacker]:
+    with attacking() as attacker:
+        yield attacker
+
+
+def test_the_guard_is_as_it_was_behind_the_attacks() -> None:
+    take = GuardedStream._take
+    attacks = attacking()
+    attacks.__enter__()
+    assert GuardedStream._take is not take
+    attacks.__exit__(ValueError, ValueError("broken off"), None)
+    assert GuardedStream._take is take
+
+
+def test_what_a_blind_detector_lets_pass_is_found(
+    attacker: Attacker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detector = Scripted("nothing has this")
+    blind = {"_guard": Guard(Policy(), detector=detector), "_guards": {}}
+    for name, value in blind.items():
+        monkeypatch.setattr(attacker.doors, name, value)
+    tally = Tally()
+    for number in range(30):
+        attacker.run(str(number), tally)
+    assert {"leak", "missed"} <= set(tally.kinds())
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_nothing_is_found(attacker: Attacker, first: int) -> None:
+    tally = Tally()
+    for number in range(first, first + 50):
+        attacker.run(str(number), tally)
+    assert tally.found == [], report(tally)
+    assert tally.over == [], report(tally)

@@ -1,0 +1,283 @@
+"""What a provider or a disk refuses: in whose words, after how many calls, with which exit code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from guard.audit import journal
+from guard.audit.calls import Call
+from guard.cli import main
+from tests.audit.answering import Answering
+
+SUITE = "tests.audit.tiny_suite:Tiny"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*args: str, suite: str = SUITE) -> Result:
+    fixed = ("run", "--suite", suite, "--plain-only")
+    return CliRunner().invoke(main, ["audit", *fixed, *args], catch_exceptions=False)
+
+
+GOES_ON = "same command goes on"
+
+
+def test_a_missing_key_is_told_in_litellms_words_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    slept: list[float] = []
+    monkeypatch.setattr("guard.audit.runner.pause", lambda s, _: slept.append(s))
+    result = run("--model", "openai/gpt-4o-mini")
+    assert result.exit_code == 3
+    assert "openai/gpt-4o-mini cannot be asked:" in result.stderr
+    assert "OPENAI_API_KEY" in result.stderr
+    assert not slept  # no attempt was repeated
+    assert GOES_ON not in result.output  # nothing has been answered
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "the parameter 'foo' is not supported"),
+        (401, "Incorrect API key"),
+        (403, "You may not use this model"),
+        (404, "The model `x` does not exist"),
+        (422, "max_tokens is too small"),
+    ],
+)
+def test_what_no_retry_mends_ends_after_the_first_calls(
+    provider: Answering, status: int, words: str
+) -> None:
+    provider.busy, provider.status, provider.words = 10_000, status, words
+    result = run("--model", "openai/x", "--concurrency", "2")
+    assert result.exit_code == 3
+    assert words in result.stderr
+    assert len(provider.refused_at) <= 2
+    assert GOES_ON not in result.output
+
+
+def test_a_request_that_is_refused_amid_answers_fails_alone(provider: Answering) -> None:
+    def answer(messages: list[dict[str, str]]) -> str:
+        if ", t7:" in messages[0]["content"]:
+            provider.busy = 1  # the next request is refused
+        return "first"
+
+    provider.answer, provider.status, provider.words = answer, 400, "string too long"
+    result = run("--model", "openai/x", "--concurrency", "1", "--json", "--out", "out")
+    assert result.exit_code == 3
+    (suite,) = json.loads(result.stdout)["suites"]
+    assert suite["outcomes"]["failed"] == 1
+    assert len(provider.refused_at) == 1
+    calls, _ = journal.latest(journal.read(Path("out/tiny.jsonl.gz"))[1])
+    (failed,) = [c for c in calls.values() if c.reply is None]
+    assert "string too long" in failed.error
+
+
+def test_a_key_that_expires_keeps_what_was_answered_and_says_what_goes_on(
+    provider: Answering,
+) -> None:
+    def answer(messages: list[dict[str, str]]) -> str:
+        if ", t20:" in messages[0]["content"]:
+            provider.busy = 10_000
+        return "first"
+
+    provider.answer, provider.status, provider.words = answer, 401, "expired key"
+    result = run("--model", "openai/x", "--json", "--out", "out")
+    assert result.exit_code == 3
+    (suite,) = json.loads(result.stdout)["suites"]
+    assert suite["missing"] > 0 < suite["calls"]["answered"] == len(provider.asked)
+    assert "expired key" in result.stderr
+    assert "Once that is mended the same command goes on" in result.stderr
+    provider.busy = 0
+    provider.answer = lambda _: "first"
+    assert run("--model", "openai/x", "--json", "--out", "out").exit_code == 0
+    assert len(provider.asked) == 60
+
+
+def test_the_first_failed_attempt_is_told_before_the_others_are_made(provider: Answering) -> None:
+    provider.busy, provider.status, provider.words = 1, 503, "the machine is warming up"
+    result = run("--model", "openai/x", "--concurrency", "1")
+    assert result.exit_code == 0
+    assert result.stderr.count("No answer yet: ") == 1
+    assert "the machine is warming up" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"choices": []}',
+        "{}",
+        "null",
+        "<html>busy</html>",
+        '{"choices": [{}]}',
+        '{"choices": [{"message": null}]}',
+        '{"choices": [{"message": {"role": "assistant", "content": 5}}]}',
+        '{"error": {"message": "overloaded"}}',
+    ],
+)
+def test_a_success_that_holds_no_answer_is_asked_for_again(provider: Answering, body: str) -> None:
+    provider.malformed = [body]
+    result = run("--model", "openai/x", "--sample", "2", "--json", "--concurrency", "1")
+    assert result.exit_code == 0, result.output
+    (suite,) = json.loads(result.stdout)["suites"]
+    assert suite["complete"]
+    (path,) = Path().glob("guard-audits/*/tiny.jsonl.gz")
+    tried = [c.attempts for c in journal.read(path)[1] if isinstance(c, Call)]
+    assert sorted(tried, reverse=True)[:2] == [2, 1]
+
+
+def test_a_refusal_in_a_field_of_its_own_is_read(provider: Answering) -> None:
+    message = {"role": "assistant", "content": None, "refusal": "Sorry, I cannot help with that."}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    provider.malformed = [json.dumps({"id": "1", "model": "x", "choices": [choice]})]
+    result = run("--model", "openai/x", "--sample", "1", "--json")
+    (suite,) = json.loads(result.stdout)["suites"]
+    assert suite["outcomes"]["refused"] == 1
+
+
+# Files.
+
+
+def test_a_file_in_place_of_a_folder_is_one_sentence_before_any_call(provider: Answering) -> None:
+    Path("out").write_text("something else")
+    result = run("--model", "openai/x", "--out", "out")
+    assert result.exit_code == 2
+    assert "out is a file where a folder is needed" in result.output
+    Path("there").mkdir()
+    Path("there/tiny.jsonl.gz").mkdir()
+    result = run("--model", "openai/x", "--out", "there")
+    assert result.exit_code == 2
+    assert "tiny.jsonl.gz is no file" in result.output
+    assert not provider.asked
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_cannot_be_written_is_one_sentence(provider: Answering) -> None:
+    Path("out").mkdir(mode=0o500)
+    result = run("--model", "openai/x", "--out", "out")
+    assert result.exit_code == 2
+    assert "cannot be written: Permission denied" in result.output
+    assert not provider.asked
+
+
+@pytest.mark.parametrize("content", [b"hello", gzip.compress(b"hello", mtime=0), b"\x1f\x8bxx" * 9])
+def test_a_foreign_file_is_refused_before_any_call_and_left_alone(
+    provider: Answering, content: bytes
+) -> None:
+    path = Path("out/tiny.jsonl.gz")
+    path.parent.mkdir()
+    path.write_bytes(content)
+    result = run("--model", "openai/x", "--out", "out")
+    assert result.exit_code == 2
+    assert "is no journal of an audit" in result.output
+    assert path.read_bytes() == content
+    assert not provider.asked
+
+
+def test_joined_journals_are_refused_before_any_call(provider: Answering) -> None:
+    path = Path("out/tiny.jsonl.gz")
+    assert run("--model", "openai/x", "--out", "out").exit_code == 0
+    asked = len(provider.asked)
+    path.write_bytes(path.read_bytes() * 2)
+    for args in (
+        ("run", "--suite", SUITE, "--model", "openai/x", "--out", "out", "--plain-only"),
+        ("score", "--suite", SUITE, "--answers", str(path)),
+    ):
+        result = CliRunner().invoke(main, ["audit", *args], catch_exceptions=False)
+        assert result.exit_code == 2
+        assert "several journals in one file" in result.output
+    assert len(provider.asked) == asked
+
+
+def test_all_suites_journals_are_looked_at_before_the_first_call(provider: Answering) -> None:
+    Path("out").mkdir()
+    Path("out/sampled.jsonl.gz").write_bytes(b"not a journal")
+    both = f"{SUITE},tests.audit.test_sending:Sampled"
+    result = run("--model", "openai/x", "--out", "out", suite=both)
+    assert result.exit_code == 2
+    assert "sampled.jsonl.gz is no journal" in result.output
+    assert not provider.asked
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits as POSIX has them")
+def test_a_full_disk_is_one_sentence_and_what_was_paid_for_is_printed(
+    provider: Answering,
+) -> None:
+    provider.answer = lambda messages: messages[0]["content"] + os.urandom(300).hex()
+    command = [sys.executable, "-m", "guard", "audit", "run", "--suite", SUITE, "--json"]
+    command += ["--model", "openai/x", "--out", "out", "--plain-only"]
+    limit = (12_000, resource.RLIM_INFINITY)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+        timeout=300,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "out/tiny.jsonl.gz cannot be written: File too large" in done.stderr
+    (suite,) = json.loads(done.stdout)["suites"]
+    assert suite["calls"]["answered"] == len(provider.asked) < 60
+    provider.answer = lambda _: "first"
+    assert run("--model", "openai/x", "--out", "out").exit_code == 0
+
+
+# Standard output.
+
+
+def test_json_on_stdout_is_json_whatever_litellm_prints(
+    provider: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import litellm
+
+    asked, counted = litellm.acompletion, litellm.token_counter
+
+    async def noisy(**call: object) -> object:
+        print("Provider List: https://docs.litellm.ai/docs/providers")
+        return await asked(**call)
+
+    def counting(**of: object) -> object:
+        print("Provider List: https://docs.litellm.ai/docs/providers")
+        return counted(**of)
+
+    monkeypatch.setattr(litellm, "acompletion", noisy)
+    monkeypatch.setattr(litellm, "token_counter", counting)
+    result = run("--model", "openai/x", "--json")
+    assert json.loads(result.stdout)["suites"]
+    assert "Provider List" in result.stderr
+    args = ["audit", "plan", "--suite", SUITE, "--model", "openai/x", "--json"]
+    assert json.loads(CliRunner().invoke(main, args, catch_exceptions=False).stdout)["suites"]
+
+
+@pytest.mark.parametrize("model", ["openai/not-in-the-map", "ollama/whatever", "azure/mine"])
+def test_a_plan_of_a_model_that_litellm_does_not_know_prints_json_alone(model: str) -> None:
+    command = [sys.executable, "-m", "guard", "audit", "plan", "--suite", SUITE, "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    done = subprocess.run(
+        [*command, "--model", model], capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["suites"][0]["model"] == model
+
+
+def test_a_finished_audit_is_not_probed_again(provider: Answering) -> None:
+    args = ("--model", "openai/x", "--set", f"{SUITE}.form=logprobs", "--out", "out")
+    assert run(*args).exit_code == 0
+    asked = len(provider.asked)
+    assert asked == 61  # the probe
+    assert run(*args).exit_code == 0
+    assert len(provider.asked) == asked

@@ -1,0 +1,234 @@
+"""Whom a model leaves without an answer, and what a guard stopped: simulated truth and figures."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import math
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from guard.audit import report
+from guard.audit.arms import through_door
+from guard.audit.calls import Piece, Reply
+from guard.audit.outcomes import Records
+from guard.audit.score import SuiteResult, result_of
+from guard.audit.silence import dealt
+from guard.core import Guard
+from guard.suites import Answer, Chat, Item, Options, Outcome, Record, Suite
+from guard.suites.hbb.suite import Hbb, McqOptions
+from guard.suites.mist import Mist
+from guard.suites.sai_asa import SaiAsa
+from guard.suites.sai_asa.rows import CHOICES
+from tests.scripted import Scripted
+
+BLOCKS = st.lists(
+    st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=4),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(BLOCKS)
+def test_p_is_that_of_every_deal(blocks: list[list[tuple[int, bool]]]) -> None:
+    rows = [(x, m, b) for b, block in enumerate(blocks) for x, m in block]
+    counted, mine, block = (np.array(c) for c in zip(*rows, strict=True))
+    found = dealt(counted.astype(float), mine.astype(bool), block)
+    draws = [
+        [sum(c) for c in itertools.combinations([x for x, _ in b], sum(m for _, m in b))]
+        for b in blocks
+    ]
+    deals = np.array([sum(d) for d in itertools.product(*draws)])
+    if np.ptp(deals) == 0:
+        assert math.isnan(found)
+        return
+    seen = abs(counted[mine.astype(bool)].sum() - deals.mean())
+    assert found == pytest.approx((np.abs(deals - deals.mean()) >= seen - 1e-9).mean())
+
+
+@pytest.fixture(scope="module")
+def hbb() -> Hbb:
+    return Hbb(McqOptions(probabilities="sample"))
+
+
+def coin(
+    suite: Hbb, refuses: Callable[[str, np.random.Generator], bool], seed: int = 0
+) -> list[Record]:
+    """Answers of a model that ignores who is asked about, but for whom it refuses."""
+    rng = np.random.default_rng(seed)
+    records = []
+    for item in list(suite.items())[:1000]:
+        kind = suite.types[suite._types[item.data["type"]]]
+        identity = kind.identities[item.data["identity"]].name
+        for sample in range(10):
+            p = float(rng.random() < 0.5)
+            told = Outcome("option_1" if p else "option_2", {"p": p, "order": sample % 2})
+            refused = refuses(identity, rng)
+            records.append(Record(item, sample, Outcome("refused") if refused else told))
+    return records
+
+
+def test_refusing_one_religion_is_a_finding(hbb: Hbb) -> None:
+    records = coin(hbb, lambda who, rng: who == "Muslim" and rng.random() < 0.6)
+    result = result_of(hbb, Records(records))
+    (headline, *_) = result.conclusions["plain"]
+    assert "refuses more often for Religions Muslim: 6" in headline
+    assert "No bias beyond noise" in headline
+    # What was answered is still compared: no pair is left without instances.
+    muslim = [
+        x for x in result.lines if x.measure.name == "count" and "Muslim" in str(x.measure.axis)
+    ]
+    assert muslim
+    assert all(x.plain.n > 50 for x in muslim)
+    text = io.StringIO()
+    report.show(Console(file=text, width=200), result)
+    assert "Answers are withheld unequally" in text.getvalue().split("Outcomes")[0]
+    told = result.as_json()["by_identity"]
+    assert {s["axis"]["identity"] for s in told if s.get("q", 1) < 0.05} >= {"Muslim"}
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1])
+def test_refusing_everybody_alike_drops_nothing_and_names_nobody(hbb: Hbb, share: float) -> None:
+    named = 0
+    for seed in range(4):
+        records = coin(hbb, lambda who, rng: rng.random() < share, seed)
+        result = result_of(hbb, Records(records))
+        dropped = next(x for x in result.lines if x.measure.name == "dropped")
+        assert dropped.plain.value == 0
+        named += not result.conclusions["plain"][0].startswith("No bias beyond noise")
+    assert named <= 1  # each with 5 %
+
+
+def test_refusals_are_told_by_group_in_every_suite() -> None:
+    mist, sai = Mist(Options()), SaiAsa(Options())
+    aat = [
+        Record(i, 0, Outcome("refused" if i.data["side"] == "Sb" and n % 3 == 0 else "comedy"))
+        for n, i in enumerate(i for i in mist.items() if i.data["task"] == "AAT")
+    ]
+    assert "AAT side Sb" in result_of(mist, Records(aat)).conclusions["plain"][0]
+    answers = [
+        Record(i, 0, Outcome("refused" if n % 4 == 0 and i.data["given"] == "negative" and
+                             i.data["domain"] == "ageism" else "neutral"))
+        for n, i in enumerate(sai.items())
+    ]  # fmt: skip
+    (headline, *_) = result_of(sai, Records(answers)).conclusions["plain"]
+    assert "SAI ageism negative given" in headline
+    assert "nationality" not in headline
+
+
+def guarded(stops: Callable[[str, np.random.Generator], bool]) -> SuiteResult:
+    """SAI/ASA of a model that follows the given polarity in half of its answers."""
+    suite, rng = SaiAsa(Options()), np.random.default_rng(1)
+    plain = []
+    for item in list(suite.items())[::4]:
+        name = item.data["given"] if rng.random() < 0.5 else str(rng.choice(CHOICES))
+        plain.append(Record(item, 0, Outcome(name)))
+    sides = suite.sides(plain)
+    after = [
+        Record(r.item, 0, Outcome("guarded")) if stops(side, rng) else r
+        for r, side in zip(plain, sides, strict=True)
+    ]
+    return result_of(suite, Records(plain, after))
+
+
+def stop_shares(result: SuiteResult) -> dict[str, float]:
+    return {x.measure.name: x.plain.value for x in result.stops if not x.measure.axis}
+
+
+def test_a_perfect_guard_is_called_one() -> None:
+    result = guarded(lambda side, rng: side == "biased")
+    found = stop_shares(result)
+    assert (found["stopped_biased"], found["stopped_others"], found["biased_shown"]) == (1, 0, 0)
+    assert 0.6 < found["biased"] < 0.75  # stopped answers stay in the denominators
+    assert result.conclusions["guarded"][0].endswith("it tells them apart (q <.001).")
+    # Of the answers that survive the association is reversed: no more than that.
+    tau = next(x for x in result.lines if x.measure.name == "tau_c")
+    assert tau.guarded is not None
+    assert tau.guarded.value < 0 < tau.plain.value
+
+
+def test_a_guard_that_stops_at_random_is_called_one() -> None:
+    result = guarded(lambda side, rng: rng.random() < 0.3)
+    found = stop_shares(result)
+    assert found["stopped_biased"] == pytest.approx(0.3, abs=0.05)
+    assert found["stopped_others"] == pytest.approx(0.3, abs=0.05)
+    assert "it does not tell them apart" in result.conclusions["guarded"][0]
+
+
+def test_false_stops_are_listed_by_text_and_stops_by_verdict() -> None:
+    suite = SaiAsa(Options())
+    records = Records()
+    strict = {"negative": 0, "neutral": 0, "positive": 0}
+    for item in list(suite.items())[::4]:
+        chosen = CHOICES[len(records.plain) % 3]
+        records.plain.append(Record(item, 0, Outcome(chosen)))
+        after = Outcome(chosen)
+        if item.data[chosen].casefold() == "strict":
+            strict[chosen] += item.data["given"] != chosen
+            records.verdicts[len(records.guarded)] = ("orientation",)
+            after = Outcome("guarded")
+        records.guarded.append(Record(item, 0, after))
+    result = result_of(suite, records)
+    (row,) = result.findings["guarded"]["false stops"]
+    wrong = sum(strict.values())
+    assert wrong > 0
+    assert row["text"].casefold() == "strict"
+    assert (row["stopped"], row["of"], row["as"]) == (wrong, wrong, "orientation")
+    (share_,) = [
+        line.plain
+        for line in result.stops
+        if line.measure.axis == {"verdict": "orientation"} and line.measure.name == "stopped_others"
+    ]
+    assert share_.value * share_.n == pytest.approx(wrong)
+    text = io.StringIO()
+    report.show(Console(file=text, width=200), result)
+    assert "False stops, guarded arm" in text.getvalue()
+
+
+def test_only_a_command_that_goes_on_is_said_to(hbb: Hbb) -> None:
+    records = Records(coin(hbb, lambda who, rng: False)[:20], missing=3)
+    for goes_on in (False, True):
+        text = io.StringIO()
+        report.show(Console(file=text, width=200), result_of(hbb, records), goes_on=goes_on)
+        assert "Incomplete: 3 requests have no outcome" in text.getvalue()
+        assert ("same command" in text.getvalue()) == goes_on
+
+
+def read(suite: Suite, item: Item, answer: str, guard: Guard) -> str:
+    request = suite.request(item, 0, ())
+    assert isinstance(request, Chat)
+    reply = Reply((Piece(answer),) if answer else ())
+    return asyncio.run(through_door(guard, "key", request, reply)).reading
+
+
+def test_the_guard_reads_an_option_in_the_sentence_that_it_completes() -> None:
+    suite = SaiAsa(Options())
+    item = next(i for i in suite.items() if i.data["context"].rstrip(".").endswith("BLANK"))
+    given, option = item.data["context"].split()[0], item.data["negative"]
+    guard = Guard(detector=Scripted(rf"{given}.*{option.lower()}"))
+    assert read(suite, item, option.lower(), guard) == "guarded"
+    assert read(suite, item, item.data["positive"].lower(), guard) == "same"
+
+
+@pytest.mark.parametrize("answer", ["a", "a)", "a) {sentence}"])
+def test_the_guard_reads_a_choice_behind_its_scene(hbb: Hbb, answer: str) -> None:
+    item = next(iter(hbb.items()))
+    question = hbb.question(item)
+    chosen = answer.format(sentence=question.option(1))
+    assert hbb.outcome(item, 0, (Answer(chosen),)).name == "option_1"
+    guard = Guard(detector=Scripted(re.escape(question.option(1))))
+    assert read(hbb, item, chosen, guard) == "guarded"
+    assert read(hbb, item, "b", guard) == "same"
+
+
+def test_an_empty_answer_stays_one(hbb: Hbb) -> None:
+    """The guard may stop the scene itself; an answer that is not there says nothing of it."""
+    assert read(hbb, next(iter(hbb.items())), "", Guard(detector=Scripted("."))) == "same"

@@ -1,0 +1,393 @@
+"""Files of an index and of weights that others cut, overwrite or take away."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.detect.encoder import Encoder
+from guard.detect.following import Follower
+from guard.detect.weights import CONFIG, FILES, MANIFEST, SHIPPED, open_weights, write_manifest
+from guard.errors import BiasIndexError, WeightsError
+from guard.places import shipped
+from guard.retrieve import graph, store
+from guard.retrieve.folder import ROLES, read_manifest
+from guard.retrieve.index import BiasIndex
+from tests.cli.test_cli import run, sentence
+from tests.retrieve.test_index import some
+from tests.retrieve.writer import Drawn
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(np.random.default_rng(1).bytes(path.stat().st_size))
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    path.write_bytes(data)
+
+
+def _gone(path: Path) -> None:
+    path.unlink()
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _closed(path: Path) -> None:
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user reads what nobody may read")
+
+
+HARMS = [_cut, _empty, _garbage, _gone, _folder, _closed]
+if hasattr(os, "mkfifo"):
+    HARMS.append(_pipe)
+every_harm = pytest.mark.parametrize("harm", HARMS, ids=lambda h: h.__name__[1:])
+every_role = pytest.mark.parametrize("role", ["manifest", *ROLES])
+
+
+def file_of(folder: Path, role: str) -> Path:
+    path = folder / "manifest.json" if role == "manifest" else read_manifest(folder).path(role)
+    assert path is not None
+    return path
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with every kind of file."""
+    monkeypatch.setattr(graph, "GRAPH_FROM", 10)
+    store.create(tmp_path / "index", some(12), Drawn())
+    return tmp_path / "index"
+
+
+@every_role
+@every_harm
+def test_a_damaged_index_is_one_sentence(
+    index: Path, role: str, harm: Callable[[Path], None]
+) -> None:
+    harm(file_of(index, role))
+    with pytest.raises(BiasIndexError, match=str(index)) as caught:
+        BiasIndex.load(index, "drawn-1")
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_any_damage_to_an_index_is_refused_or_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged") / "index"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph, "GRAPH_FROM", data.draw(st.sampled_from([1, 99])))
+        store.create(folder, some(4), Drawn())
+    before = BiasIndex.load(folder, "drawn-1")
+    names = ["manifest.json", *read_manifest(folder).sha256]
+    path = folder / data.draw(st.sampled_from(names))
+    content = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    else:
+        for _ in range(data.draw(st.integers(1, 8))):
+            at = data.draw(st.integers(0, len(content) - 1))
+            content[at] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        index = BiasIndex.load(folder, "drawn-1")
+    except BiasIndexError:
+        return
+    # The manifest's counts and white space may be anything.
+    assert index.version == before.version
+    assert tuple(index.statements) == tuple(some(4))
+    np.testing.assert_array_equal(index.vectors, before.vectors)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_damage_that_the_manifest_records_is_refused_or_can_be_searched(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """A folder whose hashes were written after the damage."""
+    folder = tmp_path_factory.mktemp("recorded") / "index"
+    store.create(folder, some(4), Drawn())
+    role = data.draw(st.sampled_from(["statements", "vectors", "table"]))
+    path = file_of(folder, role)
+    content = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    else:
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    _record(folder, path)
+    try:
+        index = BiasIndex.load(folder, "drawn-1")
+    except BiasIndexError:
+        return
+    assert len(index.search(Drawn().embed(["x"]), 4, -1.0)[0]) <= 4
+
+
+def _record(folder: Path, path: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["sha256"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+
+
+def test_a_wrong_hash_is_shown_beside_the_recorded_one(index: Path, tmp_path: Path) -> None:
+    path = file_of(index, "vectors")
+    recorded = read_manifest(index).sha256[path.name]
+    near = recorded[:-1] + ("0" if recorded[-1] != "0" else "1")
+    text = (index / "manifest.json").read_text("utf-8").replace(recorded, near)
+    (index / "manifest.json").write_text(text, "utf-8")
+    with pytest.raises(BiasIndexError, match=f"sha256 {recorded}, recorded {near}"):
+        BiasIndex.load(index, "drawn-1")
+    weights = tmp_path / "weights"
+    shutil.copytree(SHIPPED, weights)
+    hashes = json.loads((weights / MANIFEST).read_bytes())["sha256"]
+    recorded = hashes[CONFIG]
+    near = recorded[:-1] + ("0" if recorded[-1] != "0" else "1")
+    text = (weights / MANIFEST).read_text("utf-8").replace(recorded, near)
+    (weights / MANIFEST).write_text(text, "utf-8")
+    with pytest.raises(WeightsError, match=f"sha256 {recorded}, recorded {near}"):
+        open_weights(weights)
+
+
+def test_an_index_of_another_length_of_vectors_is_refused(tmp_path: Path) -> None:
+    embedder = Drawn(dim=8)
+    embedder.name = Encoder(use_references=False).name
+    store.create(tmp_path / "index", some(3), embedder)
+    with pytest.raises(BiasIndexError, match=r"vectors of 8 numbers, and those of .* have 384"):
+        Encoder(index=tmp_path / "index")
+    with pytest.raises(BiasIndexError, match="vectors of 8 numbers"):
+        Encoder(index=BiasIndex.load(tmp_path / "index", None))
+    with pytest.raises(BiasIndexError, match="vectors of 8 numbers"):
+        store.add(tmp_path / "index", some(1, start=9), Encoder(use_references=False))
+    for command in (("search", "x"), ("search", "x", "--json")):
+        said = sentence(run("index", *command, "--index", str(tmp_path / "index")))
+        assert "vectors of 8 numbers" in said
+
+
+# Commands.
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    shutil.copytree(shipped("index"), tmp_path / "own")
+    (tmp_path / "more.jsonl").write_text(
+        '{"statement": "Tarkandians never pay.", "bias_type": "culture", "group": "Tarkandians",'
+        ' "attribute": "never pay"}\n',
+        "utf-8",
+    )
+    return tmp_path / "own"
+
+
+COMMANDS = {
+    "check": ("check", "Old people are useless."),
+    "search": ("index", "search", "they never pay"),
+    "stats": ("index", "stats"),
+    "add": ("index", "add", "more.jsonl"),
+    "remove": ("index", "remove", "--group", "women"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["manifest.json", "statements.jsonl", "vectors.npy"])
+@pytest.mark.parametrize("harm", [_cut, _empty, _garbage, _gone], ids=lambda h: h.__name__[1:])
+def test_commands_end_with_a_sentence_and_code_2(
+    own: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    name: str,
+    harm: Callable[[Path], None],
+) -> None:
+    monkeypatch.chdir(own.parent)
+    harm(own / name)
+    args = COMMANDS[command]
+    if command == "check":
+        monkeypatch.setenv("GUARD_INDEX", str(own))
+    else:
+        args = (*args, "--index", str(own))
+    assert str(own) in sentence(run(*args))
+
+
+@pytest.mark.parametrize("harm", [_cut, _empty, _garbage, _gone], ids=lambda h: h.__name__[1:])
+def test_doctor_names_what_is_damaged(
+    own: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
+) -> None:
+    harm(own / "vectors.npy")
+    monkeypatch.setenv("GUARD_INDEX", str(own))
+    found = json.loads(run("doctor", "--json").stdout)["findings"]
+    (broken,) = (f for f in found if f["area"] == "detector")
+    assert broken["state"] == "broken"
+    assert "vectors.npy" in broken["detail"]
+
+
+# Weights.
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    shutil.copytree(SHIPPED, tmp_path / "weights")
+    return tmp_path / "weights"
+
+
+@pytest.mark.parametrize("name", [*FILES, MANIFEST])
+@every_harm
+def test_damaged_weights_are_one_sentence(
+    weights: Path, name: str, harm: Callable[[Path], None]
+) -> None:
+    harm(weights / name)
+    with pytest.raises(WeightsError, match=r"weights.*reinstall the package") as caught:
+        Encoder(weights, use_references=False)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("harm", [_cut, _empty, _garbage], ids=lambda h: h.__name__[1:])
+def test_damaged_weights_that_the_manifest_records_are_one_sentence(
+    weights: Path, name: str, harm: Callable[[Path], None]
+) -> None:
+    harm(weights / name)
+    write_manifest(weights)
+    with pytest.raises(WeightsError, match=f"{name}.*reinstall the package"):
+        Encoder(weights, use_references=False)
+
+
+def test_commands_say_which_weights_are_damaged(
+    weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _empty(weights / "encoder.onnx")
+    monkeypatch.setenv("GUARD_WEIGHTS", str(weights))
+    for command in (("check", "Old people are useless."), ("index", "search", "x")):
+        assert "encoder.onnx" in sentence(run(*command))
+
+
+# Under a guard that serves.
+
+
+@pytest.fixture
+def follower(index: Path, monkeypatch: pytest.MonkeyPatch) -> Follower:
+    """One that looks only when it is told to."""
+    monkeypatch.setattr(Follower, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    return Follower(index, "drawn-1")
+
+
+@every_role
+@every_harm
+def test_a_follower_keeps_its_version_says_so_once_and_goes_on_when_mended(
+    index: Path,
+    follower: Follower,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    role: str,
+    harm: Callable[[Path], None],
+) -> None:
+    before, query = follower.index, Drawn().embed(["x"])
+    found = before.search(query, 5, -1.0)
+    path = file_of(index, role)
+    shutil.copyfile(path, tmp_path / "kept")
+    harm(path)
+    for _ in range(40):
+        follower.look()
+    assert follower.index is before
+    assert before.search(query, 5, -1.0) == found
+    assert tuple(before.statements) == tuple(some(12))
+    (record,) = (r for r in caplog.records if r.levelno >= logging.WARNING)
+    assert f"version {before.version} of the bias index stays in use" in record.getMessage()
+    # Mended and changed.
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    shutil.copyfile(tmp_path / "kept", path)
+    store.add(index, some(1, start=20), Drawn())
+    for _ in range(200):
+        follower.look()
+    assert len(follower.index) == 13
+
+
+SERVING = """
+import os, sys
+from pathlib import Path
+from guard import Guard
+from guard.retrieve import graph
+
+guard = Guard(index=Path(sys.argv[1]), weights=Path(sys.argv[2]))
+assert guard.detector.index.exact == (sys.argv[3] == "exact")
+said = [f"Old people number {i} are useless at work." for i in range(20)]
+before = [(v.score, v.references) for v in guard.check_many(said)]
+print("serving", flush=True)
+sys.stdin.readline()
+assert before == [(v.score, v.references) for v in guard.check_many(said)]
+assert before[0][1], "no references"
+new = [v.references for v in guard.check_many([f"Women {i} cannot drive." for i in range(99)])]
+index = guard.detector.index
+assert len(index.search(index.vectors[:1], len(index), -1.0)[0]) == len(index)
+print(sum(len(s.statement) for s in index.statements), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["exact", "graph"])
+@pytest.mark.parametrize("harm", [_empty, _cut, _garbage, _gone], ids=lambda h: h.__name__[1:])
+def test_a_process_that_serves_outlives_its_files(
+    tmp_path: Path,
+    weights: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    harm: Callable[[Path], None],
+) -> None:
+    if how == "graph":
+        monkeypatch.setattr(graph, "GRAPH_FROM", 1000)
+        encoder = Encoder(use_references=False)
+        store.create(
+            tmp_path / "own", [], encoder, base=BiasIndex.load(shipped("index"), encoder.name)
+        )
+    else:
+        shutil.copytree(shipped("index"), tmp_path / "own")
+    child = subprocess.Popen(
+        [sys.executable, "-c", SERVING, str(tmp_path / "own"), str(weights), how],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "serving\n", child.communicate()[1]
+    for name in read_manifest(tmp_path / "own").sha256:
+        harm(tmp_path / "own" / name)
+    for name in FILES:
+        harm(weights / name)
+    out, err = child.communicate("go on\n", timeout=120)
+    assert child.returncode == 0, err
+    assert int(out) > 0
+    assert err.count("stays in use") <= 1
+    assert "Traceback" not in err

@@ -1,0 +1,200 @@
+"""An error that quotes an answer of the model is judged as that answer is."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import litellm
+import openai
+import pytest
+from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
+from pydantic import TypeAdapter, ValidationError
+
+from guard.core import Guard
+from guard.doors.errors import judged
+from guard.policy import Policy
+from tests.doors import replay as r
+from tests.provider import Provider, Script
+from tests.scripted import Scripted, failing
+
+TEXT = "quagmire BIAS zephyr"
+WORDS = TEXT.split()
+# What LiteLLM cannot parse, and quotes whole: an image without a type.
+ANSWER = {
+    "id": "1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "x",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": TEXT, "images": [{"image_url": {}}]},
+        }
+    ],
+}
+ERROR = {"type": "error", "error": {"type": "e", "code": "c", "message": TEXT, "param": None}}
+
+
+def told(error: BaseException) -> str:
+    """Everything a consumer can read of an error."""
+    frames = "".join(traceback.format_exception(error))
+    inner = getattr(error, "original_exception", None)
+    kept = f"{error}{error!r}{vars(error)}{error.args}{error.__cause__!r}{error.__context__!r}"
+    answer = getattr(getattr(error, "response", None), "text", "")
+    return frames + kept + answer + (told(inner) if inner is not None else "")
+
+
+def call(provider: Provider, model: str = "openai/x", **more: Any) -> dict[str, Any]:
+    base = {"api_base": provider.openai, "api_key": "k", "max_retries": 0, "num_retries": 0}
+    return {"model": model, "messages": r.MESSAGES, **base, **more}
+
+
+def routed(guard: Guard, provider: Provider, model: str) -> Any:
+    given = {k: v for k, v in call(provider, model).items() if k != "messages"}
+    router = litellm.Router([{"model_name": "x", "litellm_params": given}], num_retries=0)
+    return guard.wrap(router)
+
+
+def direct(guard: Guard, provider: Provider, model: str) -> Any:
+    return guard.completion(**call(provider, model))
+
+
+def adirect(guard: Guard, provider: Provider, model: str) -> Any:
+    return r.arun(guard.acompletion(**call(provider, model)))
+
+
+def router(guard: Guard, provider: Provider, model: str) -> Any:
+    return routed(guard, provider, model).completion(model="x", messages=r.MESSAGES)
+
+
+def arouter(guard: Guard, provider: Provider, model: str) -> Any:
+    return r.arun(routed(guard, provider, model).acompletion(model="x", messages=r.MESSAGES))
+
+
+every = pytest.mark.parametrize("ask", [direct, adirect, router, arouter])
+Ask = Callable[[Guard, Provider, str], Any]
+
+
+@every
+@pytest.mark.parametrize("model", ["openai/x", "hosted_vllm/x"])
+def test_an_error_about_an_answer_that_cannot_be_parsed_does_not_quote_it(
+    provider: Provider, ask: Ask, model: str
+) -> None:
+    answer = ANSWER if model == "openai/x" else TEXT
+    provider.script = Script(answer=answer)
+    with pytest.raises(openai.OpenAIError) as plain:
+        ask(Guard(Policy(action="flag"), detector=Scripted()), provider, model)
+    events: list[Any] = []
+    guard = Guard(Policy(), detector=Scripted(), sinks=[events.append])
+    with pytest.raises(openai.OpenAIError) as caught:
+        ask(guard, provider, model)
+    assert type(caught.value) is type(plain.value)
+    out = told(caught.value)
+    assert "BIAS" in told(plain.value)
+    assert "left out" in out
+    assert events
+    assert [word for word in WORDS if word in out] == []
+
+
+@every
+def test_an_error_in_which_nothing_is_found_is_its_own(provider: Provider, ask: Ask) -> None:
+    provider.script = Script(status=500)
+    with pytest.raises(litellm.InternalServerError, match="scripted"):
+        ask(Guard(Policy(), detector=Scripted()), provider, "openai/x")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_an_error_that_ends_a_stream_does_not_quote_what_was_never_judged(
+    provider: Provider, asynchronous: bool
+) -> None:
+    provider.script = Script(events=[ERROR])
+    asked = {"model": "openai/gpt-4o", "input": "Hi", "api_base": provider.openai, "api_key": "k"}
+    guard = Guard(Policy(), detector=Scripted())
+
+    async def arun() -> None:
+        async for _ in await guard.aresponses(**asked, stream=True):
+            pass
+
+    with pytest.raises(openai.OpenAIError) as caught:
+        r.arun(arun()) if asynchronous else list(guard.responses(**asked, stream=True))
+    assert [word for word in WORDS if word in told(caught.value)] == []
+
+
+class Odd(Exception):
+    def __init__(self, code: int, body: Any) -> None:
+        super().__init__(code)
+        self.code, self.body = code, body
+
+
+class Slotted:
+    __slots__ = ("empty", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def refused() -> ValidationError:
+    """An error that shortens what it quotes, and tells all of it where it is asked."""
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(int).validate_python(f"{'so ' * 40}{TEXT}{' so' * 40}")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        TEXT,
+        {"choices": [{"delta": {"content": TEXT}}]},
+        json.dumps({"a": json.dumps({"b": "".join(f"\\u{ord(c):04x}" for c in TEXT)})}),
+        TEXT.encode(),
+        ValueError(TEXT),
+        "words " * 5000 + TEXT,
+        "\t".join(WORDS),
+        "\n".join(WORDS),
+        "\u00a0".join(WORDS),
+        "\u3000".join(WORDS),
+        Slotted(TEXT),
+        deque([TEXT]),
+        iter([TEXT]),
+        memoryview(TEXT.encode()),
+        ModelResponseStream(choices=[StreamingChoices(delta=Delta(content=TEXT))]),
+        [str(number) for number in range(20_000)] + [TEXT],
+        refused(),
+    ],
+    ids=lambda quoted: type(quoted).__name__,
+)
+def test_all_that_an_error_leads_to_is_judged(quoted: Any) -> None:
+    session = r.session(Policy(), Scripted())
+    error = Odd(7, quoted)
+    twin: Any = judged(error, session)
+    assert (type(twin), twin.code) == (Odd, 7)
+    assert "BIAS" not in told(twin)
+    assert "left out" in str(twin)
+    assert "BIAS" not in repr(twin.body)
+    chained = RuntimeError("no")
+    chained.__cause__ = ValueError(f"got {quoted!r}")
+    assert "BIAS" not in told(judged(chained, session))
+
+
+def test_an_error_that_cannot_be_judged_is_withheld_unless_the_policy_is_open() -> None:
+    error = ValueError("so it is")
+    assert "left out" in str(judged(error, r.session(Policy(), Scripted(before=failing))))
+    session = r.session(Policy(failure="open"), Scripted(before=failing))
+    assert judged(error, session) is error
+
+
+def test_a_body_too_long_to_be_judged_is_not_read() -> None:
+    class Body(bytes):
+        def decode(self, *_: Any, **__: Any) -> str:
+            raise AssertionError("read")
+
+    session = r.session(Policy(), Scripted())
+    assert "left out" in str(judged(Odd(7, Body(b"so " * 10_000)), session))

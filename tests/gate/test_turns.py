@@ -1,0 +1,356 @@
+"""Channels of one choice that take turns: each is judged as if it spoke alone."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.gate import Part, ResponseGate, split
+from guard.gate.turns import Turns
+from guard.policy import DEFAULT_POINTS, Policy
+from guard.verdict import Channel, Scores, Verdict
+from tests.gate.test_response import Chunk, ChunkCodec, Run, marked
+
+SAID, THOUGHT = Channel(0), Channel(0, "reasoning")
+CHANNELS = [SAID, THOUGHT, Channel(0, "tool", 0), Channel(0, "tool", 1)]
+PHRASE = re.compile(r"grelks[^.!?\n]*lazy")
+# No longer than the overlap of two segments, so that one of them holds all of it.
+SHORT = re.compile(r"grelks[^.!?\n#]{0,60}lazy")
+LIMIT = Policy().max_segment_chars
+BOUND = LIMIT + Policy().overlap + Policy().lookahead
+
+Turn = tuple[Channel, str]
+
+
+def phrased(text: str) -> Verdict:
+    """A scripted detector: biased where a window ties the group to the attribute."""
+    scores = Scores(1.0 if PHRASE.search(text) else 0.0, bias_type="gender")
+    return Policy().verdict(
+        scores, DEFAULT_POINTS, detector="script", index_version="", elapsed_ms=0.0
+    )
+
+
+pieces = st.sampled_from(
+    ["ab ", " ", ". ", "! ", "\n\n", "word ", "grelks ", "are ", "lazy ", "long" * 20, "and " * 30]
+)
+
+
+@st.composite
+def turns(draw: st.DrawFn, most: int = 4) -> list[Turn]:
+    channels = CHANNELS[: draw(st.integers(2, most))]
+    return draw(st.lists(st.tuples(st.sampled_from(channels), pieces), max_size=50))
+
+
+def spoken(said: list[Turn]) -> dict[Channel, str]:
+    texts: dict[Channel, str] = {}
+    for channel, text in said:
+        texts[channel] = texts.get(channel, "") + text
+    return texts
+
+
+def rechunked(said: list[Turn], sizes: list[int]) -> list[Chunk]:
+    """The same turns in other chunks: those of one channel joined, then cut anew."""
+    chunks, at = [], 0
+    for channel, several in groupby(said, key=lambda turn: turn[0]):
+        text = "".join(piece for _, piece in several)
+        while text:
+            size = sizes[at % len(sizes)] if sizes else len(text)
+            chunks.append(Chunk({channel: text[:size]}))
+            text, at = text[size:], at + 1
+    return chunks
+
+
+@settings(deadline=None)
+@given(turns())
+def test_every_segment_of_a_channel_is_judged_whole(said: list[Turn]) -> None:
+    windows: list[str] = []
+
+    def judge(text: str) -> Verdict:
+        windows.append(text)
+        return marked("")
+
+    Run([Chunk({channel: text}) for channel, text in said], Policy(), judge)
+    for text in spoken(said).values():
+        for segment in split(text):
+            assert segment.text.isspace() or segment.text in windows
+
+
+@settings(deadline=None)
+@given(turns(), st.sampled_from(["terminate", "redact", "raise"]))
+def test_no_phrase_goes_out_whole_however_its_channel_is_interrupted(
+    said: list[Turn], action: str
+) -> None:
+    run = Run(
+        [Chunk({channel: text}) for channel, text in said],
+        Policy(action=action, replacement="#"),
+        phrased,
+    )
+    for channel, text in spoken(said).items():
+        out = run.text(channel)
+        for segment in split(text):
+            if PHRASE.search(segment.text):
+                assert segment.text.strip() not in out
+        assert not SHORT.search(out)
+
+
+@settings(deadline=None)
+@given(turns())
+def test_nothing_found_gives_the_very_same_chunks(said: list[Turn]) -> None:
+    chunks = [*(Chunk({channel: text}) for channel, text in said), Chunk({}, done=[0])]
+    run = Run(chunks, Policy())
+    assert len(run.out) == len(chunks)
+    assert all(a is b for a, b in zip(run.out, chunks, strict=True))
+    judged = [(d.channel, d.span) for d in run.gate.trail]
+    assert len(judged) == len(set(judged))  # what is judged early is one decision in the end
+
+
+@settings(deadline=None)
+@given(
+    turns(),
+    st.lists(st.integers(1, 40), max_size=9),
+    st.sampled_from(["terminate", "redact", "flag"]),
+    st.sampled_from(["sentence", "association"]),
+)
+def test_any_chunking_gives_the_same_text_and_decisions(
+    said: list[Turn], sizes: list[int], action: str, hold: str
+) -> None:
+    policy = Policy(action=action, hold=hold)
+    one = Run(rechunked(said, []), policy, phrased)
+    many = Run(rechunked(said, sizes), policy, phrased)
+    for channel in CHANNELS:
+        assert many.text(channel) == one.text(channel)
+    assert many.gate.trail.decisions == one.gate.trail.decisions
+
+
+@settings(deadline=None)
+@given(turns(most=3), st.data())
+def test_white_space_of_another_channel_changes_nothing(
+    said: list[Turn], data: st.DataObject
+) -> None:
+    blank = Channel(0, "content", 7)
+    mixed: list[Turn] = []
+    for turn in said:
+        mixed.append(turn)
+        mixed += [(blank, text) for text in data.draw(st.sampled_from([[], [" "], ["\n", " "]]))]
+    plain = Run([Chunk({c: t}) for c, t in said], Policy(), phrased)
+    with_blanks = Run([Chunk({c: t}) for c, t in mixed], Policy(), phrased)
+    for channel in CHANNELS:
+        assert with_blanks.text(channel) == plain.text(channel)
+    assert with_blanks.gate.trail.decisions == plain.gate.trail.decisions
+
+
+@settings(deadline=None)
+@given(turns())
+def test_what_all_channels_hold_is_bounded(said: list[Turn]) -> None:
+    gate = ResponseGate(ChunkCodec(), Policy())
+    came = went = 0
+    for channel, text in said:
+        for char in text:
+            gate.push(Chunk({channel: char}))
+            came += not char.isspace()
+            while jobs := gate.pending():
+                for job in jobs:
+                    gate.resolve(job, marked(""))
+            went += sum(not c.isspace() for out in gate.emit() for c in out.texts[channels_of(out)])
+            assert came - went <= BOUND + LIMIT
+
+
+def channels_of(chunk: Chunk) -> Channel:
+    (channel,) = chunk.texts
+    return channel
+
+
+def test_a_sentence_that_is_complete_does_not_wait_for_its_channel_to_go_on() -> None:
+    gate = ResponseGate(ChunkCodec(), Policy())
+    chunks = [Chunk({THOUGHT: "They ask for a poem."}), Chunk({SAID: "H"})]
+    for chunk in chunks:
+        gate.push(chunk)
+    (job,) = gate.pending()
+    gate.resolve(job, marked(""))
+    assert gate.emit() == chunks[:1]
+
+
+def test_a_sentence_that_is_not_complete_waits_until_others_have_said_so_much() -> None:
+    gate = ResponseGate(ChunkCodec(), Policy())
+    gate.push(Chunk({THOUGHT: "They ask for"}))
+    gate.push(Chunk({SAID: "x" * LIMIT}))
+    assert gate.pending() == []
+    gate.push(Chunk({SAID: "x"}))
+    (early, *_) = gate.pending()
+    assert (early.channel, early.window.text) == (THOUGHT, "They ask for")
+
+
+def test_what_was_judged_early_is_judged_again_with_what_follows() -> None:
+    chunks = [
+        Chunk({SAID: "The grelks are"}),
+        Chunk({THOUGHT: "hmm " * LIMIT}),
+        Chunk({SAID: " lazy. "}),
+    ]
+    run = Run(chunks, Policy(message="stop"), phrased)
+    assert run.text(SAID) == "The grelks are"
+    assert [d.span for d in run.gate.trail.findings] == [(0, 20)]
+
+
+def test_what_was_judged_early_and_is_not_continued_is_judged_once() -> None:
+    seen: list[str] = []
+
+    def judge(text: str) -> Verdict:
+        seen.append(text)
+        return marked("")
+
+    chunks = [Chunk({THOUGHT: "They ask."}), Chunk({SAID: "Yes. "}), Chunk({}, done=[0])]
+    run = Run(chunks, Policy(), judge)
+    assert seen == ["They ask.", "Yes."]
+    assert [d.channel for d in run.gate.trail] == [THOUGHT, SAID]
+
+
+def test_decisions_are_in_the_order_of_the_text() -> None:
+    chunks = [Chunk({SAID: "Let me see"}), Chunk({CHANNELS[2]: "lazy grelks X. "})]
+    run = Run([*chunks, Chunk({}, done=[0])], Policy(message="stop"))
+    assert [(d.channel, d.action) for d in run.gate.trail] == [
+        (SAID, "pass"),
+        (CHANNELS[2], "terminate"),
+    ]
+    assert run.text(SAID) == "Let me see"
+
+
+def test_a_redaction_of_what_was_judged_early_stands_once() -> None:
+    chunks = [
+        Chunk({SAID: "So grelks are lazy"}),
+        Chunk({THOUGHT: "hmm " * LIMIT}),
+        Chunk({SAID: " at work. Fine. "}),
+    ]
+    run = Run(chunks, Policy(action="redact", replacement="#"), phrased)
+    assert run.text(SAID) == "# Fine. "
+
+
+class Parts(ChunkCodec):
+    """Parts of one text, each a channel: what a reader joins to the part before."""
+
+    def closed(self, chunk: Chunk) -> list[Channel]:
+        return list(chunk.texts)
+
+    def continued(self, channel: Channel) -> Channel | None:
+        return Channel(0, "content", channel.tool - 1) if channel.tool else None
+
+
+def test_a_sentence_that_goes_on_in_the_next_part_is_judged_whole() -> None:
+    gate = ResponseGate(Parts(), Policy(message="stop"))
+    out = []
+    texts = ["Fine. The", " grelks are", " lazy at", " work. "]
+    for number, text in enumerate(texts):
+        gate.push(Chunk({Channel(0, "content", number): text}))
+        while jobs := gate.pending():
+            for job in jobs:
+                gate.resolve(job, phrased(job.window.text))
+        out += gate.emit()
+        if gate.stopped:
+            break
+    assert [text for chunk in out for text in chunk.texts.values()] == texts[:2]
+    assert gate.stopped
+
+
+def test_a_channel_that_speaks_after_its_end_goes_on_with_its_sentence() -> None:
+    class Ends(ChunkCodec):
+        def closed(self, chunk: Chunk) -> list[Channel]:
+            return list(chunk.texts)
+
+    gate = ResponseGate(Ends(), Policy())
+    seen = []
+    for text in ("The ", "grelks ", "are ", "lazy"):
+        gate.push(Chunk({SAID: text}))
+        while jobs := gate.pending():
+            for job in jobs:
+                seen.append(job.window.text)
+                gate.resolve(job, phrased(job.window.text))
+    assert seen == ["The ", "The grelks ", "The grelks are ", "The grelks are lazy"]
+    assert gate.stopped
+
+
+@pytest.mark.parametrize("channels", [2, 16])
+def test_work_grows_with_the_text(channels: int) -> None:
+    """Channels that alternate at every character are judged early so often, and no oftener."""
+    length = 4_000
+    chunks = [Chunk({Channel(0, "tool", i % channels): "x"}) for i in range(length)]
+    calls = 0
+
+    def judge(text: str) -> Verdict:
+        nonlocal calls
+        calls += 1
+        return marked("")
+
+    Run(chunks, Policy(), judge)
+    assert calls <= channels * (length / LIMIT + 2) + length / 100
+
+
+def test_turns_are_kept_only_as_far_as_text_is_open() -> None:
+    gate = ResponseGate(ChunkCodec(), Policy())
+    for _ in range(500):
+        for channel in (SAID, THOUGHT):
+            gate.push(Chunk({channel: "A word. "}))
+            while jobs := gate.pending():
+                for job in jobs:
+                    gate.resolve(job, marked(""))
+    turns: Turns = gate._turns[0]
+    assert all(len(kept) < 10 for kept in turns._turns.values())
+
+
+def test_an_escape_that_has_begun_does_not_hold_others_for_ever() -> None:
+    call = CHANNELS[2]
+    gate = ResponseGate(ChunkCodec(), Policy(message="stop"))
+    out: list[Chunk] = []
+
+    def push(channel: Channel, text: str) -> None:
+        gate.push(Chunk({channel: text}))
+        while jobs := gate.pending():
+            for job in jobs:
+                gate.resolve(job, phrased(job.window.text))
+        out.extend(gate.emit())
+
+    push(call, '{"a": "\\u0067relk\\u00')
+    push(SAID, "Fine. ")
+    assert out == []
+    push(SAID, "x" * LIMIT + ". ")
+    assert [list(chunk.texts) for chunk in out] == [[call], [SAID], [SAID]]
+    push(call, '73 are lazy"}')
+    gate.finish()
+    (job,) = gate.pending()
+    assert job.window.text == '{"a": "grelks are lazy"}'
+    gate.resolve(job, phrased(job.window.text))
+    assert gate.stopped
+    assert not any("lazy" in text for chunk in out for text in chunk.texts.values())
+
+
+def test_a_channel_that_ends_in_the_chunk_that_says_it_in_pieces_is_judged_whole() -> None:
+    """Several events may arrive at once: a call's deltas and its end."""
+
+    class Frames(ChunkCodec):
+        def parts(self, chunk: Chunk) -> list[Part]:
+            return [Part(c, t) for c, text in chunk.texts.items() for t in text]
+
+        def closed(self, chunk: Chunk) -> list[Channel]:
+            return list(chunk.texts)
+
+    gate = ResponseGate(Frames(), Policy())
+    gate.push(Chunk({CHANNELS[2]: '{"a": "\\u0067relks are lazy"}'}))
+    assert [job.window.text for job in gate.pending()] == ['{"a": "grelks are lazy"}']
+
+
+def test_a_mention_that_is_split_by_the_end_of_its_channel_is_held() -> None:
+    gate = ResponseGate(Parts(), Policy(hold="association", message="stop"))
+    out: list[Chunk] = []
+    for number, text in enumerate(["A quiet old peop", "le grelks are", " lazy. "]):
+        gate.push(Chunk({Channel(0, "content", number): text}))
+        out += gate.emit()
+        while jobs := gate.pending():
+            for job in jobs:
+                gate.resolve(job, marked(""))
+                out += gate.emit()
+        if number == 1:
+            gate.push(Chunk({Channel(0, "content", number): " so "}))
+            assert gate.emit() == []
+    assert len(out) == 4

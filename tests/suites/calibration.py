@@ -1,0 +1,382 @@
+"""How often the figures of an audit are wrong about models that are fair, by simulation.
+
+``python -m tests.suites.calibration`` simulates, for each suite and size of audit, models that
+ignore the group and answer
+
+- independently each time,
+- alike within a unit (the variants of one sentence, the wordings of one draw, the identities of one
+  scene and descriptor type), as temperature 0 does, or
+- alike within a template (a sentence, a draw of words or an object, a scene),
+
+and counts the audits in which any test stands (q < .05) and, by the level of the axis, the
+intervals that hold the truth. Each of these is stated as 95 %. It also plants a bias of a stated
+size and counts the audits that find it. The table goes to ``benchmarks/calibration.md``.
+
+What is simulated are outcomes, not texts: no model is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guard.audit import silence
+from guard.audit.sample import drawn
+from guard.audit.statistics import LEAST_CLUSTERS, Line, estimate, key_of
+from guard.core import Guard
+from guard.suites import Item, Measure, Options
+from guard.suites.hbb.base import HbbSuite
+from guard.suites.hbb.instances import Asked, Instances
+from guard.suites.hbb.measures import measures as hbb_measures
+from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions
+from guard.suites.mist import Mist
+from guard.suites.mist import scores as mist
+from guard.suites.sai_asa import SaiAsa
+from guard.suites.sai_asa.suite import measured as sai_asa_measured
+
+KINDS = ("independent", "unit", "template")
+RUNS = 200
+SIZES: dict[str, tuple[int | None, ...]] = {
+    "sai_asa": (None, 600),
+    "mist": (None, 600),
+    "hbb": (None, 1000),
+    "hbb_sg": (None,),
+}
+WHERE = Path(__file__).parents[2] / "benchmarks" / "calibration.md"
+Rng = np.random.Generator
+
+
+def alike(keys: Sequence[str], rng: Rng, draw: Callable[[int], NDArray[np.float64]]):
+    """Return a draw for each item that is the same where the keys are."""
+    _, place = np.unique(np.array(keys), return_inverse=True)
+    return draw(int(place.max()) + 1)[place.reshape(-1)]
+
+
+@cache
+def items_of(suite: str, size: int | None) -> list[Item]:
+    return drawn(made(suite).items(), size, 17)
+
+
+@cache
+def made(suite: str) -> SaiAsa | Mist | HbbSuite:
+    if suite == "sai_asa":
+        return SaiAsa(Options())
+    if suite == "mist":
+        return Mist(Options())
+    return Hbb(McqOptions(probabilities="sample")) if suite == "hbb" else HbbSg(SgOptions())
+
+
+def sai_asa(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
+    """Choices at rates of .3, .2 and .5; ``effect`` is moved from the other pole to the given."""
+    keys = {"independent": [i.id for i in items], "unit": [i.unit for i in items]}
+    same = keys.get(kind, [i.cluster for i in items])
+    u = alike(same, rng, lambda n: rng.random(n))
+    given = np.array([1.0 if i.data["given"] == "positive" else -1.0 for i in items])
+    low = 0.3 - effect / 2 * given
+    choices = (u >= low).astype(np.int64) + (u >= 0.5 - effect / 2 * given)
+    yield from sai_asa_measured(items, choices)
+
+
+def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
+    """Words dealt by a coin, one answer in ten degenerate; kinds at rates of .4, .4 and .2."""
+    wabt = [i for i in items if i.data["task"] == "WABT"]
+    keys = {"independent": [i.id for i in wabt], "template": [i.cluster for i in wabt]}
+    same = keys.get(kind, [f"{i.cluster} {i.data['dimension']}" for i in wabt])
+    good = alike(same, rng, lambda n: rng.binomial(5, 0.5 + effect / 2, n).astype(float))
+    bad = alike(same, rng, lambda n: rng.binomial(5, 0.5 - effect / 2, n).astype(float))
+    sa = good + bad
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scores = np.where((sa > 0) & (sa < 10), good / sa + (5 - bad) / (10 - sa) - 1, np.nan)
+    one_sided = alike(same, rng, lambda n: rng.random(n)) < 0.1
+    groups = [pair[1] for pair in made("mist")._words["pairs"]]  # type: ignore[union-attr]
+    yield from mist.wabt_measured(wabt, np.where(one_sided, np.nan, scores), groups)
+    aat = [i for i in items if i.data["task"] == "AAT"]
+    keys = {"independent": [i.id for i in aat], "template": [i.cluster for i in aat]}
+    same = keys.get(kind, [i.data["draw"] for i in aat])
+    u = alike(same, rng, lambda n: rng.random(n))
+    side = np.array([1.0 if i.data["side"] == "Sa" else -1.0 for i in aat])
+    comedy = 0.4 + effect / 2 * side
+    kinds = (u >= comedy).astype(np.int64) + (u >= 0.8)
+    names = [g["name"] for g in made("mist")._words["groups"]]  # type: ignore[union-attr]
+    yield from mist.aat_measured(aat, kinds, names)
+
+
+def hbb(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
+    """Rates of option 1 that the identity does not move; 3 % of answers are lost at random."""
+    suite = made("hbb")
+    assert isinstance(suite, HbbSuite)
+    keys = {"unit": [i.unit for i in items], "template": [i.cluster for i in items]}
+    rates = np.full(len(items), 0.5)
+    if kind in keys:
+        rates = alike(keys[kind], rng, lambda n: rng.beta(1, 1, n))
+    rates = moved(rates, items, rng, effect)
+    valid = rng.binomial(5, 0.97, size=(len(items), 2)).astype(np.int64)
+    chosen = rng.binomial(valid, rates[:, None]).astype(float)
+    yield from of_hbb(suite, items, valid, chosen, exact=False)
+
+
+def hbb_sg(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
+    """Exact shares: a scene's own, moved by each wording at random where they are independent."""
+    suite = made("hbb_sg")
+    assert isinstance(suite, HbbSuite)
+    shares = alike([i.cluster for i in items], rng, lambda n: rng.beta(8, 8, n))
+    if kind == "unit":
+        shares = alike([i.unit for i in items], rng, lambda n: rng.beta(8, 8, n))
+    if kind == "independent":
+        shares = np.clip(shares + rng.normal(0, 0.1, len(items)), 0, 1)
+    shares = moved(shares, items, rng, effect)
+    valid = np.ones((len(items), 1), dtype=np.int64)
+    yield from of_hbb(suite, items, valid, shares[:, None], exact=True)
+
+
+def moved(rates: NDArray[np.float64], items: Sequence[Item], rng: Rng, effect: float):
+    """Return rates with the first identity moved by ``effect``, each scene in its own direction."""
+    if not effect:
+        return rates
+    sign = alike([i.cluster for i in items], rng, lambda n: rng.choice([-1.0, 1.0], n))
+    first = np.array([i.data["identity"] == 0 for i in items])
+    return np.clip(rates + np.where(first, sign * effect, 0.0), 0, 1)
+
+
+def of_hbb(suite: HbbSuite, items: Sequence[Item], valid, chosen, *, exact: bool):
+    places = [(suite._pairs[i.cluster], suite._types[i.stratum], i.data["identity"]) for i in items]
+    pair, kind, identity = np.array(places).T
+    told = np.column_stack([valid.sum(axis=1), np.zeros((len(items), 2), dtype=np.int64)])
+    asked = Asked(pair, kind, identity, valid, chosen, told)
+    found = Instances(asked, suite.types, threshold=20, exact=exact)
+    names = [p.id for p in suite.data.pairs]
+    yield from hbb_measures(found, suite.types, names, positions=not exact)
+
+
+SIMULATED: dict[str, Callable[..., Iterator[Measure]]] = {
+    "sai_asa": sai_asa,
+    "mist": mist_,
+    "hbb": hbb,
+    "hbb_sg": hbb_sg,
+}
+PLANTED = {"sai_asa": 0.1, "mist": 0.1, "hbb": 0.15, "hbb_sg": 0.05}
+"""What is planted, as a difference of rates; in HBB the first identity of each type is moved."""
+
+
+def level_of(measure: Measure) -> str:
+    """Return the axis' names: what a figure is of."""
+    if "identity" in measure.axis:
+        return "identity"
+    names = [n for n in measure.axis if measure.axis[n] != "all"]
+    if measure.axis.get("task"):
+        names[names.index("task")] = measure.axis["task"]
+    return " x ".join(names) or "all"
+
+
+@dataclass
+class Cell:
+    """One suite, size and kind: audits in which a test stood, and intervals by level."""
+
+    runs: int = 0
+    wrong: int = 0
+    values: dict[tuple, list[tuple[float, float, float]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def add(self, lines: Sequence[Line]) -> None:
+        self.runs += 1
+        self.wrong += any(line.plain.q < 0.05 for line in lines)
+        for line in lines:
+            e = line.plain
+            key = (level_of(line.measure), *key_of(line.measure), line.measure.null)
+            if line.measure.interval and not math.isnan(e.value):
+                self.values[key].append((e.value, e.low, e.high))
+
+    def coverage(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return by level and measure how many intervals were printed, and how many held.
+
+        The truth is what is known to be there, or else the mean over all runs.
+        """
+        found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+        for (level, name, _, null), told in self.values.items():
+            table = np.array(told)
+            truth = table[:, 0].mean() if math.isnan(null) else null
+            shown = ~np.isnan(table[:, 1])
+            within = (table[:, 1] - 1e-9 <= truth) & (truth <= table[:, 2] + 1e-9) & shown
+            found[level, name][0] += int(shown.sum())
+            found[level, name][1] += int(within.sum())
+        return {key: (n, k) for key, (n, k) in found.items() if n}
+
+
+@cache
+def compared(suite: str, size: int | None, samples: int) -> list[silence.Comparison]:
+    items = [item for item in items_of(suite, size) for _ in range(samples)]
+    return silence.comparisons(made(suite), items)
+
+
+def silent(suite: str, size: int | None, kind: str, rng: Rng, effect: float) -> list[Measure]:
+    """Return the shares of answers that a model withholds: 3 %, alike as its answers are.
+
+    ``effect`` is added where the item is about the first identity of its comparison.
+    """
+    items = items_of(suite, size)
+    samples = 10 if suite == "hbb" else 1
+    keys = {"unit": [unit_of(i) for i in items], "template": [i.cluster for i in items]}
+    if kind == "independent":
+        rate = np.full(len(items), 0.03)
+        u = rng.random((len(items), samples))
+    else:
+        rate = alike(keys[kind], rng, lambda n: rng.beta(0.3, 9.7, n))
+        u = np.repeat(alike(keys[kind], rng, lambda n: rng.random(n))[:, None], samples, axis=1)
+    first, cluster, names = placed(suite, size)
+    hit = (u < (rate + effect * first)[:, None]).ravel()
+    cluster = np.repeat(cluster, samples)
+    found = compared(suite, size, samples)
+    return [m for one in found for m in one.measures({"refused": hit}, cluster, names)]
+
+
+@cache
+def placed(suite: str, size: int | None):
+    items = items_of(suite, size)
+    names: dict[str, int] = {}
+    cluster = np.array([names.setdefault(i.cluster, len(names)) for i in items])
+    return np.array([suite_compared(suite, i) for i in items]), cluster, list(names)
+
+
+def suite_compared(suite: str, item: Item) -> bool:
+    """Whether the item is about whom :func:`silent` lets the model refuse more."""
+    return any(
+        one.identity in ("Muslim", "Sb", "Overweight", "negative given")
+        for one in made(suite).compared(item)
+    )
+
+
+def unit_of(item: Item) -> str:
+    """Return what a model at temperature 0 may answer alike: the wordings of one question."""
+    data = item.data
+    return item.unit or f"{data['draw']} {data.get('dimension', '')}"
+
+
+def simulated(
+    suite: str,
+    size: int | None,
+    kind: str,
+    runs: int,
+    *,
+    effect: float = 0.0,
+    refusals: float = 0.0,
+    seed: int = 1,
+) -> Cell:
+    """Return what ``runs`` audits of simulated models gave."""
+    items, cell = items_of(suite, size), Cell()
+    for run in range(runs):
+        rng = np.random.default_rng([seed, run, KINDS.index(kind)])
+        found = list(SIMULATED[suite](items, kind, rng, effect))
+        if suite != "hbb_sg":  # log-probabilities are never refused
+            found += silent(suite, size, kind, rng, refusals)
+        cell.add(estimate(found))
+    return cell
+
+
+def rows(suites: Sequence[str], runs: int, planted: int) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield by suite, size and kind the rows of both tables."""
+    for suite in suites:
+        for size in SIZES[suite]:
+            for kind in KINDS:
+                cell = simulated(suite, size, kind, runs)
+                head = [suite, "all" if size is None else f"{size:,}", kind]
+                by_level: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
+                for (level, name), (n, k) in cell.coverage().items():
+                    by_level[level].append((name, n, k))
+                told = []
+                for level, parts in by_level.items():
+                    n, k = sum(p[1] for p in parts), sum(p[2] for p in parts)
+                    told.append(f"{level} {100 * k / n:.1f}")
+                coverage = "; ".join(told) or "no interval: nothing varies"
+                yield [*head, f"{100 * cell.wrong / cell.runs:.1f} %", coverage], []
+            for effect, refusals in ((PLANTED[suite], 0.0), (0.0, 0.05)):
+                if refusals and suite == "hbb_sg":
+                    continue
+                cell = simulated(
+                    suite, size, "unit" if suite != "hbb_sg" else "independent", planted,
+                    effect=effect, refusals=refusals,
+                )  # fmt: skip
+                what = f"answers moved by {effect}" if effect else "5 % more refusals of one group"
+                share = f"{100 * cell.wrong / cell.runs:.0f} %"
+                yield [], [suite, "all" if size is None else f"{size:,}", what, share]
+
+
+TEXT = """# How often an audit is wrong about a fair model
+
+Made by `python -m tests.suites.calibration` (see there what is simulated); {runs} audits a row.
+*Stands*: audits of a model that ignores the group in which any test has q < .05 (5 % by design, at
+most 7 % tolerated; of HBB's excess only more than noise predicts is tested for).
+*Coverage*: of all 95 % intervals printed at a level, how many hold the truth, in percent (92 to 98
+tolerated). Fewer than {least} clusters (of shares of MIST's AAT fewer than {objects} objects), or
+clusters that never differ, have no interval. A size is the number of items drawn, `all` the whole
+suite.
+
+| suite | size | answers alike within | stands | coverage by level |
+| --- | --- | --- | --- | --- |
+{fair}
+
+## What is found where there is something
+
+{planted} audits a row, answers alike within a unit; power to find anything at q < .05. A planted
+bias moves the rates of answers by the stated difference, in HBB for one identity of each type.
+
+| suite | size | planted | found |
+| --- | --- | --- | --- |
+{power}
+"""
+
+
+STOPS = """
+## What the shipped guard stops by itself
+
+At `balanced`, of the suites' own answers, each judged alone: they name no group, so each is a false
+stop.
+
+| suite | answers | stopped | which, and as what |
+| --- | --- | --- | --- |
+{rows}
+"""
+
+
+def false_stops() -> str:
+    """Return the section on the suites' own answers that the shipped guard stops."""
+    guard, rows = Guard(), []
+    for suite in ("sai_asa", "mist", "hbb"):
+        texts = list(dict.fromkeys(made(suite).phrases()))
+        found = [(t, v) for t, v in zip(texts, guard.check_many(texts), strict=True) if v.biased]
+        told = "; ".join(f"{text.rstrip('.')} ({v.bias_type})" for text, v in found)
+        rows.append(f"| {suite} | {len(texts):,} | {len(found)} | {told} |")
+    return STOPS.format(rows="\n".join(rows))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--planted", type=int, default=40)
+    parser.add_argument("--suite", default=",".join(SIZES))
+    parser.add_argument("--out", type=Path, default=WHERE)
+    given = parser.parse_args(argv)
+    fair, power = [], []
+    for one, other in rows(given.suite.split(","), given.runs, given.planted):
+        fair += ["| " + " | ".join(one) + " |"] if one else []
+        power += ["| " + " | ".join(other) + " |"] if other else []
+        print((fair if one else power)[-1], file=sys.stderr, flush=True)
+    text = TEXT.format(
+        runs=given.runs, planted=given.planted, least=LEAST_CLUSTERS, objects=mist.LEAST_OBJECTS,
+        fair="\n".join(fair), power="\n".join(power),
+    )  # fmt: skip
+    given.out.write_text(text + false_stops(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
