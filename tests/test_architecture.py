@@ -35,7 +35,7 @@ ALLOWED = {
         "core",
         "tighten",
         "doors.proxy",
-        "doors.proxy_routes",
+        "doors.errors",
         "doors.accounting",
     },
     "bench": {"verdict", "policy", "errors", "gate", "doors", "core"},

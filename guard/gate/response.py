@@ -288,8 +288,10 @@ class ResponseGate(Generic[C]):
 
     def _collect(self, gate: Gate) -> None:
         turns = self._turns[gate.channel.choice]
+        # Where nothing is held, nothing waits: segments are judged in the order of their ends.
+        waits = self._policy.hold != "none"
         for window, start in gate.windows():
-            self._line_up(Job(gate.channel, window, turns.number(gate, start)))
+            self._line_up(Job(gate.channel, window, turns.number(gate, start) if waits else 0))
         # White space is settled without a verdict.
         if fates := gate.settled():
             self._queue.settle(gate.channel, fates)
@@ -298,13 +300,14 @@ class ResponseGate(Generic[C]):
 
     def _line_up(self, job: Job) -> None:
         """Take a job in, in front of those of its choice that stand behind it in the text."""
-        behind: list[Job] = []
-        while self._jobs and self._jobs[-1].channel.choice == job.channel.choice:
-            if self._jobs[-1].turn <= job.turn:
-                break
-            behind.append(self._jobs.pop())
-        self._jobs.append(job)
-        self._jobs.extend(reversed(behind))
+        at = len(self._jobs)
+        for place in range(len(self._jobs) - 1, -1, -1):
+            other = self._jobs[place]
+            if other.channel.choice == job.channel.choice:
+                if other.turn <= job.turn:
+                    break
+                at = place
+        self._jobs.insert(at, job)
 
     def _behind(self, job: Job) -> bool:
         """Whether an open segment stands before what is new in ``job``."""

@@ -72,7 +72,8 @@ def test_nothing_of_a_segment_goes_out_before_its_verdict(
     except BiasFound:
         pass
     assert watch.leaks == set()
-    assert watch.asked or not any(t.strip() for runs in choices for _, _, t in runs)
+    said = "".join(text for runs in choices for _, _, text in runs)
+    assert watch.asked or not any(map(str.isalnum, said))  # a text without words is not judged
 
 
 @given(choices_(most=3, kinds=KINDS), chunkings, actions)
@@ -314,7 +315,6 @@ def test_an_ended_stream_is_flushed(replay: Replay, door: Door, end: str) -> Non
     st.sampled_from(["terminate", "redact", "flag"]),
 )
 @settings(max_examples=40, deadline=None)
-@pytest.mark.timeout(1500)  # four calls an example, each character a chunk
 def test_whole_and_streamed_sync_and_async_agree(
     replay: Replay, choices: Any, chunking: Any, action: str
 ) -> None:

@@ -18,7 +18,7 @@ from tests.provider import Provider, Script, serving
 
 pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
 
-from guard.doors.proxy_routes import outcome_of_call, outcome_of_route
+from guard.proxy.routes import outcome_of_call, outcome_of_route
 from tests.doors.proxy_process import ROOT, Proxy, environment, models, running
 
 pytestmark = pytest.mark.timeout(600)

@@ -218,6 +218,15 @@ def test_decisions_are_in_the_order_of_the_text() -> None:
     assert run.text(SAID) == "Let me see"
 
 
+def test_decisions_are_in_the_order_of_the_text_where_another_choice_speaks_between() -> None:
+    chunks = [
+        Chunk({THOUGHT: "Let me see"}),
+        Chunk({SAID: "Yes.\n\nI", Channel(1): "No.\n\nI"}, done=[0, 1]),
+    ]
+    run = Run(chunks, Policy())
+    assert [d.channel for d in run.gate.trail if d.channel.choice == 0] == [THOUGHT, SAID, SAID]
+
+
 def test_a_redaction_of_what_was_judged_early_stands_once() -> None:
     chunks = [
         Chunk({SAID: "So grelks are lazy"}),

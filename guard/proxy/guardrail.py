@@ -1,28 +1,10 @@
-"""The guardrail of LiteLLM's proxy.
-
-LiteLLM makes it from six lines of ``config.yaml``::
-
-    guardrails:
-      - guardrail_name: bias
-        litellm_params:
-          guardrail: guard.proxy.Guardrail
-          mode: post_call
-          default_on: true
-
-What stands under ``guard`` beside them are settings of the policy, and ``detector``, ``index`` and
-``weights``; a detector of your own is named by its dotted path. A key's or a team's metadata may
-hold settings under ``guard`` too: a team's replace the configured ones, a key's those of its team.
-A request may hold some in its body, under ``guard``; they can only tighten (guard.tighten).
-"""
+"""The guardrail: LiteLLM's hooks, before a call, behind it and while it streams."""
 
 from __future__ import annotations
 
-import atexit
-import importlib
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -31,16 +13,15 @@ from litellm.exceptions import GuardrailRaisedException
 from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucket
 from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_guardrails_header
-from litellm.types.guardrails import GuardrailEventHooks, LitellmParams
+from litellm.types.guardrails import GuardrailEventHooks
 
-from guard.config import OWN_KEYS, known_keys, policy_from
-from guard.core import Guard
-from guard.doors import accounting, proxy_routes
+from guard.config import policy_from
+from guard.doors import accounting
 from guard.doors.errors import ajudged
 from guard.doors.proxy import Call, guarded_answer, guarded_stream, guarded_text, textless
-from guard.doors.proxy_routes import name_of_call, outcome_of_call
 from guard.errors import BiasFound, ConfigError, DetectorError, GuardError, UsageError
-from guard.policy import Policy
+from guard.proxy.routes import name_of_call, outcome_of_call, watch
+from guard.proxy.settings import check_others, check_possible, made_guard, refuse, values_of
 from guard.tighten import tightened
 from guard.verdict import Decision
 
@@ -58,13 +39,6 @@ _HOOKS = (
 
 # What a tool's server asks of a model: LiteLLM asks no guardrail about the answer.
 _SAMPLING = "/mcp/sampling/createMessage"
-
-
-class NotStarted(GuardError):
-    """A setting in config.yaml cannot be used.
-
-    No ValueError, as ConfigError is: LiteLLM takes one for a reason to start without the guardrail.
-    """
 
 
 class StreamEnded(GuardError):
@@ -108,17 +82,17 @@ class Guardrail(CustomGuardrail):
         try:
             if event_hook not in (_POST.value, [_POST.value]):
                 raise ConfigError(f"{where}: mode must be 'post_call', got {event_hook!r}.")
-            _check_others(others, where)
-            self._guard = _guard(guard, where)
+            check_others(others, where)
+            self._guard = made_guard(guard, where)
         except GuardError as error:
-            _refuse(str(error))
+            refuse(str(error))
         except Exception as error:
-            _refuse(f"{where}: cannot be made ({type(error).__name__}: {error}).")
+            refuse(f"{where}: cannot be made ({type(error).__name__}: {error}).")
         self._calls: WeakKeyDictionary[Any, Call] = WeakKeyDictionary()
         super().__init__(
             guardrail_name=guardrail_name, event_hook=event_hook, default_on=bool(default_on)
         )
-        proxy_routes.watch(_refusal)
+        watch(_refusal)
 
     def should_run_guardrail(self, data: Any, event_type: GuardrailEventHooks) -> bool:
         """Whether it runs: before the call, where it will behind it or ``guard`` is to be read."""
@@ -308,16 +282,16 @@ class Guardrail(CustomGuardrail):
                 given = (holder or {}).get("guard")
                 if given is not None:
                     where = f"guard: metadata of the {name}"
-                    policy = policy_from(_values(given, where), base=policy, where=where)
-                    _check_possible(policy, where)
+                    policy = policy_from(values_of(given, where), base=policy, where=where)
+                    check_possible(policy, where)
             session = self._guard.session(policy)
         except ConfigError as error:
             raise _error(500, str(error)) from None
         if asked is not None:
             try:
-                values, points = _values(asked, "guard"), self._guard.detector.operating_points
+                values, points = values_of(asked, "guard"), self._guard.detector.operating_points
                 policy = tightened(policy, values, points, where="guard")
-                _check_possible(policy, "guard")
+                check_possible(policy, "guard")
                 session = self._guard.session(policy)
             except ConfigError as error:
                 raise _error(400, str(error)) from None
@@ -370,73 +344,6 @@ def _refusal(data: Mapping[str, Any], route: str) -> HTTPException | None:
     """Return the error for a request to a route without a door where a guardrail is on."""
     on = _on(data)
     return on[0]._refused(f"answers to {route}") if on else None
-
-
-def _guard(settings: Any, where: str) -> Guard:
-    values = dict(_values({} if settings is None else settings, f"{where}: guard"))
-    for key in values:
-        if key not in known_keys():
-            raise ConfigError(
-                f"{where}: unknown setting {key!r} under guard; known are "
-                f"{', '.join(known_keys())}."
-            )
-    own = {key: values.pop(key) for key in OWN_KEYS if key in values}
-    for key, value in own.items():
-        if not isinstance(value, str):
-            raise ConfigError(f"{where}: {key} takes a text, got {value!r}.")
-    policy_from(values, where=where)
-    if "." in own.get("detector", ""):
-        own["detector"] = _detector(own["detector"], where)
-    guard = Guard(values, **own)
-    _check_possible(guard.policy, where)  # it may stand in guard.toml
-    return guard
-
-
-def _check_possible(policy: Policy, where: str) -> None:
-    if policy.rewrites:
-        raise ConfigError(
-            f"{where}: the action 'rewrite' asks the model again, which the guardrail of the proxy "
-            "cannot; choose 'terminate' or 'redact'."
-        )
-    if policy.litellm_records != "raw":
-        raise ConfigError(
-            f"{where}: litellm_records='guarded' has no effect on the proxy, which makes and "
-            "reports its own calls; leave it 'raw'."
-        )
-
-
-def _detector(path: str, where: str) -> Any:
-    module, _, name = path.rpartition(".")
-    try:
-        return getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{where}: detector {path!r} cannot be imported ({error}).") from None
-
-
-def _values(given: Any, where: str) -> Mapping[str, Any]:
-    """Return the settings that a mapping or the name of an operating point stands for."""
-    if isinstance(given, str):
-        return {"operating_point": given}
-    if isinstance(given, Mapping):
-        return given
-    raise ConfigError(
-        f"{where}: takes a mapping of settings or the name of an operating point, got {given!r}."
-    )
-
-
-def _check_others(others: Mapping[str, Any], where: str) -> None:
-    """Refuse what no one would read. LiteLLM adds its defaults for the guardrails it knows."""
-    usual = LitellmParams(guardrail="guard.proxy.Guardrail", mode=_POST.value).model_dump()
-    for key, value in others.items():
-        if key not in usual or usual[key] != value:
-            hint = "; it goes under guard" if key in known_keys() else ""
-            raise ConfigError(f"{where}: unknown setting {key!r}{hint}.")
-
-
-def _refuse(sentence: str) -> NoReturn:
-    """End the start of the proxy; the sentence also comes last, behind the server's own lines."""
-    atexit.register(lambda: print(f"\n{sentence}", file=sys.stderr))
-    raise NotStarted(sentence) from None
 
 
 def _error(status: int, sentence: str) -> HTTPException:

@@ -1,0 +1,92 @@
+"""The guardrail's settings, as config.yaml, keys and requests give them, and what is refused."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from litellm.types.guardrails import LitellmParams
+
+from guard.config import OWN_KEYS, known_keys, policy_from
+from guard.core import Guard
+from guard.errors import ConfigError, GuardError
+from guard.policy import Policy
+
+
+class NotStarted(GuardError):
+    """A setting in config.yaml cannot be used.
+
+    No ValueError, as ConfigError is: LiteLLM takes one for a reason to start without the guardrail.
+    """
+
+
+def made_guard(settings: Any, where: str) -> Guard:
+    """Return the guard that ``settings`` of config.yaml ask for. Raises ConfigError."""
+    values = dict(values_of({} if settings is None else settings, f"{where}: guard"))
+    for key in values:
+        if key not in known_keys():
+            raise ConfigError(
+                f"{where}: unknown setting {key!r} under guard; known are "
+                f"{', '.join(known_keys())}."
+            )
+    own = {key: values.pop(key) for key in OWN_KEYS if key in values}
+    for key, value in own.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{where}: {key} takes a text, got {value!r}.")
+    policy_from(values, where=where)
+    if "." in own.get("detector", ""):
+        own["detector"] = _detector(own["detector"], where)
+    guard = Guard(values, **own)
+    check_possible(guard.policy, where)  # it may stand in guard.toml
+    return guard
+
+
+def check_possible(policy: Policy, where: str) -> None:
+    """Raise ConfigError where a policy asks for what the proxy cannot do."""
+    if policy.rewrites:
+        raise ConfigError(
+            f"{where}: the action 'rewrite' asks the model again, which the guardrail of the proxy "
+            "cannot; choose 'terminate' or 'redact'."
+        )
+    if policy.litellm_records != "raw":
+        raise ConfigError(
+            f"{where}: litellm_records='guarded' has no effect on the proxy, which makes and "
+            "reports its own calls; leave it 'raw'."
+        )
+
+
+def _detector(path: str, where: str) -> Any:
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{where}: detector {path!r} cannot be imported ({error}).") from None
+
+
+def values_of(given: Any, where: str) -> Mapping[str, Any]:
+    """Return the settings that a mapping or the name of an operating point stands for."""
+    if isinstance(given, str):
+        return {"operating_point": given}
+    if isinstance(given, Mapping):
+        return given
+    raise ConfigError(
+        f"{where}: takes a mapping of settings or the name of an operating point, got {given!r}."
+    )
+
+
+def check_others(others: Mapping[str, Any], where: str) -> None:
+    """Refuse what no one would read. LiteLLM adds its defaults for the guardrails it knows."""
+    usual = LitellmParams(guardrail="guard.proxy.Guardrail", mode="post_call").model_dump()
+    for key, value in others.items():
+        if key not in usual or usual[key] != value:
+            hint = "; it goes under guard" if key in known_keys() else ""
+            raise ConfigError(f"{where}: unknown setting {key!r}{hint}.")
+
+
+def refuse(sentence: str) -> NoReturn:
+    """End the start of the proxy; the sentence also comes last, behind the server's own lines."""
+    atexit.register(lambda: print(f"\n{sentence}", file=sys.stderr))
+    raise NotStarted(sentence) from None
