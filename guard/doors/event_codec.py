@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from guard.doors.event_names import CALLS, EVENTS, TERMINAL
 from guard.doors.events import (
-    CALLS,
-    EVENTS,
-    TERMINAL,
     Place,
     around,
     delta_of,

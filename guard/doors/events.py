@@ -17,6 +17,7 @@ from litellm.llms.openai.responses.transformation import OpenAIResponsesAPIConfi
 from litellm.types.llms.openai import ResponsesAPIResponse
 from pydantic import BaseModel, ValidationError
 
+from guard.doors.event_names import CALLS, ITEMS, SLOTS, SOUND, TEXTS
 from guard.doors.fields import walk_annotation
 from guard.doors.strings import is_data, is_name, members, walked, without_text
 from guard.errors import UsageError
@@ -32,88 +33,6 @@ class Place(NamedTuple):
 
 
 Visit = Callable[[Place, ChannelKind, str], str]
-
-# What an event says, by its name without "response." and the verb: the channel's kind and the slot.
-_SLOTS: Mapping[str, tuple[ChannelKind, str]] = {
-    "output_text": ("content", "text"),
-    "refusal": ("content", "refusal"),
-    "reasoning_summary_text": ("reasoning", "summary"),
-    "reasoning_text": ("reasoning", "text"),
-    "function_call_arguments": ("tool", "arguments"),
-    "mcp_call_arguments": ("tool", "arguments"),
-    "custom_tool_call_input": ("tool", "input"),
-    "code_interpreter_call_code": ("tool", "code"),
-}
-STEMS: Mapping[tuple[ChannelKind, str], str] = {v: k for k, v in reversed(list(_SLOTS.items()))}
-"""The name of the events that bring a slot's text."""
-CALLS: Mapping[str, str] = {
-    "arguments": "function_call",
-    "input": "custom_tool_call",
-    "code": "code_interpreter_call",
-}
-"""Slots of an item that holds one text, and the type of item."""
-# The texts of a part, and of the event that ends one.
-_TEXTS = ("text", "refusal", "reasoning", "transcript")
-_SOUND = ("audio", "output_audio")  # their deltas are data; the transcript has its own
-TERMINAL = ("response.completed", "response.incomplete", "response.failed", "error")
-
-EVENTS = frozenset(
-    name if name == "error" else f"response.{name}"
-    for name in (
-        "created queued in_progress completed incomplete failed error "
-        "output_item.added output_item.done content_part.added content_part.done "
-        "output_text.delta output_text.done output_text.annotation.added refusal.delta "
-        "refusal.done reasoning_text.delta reasoning_text.done reasoning_summary_part.added "
-        "reasoning_summary_part.done reasoning_summary_text.delta reasoning_summary_text.done "
-        "function_call_arguments.delta function_call_arguments.done mcp_call_arguments.delta "
-        "mcp_call_arguments.done custom_tool_call_input.delta custom_tool_call_input.done "
-        "code_interpreter_call_code.delta code_interpreter_call_code.done audio.delta audio.done "
-        "audio.transcript.delta audio.transcript.done code_interpreter_call.in_progress "
-        "code_interpreter_call.interpreting code_interpreter_call.completed "
-        "file_search_call.in_progress file_search_call.searching file_search_call.completed "
-        "web_search_call.in_progress web_search_call.searching web_search_call.completed "
-        "image_generation_call.in_progress image_generation_call.generating "
-        "image_generation_call.partial_image image_generation_call.completed mcp_call.in_progress "
-        "mcp_call.completed mcp_call.failed mcp_list_tools.in_progress mcp_list_tools.completed "
-        "mcp_list_tools.failed"
-    ).split()
-)
-"""The events that say a thing once, or as their verb tells; text of any other is a stream of it."""
-_NONE: frozenset[str] = frozenset()
-ITEMS: Mapping[str, frozenset[str]] = {
-    "message": _NONE,
-    "reasoning": _NONE,
-    "compaction": _NONE,
-    "function_call": _NONE,
-    "function_call_output": frozenset({"output"}),
-    "custom_tool_call": _NONE,
-    "custom_tool_call_output": frozenset({"output"}),
-    "file_search_call": frozenset({"results"}),
-    "web_search_call": frozenset({"results"}),
-    "computer_call": frozenset({"pending_safety_checks"}),
-    "computer_call_output": frozenset({"output", "acknowledged_safety_checks"}),
-    "program": _NONE,
-    "program_output": frozenset({"result"}),
-    "tool_search_call": _NONE,
-    "tool_search_output": frozenset({"tools"}),
-    "additional_tools": frozenset({"tools"}),
-    "image_generation_call": _NONE,
-    "code_interpreter_call": frozenset({"outputs"}),
-    "local_shell_call": _NONE,
-    "local_shell_call_output": frozenset({"output"}),
-    "shell_call": frozenset({"environment"}),
-    "shell_call_output": frozenset({"output"}),
-    "apply_patch_call": _NONE,
-    "apply_patch_call_output": frozenset({"output"}),
-    "mcp_call": frozenset({"output", "error"}),
-    "mcp_list_tools": frozenset({"tools", "error"}),
-    "mcp_approval_request": _NONE,
-    "mcp_approval_response": frozenset({"reason"}),
-}
-"""The types of items, and their fields that hold no words of the model: what tools answer.
-
-All strings of an item of another type are the model's.
-"""
 
 # All that a rewritten event or item keeps beside its texts: none of it can repeat them.
 _EVENT = tuple("type sequence_number output_index content_index summary_index item_id".split())
@@ -147,7 +66,7 @@ def meaning(name: str) -> Meaning:
     """Return what an event's name says."""
     stem, _, verb = name.removeprefix("response.").rpartition(".")
     kind: ChannelKind = "tool" if "call" in stem else "content"
-    return Meaning(verb, stem, *_SLOTS.get(stem, (kind, stem)))
+    return Meaning(verb, stem, *SLOTS.get(stem, (kind, stem)))
 
 
 def name_of(event: Any) -> str:
@@ -172,7 +91,7 @@ def _plain(value: Any) -> Any:
 
 def delta_of(event: Mapping[str, Any], means: Meaning) -> tuple[Place, Any] | None:
     """Return where a delta's text belongs and the text; None where it is no text."""
-    if means.verb != "delta" or (means.stem in _SOUND and is_data(event.get("delta"))):
+    if means.verb != "delta" or (means.stem in SOUND and is_data(event.get("delta"))):
         return None
     if means.slot == means.stem and not isinstance(event.get("delta"), str):
         return None  # of an unknown kind: what is in it is read as of any unknown field
@@ -196,10 +115,10 @@ def rewritten(
     if (delta := delta_of(event, means)) is not None:
         made["delta"] = visited(visit, delta[0], kind, delta[1])
     elif verb == "done":
-        read |= {field for field in (*_TEXTS, *CALLS) if field in event}
+        read |= {field for field in (*TEXTS, *CALLS) if field in event}
         for field in read - _READ:
             made[field] = visited(visit, Place(item, slot, part), kind, event[field])
-    elif "delta" in event and not (stem in _SOUND and is_data(event["delta"])):
+    elif "delta" in event and not (stem in SOUND and is_data(event["delta"])):
         read -= {"delta"}
     if stem == "output_text" and verb in ("delta", "done"):
         said = event.get("delta" if verb == "delta" else "text")
@@ -310,7 +229,7 @@ def rewritten_item(
 ) -> dict[str, Any]:
     """Return an output item with each text as ``visit`` gives it, and no answers of tools."""
     named = str(item.get("type"))
-    answers = ITEMS.get(named, _NONE)
+    answers = ITEMS.get(named, frozenset())
     if named == "image_generation_call" and is_data(item.get("result")):
         answers |= {"result"}
     made: dict[str, Any] = {}
@@ -381,7 +300,7 @@ def _part(
     kind: ChannelKind = "content"
     if summary or reasoning or part.get("type") == "reasoning_text":
         kind = "reasoning"
-    for field in _TEXTS:
+    for field in TEXTS:
         if field in part:
             slot = "summary" if summary else "refusal" if field == "refusal" else "text"
             made[field] = visited(visit, Place(item, slot, number), kind, part[field])
@@ -390,7 +309,7 @@ def _part(
     if not opens:
         for position, annotation in enumerate(part.get("annotations") or ()):
             _annotation(annotation, Place(item, f"annotations.{position}", number), visit)
-        read = {*_TEXTS, "annotations", "logprobs"}
+        read = {*TEXTS, "annotations", "logprobs"}
         _rest(part, read, Place(item, "part.", number), kind, visit)
     if made["type"] == "output_text":
         made |= {"annotations": [], "logprobs": None}

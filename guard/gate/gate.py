@@ -156,16 +156,13 @@ class Gate:
     @property
     def held_from(self) -> int:
         """Offset from which on text is to be judged once its segment ends."""
-        if self._policy.hold == "none":
-            return self._segmenter.fed
         return max(self._segmenter.lead, self._asked_to)
 
     @property
     def holds(self) -> bool:
-        """Whether any text waits for the end of its segment, or of an escape."""
-        begun = bool(self._escapes.pending) and self._policy.hold != "none"
-        held = self.held_from < self._segmenter.fed or (begun and self._asked_sent < self._sent_all)
-        return held and not self.stopped
+        """Whether any text waits for its verdict until its segment, or an escape, ends."""
+        begun = bool(self._escapes.pending) and self._asked_sent < self._sent_all
+        return (begun or self.held_from < self._segmenter.fed) and not self.stopped
 
     @property
     def _sent_all(self) -> int:
@@ -287,7 +284,10 @@ class Gate:
             self._asked.append(_Asked(segment))
             if not segment.text.isspace():
                 window = Window(segment.text, tuple(self._context), self._user)
-                self._new.append((window, max(segment.fresh, self._asked_to)))
+                fresh = max(segment.fresh, self._asked_to)
+                # White space belongs to no turn of its channel's.
+                fresh += _blank(segment.text[fresh - segment.start :])
+                self._new.append((window, fresh))
                 self._context.append(segment.text)
                 self._user = ""
         self._pass_blanks()

@@ -288,10 +288,8 @@ class ResponseGate(Generic[C]):
 
     def _collect(self, gate: Gate) -> None:
         turns = self._turns[gate.channel.choice]
-        # Where nothing is held, nothing waits: segments are judged in the order of their ends.
-        waits = self._policy.hold != "none"
         for window, start in gate.windows():
-            self._line_up(Job(gate.channel, window, turns.number(gate, start) if waits else 0))
+            self._line_up(Job(gate.channel, window, turns.number(gate, start)))
         # White space is settled without a verdict.
         if fates := gate.settled():
             self._queue.settle(gate.channel, fates)

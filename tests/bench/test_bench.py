@@ -137,7 +137,7 @@ def test_an_interrupt_ends_it_without_a_traceback() -> None:
         "import asyncio, sys; from guard.bench import replay; from guard.cli import main\n"
         "wait = asyncio.sleep\n"
         "def told(seconds):\n"
-        "    print('reading', flush=True) if 0.9 < seconds <= 1 else None\n"
+        "    0.9 < seconds <= 1 and print('reading', file=sys.__stdout__, flush=True)\n"
         "    return wait(seconds)\n"
         "asyncio.sleep = told; main()"
     )

@@ -20,7 +20,8 @@ from guard.core import Guard
 from guard.doors import messages
 from guard.doors.codec import ChatCodec
 from guard.doors.event_codec import EventCodec
-from guard.doors.events import EVENTS, ITEMS, made
+from guard.doors.event_names import EVENTS, ITEMS
+from guard.doors.events import made
 from guard.doors.fields import is_other
 from guard.doors.strings import is_name, walked
 from guard.doors.text_completion import TextCompletionCodec
