@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import warnings
@@ -38,7 +39,7 @@ DETECTOR = {"detector": "tests.scripted.Scripted"}
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.atexit, "register", lambda call: call())
+    monkeypatch.setattr(atexit, "register", lambda call: call())
     monkeypatch.setattr(litellm, "callbacks", [])
 
 
