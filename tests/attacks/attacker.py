@@ -14,6 +14,7 @@ from typing import Any
 
 import litellm
 
+from guard.policy import Policy
 from tests.attacks import doors, oracle
 from tests.attacks.case import Case, make
 from tests.attacks.oracle import Found
@@ -22,8 +23,8 @@ from tests.attacks.reading import Emitted
 from tests.attacks.replays import Replays
 
 LIMIT_S = 3 * doors.LIMIT_S
-# Characters that may be held beside the chunk in hand, by the default policy.
-BOUND = 240 + 80 + 32
+POLICY = Policy()
+BOUND = POLICY.max_segment_chars + POLICY.overlap + POLICY.lookahead
 _MEASURED = 4  # one case in so many has its delay measured, as that takes time
 
 
@@ -37,7 +38,6 @@ class Tally:
     planted: int = 0
     found: list[list[str]] = field(default_factory=list)  # number, door, kind, what shows it
     held: dict[str, Counter[str]] = field(default_factory=dict)  # door: characters: streams
-    over: list[list[str]] = field(default_factory=list)  # number, door, characters over the bound
 
     def add(self, other: Tally) -> None:
         self.streams.update(other.streams)
@@ -45,7 +45,6 @@ class Tally:
         self.ways.update(other.ways)
         self.planted += other.planted
         self.found += other.found
-        self.over += other.over
         for door, counts in other.held.items():
             self.held.setdefault(door, Counter()).update(counts)
 
@@ -115,24 +114,36 @@ class Attacker:
         return outcome
 
     def _attack(self, case: Case, loop: doors.Loop) -> tuple[Emitted, list[Found]]:
-        self.delay.begin(case.route.door, on=self._measures(case))
+        measured = self._measures(case)
+        if measured:
+            self.delay.begin(case.route.door, Policy(**case.policy))
         begun = time.monotonic()
         emitted = self.doors.run(case, loop)
-        self.delay.on = False
         took = time.monotonic() - begun
+        held, self.delay.held = self.delay.held, None
         stops = bool(case.answer.plants) and case.policy["action"] in oracle.STOPS
         emitted.settle(deep=stops)
-        found = oracle.judge(case, emitted, lambda: self.doors.run(case, loop, guarded=False))
+        found = oracle.judge(case, emitted, lambda: self._plain(case, loop))
+        if held is not None:
+            emitted.held = held.most
+            if held.over:
+                found.append(Found("held", f"{held.over} characters over the bound"))
         if took > doors.LIMIT_S:
             found.append(Found("hang", f"took {took:.0f} s"))
         if case.streamed and case.answer.ending == "stall" and self._ended(case) != "left":
             found.append(Found("open", "the provider waited in vain to be left"))
         return emitted, found
 
+    def _plain(self, case: Case, loop: doors.Loop) -> Emitted:
+        """Return what LiteLLM makes of all that is sent, without a guard."""
+        if case.streamed and case.answer.ending == "drop":
+            case = make(f"{case.seed}e")  # how much would arrive is up to the transport
+        return self.doors.run(case, loop, guarded=False).settle(deep=False)
+
     def _measures(self, case: Case) -> bool:
         harmless = not case.answer.plants or case.policy["action"] == "flag"
-        plain = "overlap" not in case.policy and case.streamed and case.via != "proxy"
-        return harmless and plain and int(case.seed) % _MEASURED == 0
+        seen = case.streamed and case.via != "proxy"
+        return harmless and seen and int(case.seed) % _MEASURED == 0
 
     def _ended(self, case: Case) -> str:
         if case.via == "proxy":
@@ -146,13 +157,10 @@ class Attacker:
         way = "sockets" if case.route.socket else "replayed chunks"
         tally.ways["proxy" if case.via == "proxy" else way] += 1
         tally.planted += bool(case.answer.plants)
-        _, found = self.attack(case)
+        emitted, found = self.attack(case)
         tally.found += [[seed, case.door, kind, told] for kind, told in found]
-        if case.via != "proxy" and self._measures(case):
-            held, chunk = self.delay.held, self.delay.chunk
-            tally.held.setdefault(case.door, Counter())[str(held)] += 1
-            if held > BOUND + chunk:
-                tally.over.append([seed, case.door, str(held - BOUND - chunk)])
+        if emitted.held is not None and "overlap" not in case.policy:
+            tally.held.setdefault(case.door, Counter())[str(emitted.held)] += 1
         return found
 
 
@@ -206,15 +214,12 @@ def report(tally: Tally) -> str:
         )
     ways = ", ".join(f"{count} by {way}" for way, count in sorted(tally.ways.items()))
     lines += [
-        f"held: characters of a channel; the bound is {BOUND} and the chunk in hand; "
-        f"{len(tally.over)} streams over it",
+        f"held: characters of a choice; the bound is {BOUND} and the chunk in hand, and "
+        f"{POLICY.max_segment_chars} more where channels take turns",
         f"{tally.runs} answers tried ({tally.streams.total()} streams), {tally.planted} with "
         f"a phrase: {ways}",
     ]
     kinds = tally.kinds()
     lines.append("found: " + ", ".join(f"{kinds[kind]} {kind}" for kind in oracle.KINDS))
     lines += [f"  {number:>8} {door}: {kind}: {told}" for number, door, kind, told in tally.found]
-    lines += [
-        f"  {number:>8} {door}: {n} characters over the bound" for number, door, n in tally.over
-    ]
     return "\n".join(lines)

@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -93,9 +93,10 @@ class Plant(NamedTuple):
 
     choice: int
     voice: int
-    lead: str  # "" where the sentence is longer than a segment
+    lead: str
     head: str
     tail: str
+    fits: bool  # whether its sentence surely fits into one segment
 
 
 @dataclass(frozen=True)
@@ -176,8 +177,8 @@ class _Writer:
         self.marks += 1
         return chr(96 + self.marks // 26 + 1) + chr(97 + self.marks % 26)
 
-    def text(self, planted: int) -> tuple[str, list[tuple[str, str, str]]]:
-        """Return a text and the (lead, head, tail) of the phrases in it."""
+    def text(self, planted: int) -> tuple[str, list[tuple[str, str, str, bool]]]:
+        """Return a text and the (lead, head, tail, fits) of the phrases in it."""
         rng = self._rng
         parts = [self.sentence() for _ in range(rng.randint(0, 2))]
         found = []
@@ -194,7 +195,7 @@ class _Writer:
             before = self.words(rng.randint(20, 70) if long else rng.randint(0, 4))
             after = self.words(rng.randint(10, 50) if long else rng.randint(0, 4))
             said = " ".join(filter(None, [lead, before, phrase + tail, after]))
-            found.append((lead if len(said) < self._roomy else "", head, tail))
+            found.append((lead, head, tail, len(said) < self._roomy))
             parts.append(said + rng.choice(_ENDS))
             parts += [self.sentence() for _ in range(rng.randint(0, 2))]
         if not planted and rng.random() < 0.15:
@@ -377,7 +378,14 @@ def _steps(
 
 @lru_cache(64)
 def make(seed: str) -> Case:
-    """Return the case of a number; one with a ``p`` behind it goes through the proxy."""
+    """Return the case of a number; one with a ``p`` behind it goes through the proxy.
+
+    With an ``e`` behind that it is the same case, but for a connection that ends where it would
+    break: all that was sent before surely arrives.
+    """
+    if seed.endswith("e"):
+        case = make(seed[:-1])
+        return replace(case, seed=seed, answer=replace(case.answer, ending="early"))
     rng = random.Random(seed)
     proxy = seed.endswith("p")
     routes = PROXIED if proxy else ROUTES

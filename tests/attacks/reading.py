@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ class Emitted:
     objects: list[Any] = field(default_factory=list)
     error: BaseException | None = None
     findings: int | None = None  # biased segments by the trail; None where there is no trail
+    held: int | None = None  # the most characters of a choice that were held, where measured
     data: list[Any] = field(default_factory=list)  # objects as JSON has them, filled by `settle`
     blobs: list[str] = field(default_factory=list)  # the bytes of each object
 
@@ -61,13 +62,14 @@ class Emitted:
         what is put in the place of a passage stands in the first that it touches.
         """
         out: dict[Key, list[str]] = {}
+        for key, text in self.pieces(door, joined=joined):
+            out.setdefault(key, []).append(text)
+        return {key: "".join(pieces) for key, pieces in out.items()}
+
+    def pieces(self, door: Wire, *, joined: bool = False) -> Iterator[tuple[Key, str]]:
+        """Yield what each channel says, in order."""
         for each in self.data:
-            for key, text in READERS[door](each):
-                if joined and door == "messages" and key[1] != "tool":
-                    key = (0, key[1], 0)
-                out.setdefault(key, []).append(text)
-        said = {key: "".join(pieces) for key, pieces in out.items()}
-        return {key: text for key, text in said.items() if text}
+            yield from pieces(door, each, joined=joined)
 
 
 def parsed(data: bytes) -> list[Any]:
@@ -90,8 +92,8 @@ def _chat(said: Any) -> Iterable[tuple[Key, str]]:
     for choice in _of(said, "choices") or ():
         index = choice.get("index") or 0
         one = choice.get("delta") or choice.get("message") or {}
-        yield (index, "content", 0), one.get("content") or ""
         yield (index, "reasoning", 0), one.get("reasoning_content") or ""
+        yield (index, "content", 0), one.get("content") or ""
         refusal = one.get("refusal") or (one.get("provider_specific_fields") or {}).get("refusal")
         yield (index, "refusal", 0), refusal or ""
         for place, call in enumerate(one.get("tool_calls") or ()):
@@ -145,7 +147,16 @@ def _messages(said: Any) -> Iterable[tuple[Key, str]]:
             yield (0, "tool", index), json.dumps(block["input"], ensure_ascii=False)
 
 
-READERS = {"chat": _chat, "text": _text, "responses": _responses, "messages": _messages}
+_READERS = {"chat": _chat, "text": _text, "responses": _responses, "messages": _messages}
+
+
+def pieces(door: Wire, said: Any, *, joined: bool = False) -> Iterator[tuple[Key, str]]:
+    """Yield what each channel says in a chunk or an answer, in reading order; nothing empty."""
+    for key, text in _READERS[door](said):
+        if joined and door == "messages" and key[1] != "tool":
+            key = (0, key[1], 0)
+        if text:
+            yield key, text
 
 
 def sent(case: Case) -> dict[Key, str]:
