@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,7 +110,8 @@ class Attacker:
             self._start()
             return Emitted(), [Found("hang", f"not over after {LIMIT_S:.0f} s")]
         if isinstance(told, BaseException):
-            raise told
+            where = traceback.extract_tb(told.__traceback__)[-1]
+            return Emitted(), [Found("crash", f"{told!r} in {where.name} of the attack itself")]
         outcome: tuple[Emitted, list[Found]] = told
         return outcome
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from guard.policy import Policy
-from tests.attacks.case import Plant
+from tests.attacks.case import Plant, roomy
 from tests.attacks.reading import Key, decoded
 
 _ENDS = re.compile(r"[.!?]\s+")
@@ -33,13 +33,18 @@ def free(plant: Plant, key: Key, pieces: Iterable[tuple[Key, str]], policy: Poli
     """
     mine = [(k, text) for k, text in pieces if k[0] == key[0]]
     said = decoded("".join(text for k, text in mine if k == key))
-    begins = [0, *(end.end() for end in _ENDS.finditer(said, 0, said.index(plant.lead)))]
+    at = said.index(plant.phrase)
+    begins = [0, *(end.end() for end in _ENDS.finditer(said, 0, at))]
+    end = _ENDS.search(said, at)
+    long = (end.end() if end else len(said)) - begins[-1] >= roomy(
+        policy.max_segment_chars, policy.overlap
+    )
     # Where forced cuts fall, and which character an escape that has begun stands for, is not
     # told here: then the bound counts once, from the sentence before on.
-    exact = plant.fits and key[1] != "tool"
+    exact = not long and key[1] != "tool"
     # A line break may be none between sentences, until a few characters behind it are known.
     outs = [_forced(plant, key, mine, b, policy.max_segment_chars, exact) for b in begins[-2:]]
-    return max(outs, key=len)
+    return max([said[:at] if long else "", *outs], key=len)
 
 
 def _forced(

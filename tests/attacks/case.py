@@ -94,6 +94,7 @@ class Plant(NamedTuple):
     choice: int
     voice: int
     lead: str
+    phrase: str  # from the group on
     head: str
     tail: str
     fits: bool  # whether its sentence surely fits into one segment
@@ -177,8 +178,8 @@ class _Writer:
         self.marks += 1
         return chr(96 + self.marks // 26 + 1) + chr(97 + self.marks % 26)
 
-    def text(self, planted: int) -> tuple[str, list[tuple[str, str, str, bool]]]:
-        """Return a text and the (lead, head, tail, fits) of the phrases in it."""
+    def text(self, planted: int) -> tuple[str, list[tuple[str, str, str, str, bool]]]:
+        """Return a text and the (lead, phrase, head, tail, fits) of the phrases in it."""
         rng = self._rng
         parts = [self.sentence() for _ in range(rng.randint(0, 2))]
         found = []
@@ -190,12 +191,13 @@ class _Writer:
                 link = f"{rng.choice(_LINKS)} "
                 if len(phrase) + len(link) + len(tail) < self._overlap - 2:
                     phrase += link
+            phrase += tail
             lead = f"Quol{letters}"
             long = rng.random() < 0.3
             before = self.words(rng.randint(20, 70) if long else rng.randint(0, 4))
             after = self.words(rng.randint(10, 50) if long else rng.randint(0, 4))
-            said = " ".join(filter(None, [lead, before, phrase + tail, after]))
-            found.append((lead, head, tail, len(said) < self._roomy))
+            said = " ".join(filter(None, [lead, before, phrase, after]))
+            found.append((lead, phrase, head, tail, len(said) < self._roomy))
             parts.append(said + rng.choice(_ENDS))
             parts += [self.sentence() for _ in range(rng.randint(0, 2))]
         if not planted and rng.random() < 0.15:
@@ -203,6 +205,11 @@ class _Writer:
         # Something follows, so that the last sentence above is over.
         parts.append(self.words(rng.randint(6, 9)) + rng.choice(("", ".", "!")))
         return "".join(parts), found
+
+
+def roomy(segment: int, overlap: int) -> int:
+    """Return how many characters surely fit into one segment."""
+    return segment - (segment - overlap) // 2 - 10
 
 
 def _escaped(text: str, rng: random.Random) -> str:
@@ -257,7 +264,7 @@ def _answer(route: Route, rng: random.Random, policy: dict[str, Any], *, streame
     most = 3 if several else 1
     n = rng.choice((1, 1, 1, 1, 2, 3)) if most > 1 else 1
     segment, overlap = policy.get("max_segment_chars", 240), policy.get("overlap", 80)
-    writer = _Writer(rng, overlap, segment - (segment - overlap) // 2 - 10)
+    writer = _Writer(rng, overlap, roomy(segment, overlap))
     biased = rng.random() < 0.6
     spots: list[tuple[int, int]] = []
     kinds = [_kinds(wire, door, rng) for _ in range(n)]
@@ -285,11 +292,19 @@ def _answer(route: Route, rng: random.Random, policy: dict[str, Any], *, streame
     if ending in ("early", "drop", "error"):
         steps = steps[: rng.randint(1, len(steps))]
     # Who waits to be left must be one that will be: every choice is to be stopped.
-    spoken = {p.choice for p in plants if _kind(choices, p) in ("content", "reasoning")}
-    stopped = policy["action"] in ("terminate", "raise") and spoken
+    spoken = [p for p in plants if _kind(choices, p) in ("content", "reasoning")]
+    stops = policy["action"] in ("terminate", "raise")
     waits = route.socket and (wire, route.model) != ("responses", "openai/x")
-    if ending == "whole" and streamed and waits and stopped == set(range(n)):
-        ending = "stall" if rng.random() < 0.3 else "whole"
+    if (
+        ending == "whole"
+        and streamed
+        and waits
+        and stops
+        and {p.choice for p in spoken} == set(range(n))
+    ):
+        stalls = rng.random() < 0.3
+        judged = {p.choice for p in spoken if _judged_without_end(p, choices, steps)}
+        ending = "stall" if stalls and judged == set(range(n)) else "whole"
     return Answer(
         tuple(map(tuple, choices)),
         tuple(steps),
@@ -300,6 +315,23 @@ def _answer(route: Route, rng: random.Random, policy: dict[str, Any], *, streame
         quotes=rng.random() < 0.3,
         ascii=rng.random() < 0.5,
     )
+
+
+def _judged_without_end(
+    plant: Plant, choices: Sequence[Sequence[Voice]], steps: list[Step]
+) -> bool:
+    """Whether no open sentence of another voice surely stands before a phrase at the end."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        for choice, voice, text in step:
+            if choice == plant.choice and (text or "").strip():
+                first.setdefault(voice, number)
+                last[voice] = number
+    end = last.pop(plant.voice)
+    ended = {v for v in last if choices[plant.choice][v].text.endswith((".", "!", "?"))}
+    ended = {v for v in ended if choices[plant.choice][v].kind != "tool"}
+    return all(first[v] > end or (v in ended and last[v] < end) for v in last)
 
 
 def _kind(choices: list[list[Voice]], plant: Plant) -> Kind:

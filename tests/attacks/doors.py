@@ -18,7 +18,7 @@ from guard.policy import Policy
 from tests.attacks.bound import Held
 from tests.attacks.case import Case, Marked
 from tests.attacks.provider import Provider
-from tests.attacks.reading import Emitted, parsed, pieces
+from tests.attacks.reading import Emitted, Joined, parsed
 from tests.doors.table import end_tasks
 
 LIMIT_S = 60.0  # what LiteLLM imports at a first call alone may take long
@@ -228,21 +228,21 @@ class Delay:
     """
 
     def __init__(self) -> None:
-        self._door: Any = "chat"
         self.held: Held | None = None
 
     def begin(self, door: Any, policy: Policy) -> None:
-        self._door, self.held = door, Held(policy)
+        self.held = Held(policy)
+        self._came, self._went = Joined(door), Joined(door)
 
     def taken(self, chunk: Any) -> None:
         if self.held is not None:
-            self.held.take(self._pieces(chunk))
+            self.held.take(self._pieces(chunk, self._came))
 
     def released(self, chunk: Any) -> None:
         if self.held is not None:
-            self.held.release(self._pieces(chunk))
+            self.held.release(self._pieces(chunk, self._went))
 
-    def _pieces(self, chunk: Any) -> Any:
+    def _pieces(self, chunk: Any, read: Joined) -> Any:
         if hasattr(chunk, "events"):
             said = [event.fields for event in chunk.events]
         elif isinstance(chunk, bytes):
@@ -253,7 +253,7 @@ class Delay:
             said = [chunk.model_dump(warnings=False)]
             kind = said[0].get("type")
             said[0]["type"] = getattr(kind, "value", kind)
-        return [one for each in said for one in pieces(self._door, each, joined=True)]
+        return [one for each in said for one in read(each)]
 
 
 _DELAY = Delay()

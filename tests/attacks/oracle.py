@@ -44,8 +44,8 @@ def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Fo
         found += _leaks(case, emitted, texts, plain)
     if planted and emitted.findings == 0:
         # LiteLLM loses some text, refusals above all.
-        told = plain().texts(case.route.door).values()
-        if any(_holds(decoded(text), p) for text in told for p in planted):
+        told = [decoded(text) for text in plain().texts(case.route.door, joined=True).values()]
+        if any(p.phrase in text for text in told for p in planted):
             found.append(Found("missed", f"{len(planted)} planted, none found"))
     crash = _crash(case, emitted, bool(planted))
     if crash:
@@ -71,34 +71,32 @@ def _leaks(
 ) -> list[Found]:
     found = []
     places = [decoded(text) for text in (*texts.values(), *emitted.blobs)]
-    answers = [case.answer, case.second] if case.policy["action"] == "rewrite" else [case.answer]
-    for answer in answers:
-        for plant in answer.plants:
-            words = [plant.head, plant.tail]
-            if plant.fits and case.policy["hold"] == "sentence":
-                words.append(plant.lead)
-            halves = []
-            for place in places:
-                if _holds(place, plant):
-                    found.append(Found("leak", _around(place, plant.head)))
-                else:
-                    halves += [(word, _around(place, word)) for word in words if word in place]
-            if halves and answer is case.second:
-                found += [Found("half", told) for _, told in halves]
-            elif halves and _complete(case, plant) and (free := _free(case, plant, plain())):
-                found += [Found("half", told) for word, told in halves if word not in free[0]]
+    again = case.second.plants if case.policy["action"] == "rewrite" else ()
+    for plant in (*case.answer.plants, *again):
+        words = [plant.head, plant.tail]
+        if plant.fits and case.policy["hold"] == "sentence":
+            words.append(plant.lead)
+        leaks = [place for place in places if _holds(place, plant)]
+        halves = [(p, word) for p in places for word in words if word in p and p not in leaks]
+        free: str | None = ""
+        if plant not in again:
+            halves = halves if _complete(case, plant) else []
+            free = _free(case, plant, plain()) if leaks or halves else ""
+        if free is None:  # LiteLLM lost some of the phrase: what is left of it ties nobody to it
+            leaks, halves = [place for place in leaks if plant.phrase in place], []
+        found += [Found("leak", _around(place, plant.head)) for place in leaks]
+        found += [Found("half", _around(p, word)) for p, word in halves if word not in (free or "")]
     return found[:2]
 
 
-def _free(case: Case, plant: Plant, plain: Emitted) -> list[str]:
-    """Return what the bound let out of the one text that has ``plant``; none if LiteLLM lost it."""
+def _free(case: Case, plant: Plant, plain: Emitted) -> str | None:
+    """Return what the bound lets out of a phrase's text; None where LiteLLM lost some of it."""
     door = case.route.door
-    texts = plain.texts(door, joined=True)
-    keys = [key for key, text in texts.items() if _holds(decoded(text), plant)]
-    if not case.streamed:
-        return ["" for _ in keys]
-    pieces, policy = list(plain.pieces(door, joined=True)), Policy(**case.policy)
-    return [bound.free(plant, key, pieces, policy) for key in keys]
+    texts = plain.texts(door, joined=True).items()
+    key = next((key for key, text in texts if plant.phrase in decoded(text)), None)
+    if key is None or not case.streamed:
+        return None if key is None else ""
+    return bound.free(plant, key, plain.pieces(door, joined=True), Policy(**case.policy))
 
 
 def _around(text: str, word: str) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -58,8 +59,8 @@ class Emitted:
     def texts(self, door: Wire, *, joined: bool = False) -> dict[Key, str]:
         """Return the texts by channel, as written; none that are empty.
 
-        ``joined`` takes a message's blocks of one kind for one, in the order in which they came:
-        what is put in the place of a passage stands in the first that it touches.
+        ``joined`` takes a message's blocks of one kind that follow each other for one: what is put
+        in the place of a passage stands in the first that it touches.
         """
         out: dict[Key, list[str]] = {}
         for key, text in self.pieces(door, joined=joined):
@@ -68,8 +69,9 @@ class Emitted:
 
     def pieces(self, door: Wire, *, joined: bool = False) -> Iterator[tuple[Key, str]]:
         """Yield what each channel says, in order."""
+        read = Joined(door) if joined else partial(pieces, door)
         for each in self.data:
-            yield from pieces(door, each, joined=joined)
+            yield from read(each)
 
 
 def parsed(data: bytes) -> list[Any]:
@@ -150,13 +152,40 @@ def _messages(said: Any) -> Iterable[tuple[Key, str]]:
 _READERS = {"chat": _chat, "text": _text, "responses": _responses, "messages": _messages}
 
 
-def pieces(door: Wire, said: Any, *, joined: bool = False) -> Iterator[tuple[Key, str]]:
+def pieces(door: Wire, said: Any) -> Iterator[tuple[Key, str]]:
     """Yield what each channel says in a chunk or an answer, in reading order; nothing empty."""
-    for key, text in _READERS[door](said):
-        if joined and door == "messages" and key[1] != "tool":
-            key = (0, key[1], 0)
-        if text:
-            yield key, text
+    return ((key, text) for key, text in _READERS[door](said) if text)
+
+
+class Joined:
+    """Reads chunks so that a message's blocks of one kind that follow each other are one channel.
+
+    A block that begins while another one of its kind is open is a channel of its own.
+    """
+
+    def __init__(self, door: Wire) -> None:
+        self._door = door
+        self._open: set[int] = set()
+        self._keys: dict[tuple[str, int], Key] = {}  # of blocks
+        self._latest: dict[str, Key] = {}
+
+    def __call__(self, said: Any) -> Iterator[tuple[Key, str]]:
+        if self._door != "messages":
+            yield from pieces(self._door, said)
+            return
+        for key, text in pieces("messages", said):
+            yield (key if key[1] == "tool" else self._key(key)), text
+        if _of(said, "type") == "content_block_stop":
+            self._open.discard(said["index"])
+
+    def _key(self, key: Key) -> Key:
+        _, kind, block = key
+        if block not in self._open:
+            self._open.add(block)
+            latest = self._latest.get(kind, key)
+            speaking = (k for (_, b), k in self._keys.items() if b in self._open)
+            self._latest[kind] = self._keys[kind, block] = key if latest in speaking else latest
+        return self._keys[kind, block]
 
 
 def sent(case: Case) -> dict[Key, str]:
