@@ -94,7 +94,7 @@ class Plant(NamedTuple):
     choice: int
     voice: int
     lead: str
-    phrase: str  # from the group on
+    phrase: str  # from the space before the group on
     head: str
     tail: str
     fits: bool  # whether its sentence surely fits into one segment
@@ -197,7 +197,7 @@ class _Writer:
             before = self.words(rng.randint(20, 70) if long else rng.randint(0, 4))
             after = self.words(rng.randint(10, 50) if long else rng.randint(0, 4))
             said = " ".join(filter(None, [lead, before, phrase, after]))
-            found.append((lead, phrase, head, tail, len(said) < self._roomy))
+            found.append((lead, f" {phrase}", head, tail, len(said) < self._roomy))
             parts.append(said + rng.choice(_ENDS))
             parts += [self.sentence() for _ in range(rng.randint(0, 2))]
         if not planted and rng.random() < 0.15:

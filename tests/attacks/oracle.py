@@ -42,7 +42,7 @@ def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Fo
     found = []
     if action in STOPS:
         found += _leaks(case, emitted, texts, plain)
-    if planted and emitted.findings == 0:
+    if planted and emitted.findings == 0 and not may_lose(case):
         # LiteLLM loses some text, refusals above all.
         told = [decoded(text) for text in plain().texts(case.route.door, joined=True).values()]
         if any(p.phrase in text for text in told for p in planted):
@@ -55,6 +55,11 @@ def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Fo
     elif action != "rewrite":
         found += _ordered(case, emitted, plain)
     return found
+
+
+def may_lose(case: Case) -> bool:
+    """Whether the transport decides how much arrives of what was sent."""
+    return case.streamed and case.answer.ending == "drop" and case.route.socket
 
 
 def _complete(case: Case, plant: Plant) -> bool:
@@ -127,7 +132,7 @@ def _intact(
     if ending in ("whole", "stall", "unfinished") and unplaced(texts) == unplaced(told):
         return []
     told = plain().texts(case.route.door)
-    if ending == "drop":  # how much of it arrived is up to the transport
+    if may_lose(case):
         told = {key: _cut(told.get(key, ""), text) for key, text in texts.items()}
     if told == texts:
         return []
