@@ -87,6 +87,7 @@ class Attacker:
         loop = doors.Loop()
         while (case := asked.get()) is not None:
             told.put(self._outcome(case, loop))
+        loop(self.doors.aclose())
         loop.close()
         told.put(None)
 
@@ -99,7 +100,6 @@ class Attacker:
     def close(self) -> None:
         self._asked.put(None)
         self._told.get(timeout=LIMIT_S)
-        self.doors.close()
 
     def attack(self, case: Case) -> tuple[Emitted, list[Found]]:
         """Return what came out of a case, and what is wrong with it."""
@@ -116,8 +116,8 @@ class Attacker:
         return outcome
 
     def _attack(self, case: Case, loop: doors.Loop) -> tuple[Emitted, list[Found]]:
-        measured = self._measures(case)
-        if measured:
+        self.delay.held = None
+        if self._measures(case):
             self.delay.begin(case.route.door, Policy(**case.policy))
         begun = time.monotonic()
         emitted = self.doors.run(case, loop)

@@ -19,6 +19,7 @@ from tests.attacks.bound import Held
 from tests.attacks.case import Case, Marked
 from tests.attacks.provider import Provider
 from tests.attacks.reading import Emitted, Joined, parsed
+from tests.doors.replay import close_clients
 from tests.doors.table import end_tasks
 
 LIMIT_S = 60.0  # what LiteLLM imports at a first call alone may take long
@@ -55,8 +56,11 @@ class Doors:
         self._client = httpx.Client(timeout=LIMIT_S)
         self._aclient = httpx.AsyncClient(timeout=LIMIT_S)
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
+        """Close these clients, and all that LiteLLM keeps for this loop."""
         self._client.close()
+        await self._aclient.aclose()
+        await close_clients()
 
     def ended(self, seed: str) -> str:
         """Return how the proxy's provider saw a stream end; it may be in another process."""

@@ -245,7 +245,13 @@ def thought(index: int, said: str, signature: str = "") -> list[dict[str, Any]]:
 
 def test_a_thought_that_text_interrupts_is_held_until_it_is_judged_whole() -> None:
     """LiteLLM makes blocks of a chat whose texts take turns."""
-    sent = [START, *thought(0, "Fine. So long BI"), *text(1, "Yes. No"), *thought(2, "AS is."), *OVER]
+    sent = [
+        START,
+        *thought(0, "Fine. So long BI"),
+        *text(1, "Yes. No"),
+        *thought(2, "AS is."),
+        *OVER,
+    ]
     assert shown(events(guarded([sse(e) for e in sent]))) == f"Fine. {STOP}"
 
 
