@@ -51,6 +51,7 @@ class MessagesCodec:
         self._tools: dict[int, Channel] = {}  # by block
         self._speaking: dict[tuple[ChannelKind, int], Channel] = {}  # open blocks of text
         self._stopped: set[int] = set()  # blocks
+        self._signed: set[int] = set()  # blocks of thoughts
         self._latest: dict[ChannelKind, Channel] = {}
         self._joined: dict[Channel, Channel] = {}  # what a reader joins a channel to
         self._changed: set[ChannelKind] = set()  # kinds of which text was cut or replaced
@@ -102,12 +103,13 @@ class MessagesCodec:
         return [0] if any(_ends(event) for event in chunk.events) else []
 
     def closed(self, chunk: Frame) -> list[Channel]:
-        """Return the channels of the thoughts and calls that end with the frame.
+        """Return the channels of the calls and signed thoughts that end with the frame.
 
-        Text does not end with its block: citations part sentences.
+        A text does not end with its block, as citations part sentences, nor does a thought: LiteLLM
+        ends its block whenever something else comes between. What is signed is whole.
         """
         ended = [e.block for e in chunk.events if e.type == "content_block_stop"]
-        thoughts = [self._speaking.get(("reasoning", block)) for block in ended]
+        thoughts = [self._speaking.get(("reasoning", b)) for b in ended if b in self._signed]
         calls = [self._tools.get(block) for block in ended]
         return [channel for channel in (*thoughts, *calls) if channel is not None]
 
@@ -182,6 +184,8 @@ class MessagesCodec:
             block = fields.get("content_block")
             if isinstance(block, Mapping) and "input" in block:
                 self.calls.setdefault(self._tool(event.block), block)
+        elif event.delta_type == "signature_delta" and fields["delta"].get("signature"):
+            self._signed.add(event.block)
         elif event.type == "content_block_stop":
             self._stopped.add(event.block)
         elif event.type == "message_start" and isinstance(fields.get("message"), Mapping):
@@ -204,6 +208,7 @@ class MessagesCodec:
         known = self._speaking.get((kind, block))
         if known is None or block in self._stopped:
             self._stopped.discard(block)
+            self._signed.discard(block)
             known = self._latest[kind] = self._unused(kind)
             self._speaking[kind, block] = known
         return known

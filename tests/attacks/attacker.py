@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 
 import litellm
 
+from guard.policy import Policy
 from tests.attacks import doors, oracle
 from tests.attacks.case import Case, make
 from tests.attacks.oracle import Found
@@ -22,8 +24,8 @@ from tests.attacks.reading import Emitted
 from tests.attacks.replays import Replays
 
 LIMIT_S = 3 * doors.LIMIT_S
-# Characters that may be held beside the chunk in hand, by the default policy.
-BOUND = 240 + 80 + 32
+POLICY = Policy()
+BOUND = POLICY.max_segment_chars + POLICY.overlap + POLICY.lookahead
 _MEASURED = 4  # one case in so many has its delay measured, as that takes time
 
 
@@ -37,7 +39,6 @@ class Tally:
     planted: int = 0
     found: list[list[str]] = field(default_factory=list)  # number, door, kind, what shows it
     held: dict[str, Counter[str]] = field(default_factory=dict)  # door: characters: streams
-    over: list[list[str]] = field(default_factory=list)  # number, door, characters over the bound
 
     def add(self, other: Tally) -> None:
         self.streams.update(other.streams)
@@ -45,7 +46,6 @@ class Tally:
         self.ways.update(other.ways)
         self.planted += other.planted
         self.found += other.found
-        self.over += other.over
         for door, counts in other.held.items():
             self.held.setdefault(door, Counter()).update(counts)
 
@@ -87,6 +87,7 @@ class Attacker:
         loop = doors.Loop()
         while (case := asked.get()) is not None:
             told.put(self._outcome(case, loop))
+        loop(self.doors.aclose())
         loop.close()
         told.put(None)
 
@@ -99,7 +100,6 @@ class Attacker:
     def close(self) -> None:
         self._asked.put(None)
         self._told.get(timeout=LIMIT_S)
-        self.doors.close()
 
     def attack(self, case: Case) -> tuple[Emitted, list[Found]]:
         """Return what came out of a case, and what is wrong with it."""
@@ -110,29 +110,42 @@ class Attacker:
             self._start()
             return Emitted(), [Found("hang", f"not over after {LIMIT_S:.0f} s")]
         if isinstance(told, BaseException):
-            raise told
+            where = traceback.extract_tb(told.__traceback__)[-1]
+            return Emitted(), [Found("crash", f"{told!r} in {where.name} of the attack itself")]
         outcome: tuple[Emitted, list[Found]] = told
         return outcome
 
     def _attack(self, case: Case, loop: doors.Loop) -> tuple[Emitted, list[Found]]:
-        self.delay.begin(case.route.door, on=self._measures(case))
+        self.delay.held = None
+        if self._measures(case):
+            self.delay.begin(case.route.door, Policy(**case.policy))
         begun = time.monotonic()
         emitted = self.doors.run(case, loop)
-        self.delay.on = False
         took = time.monotonic() - begun
+        held, self.delay.held = self.delay.held, None
         stops = bool(case.answer.plants) and case.policy["action"] in oracle.STOPS
         emitted.settle(deep=stops)
-        found = oracle.judge(case, emitted, lambda: self.doors.run(case, loop, guarded=False))
+        found = oracle.judge(case, emitted, lambda: self._plain(case, loop))
+        if held is not None:
+            emitted.held = held.most
+            if held.over:
+                found.append(Found("held", f"{held.over} characters over the bound"))
         if took > doors.LIMIT_S:
             found.append(Found("hang", f"took {took:.0f} s"))
         if case.streamed and case.answer.ending == "stall" and self._ended(case) != "left":
             found.append(Found("open", "the provider waited in vain to be left"))
         return emitted, found
 
+    def _plain(self, case: Case, loop: doors.Loop) -> Emitted:
+        """Return what LiteLLM makes of all that is sent, without a guard."""
+        if oracle.may_lose(case):
+            case = make(f"{case.seed}e")
+        return self.doors.run(case, loop, guarded=False).settle(deep=False)
+
     def _measures(self, case: Case) -> bool:
         harmless = not case.answer.plants or case.policy["action"] == "flag"
-        plain = "overlap" not in case.policy and case.streamed and case.via != "proxy"
-        return harmless and plain and int(case.seed) % _MEASURED == 0
+        seen = case.streamed and case.via != "proxy"
+        return harmless and seen and int(case.seed) % _MEASURED == 0
 
     def _ended(self, case: Case) -> str:
         if case.via == "proxy":
@@ -146,13 +159,10 @@ class Attacker:
         way = "sockets" if case.route.socket else "replayed chunks"
         tally.ways["proxy" if case.via == "proxy" else way] += 1
         tally.planted += bool(case.answer.plants)
-        _, found = self.attack(case)
+        emitted, found = self.attack(case)
         tally.found += [[seed, case.door, kind, told] for kind, told in found]
-        if case.via != "proxy" and self._measures(case):
-            held, chunk = self.delay.held, self.delay.chunk
-            tally.held.setdefault(case.door, Counter())[str(held)] += 1
-            if held > BOUND + chunk:
-                tally.over.append([seed, case.door, str(held - BOUND - chunk)])
+        if emitted.held is not None and "overlap" not in case.policy:
+            tally.held.setdefault(case.door, Counter())[str(emitted.held)] += 1
         return found
 
 
@@ -206,15 +216,12 @@ def report(tally: Tally) -> str:
         )
     ways = ", ".join(f"{count} by {way}" for way, count in sorted(tally.ways.items()))
     lines += [
-        f"held: characters of a channel; the bound is {BOUND} and the chunk in hand; "
-        f"{len(tally.over)} streams over it",
+        f"held: characters of a choice; the bound is {BOUND} and the chunk in hand, and "
+        f"{POLICY.max_segment_chars} more where channels take turns",
         f"{tally.runs} answers tried ({tally.streams.total()} streams), {tally.planted} with "
         f"a phrase: {ways}",
     ]
     kinds = tally.kinds()
     lines.append("found: " + ", ".join(f"{kinds[kind]} {kind}" for kind in oracle.KINDS))
     lines += [f"  {number:>8} {door}: {kind}: {told}" for number, door, kind, told in tally.found]
-    lines += [
-        f"  {number:>8} {door}: {n} characters over the bound" for number, door, n in tally.over
-    ]
     return "\n".join(lines)

@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -93,9 +93,11 @@ class Plant(NamedTuple):
 
     choice: int
     voice: int
-    lead: str  # "" where the sentence is longer than a segment
+    lead: str
+    phrase: str  # from the space before the group on
     head: str
     tail: str
+    fits: bool  # whether its sentence surely fits into one segment
 
 
 @dataclass(frozen=True)
@@ -176,8 +178,8 @@ class _Writer:
         self.marks += 1
         return chr(96 + self.marks // 26 + 1) + chr(97 + self.marks % 26)
 
-    def text(self, planted: int) -> tuple[str, list[tuple[str, str, str]]]:
-        """Return a text and the (lead, head, tail) of the phrases in it."""
+    def text(self, planted: int) -> tuple[str, list[tuple[str, str, str, str, bool]]]:
+        """Return a text and the (lead, phrase, head, tail, fits) of the phrases in it."""
         rng = self._rng
         parts = [self.sentence() for _ in range(rng.randint(0, 2))]
         found = []
@@ -189,12 +191,13 @@ class _Writer:
                 link = f"{rng.choice(_LINKS)} "
                 if len(phrase) + len(link) + len(tail) < self._overlap - 2:
                     phrase += link
+            phrase += tail
             lead = f"Quol{letters}"
             long = rng.random() < 0.3
             before = self.words(rng.randint(20, 70) if long else rng.randint(0, 4))
             after = self.words(rng.randint(10, 50) if long else rng.randint(0, 4))
-            said = " ".join(filter(None, [lead, before, phrase + tail, after]))
-            found.append((lead if len(said) < self._roomy else "", head, tail))
+            said = " ".join(filter(None, [lead, before, phrase, after]))
+            found.append((lead, f" {phrase}", head, tail, len(said) < self._roomy))
             parts.append(said + rng.choice(_ENDS))
             parts += [self.sentence() for _ in range(rng.randint(0, 2))]
         if not planted and rng.random() < 0.15:
@@ -202,6 +205,11 @@ class _Writer:
         # Something follows, so that the last sentence above is over.
         parts.append(self.words(rng.randint(6, 9)) + rng.choice(("", ".", "!")))
         return "".join(parts), found
+
+
+def roomy(segment: int, overlap: int) -> int:
+    """Return how many characters surely fit into one segment."""
+    return segment - (segment - overlap) // 2 - 10
 
 
 def _escaped(text: str, rng: random.Random) -> str:
@@ -256,7 +264,7 @@ def _answer(route: Route, rng: random.Random, policy: dict[str, Any], *, streame
     most = 3 if several else 1
     n = rng.choice((1, 1, 1, 1, 2, 3)) if most > 1 else 1
     segment, overlap = policy.get("max_segment_chars", 240), policy.get("overlap", 80)
-    writer = _Writer(rng, overlap, segment - (segment - overlap) // 2 - 10)
+    writer = _Writer(rng, overlap, roomy(segment, overlap))
     biased = rng.random() < 0.6
     spots: list[tuple[int, int]] = []
     kinds = [_kinds(wire, door, rng) for _ in range(n)]
@@ -284,11 +292,19 @@ def _answer(route: Route, rng: random.Random, policy: dict[str, Any], *, streame
     if ending in ("early", "drop", "error"):
         steps = steps[: rng.randint(1, len(steps))]
     # Who waits to be left must be one that will be: every choice is to be stopped.
-    spoken = {p.choice for p in plants if _kind(choices, p) in ("content", "reasoning")}
-    stopped = policy["action"] in ("terminate", "raise") and spoken
+    spoken = [p for p in plants if _kind(choices, p) in ("content", "reasoning")]
+    stops = policy["action"] in ("terminate", "raise")
     waits = route.socket and (wire, route.model) != ("responses", "openai/x")
-    if ending == "whole" and streamed and waits and stopped == set(range(n)):
-        ending = "stall" if rng.random() < 0.3 else "whole"
+    if (
+        ending == "whole"
+        and streamed
+        and waits
+        and stops
+        and {p.choice for p in spoken} == set(range(n))
+    ):
+        stalls = rng.random() < 0.3
+        judged = {p.choice for p in spoken if _judged_without_end(p, choices, steps)}
+        ending = "stall" if stalls and judged == set(range(n)) else "whole"
     return Answer(
         tuple(map(tuple, choices)),
         tuple(steps),
@@ -299,6 +315,23 @@ def _answer(route: Route, rng: random.Random, policy: dict[str, Any], *, streame
         quotes=rng.random() < 0.3,
         ascii=rng.random() < 0.5,
     )
+
+
+def _judged_without_end(
+    plant: Plant, choices: Sequence[Sequence[Voice]], steps: list[Step]
+) -> bool:
+    """Whether no open sentence of another voice surely stands before a phrase at the end."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        for choice, voice, text in step:
+            if choice == plant.choice and (text or "").strip():
+                first.setdefault(voice, number)
+                last[voice] = number
+    end = last.pop(plant.voice)
+    ended = {v for v in last if choices[plant.choice][v].text.endswith((".", "!", "?"))}
+    ended = {v for v in ended if choices[plant.choice][v].kind != "tool"}
+    return all(first[v] > end or (v in ended and last[v] < end) for v in last)
 
 
 def _kind(choices: list[list[Voice]], plant: Plant) -> Kind:
@@ -377,7 +410,14 @@ def _steps(
 
 @lru_cache(64)
 def make(seed: str) -> Case:
-    """Return the case of a number; one with a ``p`` behind it goes through the proxy."""
+    """Return the case of a number; one with a ``p`` behind it goes through the proxy.
+
+    With an ``e`` behind that it is the same case, but for a connection that ends where it would
+    break: all that was sent before surely arrives.
+    """
+    if seed.endswith("e"):
+        case = make(seed[:-1])
+        return replace(case, seed=seed, answer=replace(case.answer, ending="early"))
     rng = random.Random(seed)
     proxy = seed.endswith("p")
     routes = PROXIED if proxy else ROUTES

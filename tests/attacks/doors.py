@@ -15,9 +15,11 @@ from litellm import Router
 from guard.core import Guard
 from guard.doors.driver import GuardedStream
 from guard.policy import Policy
+from tests.attacks.bound import Held
 from tests.attacks.case import Case, Marked
 from tests.attacks.provider import Provider
-from tests.attacks.reading import READERS, Emitted, parsed
+from tests.attacks.reading import Emitted, Joined, parsed
+from tests.doors.replay import close_clients
 from tests.doors.table import end_tasks
 
 LIMIT_S = 60.0  # what LiteLLM imports at a first call alone may take long
@@ -54,8 +56,11 @@ class Doors:
         self._client = httpx.Client(timeout=LIMIT_S)
         self._aclient = httpx.AsyncClient(timeout=LIMIT_S)
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
+        """Close these clients, and all that LiteLLM keeps for this loop."""
         self._client.close()
+        await self._aclient.aclose()
+        await close_clients()
 
     def ended(self, seed: str) -> str:
         """Return how the proxy's provider saw a stream end; it may be in another process."""
@@ -220,38 +225,28 @@ def _findings(emitted: Emitted, trail: Any) -> None:
 
 
 class Delay:
-    """How many characters of one channel a stream holds back, at most.
+    """Tells what a stream holds back, of the guard in front of LiteLLM's own stream.
 
     That is what the guard has taken from LiteLLM less what its consumer has, looked at whenever
-    the next chunk is taken: all that may go out has then been read. The chunk in hand is the
-    longest text that one chunk brought.
+    the next chunk is taken: all that may go out has then been read.
     """
 
     def __init__(self) -> None:
-        self.on = False
-        self.door: Any = "chat"
-        self.begin("chat", on=False)
+        self.held: Held | None = None
 
-    def begin(self, door: Any, *, on: bool) -> None:
-        self.door, self.on = door, on
-        self.held, self.chunk = 0, 0
-        self._open: dict[Any, int] = {}
+    def begin(self, door: Any, policy: Policy) -> None:
+        self.held = Held(policy)
+        self._came, self._went = Joined(door), Joined(door)
 
     def taken(self, chunk: Any) -> None:
-        if not self.on:
-            return
-        self.held = max(self.held, max(self._open.values(), default=0))
-        for key, text in self._texts(chunk):
-            self._open[key] = self._open.get(key, 0) + len(text)
-            self.chunk = max(self.chunk, len(text))
+        if self.held is not None:
+            self.held.take(self._pieces(chunk, self._came))
 
     def released(self, chunk: Any) -> None:
-        if not self.on:
-            return
-        for key, text in self._texts(chunk):
-            self._open[key] = self._open.get(key, 0) - len(text)
+        if self.held is not None:
+            self.held.release(self._pieces(chunk, self._went))
 
-    def _texts(self, chunk: Any) -> Any:
+    def _pieces(self, chunk: Any, read: Joined) -> Any:
         if hasattr(chunk, "events"):
             said = [event.fields for event in chunk.events]
         elif isinstance(chunk, bytes):
@@ -262,7 +257,7 @@ class Delay:
             said = [chunk.model_dump(warnings=False)]
             kind = said[0].get("type")
             said[0]["type"] = getattr(kind, "value", kind)
-        return [pair for one in said for pair in READERS[self.door](one) if pair[1]]
+        return [one for each in said for one in read(each)]
 
 
 _DELAY = Delay()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from guard.policy import Policy
+from tests.attacks import bound
 from tests.attacks.case import Case, Plant
 from tests.attacks.reading import Emitted, Key, decoded, sent, unplaced
 
@@ -17,12 +19,13 @@ class Found(NamedTuple):
     told: str
 
 
-KINDS = ("leak", "half", "over-block", "order", "missed", "hang", "open", "crash")
+KINDS = ("leak", "half", "over-block", "order", "missed", "held", "hang", "open", "crash")
 """leak: both halves of a phrase came out, in a channel's text or within one object.
-half: one half came out, or the beginning of its sentence, where the whole segment is held.
+half: one half came out, or the beginning of its sentence, where the bound lets nothing of it out.
 over-block: text was kept back or stopped with nothing in it.
 order: text came out of order, twice, or text that nobody said.
 missed: all of a phrase was said and no finding is on the trail.
+held: more was held back than the bound allows.
 hang: the call did not end in time. open: the provider's connection outlived a stop.
 crash: an error that neither the guard's policy nor the provider explains.
 """
@@ -32,18 +35,17 @@ _POLICY = Policy()
 
 def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Found]:
     """Return what is wrong; ``plain`` makes the same call without a guard, where that is asked."""
+    plain = cache(plain)
     texts = emitted.texts(case.route.door)
-    action, hold = case.policy["action"], case.policy["hold"]
+    action = case.policy["action"]
     planted = [p for p in case.answer.plants if _complete(case, p)]
     found = []
     if action in STOPS:
-        found += _leaks(case, emitted, texts, hold)
-    if planted and emitted.findings == 0:
+        found += _leaks(case, emitted, texts, plain)
+    if planted and emitted.findings == 0 and not may_lose(case):
         # LiteLLM loses some text, refusals above all.
-        told = plain().settle(deep=False).texts(case.route.door).values()
-        if any(
-            p.head in decoded(text) and p.tail in decoded(text) for text in told for p in planted
-        ):
+        told = [decoded(text) for text in plain().texts(case.route.door, joined=True).values()]
+        if any(p.phrase in text for text in told for p in planted):
             found.append(Found("missed", f"{len(planted)} planted, none found"))
     crash = _crash(case, emitted, bool(planted))
     if crash:
@@ -55,36 +57,51 @@ def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Fo
     return found
 
 
+def may_lose(case: Case) -> bool:
+    """Whether the transport decides how much arrives of what was sent."""
+    return case.streamed and case.answer.ending == "drop" and case.route.socket
+
+
 def _complete(case: Case, plant: Plant) -> bool:
     """Whether all of a phrase was said before the answer ended."""
-    if not case.streamed:
-        return True
-    said = decoded(case.answer.said(plant.choice, plant.voice))
-    return plant.head in said and plant.tail in said
+    return not case.streamed or _holds(decoded(case.answer.said(plant.choice, plant.voice)), plant)
 
 
-def _leaks(case: Case, emitted: Emitted, texts: dict[Key, str], hold: str) -> list[Found]:
+def _holds(text: str, plant: Plant) -> bool:
+    return plant.head in text and plant.tail in text
+
+
+def _leaks(
+    case: Case, emitted: Emitted, texts: dict[Key, str], plain: Callable[[], Emitted]
+) -> list[Found]:
     found = []
-    read = {key: decoded(text) for key, text in texts.items()}
-    blobs = [decoded(blob) for blob in emitted.blobs]
-    answers = [case.answer, case.second] if case.policy["action"] == "rewrite" else [case.answer]
-    alone = all(len(voices) == 1 for voices in case.answer.choices)
-    for answer in answers:
-        for plant in answer.plants:
-            kind = answer.choices[plant.choice][plant.voice].kind
-            whole = answer is case.second or _complete(case, plant)
-            begins = alone and hold == "sentence" and kind != "tool" and plant.lead
-            for where in [*(t for t in read.values()), *blobs]:
-                out = (plant.head in where, plant.tail in where)
-                if all(out):
-                    found.append(Found("leak", _around(where, plant.head)))
-                elif any(out) and whole:
-                    found.append(
-                        Found("half", _around(where, plant.head if out[0] else plant.tail))
-                    )
-                elif whole and begins and plant.lead in where:
-                    found.append(Found("half", _around(where, plant.lead)))
+    places = [decoded(text) for text in (*texts.values(), *emitted.blobs)]
+    again = case.second.plants if case.policy["action"] == "rewrite" else ()
+    for plant in (*case.answer.plants, *again):
+        words = [plant.head, plant.tail]
+        if plant.fits and case.policy["hold"] == "sentence":
+            words.append(plant.lead)
+        leaks = [place for place in places if _holds(place, plant)]
+        halves = [(p, word) for p in places for word in words if word in p and p not in leaks]
+        free: str | None = ""
+        if plant not in again:
+            halves = halves if _complete(case, plant) else []
+            free = _free(case, plant, plain()) if leaks or halves else ""
+        if free is None:  # LiteLLM lost some of the phrase: what is left of it ties nobody to it
+            leaks, halves = [place for place in leaks if plant.phrase in place], []
+        found += [Found("leak", _around(place, plant.head)) for place in leaks]
+        found += [Found("half", _around(p, word)) for p, word in halves if word not in (free or "")]
     return found[:2]
+
+
+def _free(case: Case, plant: Plant, plain: Emitted) -> str | None:
+    """Return what the bound lets out of a phrase's text; None where LiteLLM lost some of it."""
+    door = case.route.door
+    texts = plain.texts(door, joined=True).items()
+    key = next((key for key, text in texts if plant.phrase in decoded(text)), None)
+    if key is None or not case.streamed:
+        return None if key is None else ""
+    return bound.free(plant, key, plain.pieces(door, joined=True), Policy(**case.policy))
 
 
 def _around(text: str, word: str) -> str:
@@ -114,32 +131,26 @@ def _intact(
     told = sent(case)
     if ending in ("whole", "stall", "unfinished") and unplaced(texts) == unplaced(told):
         return []
-    if ending == "drop":  # how much of it arrived is up to the transport
-        if any(not told.get(key, "").startswith(text) for key, text in texts.items()):
-            told = plain().settle(deep=False).texts(case.route.door)
-        texts = {key: _alike(text, told.get(key, "")) for key, text in texts.items()}
-        told = {key: told.get(key, "") for key in texts}
-    else:
-        told = plain().settle(deep=False).texts(case.route.door)
+    told = plain().texts(case.route.door)
+    if may_lose(case):
+        told = {key: _cut(told.get(key, ""), text) for key, text in texts.items()}
     if told == texts:
         return []
     key = next(k for k in [*told, *texts] if told.get(k) != texts.get(k))
     return [Found("over-block", f"{key}: {texts.get(key)!r} of {told.get(key)!r}")]
 
 
-def _alike(text: str, told: str) -> str:
-    """Return ``told`` where one of the two begins with the other."""
-    return told if text.startswith(told) or told.startswith(text) else text
+def _cut(told: str, text: str) -> str:
+    return text if told.startswith(text) else told
 
 
 def _ordered(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Found]:
     """Return where what came is not what was said, in order, with or without what was cut."""
     door = case.route.door
     found = _disorder(case, emitted.texts(door), sent(case))
-    if found and not (case.streamed and case.answer.ending == "drop"):
+    if found:
         # LiteLLM itself leaves out and moves some text.
-        told = plain().settle(deep=False).texts(door, joined=True)
-        found = _disorder(case, emitted.texts(door, joined=True), told)
+        found = _disorder(case, emitted.texts(door, joined=True), plain().texts(door, joined=True))
     return found
 
 

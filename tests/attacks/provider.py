@@ -21,7 +21,7 @@ from tests.attacks import wires
 from tests.attacks.case import Answer, Case, Wire, make
 
 STALL_S = 3.0
-_NUMBER = re.compile(rb"attack-(\d+p?)")
+_NUMBER = re.compile(rb"attack-(\d+p?e?)")
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _WIRES: dict[str, Wire] = {
     "/chat/completions": "chat",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,6 +24,7 @@ class Emitted:
     objects: list[Any] = field(default_factory=list)
     error: BaseException | None = None
     findings: int | None = None  # biased segments by the trail; None where there is no trail
+    held: int | None = None  # the most characters of a choice that were held, where measured
     data: list[Any] = field(default_factory=list)  # objects as JSON has them, filled by `settle`
     blobs: list[str] = field(default_factory=list)  # the bytes of each object
 
@@ -57,17 +59,19 @@ class Emitted:
     def texts(self, door: Wire, *, joined: bool = False) -> dict[Key, str]:
         """Return the texts by channel, as written; none that are empty.
 
-        ``joined`` takes a message's blocks of one kind for one, in the order in which they came:
-        what is put in the place of a passage stands in the first that it touches.
+        ``joined`` takes a message's blocks of one kind that follow each other for one: what is put
+        in the place of a passage stands in the first that it touches.
         """
         out: dict[Key, list[str]] = {}
+        for key, text in self.pieces(door, joined=joined):
+            out.setdefault(key, []).append(text)
+        return {key: "".join(pieces) for key, pieces in out.items()}
+
+    def pieces(self, door: Wire, *, joined: bool = False) -> Iterator[tuple[Key, str]]:
+        """Yield what each channel says, in order."""
+        read = Joined(door) if joined else partial(pieces, door)
         for each in self.data:
-            for key, text in READERS[door](each):
-                if joined and door == "messages" and key[1] != "tool":
-                    key = (0, key[1], 0)
-                out.setdefault(key, []).append(text)
-        said = {key: "".join(pieces) for key, pieces in out.items()}
-        return {key: text for key, text in said.items() if text}
+            yield from read(each)
 
 
 def parsed(data: bytes) -> list[Any]:
@@ -90,8 +94,8 @@ def _chat(said: Any) -> Iterable[tuple[Key, str]]:
     for choice in _of(said, "choices") or ():
         index = choice.get("index") or 0
         one = choice.get("delta") or choice.get("message") or {}
-        yield (index, "content", 0), one.get("content") or ""
         yield (index, "reasoning", 0), one.get("reasoning_content") or ""
+        yield (index, "content", 0), one.get("content") or ""
         refusal = one.get("refusal") or (one.get("provider_specific_fields") or {}).get("refusal")
         yield (index, "refusal", 0), refusal or ""
         for place, call in enumerate(one.get("tool_calls") or ()):
@@ -145,7 +149,43 @@ def _messages(said: Any) -> Iterable[tuple[Key, str]]:
             yield (0, "tool", index), json.dumps(block["input"], ensure_ascii=False)
 
 
-READERS = {"chat": _chat, "text": _text, "responses": _responses, "messages": _messages}
+_READERS = {"chat": _chat, "text": _text, "responses": _responses, "messages": _messages}
+
+
+def pieces(door: Wire, said: Any) -> Iterator[tuple[Key, str]]:
+    """Yield what each channel says in a chunk or an answer, in reading order; nothing empty."""
+    return ((key, text) for key, text in _READERS[door](said) if text)
+
+
+class Joined:
+    """Reads chunks so that a message's blocks of one kind that follow each other are one channel.
+
+    A block that begins while another one of its kind is open is a channel of its own.
+    """
+
+    def __init__(self, door: Wire) -> None:
+        self._door = door
+        self._open: set[int] = set()
+        self._keys: dict[tuple[str, int], Key] = {}  # of blocks
+        self._latest: dict[str, Key] = {}
+
+    def __call__(self, said: Any) -> Iterator[tuple[Key, str]]:
+        if self._door != "messages":
+            yield from pieces(self._door, said)
+            return
+        for key, text in pieces("messages", said):
+            yield (key if key[1] == "tool" else self._key(key)), text
+        if _of(said, "type") == "content_block_stop":
+            self._open.discard(said["index"])
+
+    def _key(self, key: Key) -> Key:
+        _, kind, block = key
+        if block not in self._open:
+            self._open.add(block)
+            latest = self._latest.get(kind, key)
+            speaking = (k for (_, b), k in self._keys.items() if b in self._open)
+            self._latest[kind] = self._keys[kind, block] = key if latest in speaking else latest
+        return self._keys[kind, block]
 
 
 def sent(case: Case) -> dict[Key, str]:

@@ -13,7 +13,7 @@ from tests.attacks import wires
 from tests.attacks.case import Answer, make
 from tests.attacks.provider import answer_for
 
-_NUMBER = re.compile(r"attack-(\d+p?)")
+_NUMBER = re.compile(r"attack-(\d+p?e?)")
 
 
 class Replays(CustomLLM):

@@ -1,17 +1,19 @@
 """Many attacks on demand: ``python -m tests.attacks --streams 100000 --seed 1 --processes 2``.
 
-Ends with 1 where anything was found, with 130 where it was interrupted; the same command with the
-same ``--state`` goes on. ``--replay NUMBER`` shows one case in full.
+Ends with 1 where anything was found, with 2 where not all could be tried, with 130 where it was
+interrupted; the same command with the same ``--state`` goes on. ``--replay NUMBER`` shows one case.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import logging
 import multiprocessing
 import os
 import queue
+import re
 import signal
 import sys
 import tempfile
@@ -19,6 +21,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from tests.attacks.case import GUARDRAILS, PROXIED, make
 from tests.attacks.doors import KEY
 from tests.attacks.provider import Provider, serving
 
+ROOT = Path(__file__).parents[2]
 BLOCK = 200  # cases that are tallied together: what an interrupt loses at most, by process
 PROXIED_ONE_IN = 20
 
@@ -37,13 +41,22 @@ def main() -> int:
     options = _options()
     if options.replay:
         return _replay(options)
-    state = _State(options)
-    with _proxy(options) as (url, port):
-        complete = _attack(options, state, url, port)
+    try:
+        state = _State(options)
+    except _Refused as error:
+        print(error, file=sys.stderr)
+        return 2
+    status = 0
+    try:
+        if state.left:
+            with _proxy(options) as (url, port):
+                _attack(options, state, url, port)
+    except KeyboardInterrupt:
+        status = 130
     print(report(state.tally))
-    if not complete:
-        print(f"interrupted; the same command goes on ({state.path})")
-        return 130
+    if state.left:
+        print(f"Not all were tried; the same command goes on ({state.path}).")
+        return status or 2
     return int(bool(state.tally.found))
 
 
@@ -56,9 +69,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--state", type=Path, help="file to go on from; one by the seed else")
     parser.add_argument("--replay", metavar="NUMBER", help="show one case in full")
     options = parser.parse_args()
-    if options.streams < 1 or options.processes < 1:
-        parser.error("--streams and --processes must be at least 1")
+    if options.streams < 1 or options.processes < 1 or options.seed < 0:
+        parser.error("--streams and --processes must be at least 1, --seed at least 0")
+    if options.replay and not re.fullmatch(r"[0-9]+p?", options.replay):
+        parser.error(f"there is no case {options.replay}; a number as reports have it is asked for")
     return options
+
+
+class _Refused(Exception):
+    """A state that this run cannot go on from."""
 
 
 class _State:
@@ -67,22 +86,56 @@ class _State:
     def __init__(self, options: argparse.Namespace) -> None:
         name = f"guard-attacks-{options.seed}-{options.streams}.json"
         self.path: Path = options.state or Path(tempfile.gettempdir()) / name
-        self.asked = {"seed": options.seed, "streams": options.streams}
+        proxy = not options.no_proxy
+        self.streams: int = options.streams
+        self.asked = {"seed": options.seed, "streams": self.streams, "proxy": proxy, **_tried()}
         self.done: set[int] = set()
         self.tally = Tally()
-        if self.path.exists():
-            said = json.loads(self.path.read_text("utf-8"))
-            if said["asked"] != self.asked:
-                sys.exit(f"{self.path} is the state of another run; give another --state.")
-            self.done, self.tally = set(said["done"]), Tally.of(said["tally"])
+        try:
+            if self.path.exists():
+                self._read()
+            else:
+                self._write()
+        except OSError as error:
+            raise _Refused(f"{self.path} cannot be used: {error.strerror}.") from None
+
+    @property
+    def left(self) -> list[int]:
+        """The blocks that are not done."""
+        return [b for b in range(-(-self.streams // BLOCK)) if b not in self.done]
 
     def add(self, block: int, tally: Tally) -> None:
         self.done.add(block)
         self.tally.add(tally)
+        self._write()
+
+    def _read(self) -> None:
+        try:
+            said = json.loads(self.path.read_text("utf-8"))
+            other = said["asked"] != self.asked
+            self.done, self.tally = set(said["done"]), Tally.of(said["tally"])
+        except (ValueError, KeyError, TypeError):
+            raise _Refused(f"{self.path} is no state of a run; give another --state.") from None
+        if other:
+            raise _Refused(
+                f"{self.path} is the state of a run with other settings or of other code;"
+                " give another --state."
+            )
+
+    def _write(self) -> None:
         said = {"asked": self.asked, "done": sorted(self.done), "tally": vars(self.tally)}
-        new = self.path.with_suffix(".new")
+        new = self.path.with_name(f"{self.path.name}.new")
         new.write_text(json.dumps(said), "utf-8")
         new.replace(self.path)
+
+
+def _tried() -> dict[str, str]:
+    """Return what tells the code that is attacked, and that attacks, from any other."""
+    known = hashlib.sha256()
+    for room in ("guard", "tests/attacks"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            known.update(path.read_bytes())
+    return {"code": known.hexdigest()[:16], "litellm": version("litellm")}
 
 
 def _seeds(options: argparse.Namespace, block: int) -> Iterator[str]:
@@ -92,16 +145,13 @@ def _seeds(options: argparse.Namespace, block: int) -> Iterator[str]:
         yield f"{first + number}{'p' if proxied else ''}"
 
 
-def _attack(options: argparse.Namespace, state: _State, url: str, port: int) -> bool:
-    """Have processes attack block by block; return whether all blocks were done."""
-    blocks = [b for b in range(-(-options.streams // BLOCK)) if b not in state.done]
+def _attack(options: argparse.Namespace, state: _State, url: str, port: int) -> None:
+    """Have processes attack block by block, until all blocks are done or all processes dead."""
     context = multiprocessing.get_context("spawn")
     asked: Any = context.Queue()
     told: Any = context.Queue()
-    for block in blocks:
+    for block in [*state.left, *[None] * options.processes]:
         asked.put(block)
-    for _ in range(options.processes):
-        asked.put(None)
     workers = [
         context.Process(target=_work, args=(options, asked, told, url, port), daemon=True)
         for _ in range(options.processes)
@@ -110,24 +160,21 @@ def _attack(options: argparse.Namespace, state: _State, url: str, port: int) -> 
         worker.start()
     begun, tried = time.monotonic(), state.tally.runs
     try:
-        while len(state.done) < -(-options.streams // BLOCK):
+        while state.left:
             try:
                 block, tally = told.get(timeout=5)
             except queue.Empty:
                 if not any(worker.is_alive() for worker in workers):
-                    sys.exit("the attacking processes have died; their errors stand above.")
+                    return  # what they died of stands above
                 continue
             state.add(block, tally)
             rate = (state.tally.runs - tried) / (time.monotonic() - begun)
             kinds = dict(state.tally.kinds()) or "nothing found"
             print(f"{state.tally.runs}/{options.streams}, {rate:.0f}/s, {kinds}", flush=True)
-    except KeyboardInterrupt:
-        return False
     finally:
         for worker in workers:
             worker.terminate()
             worker.join()
-    return True
 
 
 def _work(options: argparse.Namespace, asked: Any, told: Any, url: str, port: int) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
+from aiohttp import ClientSession
 
 from guard.core import Guard
 from guard.doors.driver import GuardedStream
@@ -34,6 +36,19 @@ def test_the_guard_is_as_it_was_behind_the_attacks() -> None:
     assert GuardedStream._take is take
 
 
+def open_sessions() -> list[ClientSession]:
+    sessions = [each for each in gc.get_objects() if type(each) is ClientSession]
+    return [each for each in sessions if not each.closed]
+
+
+def test_what_the_attacks_open_they_close() -> None:
+    before = open_sessions()
+    with attacking() as attacker:
+        for number in range(60):
+            attacker.run(str(number), Tally())
+    assert [each for each in open_sessions() if each not in before] == []
+
+
 def test_what_a_blind_detector_lets_pass_is_found(
     attacker: Attacker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,4 +68,3 @@ def test_nothing_is_found(attacker: Attacker, first: int) -> None:
     for number in range(first, first + 50):
         attacker.run(str(number), tally)
     assert tally.found == [], report(tally)
-    assert tally.over == [], report(tally)

@@ -32,10 +32,15 @@ def arun(run: Coroutine[Any, Any, T]) -> T:
         try:
             return await run
         finally:
-            await _close_shared_session()
-            await forget_clients()
+            await close_clients()
 
     return asyncio.run(main())
+
+
+async def close_clients() -> None:
+    """Close all clients that LiteLLM keeps for this loop."""
+    await _close_shared_session()
+    await forget_clients()
 
 
 async def _close_shared_session() -> None:

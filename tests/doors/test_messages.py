@@ -235,6 +235,48 @@ def test_what_is_redacted_in_one_chunk_ends_nothing_else_in_it() -> None:
     assert types(out)[-3:] == ["stop", "message_delta", "message_stop"]
 
 
+def thought(index: int, said: str, signature: str = "") -> list[dict[str, Any]]:
+    block = [started(index, "thinking", thinking="", signature="")]
+    block.append(delta(index, "thinking_delta", thinking=said))
+    if signature:
+        block.append(delta(index, "signature_delta", signature=signature))
+    return [*block, stopped(index)]
+
+
+def test_a_thought_that_text_interrupts_is_held_until_it_is_judged_whole() -> None:
+    """LiteLLM makes blocks of a chat whose texts take turns."""
+    sent = [
+        START,
+        *thought(0, "Fine. So long BI"),
+        *text(1, "Yes. No"),
+        *thought(2, "AS is."),
+        *OVER,
+    ]
+    assert shown(events(guarded([sse(e) for e in sent]))) == f"Fine. {STOP}"
+
+
+@pytest.mark.parametrize("signature", ["sig", ""])
+def test_only_a_signed_thought_does_not_wait_for_what_may_follow(signature: str) -> None:
+    out_by: list[int] = []  # how many events had been asked for when the thought left
+    sent = [START, *thought(0, "Let me see", signature), *text(1, "Yes", " so"), *OVER]
+    asked = 0
+
+    async def upstream() -> AsyncIterator[bytes]:
+        nonlocal asked
+        for event in sent:
+            asked += 1
+            yield sse(event)
+
+    async def run() -> None:
+        stream = messages.MessagesStream(upstream(), session(Policy(), Scripted()))
+        out_by.extend([asked async for chunk in stream if b"Let me see" in chunk])
+
+    asyncio.run(run())
+    ends = next(n for n, event in enumerate(sent, 1) if event["type"] == "content_block_stop")
+    over = sent.index(OVER[0]) + 1
+    assert out_by == [ends if signature else over]
+
+
 def test_a_signature_leaves_with_its_thoughts() -> None:
     def sent(thought: str) -> list[bytes]:
         block = [started(0, "thinking", thinking="", signature="")]
