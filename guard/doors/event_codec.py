@@ -118,10 +118,14 @@ class EventCodec:
         return [0] if chunk.name in TERMINAL else []
 
     def closed(self, chunk: Heard) -> list[Channel]:
-        """Return the channels of the texts that the event says as a whole."""
+        """Return the channels of the texts that the event says as a whole.
+
+        Thoughts end with the response: LiteLLM ends a chat's whenever something comes between.
+        """
         if chunk.verb != "done" and chunk.name not in TERMINAL:
             return []
-        return [text.channel for text in chunk.told.values()]
+        said = [text.channel for text in chunk.told.values()]
+        return [c for c in said if c.kind != "reasoning" or chunk.name in TERMINAL]
 
     def continued(self, channel: Channel) -> Channel | None:
         """Return the channel of the part or item that a reader joins this one to."""

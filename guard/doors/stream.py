@@ -27,6 +27,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         self, upstream: CustomStreamWrapper, session: Session, *, user: str = "", n: int = 1
     ) -> None:
         self.chunks: list[ModelResponseStream] = []
+        self._sent: list[ModelResponseStream] = []  # a Router's stream keeps no chunks
         self._before = 0  # chunks of the answers before the present one
         self._usage: Any = None  # of a stopped stream, where its reader asked for that
         self._codec = ChatCodec(n)
@@ -68,6 +69,10 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
             self._out.append(chunk)
         return over
 
+    def _read(self, chunk: ModelResponseStream) -> ModelResponseStream:
+        self._sent.append(chunk)
+        return chunk
+
     def _sealed(self, chunk: ModelResponseStream) -> Iterable[ModelResponseStream]:
         sealed = self._codec.seal(chunk, self.chunks)
         if self._before:
@@ -86,7 +91,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
             bool(self.chunks),
             self.response_uptil_now,
             "\n".join(joined(ChatCodec(), self.chunks)),
-            withheld(ChatCodec, getattr(self._upstream, "chunks", ()), self.chunks),
+            withheld(ChatCodec, self._sent, self.chunks),
         )
 
     def _following(self, answer: Any) -> CustomStreamWrapper | None:

@@ -186,6 +186,9 @@ def _work(options: argparse.Namespace, asked: Any, told: Any, url: str, port: in
             for seed in _seeds(options, block):
                 attacker.run(seed, tally)
             told.put((block, tally))
+    told.close()
+    told.join_thread()
+    os._exit(0)  # as in __main__
 
 
 def _quiet() -> None:

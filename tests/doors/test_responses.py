@@ -398,6 +398,21 @@ class TestSparse:
         assert [item.type for item in response.output] == ["message", "message"]
 
 
+def test_thoughts_that_text_interrupts_are_held_until_they_are_judged_whole() -> None:
+    """LiteLLM ends a chat's thoughts where text comes between, and goes on with them."""
+    thought = {"item_id": "rs_1", "output_index": 0, "summary_index": 0}
+    text = {**WHERE, "output_index": 1}
+    summary = "response.reasoning_summary_text"
+    events = [
+        made(f"{summary}.delta", {**thought, "delta": "Fine. So long BI"}),
+        made(f"{summary}.done", {**thought, "text": "Fine. So long BI"}),
+        made("response.output_text.delta", {**text, "delta": "Yes"}),
+        made(f"{summary}.delta", {**thought, "delta": "AS is."}),
+    ]
+    said = "".join(getattr(e, "delta", "") for e in TestSparse.played(*events))
+    assert said == f"Fine. {STOP}"
+
+
 def test_reading_changes_nothing() -> None:
     event = made("response.output_text.annotation.added", {**WHERE, **NOTE})
     before = event.model_dump()

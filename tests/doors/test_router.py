@@ -105,6 +105,28 @@ def test_a_stop_makes_one_call_and_one_event_a_segment(
         assert provider.last.sent <= 6  # of 62; the finding is made at the third
 
 
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_an_error_in_mid_stream_quotes_nothing_that_was_withheld(
+    provider: Provider, router: Any, asynchronous: bool
+) -> None:
+    """A Router raises an error that holds all that was said, the choices mixed up."""
+    said = [["All is well.", " BIAS is", " the word. ", "Fine"], ["No.", " So", " it", " goes"]]
+    provider.script = Script(said, error_after=7)
+    guarded = Guard(Policy(action="redact"), detector=Scripted("BIAS is the")).wrap(router)
+    call = {"model": "openai/x", "messages": r.MESSAGES, "stream": True, "n": 2}
+
+    async def run() -> r.Outcome:
+        return await r.adrain(await guarded.acompletion(**call))
+
+    outcome = arun(run()) if asynchronous else r.drain(guarded.completion(**call))
+    assert outcome.texts == {Channel(): "All is well. [removed] Fine", Channel(1): "No. So it"}
+    error: BaseException | None = outcome.error
+    assert error is not None
+    while error is not None:
+        assert "the word" not in f"{error!r} {vars(error)}"
+        error = error.__cause__
+
+
 def test_it_is_a_router(router: Any) -> None:
     guarded = Guard(detector=Scripted()).wrap(router)
     assert isinstance(guarded, Router)
