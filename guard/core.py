@@ -282,8 +282,12 @@ def _detector(detector: str, index: str | Path | None, weights: str | Path | Non
 
 
 def _absolute(path: str | Path | None) -> Path | None:
+    if path is None:
+        return None
+    if "\0" in str(path):
+        raise ConfigError(f"Guard: {str(path)!r} names no folder: it has a null character.")
     # A relative path names another folder once the working directory has changed.
-    return None if path is None else Path(path).absolute()
+    return Path(path).absolute()
 
 
 _DETECTORS = "give 'encoder' or an object with name, operating_points and snapshot()"

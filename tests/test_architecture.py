@@ -18,7 +18,7 @@ ALLOWED = {
     "errors": {"verdict"},
     "verdict": set(),
     "policy": {"verdict"},
-    "config": {"errors", "policy"},
+    "config": {"errors", "places", "policy"},
     "tighten": {"errors", "policy", "verdict", "config"},
     "places": {"errors"},
     "forks": {"errors"},

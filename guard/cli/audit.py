@@ -231,6 +231,8 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
     from guard.suites import registry
 
     names = [name.strip() for name in given["suites"].split(",") if name.strip()]
+    if not names:
+        raise UsageError("--suite names no suite; guard suites list has them.")
     for name in own:
         if name not in names:
             raise UsageError(f"--set names the suite {name!r}, which is not asked for.")

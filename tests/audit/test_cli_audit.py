@@ -217,6 +217,15 @@ def test_a_mistake_is_one_sentence_before_any_call(
     assert not provider.asked
 
 
+@pytest.mark.parametrize("command", ["plan", "run", "score"])
+@pytest.mark.parametrize("names", ["", " , "])
+def test_no_suite_is_none(command: str, names: str) -> None:
+    more = ("--answers", "x.csv") if command == "score" else ("--model", "openai/x")
+    result = call(command, "--suite", names, *more)
+    assert result.exit_code == 2
+    assert "--suite names no suite" in result.output
+
+
 def test_an_unknown_suite_is_named() -> None:
     result = call("run", "--suite", "nosuch", "--model", "openai/x")
     assert result.exit_code == 2
