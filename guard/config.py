@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from guard.errors import ConfigError
+from guard.places import check_regular
 from guard.policy import Policy
 
 if sys.version_info >= (3, 11):
@@ -77,7 +78,11 @@ def settings(folder: Path | None = None) -> dict[str, Any]:
     The file is ``guard.toml`` or the ``[tool.guard]`` table of ``pyproject.toml`` in ``folder``
     (by default the working directory) or the nearest folder above that has either.
     """
-    values, where, place = _from_file((folder or Path.cwd()).absolute())
+    try:
+        here = (folder or Path.cwd()).absolute()
+    except FileNotFoundError:
+        raise ConfigError("The working directory is gone; change to one that is there.") from None
+    values, where, place = _from_file(here)
     values = _checked(values, where)
     for key in ("index", "weights"):
         if key in values:  # a file means folders beside itself, from wherever it was found
@@ -112,7 +117,7 @@ def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
         if key not in names:
             shown = f"{_PREFIX}{key.upper()}" if where == "environment" else key
             raise ConfigError(f"{where}: unknown setting {shown!r}; known are {', '.join(names)}.")
-        if key in OWN_KEYS and not isinstance(value, str):
+        if key in OWN_KEYS and (not isinstance(value, str) or "\0" in value):
             raise ConfigError(f"{where}: {key} takes a text, got {value!r}.")
     policy_from({k: v for k, v in plain.items() if k not in OWN_KEYS}, where=where)
     return plain
@@ -122,10 +127,10 @@ def _from_file(folder: Path) -> tuple[dict[str, Any], str, Path]:
     """Return the nearest file's settings, its name for messages, and its folder."""
     for place in (folder, *folder.parents):
         own = place / "guard.toml"
-        if own.is_file():
+        if _there(own):
             return _table(own), str(own), place
         project = place / "pyproject.toml"
-        if project.is_file():
+        if _there(project):
             tools = _table(project).get("tool", {})
             table = tools.get("guard") if isinstance(tools, dict) else None
             if table is None:
@@ -136,13 +141,29 @@ def _from_file(folder: Path) -> tuple[dict[str, Any], str, Path]:
     return {}, "guard", folder
 
 
+def _there(path: Path) -> bool:
+    """Whether anything bears the name: settings that cannot be read are not none."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return True
+
+
 def _table(path: Path) -> dict[str, Any]:
     try:
+        check_regular(path)
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not readable as TOML ({error}); mend or remove it.") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path}: cannot be read ({error.strerror}); mend or remove it.")
 
 
 def _from_environment() -> dict[str, Any]:

@@ -8,22 +8,21 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from guard.config import OWN_KEYS, policy_from, settings
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
 from guard.detect.workers import Workers
+from guard.doors.session import Session
+from guard.doors.text import AsyncTextStream, TextCodec, TextStream
 from guard.errors import ConfigError, UsageError
+from guard.forks import Lock, native
 from guard.gate import Job, ResponseGate
 from guard.gate.response import Sink
 from guard.policy import Policy
 from guard.verdict import Decision, GuardTrail, Verdict
-
-if TYPE_CHECKING:
-    from guard.doors.session import Session
-    from guard.doors.text import AsyncTextStream, TextStream
 
 PolicyLike = Policy | Mapping[str, Any] | str
 """A policy, some of its settings, or the name of an operating point."""
@@ -104,16 +103,12 @@ class Guard:
 
     def stream(self, texts: Iterable[str], *, guard: PolicyLike | None = None) -> TextStream:
         """Return an iterator of what may be shown of ``texts``, guarded as they come."""
-        from guard.doors.text import TextStream
-
         return TextStream(texts, self.session(guard))
 
     def astream(
         self, texts: AsyncIterable[str], *, guard: PolicyLike | None = None
     ) -> AsyncTextStream:
         """Return the same for text that is awaited."""
-        from guard.doors.text import AsyncTextStream
-
         return AsyncTextStream(texts, self.session(guard))
 
     def completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
@@ -233,8 +228,6 @@ class Guard:
 
         The session keeps the index version of this moment.
         """
-        from guard.doors.session import Session
-
         policy = self.policy
         if isinstance(call, Policy):
             policy = call
@@ -245,8 +238,6 @@ class Guard:
         return Session(policy=policy, judge=judge, sinks=self.sinks)
 
     def _trails(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
-        from guard.doors.text import TextCodec
-
         # Every segment is to be judged, whatever the ones before it gave.
         policy = policy_from(
             {"action": "flag", "failure": "open", "language": "pass"}, base=self.policy
@@ -271,7 +262,7 @@ class Guard:
 
 
 # Threads that ask at the same time for what is not loaded yet get one and the same.
-_loading = threading.RLock()
+_loading = Lock(threading.RLock)
 
 
 @cache
@@ -282,6 +273,7 @@ def _encoder(weights: Path | None, index: Path | None) -> Detector:
     return Encoder(weights, index)
 
 
+@native
 def _detector(detector: str, index: str | Path | None, weights: str | Path | None) -> Detector:
     if detector != "encoder":
         raise ConfigError(f"Guard: unknown detector {detector!r}; {_DETECTORS}.")
@@ -290,8 +282,12 @@ def _detector(detector: str, index: str | Path | None, weights: str | Path | Non
 
 
 def _absolute(path: str | Path | None) -> Path | None:
+    if path is None:
+        return None
+    if "\0" in str(path):
+        raise ConfigError(f"Guard: {str(path)!r} names no folder: it has a null character.")
     # A relative path names another folder once the working directory has changed.
-    return None if path is None else Path(path).absolute()
+    return Path(path).absolute()
 
 
 _DETECTORS = "give 'encoder' or an object with name, operating_points and snapshot()"

@@ -13,9 +13,10 @@ from typing import Any
 
 from guard.core import Guard
 from guard.errors import UsageError
+from guard.forks import Lock
 
 # Threads that ask at the same time for what is not made yet get one and the same.
-_making = threading.RLock()
+_making = Lock(threading.RLock)
 
 
 def completion(*args: Any, **kwargs: Any) -> Any:

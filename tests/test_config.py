@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -198,6 +200,62 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Path, "read_text", refuse)
     with pytest.raises(ConfigError, match=r"guard\.toml: cannot be read \(Permission denied\)"):
+        settings()
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def _circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="made of what Windows lacks")
+@pytest.mark.parametrize("name", ["guard.toml", "pyproject.toml"])
+@pytest.mark.parametrize("make", [_folder, _dangling, _circle, _pipe, _device])
+def test_what_is_no_file_is_not_taken_for_no_settings(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / name)
+    with pytest.raises(ConfigError, match=rf"{name}: cannot be read \(.+\); mend or remove it"):
+        settings()
+
+
+@pytest.mark.parametrize("text", ["actions = " + "[" * 5000, "actions = " + "{a=" * 5000])
+def test_settings_nested_too_deep_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "guard.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"guard\.toml: not readable as TOML"):
+        settings()
+
+
+@pytest.mark.parametrize("key", ["index", "weights"])
+def test_a_folder_with_a_null_character_is_refused(tmp_path: Path, key: str) -> None:
+    (tmp_path / "guard.toml").write_text(f'{key} = "a\\u0000b"')
+    with pytest.raises(ConfigError, match=rf"guard\.toml: {key} takes a text, got"):
+        settings()
+    (tmp_path / "guard.toml").unlink()
+    from guard import Guard
+
+    with pytest.raises(ConfigError, match="names no folder: it has a null character"):
+        Guard(**{key: "a\0b"})
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getcwd", lambda: (_ for _ in ()).throw(FileNotFoundError()))
+    with pytest.raises(ConfigError, match="The working directory is gone"):
         settings()
 
 

@@ -139,7 +139,8 @@ def _tasks(command: Command) -> list[_Task]:
 
 def _look(task: _Task, name: str, command: Command) -> None:
     """Raise UsageError where a task's journal cannot be gone on with, or not be written."""
-    journals.check_writable(task.path)
+    for path in (task.path, *([task.record / task.path.name] if task.record else [])):
+        journals.check_writable(path)
     there = journals.header_at(task.path)
     audit = _like(task, there, command.sending)
     wanted = audit.header(name, command.guard)

@@ -357,7 +357,7 @@ def _unwritable(path: Path, error: OSError) -> UsageError:
     while not place.exists() and place != place.parent:
         place = place.parent
     if isinstance(error, FileExistsError | NotADirectoryError) and not place.is_dir():
-        return UsageError(f"{place} is a file where a folder is needed; give another --out.")
+        return UsageError(f"{place} is a file where a folder is needed; give another.")
     return UsageError(
-        f"{path} cannot be written: {error.strerror or error}; give another --out, or make room."
+        f"{path} cannot be written: {error.strerror or error}; give another folder, or make room."
     )

@@ -52,6 +52,17 @@ class _Lazy(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno is None:  # one of another library's own
+                raise
+            # Standard output has no name.
+            named = f"{error.filename}: " if error.filename is not None else ""
+            click.echo(f"Error: {named}{error.strerror}.", err=True)
+            sys.exit(2 if named else 1)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)

@@ -65,6 +65,7 @@ def run(**given: Any) -> None:
     """
     _check_extra()
     from guard.audit.command import Command, run_all
+    from guard.audit.journal import check_writable
 
     own = _own(given)
     command = Command(
@@ -81,6 +82,8 @@ def run(**given: Any) -> None:
     )
     if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
         raise UsageError("--csv writes the items of one suite and model; give one of each.")
+    if given["table"] is not None:
+        check_writable(given["table"])
     with stdout_kept():
         ran = run_all(command)
     # A cassette has no more answers; what stopped a run is told with whether that can be mended.
@@ -231,6 +234,8 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
     from guard.suites import registry
 
     names = [name.strip() for name in given["suites"].split(",") if name.strip()]
+    if not names:
+        raise UsageError("--suite names no suite; guard suites list has them.")
     for name in own:
         if name not in names:
             raise UsageError(f"--set names the suite {name!r}, which is not asked for.")

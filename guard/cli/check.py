@@ -6,6 +6,7 @@ import errno
 import json
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,24 +48,34 @@ def check(text: str, operating_point: str | None, every: bool, as_json: bool) ->
 
 def _read(text: str) -> str:
     if text == "-":
-        return _decoded(sys.stdin.buffer.read(), "standard input")
-    try:
-        path = Path(text)
-        if not path.is_file():
-            if _LIKE_A_FILE.fullmatch(text):
-                raise UsageError(
-                    f"There is no file {text}; if it is the text to judge, pipe it: guard check -"
-                )
-            return text
-        return _decoded(path.read_bytes(), text)
-    except UsageError:
-        raise
-    except ValueError:  # holds a null character: no path
+        if sys.stdin is None:
+            raise UsageError("Standard input is closed; give text, or a file.")
+        return _contents("standard input", sys.stdin.buffer.read)
+    if not text.strip() or not _there(text):
         return text
+    path = Path(text)
+    if path.is_dir():
+        raise UsageError(f"{text} is a folder; name a file, or pipe the text: guard check -")
+    return _contents(text, path.read_bytes)
+
+
+def _there(text: str) -> bool:
+    """Whether ``text`` is the name of something; raises UsageError where it can be nothing else."""
+    try:
+        Path(text).stat()
+    except ValueError:  # holds a null character: no path
+        return False
+    except (FileNotFoundError, NotADirectoryError):
+        if _LIKE_A_FILE.fullmatch(text):
+            raise UsageError(
+                f"There is no file {text}; if it is the text to judge, pipe it: guard check -"
+            ) from None
+        return False
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            return text
-        raise UsageError(f"{text} cannot be read: {error.strerror}.") from None
+            return False
+        raise _unreadable(text, error) from None
+    return True
 
 
 # One word with a folder before it or a usual ending of text files behind it.
@@ -73,11 +84,17 @@ _LIKE_A_FILE = re.compile(
 )
 
 
-def _decoded(said: bytes, where: str) -> str:
+def _contents(where: str, read: Callable[[], bytes]) -> str:
     try:
-        return said.decode("utf-8")
+        return read().decode("utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"{where} is not UTF-8 text; convert it first.") from None
+    except OSError as error:
+        raise _unreadable(where, error) from None
+
+
+def _unreadable(where: str, error: OSError) -> UsageError:
+    return UsageError(f"{where} cannot be read: {error.strerror}.")
 
 
 def _plain(verdict: Verdict) -> dict[str, Any]:

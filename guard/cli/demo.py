@@ -84,6 +84,8 @@ def demo(
             "Scripted answers belong to the prepared prompts; name --model or --local to have "
             "your own prompts answered."
         )
+    if model and model.startswith("local:"):
+        raise click.UsageError("A local model answers with --local; leave --model out.")
     if any(not prompt.strip() for prompt in prompts):
         raise click.UsageError("A prompt is empty; give text to answer.")
     # The demo shows no prices; LiteLLM need not ask the network for its price map.
@@ -95,9 +97,12 @@ def demo(
     with console.status("loading LiteLLM and the detector …"):
         import litellm
 
+        from guard.audit.models import check_model
         from guard.core import Guard
 
         litellm.suppress_debug_info = True
+        if model:
+            check_model(model)
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
         guard = Guard(action=action)
         if local:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 import click
 
+from guard.errors import UsageError
 from guard.evaluate.terms import DIMENSIONS
 
 PATH = click.Path(path_type=Path)
@@ -160,3 +162,15 @@ def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
         return command
 
     return add
+
+
+def make_folder(folder: Path, option: str) -> None:
+    """Make a folder before hours of work; raises UsageError where nothing can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{option} {folder} cannot be written: {error.strerror}; name another folder."
+        ) from None

@@ -7,8 +7,9 @@ asked: its answer ends the matter, its failure begins another pause, and so does
 
 from __future__ import annotations
 
-import threading
 from typing import Literal
+
+from guard.forks import Lock
 
 Change = Literal["", "opened", "closed"]
 
@@ -23,7 +24,7 @@ class Breaker:
     def __init__(self, failures: int | None, pause: float) -> None:
         self.pause = pause
         self._most = failures
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._failed = 0  # in a row
         self._rests_until: float | None = None  # None while closed
         self._round = 0  # outcomes of what was asked in an earlier one say nothing any more
@@ -78,7 +79,7 @@ class Breakers:
     MOST = 64
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._known: dict[tuple[float | None, int | None, float], Breaker] = {}
 
     def of(self, timeout_ms: float | None, failures: int | None, pause_ms: float) -> Breaker:

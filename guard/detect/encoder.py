@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +21,7 @@ from guard.detect.fusion import FusionHead
 from guard.detect.language import foreign
 from guard.detect.lexical import LexicalHead
 from guard.detect.normalise import Normalised, normalise
+from guard.detect.runtime import runtime
 from guard.detect.script import mostly_latin
 from guard.detect.spans import attributions
 from guard.detect.tokens import Encoded, WindowTokens
@@ -35,6 +35,7 @@ from guard.detect.weights import (
     unusable,
 )
 from guard.errors import BiasIndexError, WeightsError
+from guard.forks import Lock, native
 from guard.places import shipped
 from guard.retrieve.index import BiasIndex
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, Window
@@ -78,6 +79,7 @@ class Encoder:
 
     """
 
+    @native
     def __init__(
         self,
         folder: Path | None = None,
@@ -105,7 +107,7 @@ class Encoder:
         self._network = made(ONNX, lambda _: _network(self._weights.folder / ONNX))
         self._index: BiasIndex | None = None
         self._follower: Follower | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._pool_owner = 0
         if use_references:
@@ -178,6 +180,7 @@ class Encoder:
             row[:] = vector
         return out
 
+    @native
     def _embedding(self, text: str) -> Floats:
         return self.run(self.tokens.encode(_encodable(text))[0]).embedding
 
@@ -202,6 +205,7 @@ class Encoder:
         implied = float(rest[0][0]) if rest else None
         return Pass(embedding[0], state[0], float(logit[0]), types[0], spans[0], implied)
 
+    @native
     def judge(self, window: Window, index: BiasIndex | None) -> Scores:
         """Score one window; of an overlong segment's parts the highest counts."""
         written = _encodable(window.text)
@@ -287,8 +291,7 @@ def _by_score(scores: Scores) -> float:
 
 
 def _network(path: Path) -> Any:
-    import onnxruntime as ort  # here, so that importing guard stays quick
-
+    ort = runtime()
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

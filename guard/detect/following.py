@@ -11,6 +11,7 @@ from pathlib import Path
 
 from guard.detect.shutdown import leaves_at_exit
 from guard.errors import BiasIndexError
+from guard.forks import Lock
 from guard.retrieve.folder import state
 from guard.retrieve.index import BiasIndex
 
@@ -110,16 +111,7 @@ class Follower:
 
 
 # Threads of a forked process that ask first wait for one look.
-_forked = threading.Lock()
-
-
-def _renew() -> None:
-    global _forked
-    _forked = threading.Lock()  # the fork may have copied it while it was held
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+_forked = Lock()
 
 
 def _follow(reference: weakref.ref[Follower], stop: threading.Event) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import weakref
 from collections import deque
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+from guard.forks import Lock
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ class _Desk:
 
 
 _desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Desk] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 class Arrival(Generic[T]):

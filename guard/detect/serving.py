@@ -171,6 +171,8 @@ class Judge:
         return _Wait(look if turn is None else min(look, turn - waited))
 
     def _noted(self, ticket: int, timed: Timed) -> Timed:
+        if timed is FAILED:
+            return timed  # the process ends: the detector was not asked
         breaker = self._breaker
         well = timed.scores is not None
         change = breaker.done(ticket, well=well, now=time.monotonic())

@@ -34,6 +34,7 @@ from guard.doors.context import guarded
 from guard.doors.door import Door
 from guard.doors.session import Session
 from guard.errors import ConfigError, UsageError
+from guard.forks import Lock
 
 SUPPORTED = ">=1.106.2,<1.110"
 """The versions of LiteLLM whose functions are known; the tests run on the lowest and the newest."""
@@ -50,7 +51,7 @@ class _Block:
     open: bool = True
 
 
-_lock = threading.RLock()
+_lock = Lock(threading.RLock)
 _installed: tuple[Sessions, ...] = ()
 _blocks: tuple[_Block, ...] = ()
 _own: ContextVar[tuple[_Block, ...]] = ContextVar("guard_blocks", default=())

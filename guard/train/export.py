@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from guard.detect import weights as files
 from guard.detect.lexical import LexicalHead
+from guard.detect.runtime import runtime
 from guard.train import lexical
 from guard.train.base import base_folder
 from guard.train.encoder import Nets
@@ -63,6 +64,7 @@ def quantise(source: Path, target: Path) -> None:
     """Store weights as int8 with a scale per channel; activations are scaled as they come."""
     import logging
 
+    runtime()
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 

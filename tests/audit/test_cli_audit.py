@@ -205,16 +205,29 @@ def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -
         (("--model", "openai/x", "--guard", "actions=flag"), "--guard actions must look like 'app"),
         (("--model", "openai/x", "--guard", "actions=age=explode"), "actions.age: input should be"),
         (("--replay", "nowhere"), "There is no journal at nowhere"),
+        (("--model", "openai/x", "--out", "file"), "file is a file where a folder is needed"),
+        (("--model", "openai/x", "--record", "file"), "file is a file where a folder is needed"),
+        (("--model", "openai/x", "--csv", "file/x.csv"), "file is a file where a folder is"),
         (("--model", "openai/x", "--set", f"{SUITE}.form=given"), "it needs given_logprobs"),
     ],
 )
 def test_a_mistake_is_one_sentence_before_any_call(
     provider: Answering, args: tuple[str, ...], told: str
 ) -> None:
+    Path("file").write_text("")
     result = run(*args)
     assert result.exit_code == 2
     assert told in result.output
     assert not provider.asked
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "score"])
+@pytest.mark.parametrize("names", ["", " , "])
+def test_no_suite_is_none(command: str, names: str) -> None:
+    more = ("--answers", "x.csv") if command == "score" else ("--model", "openai/x")
+    result = call(command, "--suite", names, *more)
+    assert result.exit_code == 2
+    assert "--suite names no suite" in result.output
 
 
 def test_an_unknown_suite_is_named() -> None:

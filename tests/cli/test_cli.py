@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,6 +131,47 @@ def test_a_file_that_is_not_there_is_not_judged_by_its_name(name: str) -> None:
     assert f"There is no file {name}" in sentence(run("check", name))
 
 
+def test_a_folder_is_not_judged_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for name in ("docs", ".", str(tmp_path)):
+        assert f"{name} is a folder" in sentence(run("check", name))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+def test_check_reads_a_pipe_as_shells_name_it(tmp_path: Path) -> None:
+    os.mkfifo("said")
+    writer = threading.Thread(target=(tmp_path / "said").write_text, args=(BIASED,))
+    writer.start()
+    assert json.loads(run("check", "--json", "said").stdout)["biased"]
+    writer.join()
+
+
+def in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m guard {command}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_standard_input_that_is_closed() -> None:
+    done = in_shell("check - <&-")
+    assert done.returncode == 2
+    assert done.stderr == "Error: Standard input is closed; give text, or a file.\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize(
+    "command", ["--help", "--version", f"check '{BIASED}'", f"check --json '{BIASED}'"]
+)
+def test_standard_output_that_is_full(command: str) -> None:
+    done = in_shell(f"{command} > /dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "Error: No space left on device.\n"
+
+
 @pytest.mark.parametrize("text", ["and/or", "Hello.", "e.g.", "x" * 5000, "a\0b"])
 def test_words_that_resemble_a_path_are_text(text: str) -> None:
     assert run("check", text).exit_code == 0
@@ -217,6 +259,8 @@ def test_the_demo_tells_streams_it_could_not_check_from_harmless_ones(
         (["--local", "--model", "x"], "not both"),
         (["Hello?"], "Scripted answers belong to the prepared prompts"),
         (["--model", "x", " "], "A prompt is empty"),
+        (["--model", "nobody/knows-me"], "LiteLLM knows no provider for 'nobody/knows-me'"),
+        (["--model", "local:smollm2"], "A local model answers with --local"),
     ],
 )
 def test_mistakes_with_the_demo(args: list[str], message: str) -> None:
@@ -224,10 +268,10 @@ def test_mistakes_with_the_demo(args: list[str], message: str) -> None:
 
 
 def test_a_model_that_does_not_answer_is_named_in_one_line() -> None:
-    result = run("demo", "Hello?", "--model", "nobody/knows-me")
+    result = run("demo", "Hello?", "--model", "openai/x")  # without a key
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
-    assert "nobody/knows-me gave no answer" in result.stderr
+    assert "openai/x gave no answer" in result.stderr
 
 
 def test_doctor_finds_everything_the_detector_needs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,36 @@ def test_a_missing_extra_is_the_users_mistake(
     result = run(*args)
     assert result.exit_code == 2
     assert f"{missing} is not installed; training needs: pip install" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["encoder"],
+        ["embedder", "--data", "."],
+        ["average", "run"],
+        ["restore"],
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    Path("run").mkdir()
+    Path("run", "final.pt").write_text("")
+    result = run(*args, "--work", "file/w")
+    assert result.exit_code == 2
+    assert "--work file/w cannot be written: Not a directory; name another" in result.stderr
+
+
+def test_a_file_that_the_system_refuses_is_named(tmp_path: Path) -> None:
+    shutil.copy(SHIPPED / "figures.json", tmp_path)
+    (tmp_path / "CARD.md").mkdir()
+    result = run("card", "--to", str(tmp_path))
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'CARD.md'}: Is a directory." in result.stderr
 
 
 def test_sources_that_lack_a_file_are_the_users_mistake(tmp_path: Path) -> None:

@@ -222,6 +222,7 @@ from guard.detect import shutdown
 guard = Guard()
 guard.check("Warm.")
 shutdown._leave()
-print(guard.check("All is well.").unjudged)
+print({guard.check("All is well.").unjudged for _ in range(9)})
 """
-    assert run(code)[:2] == (0, "failure\n")
+    # The detector has not failed: it was not asked.
+    assert run(code) == (0, "{'failure'}\n", "")
