@@ -397,7 +397,7 @@ Made in one run by `python -m tests.suites.calibration --seed {seed}` (see there
 *Stands*: audits of a model that ignores the group in which any test has q < .05 (5 % by design, at
 most {most} % tolerated; of HBB's excess only more than noise predicts is tested for).
 *Coverage*: of all 95 % intervals printed at a level, how many hold the truth, in percent ({low} to
-{high} tolerated). Fewer than {least} clusters (of shares of MIST's AAT fewer than {objects} objects),
+{high} tolerated). Fewer than {least} clusters (of shares of AAT fewer than {objects} objects),
 or clusters that never differ, have no interval. A size is the number of items drawn, `all` the
 whole suite.
 
