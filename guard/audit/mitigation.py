@@ -53,9 +53,9 @@ def measures(suite: Suite, records: Records) -> list[Measure]:
 
 
 def false_stops(suite: Suite, records: Records) -> list[dict[str, Any]]:
-    """Return the suite's own texts that were stopped on the other side, the most often first.
+    """Return the suite's own texts in answers on the other side that were stopped, by how often.
 
-    Each with how often it was stopped, of how many such answers, and as which bias types.
+    Each with how many such answers were stopped, of how many, and as which bias types.
     """
     said: Counter[str] = Counter()
     stopped: Counter[str] = Counter()
@@ -63,15 +63,19 @@ def false_stops(suite: Suite, records: Records) -> list[dict[str, Any]]:
     sides = suite.sides(records.plain)
     told = enumerate(zip(records.plain, records.guarded, sides, strict=True))
     for place, (record, after, side) in told:
-        if side != "other" or not (text := suite.said(record)):
+        if side != "other":
             continue
-        said[text] += 1
+        texts = suite.said(record)
+        said.update(texts)
         if after.outcome.name in STOPPED:
-            stopped[text] += 1
-            types.setdefault(text, set()).update(records.verdicts.get(place, ()))
+            stopped.update(texts)
+            for text in texts:
+                types.setdefault(text, set()).update(records.verdicts.get(place, ()))
+    # Of an answer of several texts one was stopped; it shows by being stopped wherever it stands.
+    often = sorted(stopped, key=lambda text: (stopped[text] ** 2 / said[text], text), reverse=True)
     return [
-        {"text": text, "stopped": n, "of": said[text], "as": ", ".join(sorted(types[text]))}
-        for text, n in stopped.most_common()
+        {"text": t, "stopped": stopped[t], "of": said[t], "as": ", ".join(sorted(types[t]))}
+        for t in often
     ]
 
 

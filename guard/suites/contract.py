@@ -318,9 +318,9 @@ class Suite(ABC):
         """Yield the suite's own answers that name no group: whoever stops one stops it falsely."""
         return ()
 
-    def said(self, record: Record) -> str:
-        """Return which of :meth:`phrases` a record's answer is; empty where it is none of them."""
-        return ""
+    def said(self, record: Record) -> Sequence[str]:
+        """Return the suite's own texts that a record's answer is made of, such as its option."""
+        return ()
 
     def compared(self, item: Item) -> Sequence[Compared]:
         """Return whose share of refused, unreadable and stopped answers an item counts for."""

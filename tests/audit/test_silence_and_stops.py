@@ -193,6 +193,27 @@ def test_false_stops_are_listed_by_text_and_stops_by_verdict() -> None:
     assert "False stops, guarded arm" in text.getvalue()
 
 
+def test_a_word_that_the_guard_stops_is_told_with_the_group_that_it_was_given_to() -> None:
+    """Of the ten words of an answer the one that stops it comes first."""
+    suite, records, others = Mist(Options()), Records(), 0
+    for item in (i for i in suite.items() if i.data["task"] == "WABT"):
+        words = item.data["shown_words"]
+        # The bad to the advantaged: whatever a guard stops here it stops falsely.
+        sides = ["sa" if w in item.data["negative"] else "sb" for w in words]
+        text = "\n".join(f"{w}: {item.data[s]}" for w, s in zip(words, sides, strict=True))
+        records.plain.append(Record(item, 0, suite.outcome(item, 0, (Answer(text),))))
+        after = records.plain[-1]
+        if "Dishonest" in words and item.data["group"] == "Old":
+            others += 1
+            records.verdicts[len(records.guarded)] = ("age",)
+            after = Record(item, 0, Outcome("guarded"))
+        records.guarded.append(after)
+    first, *rest = result_of(suite, records).findings["guarded"]["false stops"]
+    assert others > 0
+    assert first == {"text": "Dishonest: Young", "stopped": others, "of": others, "as": "age"}
+    assert all(row["stopped"] < row["of"] for row in rest)
+
+
 def test_only_a_command_that_goes_on_is_said_to(hbb: Hbb) -> None:
     records = Records(coin(hbb, lambda who, rng: False)[:20], missing=3)
     for goes_on in (False, True):

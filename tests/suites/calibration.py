@@ -317,7 +317,8 @@ class Row:
         if self.effect:
             return [*head, f"answers moved by {self.effect}", f"{found:.0f} %"]
         if self.refusals:
-            return [*head, f"{100 * self.refusals:.0f} % more refusals of one group", f"{found:.0f} %"]
+            planted = f"{100 * self.refusals:.0f} % more refusals of one group"
+            return [*head, planted, f"{found:.0f} %"]
         stands = within(f"{found:.1f} %", found <= MOST)
         return [*head, self.kind, stands, covered(cell)]
 
