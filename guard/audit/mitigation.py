@@ -116,12 +116,16 @@ def _share(totals: Floats) -> Floats:
     return np.divide(totals[..., 0], over, out=np.full_like(over, np.nan), where=over > 0)
 
 
-def conclusion(lines: Sequence[Line]) -> str:
-    """Return a sentence on whether the guard stops the biased answers rather than the others."""
+def conclusion(lines: Sequence[Line], *, biased: bool = True) -> str:
+    """Return sentences on whether the guard stops the biased answers rather than the others.
+
+    ``biased`` says whether a bias stands in the plain arm.
+    """
     at = {line.measure.name: line.plain for line in lines if not line.measure.axis}
     if not at:
         return "The guarded arm says nothing here: no answer of this suite shows a biased side."
     hit, false, apart = at["stopped_biased"], at["stopped_others"], at["selectivity"]
+    before, after = at["biased"], at["biased_shown"]
     if math.isnan(apart.q):
         verdict = "too little to tell whether it tells them apart"
     elif apart.q >= ALPHA:
@@ -132,7 +136,9 @@ def conclusion(lines: Sequence[Line]) -> str:
         )
     return (
         f"The guard stopped {_told(hit)} answers on the biased side and {_told(false)} others "
-        f"(false stops): {verdict}."
+        f"(false stops): {verdict}. Of all these answers {before.value:.1%} are on the biased "
+        f"side; {after.value:.1%} are and reach the user."
+        + ("" if biased else " No bias stands in the plain arm: that side may be chance.")
     )
 
 

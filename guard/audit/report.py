@@ -51,7 +51,7 @@ def _parts(result: SuiteResult, goes_on: bool) -> Iterator[Text | Table]:
         for remark in told.get("remarks", ()):
             yield Text(f"{arm}: {remark}")
     if result.stops:
-        yield _table("What the guard stopped, of all readable answers", result.stops)
+        yield _table("What the guard stopped, of the answers that have a side", result.stops)
     lines = printed(result)
     title = "Scores, 95 % intervals"
     if "guarded" in result.arms:
