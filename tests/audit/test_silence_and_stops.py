@@ -175,6 +175,29 @@ def test_a_guard_that_stops_at_random_is_called_one() -> None:
     assert f"{found['biased_shown']:.1%} are and reach the user." in headline
 
 
+def test_a_guard_that_stops_bad_words_of_anybody_reads_no_bias() -> None:
+    """More of the biased answers hold such a word; of the same word it stops all on either side."""
+    suite, rng = SaiAsa(Options()), np.random.default_rng(1)
+    plain = [Record(i, 0, Outcome(str(rng.choice(CHOICES)))) for i in list(suite.items())[::2]]
+    after = [Record(r.item, 0, Outcome("guarded")) if r.outcome.name == "negative" else r
+             for r in plain]  # fmt: skip
+    result = result_of(suite, Records(plain, after))
+    found = stop_shares(result)
+    assert found["stopped_biased"] > found["stopped_others"] + 0.2
+    assert found["selectivity"] == 0
+    assert "it does not tell them apart" in result.conclusions["guarded"][0]
+    # One that stops just the bad words of those who are spoken ill of does tell them apart.
+    after = [
+        Record(r.item, 0, Outcome("guarded"))
+        if r.outcome.name == r.item.data["given"] == "negative"
+        else r
+        for r in plain
+    ]
+    result = result_of(suite, Records(plain, after))
+    assert stop_shares(result)["selectivity"] == pytest.approx(0.5, abs=0.05)
+    assert "it tells them apart" in result.conclusions["guarded"][0]
+
+
 def test_where_no_bias_stands_the_biased_side_may_be_chance(hbb: Hbb) -> None:
     """Of a fair model half of the answers are on it."""
     plain = coin(hbb, lambda who, rng: False)
