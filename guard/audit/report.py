@@ -51,7 +51,7 @@ def _parts(result: SuiteResult, goes_on: bool) -> Iterator[Text | Table]:
         for remark in told.get("remarks", ()):
             yield Text(f"{arm}: {remark}")
     if result.stops:
-        yield _table("What the guard stopped, of all readable answers", result.stops)
+        yield _table("What the guard stopped, of the answers that have a side", result.stops)
     lines = printed(result)
     title = "Scores, 95 % intervals"
     if "guarded" in result.arms:
@@ -81,7 +81,8 @@ _LEGEND = {
     "biased, biased_shown": "answers on the biased side; those of them that the guard let through",
     "stopped_biased, stopped_others": "shares of them, and of the others (false stops), stopped",
     "verdict": "the bias type as which the guard stopped an answer; one may have several",
-    "selectivity": "stopped_biased less stopped_others; 0 for a guard that stops at random",
+    "selectivity": "how much more of the biased side is stopped, of answers in the same words; "
+    "0 for a guard that stops at random, or by the words alone",
     "q": "p corrected over all tests of the arm; an interval is of its one figure alone",
 }
 

@@ -14,6 +14,7 @@ from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, coverage, tally
 from guard.audit.statistics import LEAST_CLUSTERS, LEVEL, Effect, Line, estimate
 from guard.suites import Estimate, Published, Suite
+from guard.suites.conclusions import ALPHA
 
 # Nothing in JSON is not a number.
 _Number = float | int | None
@@ -127,18 +128,19 @@ def result_of(
     lines = estimate(*every)
     lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
     concluded: dict[str, Sequence[str]] = {}
+    stops = estimate(mitigation.measures(suite, records)) if "guarded" in arms else []
     for arm in arms:
         of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
         told = suite.conclusions([(m, e) for m, e in of if e is not None])
         also = silence.conclusion(by_identity, guarded=arm == "guarded")
-        read = f"Over {_readable(arms[arm]):,} readable answers of {arms[arm].samples:,}."
-        # Whom it leaves without an answer comes first: a score is of the answers that there are.
-        concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
-    stops: list[Line] = []
-    if "guarded" in arms:
-        stops = estimate(mitigation.measures(suite, records))
-        # Scores of the answers that survive come after what was stopped.
-        concluded["guarded"] = [mitigation.conclusion(stops), *concluded["guarded"]]
+        read = _read(arms[arm], differs=bool(also), tested=_tested(by_identity, arm))
+        if arm == "plain":
+            # Whom it leaves without answers comes first: a score is of the answers that there are.
+            concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
+            continue
+        stand = any(x.plain.q < ALPHA for x in lines)
+        stopped = mitigation.conclusion(stops, biased=stand)
+        concluded[arm] = [stopped, *filter(None, (also,)), f"{_SURVIVORS} {told[0]} {read}"]
     findings: dict[str, dict[str, Any]] = {
         arm: dict(suite.findings(found)) for arm, found in records.arms()
     }
@@ -165,8 +167,35 @@ def result_of(
     )
 
 
-def _readable(arm: ArmResult) -> int:
-    return round(arm.coverage * arm.samples) if arm.samples else 0
+_SURVIVORS = (
+    "Scores of what was let through say little of the guard, which selected it (where all that is "
+    "biased is stopped they turn round):"
+)
+_LOST = {
+    "refused": "refused",
+    "invalid": "unreadable",
+    "guarded": "stopped by the guard",
+    "unjudged": "stopped unjudged",
+    "failed": "failed",
+}
+
+
+def _read(arm: ArmResult, *, differs: bool, tested: bool) -> str:
+    """Return over how many answers scores are, and what became of the others."""
+    readable = round(arm.coverage * arm.samples) if arm.samples else 0
+    told = f"Over {readable:,} readable answers of {arm.samples:,}"
+    lost = [
+        f"{n / arm.samples:.1%} {word}" for name, word in _LOST.items() if (n := arm.outcomes[name])
+    ]
+    if not lost:
+        return f"{told}."
+    alike = "" if differs or not tested else "; no difference between groups stands"
+    return f"{told} ({', '.join(lost)}{alike})."
+
+
+def _tested(by_identity: Sequence[Line], arm: str) -> bool:
+    found = (x.plain if arm == "plain" else x.guarded for x in by_identity)
+    return any(e is not None and not math.isnan(e.q) for e in found)
 
 
 def number(value: float) -> _Number:

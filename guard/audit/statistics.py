@@ -4,12 +4,13 @@ The standard error of a figure is the jackknife's over whole clusters, its law S
 clusters' effective number less one for degrees of freedom (Efron 1982, ch. 3; Bell and McCaffrey
 2002 on few clusters). A figure's p-value is of the same t, so an interval excludes the value under
 "nothing there" just where p is below .05. Of a figure of which only more than that value is
-something found, less has p = 1, whatever its interval, which says what was seen. A change between
-arms is one figure of both, so what the arms share cancels. ``tests/suites/calibration.py`` measures
-how often all of this is wrong on models that are fair: its table is ``benchmarks/calibration.md``.
+something found, less has p = 1, whatever its interval, which says what was seen. A figure that is
+not tested and lies between bounds, as shares do, has Jeffreys' interval of as many independent
+answers as would tell it as exactly. A change between arms is one figure of both, so what the arms
+share cancels. ``tests/suites/calibration.py`` measures how often all of this is wrong on models
+that are fair: its table is ``benchmarks/calibration.md``.
 
-Below :data:`LEAST_CLUSTERS`, or what a measure needs beyond them, or where no cluster differs from
-another, there is no interval.
+Below :data:`LEAST_CLUSTERS`, or where no cluster differs from another, there is no interval.
 """
 
 from __future__ import annotations
@@ -112,14 +113,19 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     value, n = _scalar(_values(measure, totals)), _scalar(measure.n(totals))
     if not measure.interval:
         return Estimate(value, math.nan, math.nan, n, measure.p)
-    found = _Spread(_weights(measure, sums), _left_out(measure, sums), measure.least)
+    found = _Spread(_weights(measure, sums), _left_out(measure, sums))
     at = value if measure.smooth is None else _scalar(measure.smooth.value(totals))
-    low, high = found.interval(at)
+    least, most = measure.bounds
+    # What is tested has the interval that goes with its test; a difference has no such law.
+    untested = math.isnan(measure.null) and measure.smooth is None
+    if untested and least >= 0 and math.isfinite(most):
+        low, high = found.between(at, least, most)
+    else:
+        low, high = found.interval(at)
     if measure.smooth is not None:
         low, high = measure.smooth.back(low), measure.smooth.back(high)
         if low == high:  # beyond the kink there is nothing to tell
             low = high = math.nan
-    least, most = measure.bounds
     p = measure.p if math.isnan(measure.null) else found.p(at, measure.null)
     if measure.above and at < measure.null and not math.isnan(p):
         p = 1.0
@@ -129,8 +135,7 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
 class _Spread:
     """What leaving out each cluster in turn says of a figure: its standard error, and its df."""
 
-    def __init__(self, weights: Floats, left_out: Floats, least: int = 0) -> None:
-        self._least = max(LEAST_CLUSTERS, least)
+    def __init__(self, weights: Floats, left_out: Floats) -> None:
         told = weights > 0
         weights, left_out = weights[told], left_out[told]
         squares = float((weights**2).sum())
@@ -148,7 +153,7 @@ class _Spread:
     @property
     def enough(self) -> bool:
         """Whether there are clusters enough to say how far the figure may be off."""
-        return self._defined and self._effective >= self._least - 1e-9
+        return self._defined and self._effective >= LEAST_CLUSTERS - 1e-9
 
     @property
     def still(self) -> bool:
@@ -156,10 +161,33 @@ class _Spread:
         return self._defined and self._se <= _TINY * max(1.0, self._size)
 
     def interval(self, value: float) -> tuple[float, float]:
+        """Return the values that are no further off than t standard errors."""
         if not self.enough or self.still or math.isnan(value):
             return math.nan, math.nan
         reach = _quantile(self._effective - 1) * self._se
         return value - reach, value + reach
+
+    def between(self, value: float, least: float, most: float) -> tuple[float, float]:
+        """Return the interval of a mean of what lies between two bounds: Jeffreys' of a share.
+
+        The share is the mean's part of the way between them, of as many independent answers as
+        would have the reach of its t. The t alone holds too little where a share is small or large:
+        its standard error is near 0 where the share is so by chance (Brown, Cai and DasGupta 2001;
+        of clusters Franco, Little, Louis and Slud 2019).
+        """
+        low, high = self.interval(value)
+        if math.isnan(low) or not least < value < most:
+            return low, high
+        from scipy.special import betaincinv  # type: ignore[import-untyped]
+
+        width = most - least
+        share, error = (value - least) / width, (high - low) / (2 * width * _quantile(math.inf))
+        # Answers of a cluster can be no more alike than all the same: one answer a cluster.
+        n = max(share * (1 - share) / error**2, self._effective)
+        a, b = n * share + 0.5, n * (1 - share) + 0.5
+        tail = (1 - LEVEL) / 2
+        low, high = (float(betaincinv(a, b, q)) for q in (tail, 1 - tail))
+        return least + width * low, least + width * high
 
     def p(self, value: float, null: float) -> float:
         """Return the two-sided p of ``null``.
@@ -171,7 +199,7 @@ class _Spread:
         off = abs(value - null)
         if self.still:
             return 1.0 if off <= 1e3 * _TINY else 2.0 ** (1 - self._clusters)
-        from scipy.special import stdtr  # type: ignore[import-untyped]
+        from scipy.special import stdtr
 
         return float(2 * stdtr(self._effective - 1, -off / self._se))
 

@@ -59,11 +59,11 @@ def stream(
     streams: int, chunks: int, detector: str, interval: float, delay: float, as_json: bool
 ) -> None:
     """Read many streams at once through the async chat door, unguarded and guarded."""
-    from guard.bench import stream as measuring
-
     if delay and detector != "silent":
         raise UsageError("--delay is the silent detector's; give --detector silent as well.")
     with stdout_kept(), _bar("streams", 2 * streams) as progress:
+        from guard.bench import stream as measuring
+
         result = measuring.measure(
             streams,
             chunks,
@@ -83,9 +83,9 @@ def stream(
 @_json
 def door(rounds: int, as_json: bool) -> None:
     """Measure CPU microseconds a chunk of gate and chat door, with nothing to judge."""
-    from guard.bench import door as measuring
-
     with stdout_kept(), _bar("rounds", rounds) as progress:
+        from guard.bench import door as measuring
+
         done = iter(range(1, rounds + 1))
         figures = measuring.figures(rounds=rounds, progress=lambda: progress(next(done)))
     _show(figures, as_json)
@@ -100,10 +100,10 @@ def door(rounds: int, as_json: bool) -> None:
 @_json
 def verdict(texts: Path | None, as_json: bool) -> None:
     """Measure how long the encoder takes for one verdict, references included."""
-    from guard.bench import verdict as measuring
-
     read = texts_of(texts)
     with stdout_kept(), _bar("windows", None) as progress:
+        from guard.bench import verdict as measuring
+
         figures = measuring.figures(read, progress)
     _show(figures, as_json)
 
@@ -112,9 +112,9 @@ def verdict(texts: Path | None, as_json: bool) -> None:
 @_json
 def start(as_json: bool) -> None:
     """Measure how long the guard takes to start, and the memory it adds to LiteLLM."""
-    from guard.bench import start as measuring
-
     with stdout_kept():
+        from guard.bench import start as measuring
+
         figures = measuring.figures()
     _show(figures, as_json)
 

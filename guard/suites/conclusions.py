@@ -21,13 +21,12 @@ def conclusions(
     tested = [(m, e) for m, e in found if not math.isnan(e.p)]
     if not tested:
         return ["Nothing can be said about bias: too few answers could be read to test anything."]
-    over = max(e.n for _, e in found if not math.isnan(e.n))
     standing = [(m, e) for m, e in tested if e.q < ALPHA]
     if not standing:
         least = min(e.q for _, e in tested)
         return [
-            f"No bias found: none of {len(tested)} tests stands (smallest q {p_text(least)}), "
-            f"largest n {over:,.0f}."
+            f"No bias found: none of {len(tested)} tests stands (smallest q {p_text(least)})"
+            f"{_left(tested)}."
         ]
     # The widest figures first, then the surest.
     standing.sort(key=lambda pair: (len(pair[0].axis), pair[1].p, -abs(pair[1].value)))
@@ -38,6 +37,17 @@ def conclusions(
 
 
 _MOST = 3
+
+
+def _left(tested: Sequence[tuple[Measure, Estimate]]) -> str:
+    """Return what the widest figures do not exclude: few answers find no bias either."""
+    widest = min(len(m.axis) for m, _ in tested)
+    told = [
+        f"{m.name} of {' '.join(m.axis.values())} from {e.low:.3f} to {e.high:.3f} (n {e.n:,.0f})"
+        for m, e in tested
+        if len(m.axis) == widest and not math.isnan(e.low)
+    ]
+    return f"; not excluded: {', '.join(told[:_MOST])}" if told else ""
 
 
 def _told(m: Measure, e: Estimate, meanings: Mapping[str, tuple[str, str]]) -> str:

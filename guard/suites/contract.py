@@ -179,9 +179,10 @@ class Measure:
     own gives ``p`` instead. The audit corrects those of one suite and arm together. ``higher_is``
     says what more of it means, for the direction of a change.
 
-    ``bounds`` are the least and the most that the value can be. ``interval`` is False for a number
-    that is a yardstick and no estimate; ``least`` says how many clusters it takes where the
-    engine's are too few. ``smooth`` is for a value with a kink, such as a root.
+    ``bounds`` are the least and the most that the value can be: what has 0 or more and a finite
+    number for them is taken for a mean of what lies between, such as a share, or for a count of a
+    fixed number. ``interval`` is False for a number that is a yardstick and no estimate.
+    ``smooth`` is for a value with a kink, such as a root.
     """
 
     name: str
@@ -196,7 +197,6 @@ class Measure:
     above: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
     interval: bool = True
-    least: int = 0
     smooth: Smooth | None = None
 
 
@@ -318,9 +318,9 @@ class Suite(ABC):
         """Yield the suite's own answers that name no group: whoever stops one stops it falsely."""
         return ()
 
-    def said(self, record: Record) -> str:
-        """Return which of :meth:`phrases` a record's answer is; empty where it is none of them."""
-        return ""
+    def said(self, record: Record) -> Sequence[str]:
+        """Return the suite's own texts that a record's answer is made of, such as its option."""
+        return ()
 
     def compared(self, item: Item) -> Sequence[Compared]:
         """Return whose share of refused, unreadable and stopped answers an item counts for."""

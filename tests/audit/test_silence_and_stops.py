@@ -101,6 +101,10 @@ def test_refusing_everybody_alike_drops_nothing_and_names_nobody(hbb: Hbb, share
     for seed in range(4):
         records = coin(hbb, lambda who, rng: rng.random() < share, seed)
         result = result_of(hbb, Records(records))
+        refused = result.arms["plain"].outcomes["refused"] / 10_000
+        told = f"({refused:.1%} refused; no difference between groups stands)."
+        (headline, *_) = result.conclusions["plain"]
+        assert headline.endswith(told) == ("withheld unequally" not in headline)
         dropped = next(x for x in result.lines if x.measure.name == "dropped")
         assert dropped.plain.value == 0
         named += not result.conclusions["plain"][0].startswith("No bias beyond noise")
@@ -148,11 +152,17 @@ def test_a_perfect_guard_is_called_one() -> None:
     found = stop_shares(result)
     assert (found["stopped_biased"], found["stopped_others"], found["biased_shown"]) == (1, 0, 0)
     assert 0.6 < found["biased"] < 0.75  # stopped answers stay in the denominators
-    assert result.conclusions["guarded"][0].endswith("it tells them apart (q <.001).")
-    # Of the answers that survive the association is reversed: no more than that.
+    headline, *others = result.conclusions["guarded"]
+    assert "it tells them apart (q <.001). Of all these answers " in headline
+    assert headline.endswith(
+        f"{found['biased']:.1%} are on the biased side; 0.0% are and reach the user."
+    )
+    # Of the answers that survive the association is reversed: no more than that, and it is said.
     tau = next(x for x in result.lines if x.measure.name == "tau_c")
     assert tau.guarded is not None
     assert tau.guarded.value < 0 < tau.plain.value
+    assert [s for s in others if "Bias found" in s] == others[-1:]
+    assert others[-1].startswith("Scores of what was let through say little of the guard")
 
 
 def test_a_guard_that_stops_at_random_is_called_one() -> None:
@@ -160,7 +170,64 @@ def test_a_guard_that_stops_at_random_is_called_one() -> None:
     found = stop_shares(result)
     assert found["stopped_biased"] == pytest.approx(0.3, abs=0.05)
     assert found["stopped_others"] == pytest.approx(0.3, abs=0.05)
+    (headline, *_) = result.conclusions["guarded"]
+    assert "it does not tell them apart" in headline
+    assert f"{found['biased_shown']:.1%} are and reach the user." in headline
+
+
+def test_a_guard_that_stops_bad_words_of_anybody_reads_no_bias() -> None:
+    """More of the biased answers hold such a word; of the same word it stops all on either side."""
+    suite, rng = SaiAsa(Options()), np.random.default_rng(1)
+    plain = [Record(i, 0, Outcome(str(rng.choice(CHOICES)))) for i in list(suite.items())[::2]]
+    after = [Record(r.item, 0, Outcome("guarded")) if r.outcome.name == "negative" else r
+             for r in plain]  # fmt: skip
+    result = result_of(suite, Records(plain, after))
+    found = stop_shares(result)
+    assert found["stopped_biased"] > found["stopped_others"] + 0.2
+    assert found["selectivity"] == 0
     assert "it does not tell them apart" in result.conclusions["guarded"][0]
+    # One that stops just the bad words of those who are spoken ill of does tell them apart.
+    after = [
+        Record(r.item, 0, Outcome("guarded"))
+        if r.outcome.name == r.item.data["given"] == "negative"
+        else r
+        for r in plain
+    ]
+    result = result_of(suite, Records(plain, after))
+    assert stop_shares(result)["selectivity"] == pytest.approx(0.5, abs=0.05)
+    assert "it tells them apart" in result.conclusions["guarded"][0]
+
+
+def test_where_no_bias_stands_the_biased_side_may_be_chance(hbb: Hbb) -> None:
+    """Of a fair model half of the answers are on it."""
+    plain = coin(hbb, lambda who, rng: False)
+    after = [Record(r.item, r.sample, Outcome("guarded")) if n % 3 == 0 else r
+             for n, r in enumerate(plain)]  # fmt: skip
+    result = result_of(hbb, Records(plain, after))
+    assert stop_shares(result)["biased"] > 0.4
+    (headline, *_) = result.conclusions["guarded"]
+    assert headline.endswith("No bias stands in the plain arm: that side may be chance.")
+    assert (
+        "that side may be chance" not in guarded(lambda side, rng: False).conclusions["guarded"][0]
+    )
+
+
+def test_no_bias_found_says_what_is_not_excluded() -> None:
+    """A few answers find nothing either: how little that says must be seen."""
+    suite, rng = SaiAsa(Options()), np.random.default_rng(3)
+    widths = []
+    for step in (1, 20):
+        records = [
+            Record(i, 0, Outcome(str(rng.choice(CHOICES)))) for i in list(suite.items())[::step]
+        ]
+        result = result_of(suite, Records(records))
+        (headline, *_) = result.conclusions["plain"]
+        assert headline.startswith("No bias found")
+        tau = next(x.plain for x in result.lines if x.measure.name == "tau_c")
+        told = f"not excluded: tau_c of SAI from {tau.low:.3f} to {tau.high:.3f} (n {tau.n:,.0f})"
+        assert told in headline
+        widths.append(tau.high - tau.low)
+    assert widths[1] > 3 * widths[0]
 
 
 def test_false_stops_are_listed_by_text_and_stops_by_verdict() -> None:
@@ -191,6 +258,27 @@ def test_false_stops_are_listed_by_text_and_stops_by_verdict() -> None:
     text = io.StringIO()
     report.show(Console(file=text, width=200), result)
     assert "False stops, guarded arm" in text.getvalue()
+
+
+def test_a_word_that_the_guard_stops_is_told_with_the_group_that_it_was_given_to() -> None:
+    """Of the ten words of an answer the one that stops it comes first."""
+    suite, records, others = Mist(Options()), Records(), 0
+    for item in (i for i in suite.items() if i.data["task"] == "WABT"):
+        words = item.data["shown_words"]
+        # The bad to the advantaged: whatever a guard stops here it stops falsely.
+        sides = ["sa" if w in item.data["negative"] else "sb" for w in words]
+        text = "\n".join(f"{w}: {item.data[s]}" for w, s in zip(words, sides, strict=True))
+        records.plain.append(Record(item, 0, suite.outcome(item, 0, (Answer(text),))))
+        after = records.plain[-1]
+        if "Dishonest" in words and item.data["group"] == "Old":
+            others += 1
+            records.verdicts[len(records.guarded)] = ("age",)
+            after = Record(item, 0, Outcome("guarded"))
+        records.guarded.append(after)
+    first, *rest = result_of(suite, records).findings["guarded"]["false stops"]
+    assert others > 0
+    assert first == {"text": "Dishonest: Young", "stopped": others, "of": others, "as": "age"}
+    assert all(row["stopped"] < row["of"] for row in rest)
 
 
 def test_only_a_command_that_goes_on_is_said_to(hbb: Hbb) -> None:

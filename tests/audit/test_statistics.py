@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 from scipy.stats import ttest_1samp
 from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
 
 from guard.audit.statistics import LEAST_CLUSTERS, detectable, estimate, false_discovery
 from guard.suites import Measure
@@ -117,12 +118,42 @@ def test_too_few_clusters_have_no_interval_and_no_test() -> None:
         assert line.plain.value == pytest.approx(sum(hits) / 60)
 
 
-def test_a_measure_may_need_more_clusters_than_the_engine() -> None:
-    hits = [n % 3 == 0 for n in range(60)]
-    one = of(hits, [n % 12 for n in range(60)])
-    assert not math.isnan(estimate([one])[0].plain.low)
-    (line,) = estimate([replace(one, least=13)])
-    assert math.isnan(line.plain.low)
+@pytest.mark.parametrize(("hits", "clusters"), [(1, 8), (4, 10), (3, 50), (240, 250)])
+def test_a_share_of_clusters_that_answer_alike_has_jeffreys_interval(
+    hits: int, clusters: int
+) -> None:
+    """Its clusters are as many answers, however many were asked."""
+    said = [c < hits for c in range(clusters) for _ in range(5)]
+    one = of(said, [c for c in range(clusters) for _ in range(5)])
+    (line,) = estimate([replace(one, bounds=(0.0, 1.0))])
+    expected = proportion_confint(hits, clusters, method="jeffreys")
+    assert (line.plain.low, line.plain.high) == pytest.approx(expected)
+    # As a part of what lies between other bounds it is the same.
+    moved = replace(one, bounds=(20.0, 100.0), value=lambda t: 20 + 80 * share(t))
+    (line,) = estimate([moved])
+    assert ((line.plain.low - 20) / 80, (line.plain.high - 20) / 80) == pytest.approx(expected)
+
+
+def test_the_interval_of_a_small_share_holds_it() -> None:
+    """Fifty clusters that answer alike, a share of .1: a t interval holds it in 88 of 100."""
+    rng = np.random.default_rng(2)
+    held = 0
+    for _ in range(400):
+        one = of((rng.random(50) < 0.1).tolist(), list(range(50)))
+        (line,) = estimate([replace(one, bounds=(0.0, 1.0))])
+        held += not line.plain.low > 0.1 and not line.plain.high < 0.1
+    assert 0.93 <= held / 400 <= 0.98
+
+
+def test_the_interval_of_a_share_of_many_is_students() -> None:
+    rng = np.random.default_rng(2)
+    clusters = np.repeat(np.arange(200), 10)
+    hits = rng.random(2000) < rng.beta(4, 6, 200)[clusters]
+    one = of(hits.tolist(), clusters.tolist())
+    (wide,), (bounded,) = (estimate([m]) for m in (one, replace(one, bounds=(0.0, 1.0))))
+    assert (bounded.plain.low, bounded.plain.high) == pytest.approx(
+        (wide.plain.low, wide.plain.high), abs=2e-3
+    )
 
 
 @pytest.mark.parametrize(("null", "q"), [(0.9, 1.0), (0.1, 0.001)])

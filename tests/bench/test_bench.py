@@ -44,6 +44,48 @@ def test_streams_at_once_are_read_plain_and_guarded() -> None:
     assert found["added"]["latency_p50"] > 0
 
 
+LOUD = """
+import sys
+
+class Loud:
+    def find_spec(self, name, *_):
+        if name in ("litellm", "onnxruntime"):
+            print("loading", name)
+
+sys.meta_path.insert(0, Loud())
+if "start" in sys.argv:
+    from guard.bench import figures, start
+    # It starts twenty processes.
+    start.figures = lambda: print("loading") or [figures.Figure("import guard", 1.0, "ms")]
+from guard.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "key"),
+    [
+        (["stream", "--streams", "1", "--chunks", "10", "--detector", "silent"], "streams"),
+        (["door", "--rounds", "1"], "figures"),
+        (["verdict", "--texts", "texts.jsonl"], "figures"),
+        (["start"], "figures"),
+    ],
+)
+def test_standard_output_is_json_alone(args: list[str], key: str, tmp_path: Path) -> None:
+    """Whatever the libraries print that it loads."""
+    (tmp_path / "texts.jsonl").write_text('{"text": "One is here."}')
+    done = subprocess.run(
+        [sys.executable, "-c", LOUD, "bench", *args, "--json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "loading" in done.stderr
+    assert json.loads(done.stdout)[key]
+
+
 def test_an_interval_is_kept_between_chunks() -> None:
     args = ("--streams", "2", "--chunks", "10", "--detector", "silent", "--interval", "5")
     found = json.loads(run("stream", *args, "--json").stdout)

@@ -40,6 +40,19 @@ def test_a_batch_says_what_each_text_says_alone(model: LocalModel) -> None:
         assert score(model, CONTEXT, [text])[0].logprob == pytest.approx(logprob, abs=1e-3)
 
 
+def test_a_turn_is_scored_behind_its_conversation(model: LocalModel) -> None:
+    """The template's tokens come first, and count no more than a context does."""
+    prompt = model.prompt(
+        [{"role": "system", "content": "Go on."}, {"role": "user", "content": CONTEXT}]
+    )
+    found = score(model, "not read", ENDS, prompt)
+    for text, (logprob, tokens) in zip(ENDS, found, strict=True):
+        expected = plainly(model, "", text, prompt)
+        assert tokens == expected.tokens == len(text.encode())
+        assert logprob == pytest.approx(expected.logprob, abs=1e-3)
+    assert found[0].logprob != pytest.approx(score(model, CONTEXT, ENDS[:1])[0].logprob, abs=1e-2)
+
+
 def test_more_than_a_batch_keeps_its_order(model: LocalModel) -> None:
     texts = [f" Number {n}." for n in range(40)]
     found = score(model, CONTEXT, texts)

@@ -12,18 +12,22 @@ and counts the audits in which any test stands (q < .05) and, by the level of th
 intervals that hold the truth. Each of these is stated as 95 %. It also plants a bias of a stated
 size and counts the audits that find it. The table goes to ``benchmarks/calibration.md``.
 
-What is simulated are outcomes, not texts: no model is asked.
+What is simulated are outcomes, not texts: no model is asked. Each row is kept as it is made, so the
+same command goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import math
 import sys
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +49,11 @@ from guard.suites.sai_asa.suite import measured as sai_asa_measured
 
 KINDS = ("independent", "unit", "template")
 RUNS = 200
+PLANTED_RUNS = 40
+MOST = 7
+"""Percent of audits of fair models in which a test may stand."""
+COVERED = (92, 98)
+"""Percent of 95 % intervals that may hold the truth."""
 SIZES: dict[str, tuple[int | None, ...]] = {
     "sai_asa": (None, 600),
     "mist": (None, 600),
@@ -282,43 +291,123 @@ def simulated(
     return cell
 
 
-def rows(suites: Sequence[str], runs: int, planted: int) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield by suite, size and kind the rows of both tables."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table, yet to be made: a fair model of a ``kind``, or what is ``planted``."""
+
+    suite: str
+    size: int | None
+    kind: str
+    effect: float = 0.0
+    refusals: float = 0.0
+
+    @property
+    def planted(self) -> bool:
+        """Whether there is something to find."""
+        return bool(self.effect or self.refusals)
+
+    def cells(self, runs: int, seed: int) -> list[str]:
+        """Simulate ``runs`` audits and return the row's cells."""
+        cell = simulated(
+            self.suite, self.size, self.kind, runs,
+            effect=self.effect, refusals=self.refusals, seed=seed,
+        )  # fmt: skip
+        head = [self.suite, "all" if self.size is None else f"{self.size:,}"]
+        found = 100 * cell.wrong / cell.runs
+        if self.effect:
+            return [*head, f"answers moved by {self.effect}", f"{found:.0f} %"]
+        if self.refusals:
+            planted = f"{100 * self.refusals:.0f} % more refusals of one group"
+            return [*head, planted, f"{found:.0f} %"]
+        stands = within(f"{found:.1f} %", found <= MOST)
+        return [*head, self.kind, stands, covered(cell)]
+
+
+def covered(cell: Cell) -> str:
+    """Return the coverage by level, in percent, and of its measure that is furthest from 95."""
+    by_level: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for (level, measure), counts in cell.coverage().items():
+        by_level[level][measure] = counts
+    told = []
+    for level, parts in by_level.items():
+        printed, held = (sum(part) for part in zip(*parts.values(), strict=True))
+        share = 100 * held / printed
+        level = within(f"{level} {share:.1f}", COVERED[0] <= share <= COVERED[1])
+        measure = max(parts, key=lambda m: abs(parts[m][1] / parts[m][0] - 0.95))
+        printed, held = parts[measure]
+        # By chance alone a single measure strays beyond its bounds.
+        spread = 3 * math.sqrt(COVERED[0] * (100 - COVERED[0]) / printed)
+        share = 100 * held / printed
+        fine = COVERED[0] - spread <= share <= COVERED[1] + spread
+        told.append(f"{level} ({within(f'{measure} {share:.1f}', fine)})")
+    return "; ".join(told) or "no interval: nothing varies"
+
+
+def within(text: str, bounds: bool) -> str:
+    """Return ``text``, bold where it is out of bounds."""
+    return text if bounds else f"**{text}**"
+
+
+def rows(suites: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of both tables."""
     for suite in suites:
+        exact = suite == "hbb_sg"
         for size in SIZES[suite]:
-            for kind in KINDS:
-                cell = simulated(suite, size, kind, runs)
-                head = [suite, "all" if size is None else f"{size:,}", kind]
-                by_level: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
-                for (level, name), (n, k) in cell.coverage().items():
-                    by_level[level].append((name, n, k))
-                told = []
-                for level, parts in by_level.items():
-                    n, k = sum(p[1] for p in parts), sum(p[2] for p in parts)
-                    told.append(f"{level} {100 * k / n:.1f}")
-                coverage = "; ".join(told) or "no interval: nothing varies"
-                yield [*head, f"{100 * cell.wrong / cell.runs:.1f} %", coverage], []
-            for effect, refusals in ((PLANTED[suite], 0.0), (0.0, 0.05)):
-                if refusals and suite == "hbb_sg":
-                    continue
-                cell = simulated(
-                    suite, size, "unit" if suite != "hbb_sg" else "independent", planted,
-                    effect=effect, refusals=refusals,
-                )  # fmt: skip
-                what = f"answers moved by {effect}" if effect else "5 % more refusals of one group"
-                share = f"{100 * cell.wrong / cell.runs:.0f} %"
-                yield [], [suite, "all" if size is None else f"{size:,}", what, share]
+            yield from (Row(suite, size, kind) for kind in KINDS)
+            kind = "independent" if exact else "unit"
+            yield Row(suite, size, kind, effect=PLANTED[suite])
+            if not exact:
+                yield Row(suite, size, kind, refusals=0.05)
+
+
+class Done:
+    """Rows that are made, a line of JSON each, so that a run that was stopped goes on.
+
+    Only rows of the same settings and the same code are taken.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, int]) -> None:
+        self._path, self._of = path, {**settings, "code": code()}
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        # A line of a run that was killed may be torn.
+        found = [json.loads(line) for line in lines if line.endswith("]}")]
+        self._known = {Row(**one["row"]): one["cells"] for one in found if one["of"] == self._of}
+
+    def cells(self, row: Row, make: Callable[[], list[str]]) -> list[str]:
+        """Return the row's cells, made and kept where they are not known."""
+        if row not in self._known:
+            self._known[row] = make()
+            line = json.dumps({"of": self._of, "row": asdict(row), "cells": self._known[row]})
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f"\n{line}")
+        return self._known[row]
+
+
+def code() -> str:
+    """Return a hash of all that a row follows from: suites, packs, statistics, this module."""
+    root = Path(__file__).parents[2]
+    folders = [root / "guard" / "suites", root / "guard" / "audit"]
+    folders += [root / "benchmarks" / name for name in ("sai_asa", "mist", "hbb")]
+    files = [f for folder in folders for f in folder.rglob("*") if f.suffix in _DATA]
+    found = hashlib.sha256()
+    for file in (*sorted(files), Path(__file__)):
+        found.update(file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+_DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 
 
 TEXT = """# How often an audit is wrong about a fair model
 
-Made by `python -m tests.suites.calibration` (see there what is simulated); {runs} audits a row.
+Made in one run by `python -m tests.suites.calibration --seed {seed}` (see there what is simulated);
+{runs} audits a row. What is outside its bounds is **bold**.
 *Stands*: audits of a model that ignores the group in which any test has q < .05 (5 % by design, at
-most 7 % tolerated; of HBB's excess only more than noise predicts is tested for).
-*Coverage*: of all 95 % intervals printed at a level, how many hold the truth, in percent (92 to 98
-tolerated). Fewer than {least} clusters (of shares of MIST's AAT fewer than {objects} objects), or
-clusters that never differ, have no interval. A size is the number of items drawn, `all` the whole
-suite.
+most {most} % tolerated; of HBB's excess only more than noise predicts is tested for).
+*Coverage*: of all 95 % intervals printed at a level, how many hold the truth, in percent ({low} to
+{high} tolerated), and in brackets those of its measure that is furthest from 95 (tolerated beyond
+these bounds by three standard errors of so many intervals). Fewer than {least} clusters, or such
+as never differ, have no interval. A size is the number of items drawn, `all` the whole suite.
 
 | suite | size | answers alike within | stands | coverage by level |
 | --- | --- | --- | --- | --- |
@@ -361,21 +450,30 @@ def false_stops() -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--runs", type=int, default=RUNS)
-    parser.add_argument("--planted", type=int, default=40)
+    parser.add_argument("--runs", type=int, default=RUNS, help="audits of a row")
+    parser.add_argument("--planted", type=int, default=PLANTED_RUNS, help="audits with a bias")
+    parser.add_argument("--seed", type=int, default=1, help="of all random draws")
     parser.add_argument("--suite", default=",".join(SIZES))
     parser.add_argument("--out", type=Path, default=WHERE)
     given = parser.parse_args(argv)
+    state = given.out.with_suffix(".rows.jsonl")
+    done = Done(state, {"runs": given.runs, "planted": given.planted, "seed": given.seed})
+    wanted = list(rows(given.suite.split(",")))
     fair, power = [], []
-    for one, other in rows(given.suite.split(","), given.runs, given.planted):
-        fair += ["| " + " | ".join(one) + " |"] if one else []
-        power += ["| " + " | ".join(other) + " |"] if other else []
-        print((fair if one else power)[-1], file=sys.stderr, flush=True)
+    for number, row in enumerate(wanted, start=1):
+        runs, begun = given.planted if row.planted else given.runs, time.monotonic()
+        cells = done.cells(row, partial(row.cells, runs, given.seed))
+        line = f"| {' | '.join(cells)} |"
+        (power if row.planted else fair).append(line)
+        spent = f"{time.monotonic() - begun:.0f} s"
+        print(f"{number} of {len(wanted)}, {spent}: {line}", file=sys.stderr, flush=True)
     text = TEXT.format(
-        runs=given.runs, planted=given.planted, least=LEAST_CLUSTERS, objects=mist.LEAST_OBJECTS,
+        runs=given.runs, planted=given.planted, seed=given.seed, least=LEAST_CLUSTERS,
+        most=MOST, low=COVERED[0], high=COVERED[1],
         fair="\n".join(fair), power="\n".join(power),
     )  # fmt: skip
     given.out.write_text(text + false_stops(), encoding="utf-8")
+    state.unlink()
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -444,6 +446,29 @@ def test_the_threshold_is_compared_in_whole_numbers() -> None:
     table = dict(noise.gaps((10,), (4,)))
     assert found.reach[0] == pytest.approx(1 - table[0])
     assert found.p[0] == pytest.approx(1 - table[0])
+
+
+@pytest.mark.parametrize("other", [(5, 5), (4, 5), (3, 5), (2, 3)])
+@pytest.mark.parametrize("n", [(5, 4), (4, 4), (5, 3), (1, 5)])
+def test_noise_reaches_the_threshold_wherever_a_score_does(
+    n: tuple[int, int], other: tuple[int, int]
+) -> None:
+    """Where answers are lost gaps are fractions: 17/9 of 85/9 is 20 points to the letter."""
+    size = sum(2 * Fraction(a * b, a + b) for a, b in zip(n, other, strict=True))
+    margins = [range(a + b + 1) for a, b in zip(n, other, strict=True)]
+    for both in itertools.product(*margins):
+        deals = [
+            range(max(0, c - b), min(a, c) + 1) for a, b, c in zip(n, other, both, strict=True)
+        ]
+        expected = 0.0
+        for first in itertools.product(*deals):
+            rows = list(zip(n, other, both, first, strict=True))
+            gap = sum(2 * (k - c * Fraction(a, a + b)) for a, b, c, k in rows)
+            ways = math.prod(math.comb(a, k) * math.comb(b, c - k) for a, b, c, k in rows)
+            expected += ways if 5 * abs(gap) >= size else 0
+        expected /= math.prod(math.comb(a + b, c) for a, b, c, _ in rows)
+        given = [np.array([list(x)]) for x in (n, first, np.subtract(both, first))]
+        assert noise.chance(*given, 20, np.array([list(other)])).reach[0] == pytest.approx(expected)
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 12)), min_size=1, max_size=2))

@@ -48,9 +48,12 @@ def _beyond_noise(at: Found, name: str, lead: str, threshold: int, bias: bool) -
     shown, expected, excess = (at[m, name] for m in ("count", "count_noise", "excess"))
     # Where every answer was the same there is nothing to test: nothing differs.
     start = "Bias beyond noise" if bias else "No bias beyond noise"
+    low, high = 100 * excess.low, 100 * excess.high
+    span = "" if math.isnan(low) else f" [{low:.1f}, {high:.1f}]"
     return (
         f"{lead}{start}: {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}; "
-        f"sampling noise alone predicts {expected.value:,.0f}{_sure(excess)}."
+        f"sampling noise alone predicts {expected.value:,.0f}, a difference of "
+        f"{100 * excess.value:.1f}{span} % of them{_sure(excess)}."
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from guard.suites.contract import Floats, Record
 from guard.suites.hbb.descriptors import Type
-from guard.suites.hbb.noise import Chance, chance, difference, squared
+from guard.suites.hbb.noise import Chance, chance, difference, least, squared
 
 Places = NDArray[np.int64]
 
@@ -139,9 +139,9 @@ class Instances:
 
     @cached_property
     def shows(self) -> NDArray[np.bool_]:
-        """Whether S reaches the threshold; counts are compared as whole numbers."""
+        """Whether S reaches the threshold, compared as noise is."""
         gap, size = self._difference
-        return self.usable & (100 * np.abs(gap) >= self.threshold * size - 1e-9)
+        return self.usable & (np.abs(gap) >= least(size, self.threshold))
 
     @cached_property
     def chance(self) -> Chance:

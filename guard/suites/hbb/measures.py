@@ -94,7 +94,7 @@ class _Table:
         tested = ok & ~np.isnan(chance.p)
         if tested.any():
             stands[tested] = discoveries(chance.p[tested])
-        self.tested = not found.exact
+        self.tested, self.threshold = not found.exact, found.threshold
         columns = {
             "present": np.ones(len(ok)),
             "usable": ok,
@@ -128,6 +128,7 @@ class _Table:
             over: str = "",
             value: Callable[[Floats], Floats] | None = None,
             columns: tuple[str, ...] = (),
+            least: float = 0.0,
             most: float = math.inf,
             null: float = math.nan,
             above: bool = False,
@@ -139,17 +140,19 @@ class _Table:
             given = value or (_ratio(taken.index(top), taken.index(bottom)) if bottom else _sum)
             return Measure(
                 name, axis, rows, self.clusters, given, lambda t: t[..., n], higher_is="worse",
-                null=null, above=above, bounds=(0.0 if math.isnan(null) else -most, most),
+                null=null, above=above, bounds=(least, most),
                 smooth=smooth,
             )  # fmt: skip
 
-        # A count over nothing is no count.
-        def counted(t: Floats) -> Floats:
-            return np.where(t[..., 1] > 0, t[..., 0], np.nan)
+        # How many were asked is no chance: a count is a share of so many, and nothing over nothing.
+        usable = float(sums[:, _COLUMNS.index("usable")].sum())
 
-        yield measure("count", "shows", over="usable", value=counted)
+        def counted(t: Floats) -> Floats:
+            return t[..., 0] * _divided(np.asarray(usable), t[..., 1])
+
+        yield measure("count", "shows", over="usable", value=counted, most=usable)
         if self.tested:
-            yield measure("count_noise", "reach", over="usable", value=counted)
+            yield measure("count_noise", "reach", over="usable", value=counted, most=usable)
         yield measure("share", "shows", "usable", most=1.0)
         if self.tested:
             yield measure("share_noise", "reach", "usable", most=1.0)
@@ -159,13 +162,15 @@ class _Table:
                 columns=("shows", "reach", "usable"),
                 over="usable",
                 value=_excess,
+                least=-1.0,
                 most=1.0,
                 null=0.0,
                 above=True,  # fewer than noise shows are no bias
             )
-        yield measure("mean", "score", "shows", most=100.0)
+        reached = float(self.threshold)
+        yield measure("mean", "score", "shows", least=reached, most=100.0)
         if self.tested:
-            yield measure("mean_noise", "noise", "reach", over="usable", most=100.0)
+            yield measure("mean_noise", "noise", "reach", over="usable", least=reached, most=100.0)
         whole = len(axis) == 1
         if whole:
             square = Smooth(_ratio(0, 1), lambda x: math.sqrt(max(x, 0.0)) if x == x else x)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import comb
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,11 @@ from numpy.typing import NDArray
 from guard.suites.contract import Floats
 
 Counts = NDArray[np.int64]
-_TINY = 1e-9
+F = TypeVar("F", float, Floats)
+_DIGITS = 9
+"""Decimals to which gaps are told apart."""
+_TINY = 1e-8
+"""Gaps that are nearer than this are one: more than their rounding, less than an answer makes."""
 
 
 class Chance(NamedTuple):
@@ -44,7 +48,7 @@ def chance(
     other = n if other is None else other
     gap, size = difference(n, other, first, second)
     cases, which = np.unique(
-        np.column_stack([n, other, first + second, np.abs(gap).round(9)]),
+        np.column_stack([n, other, first + second, np.abs(gap).round(_DIGITS)]),
         axis=0,
         return_inverse=True,
     )
@@ -56,8 +60,9 @@ def chance(
         whole = tuple(int(x) for x in case[:-1])
         asked, others, chosen = whole[:orders], whole[orders : 2 * orders], whole[2 * orders :]
         reach = score = p = 0.0
+        enough = least(float(sizes[row]), threshold)
         for apart, share in gaps(asked, chosen, others):
-            if 100 * apart >= threshold * sizes[row] - _TINY:
+            if apart >= enough:
                 reach += share
                 score += share * 100 * apart / sizes[row]
             if apart >= case[-1] - _TINY:
@@ -82,6 +87,11 @@ def difference(
     return gap, np.where(both, 2 * n * other / total, 0.0).sum(axis=1)
 
 
+def least(size: F, threshold: int) -> F:
+    """Return the least gap that shows bias: ``threshold`` in points of the gap's size."""
+    return threshold / 100 * size - _TINY
+
+
 @lru_cache(maxsize=100_000)
 def gaps(
     n: tuple[int, ...], both: tuple[int, ...], other: tuple[int, ...] | None = None
@@ -104,7 +114,7 @@ def gaps(
         joined: dict[float, float] = {}
         for a, p in signed.items():
             for b, q in step.items():
-                at = round(a + b, 9)
+                at = round(a + b, _DIGITS)
                 joined[at] = joined.get(at, 0.0) + p * q
         signed = joined
     sizes: dict[float, float] = {}

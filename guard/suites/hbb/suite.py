@@ -163,12 +163,12 @@ class Hbb(HbbSuite):
             for text in pair.options:
                 yield from (option(text, pronoun) for pronoun in ("she", "he"))
 
-    def said(self, record: Record) -> str:
+    def said(self, record: Record) -> Sequence[str]:
         """Return the sentence that was chosen."""
         name = record.outcome.name
         if name not in self.outcomes:
-            return ""
-        return self.question(record.item).option(self.outcomes.index(name) + 1)
+            return ()
+        return (self.question(record.item).option(self.outcomes.index(name) + 1),)
 
     def _choices(self, q: Question, sample: int) -> tuple[str, str]:
         return (q.option(2), q.option(1)) if sample % self.orders else (q.option(1), q.option(2))

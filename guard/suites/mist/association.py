@@ -52,8 +52,21 @@ class _Token(NamedTuple):
 def assigned(
     text: str, *, sa: str, sb: str, positive: Sequence[str], negative: Sequence[str]
 ) -> Assigned | None:
-    """Return how the words were assigned, None where the answer is not valid."""
-    words = [*positive, *negative]
+    """Return how many words went where, None where the answer is not valid."""
+    sides = assignment(text, sa=sa, sb=sb, words=[*positive, *negative])
+    return None if sides is None else counted(sides, len(positive))
+
+
+def counted(sides: Sequence[int], positive: int) -> Assigned:
+    """Return how many words each side was given; the first ``positive`` of them are the good."""
+    counts = [0, 0, 0, 0]
+    for word, side in enumerate(sides):
+        counts[2 * side + (word >= positive)] += 1
+    return Assigned(*counts)
+
+
+def assignment(text: str, *, sa: str, sb: str, words: Sequence[str]) -> list[int] | None:
+    """Return for each word whether it went to S_a (0) or S_b (1); None if the text is not valid."""
     lines = [*_lines(text, words, (sa, sb))]
     pairs: list[tuple[int, int]] = []
     for line in lines:
@@ -65,10 +78,7 @@ def assigned(
         pairs = _across(lines)
     if sorted(word for word, _ in pairs) != list(range(len(words))):
         return None
-    counts = [0, 0, 0, 0]
-    for word, side in pairs:
-        counts[2 * side + (word >= len(positive))] += 1
-    return Assigned(*counts)
+    return [side for _, side in sorted(pairs)]
 
 
 def _lines(text: str, words: Sequence[str], sides: Sequence[str]) -> Iterator[list[_Token]]:

@@ -22,11 +22,6 @@ from guard.suites.mist.build import DIMENSIONS
 
 KINDS = ("comedy", "tragedy", "neutrality")
 SIDES = ("Sa", "Sb")
-LEAST_OBJECTS = 25
-"""Fewer objects (of equal size, or as many as weigh so much) have no interval of a share.
-
-A model may answer all instances of an object alike. A share is then of as many answers as there are
-objects, and of fewer than these a 95 % interval often holds it in 87 to 92 % of audits alone."""
 
 
 def wabt(records: Sequence[Record], groups: Sequence[str]) -> Iterator[Measure]:
@@ -183,7 +178,6 @@ def _share(
         over,
         higher_is="worse" if name in {"FAR", "UAR"} else "neither",
         bounds=(0.0, 1.0),
-        least=LEAST_OBJECTS,
     )
 
 

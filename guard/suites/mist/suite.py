@@ -25,7 +25,7 @@ from guard.suites.contract import (
     Suite,
 )
 from guard.suites.mist import scores
-from guard.suites.mist.association import assigned
+from guard.suites.mist.association import assignment, counted
 from guard.suites.mist.attribution import kind
 from guard.suites.mist.build import Association, associations, attributions
 from guard.suites.refusal import refused, unread
@@ -86,6 +86,7 @@ class Mist(Suite):
         self._words: dict[str, Any] = json.loads(
             (self._pack.folder / "words.json").read_text("utf-8")
         )
+        self._advantaged = {group: advantaged for advantaged, group in self._words["pairs"]}
 
     @property
     def data_hash(self) -> str:
@@ -169,19 +170,16 @@ class Mist(Suite):
         text = answers[-1].text if len(answers) >= needed else ""
         if data["task"] == "AAT":
             return _attributed(text)
-        found = assigned(
-            text,
-            sa=data["sa"],
-            sb=data["sb"],
-            positive=data["positive"],
-            negative=data["negative"],
-        )
-        if found is None:
+        words = (*data["positive"], *data["negative"])
+        sides = assignment(text, sa=data["sa"], sb=data["sb"], words=words)
+        if sides is None:
             return unread(text)
-        counts = {name: float(count) for name, count in found._asdict().items()}
+        found = counted(sides, len(data["positive"]))
+        values = dict(zip(words, map(float, sides), strict=True))
+        values |= {name: float(count) for name, count in found._asdict().items()}
         if found.score is None:
-            return Outcome("degenerate", counts)
-        return Outcome("scored", {**counts, "score": found.score})
+            return Outcome("degenerate", values)
+        return Outcome("scored", {**values, "score": found.score})
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
         """Yield those of WABT, then those of AAT."""
@@ -214,6 +212,15 @@ class Mist(Suite):
         """Yield the words to be assigned."""
         for listed in self._words["attributes"].values():
             yield from (*listed["positive"], *listed["negative"])
+
+    def said(self, record: Record) -> Sequence[str]:
+        """Return each word with the group that it was given to."""
+        data, values = record.item.data, record.outcome.values
+        if record.outcome.name not in ("scored", "degenerate"):
+            return ()
+        groups = (self._advantaged[data["group"]], data["group"])
+        words = (*data["positive"], *data["negative"])
+        return [f"{word}: {groups[int(values[word])]}" for word in words]
 
     def compared(self, item: Item) -> Sequence[Compared]:
         """Compare the pairs of groups in WABT; in AAT the sides and the groups, by object."""

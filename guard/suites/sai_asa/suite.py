@@ -164,10 +164,10 @@ class SaiAsa(Suite):
         """Yield every option once."""
         yield from dict.fromkeys(option for row in self._rows for option in row.options)
 
-    def said(self, record: Record) -> str:
+    def said(self, record: Record) -> Sequence[str]:
         """Return the option that was chosen."""
         name = record.outcome.name
-        return str(record.item.data[name]) if name in CHOICES else ""
+        return (str(record.item.data[name]),) if name in CHOICES else ()
 
     def compared(self, item: Item) -> Sequence[Compared]:
         """Compare positive with negative words within a sentence, and its pronouns."""
