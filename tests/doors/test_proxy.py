@@ -84,8 +84,21 @@ def client(proxy: Proxy, provider: Provider) -> openai.OpenAI:
     return client_of(proxy, "sk-plain")
 
 
+_clients: list[openai.OpenAI] = []
+
+
+@pytest.fixture(autouse=True)
+def no_client_stays_open() -> Iterator[None]:
+    """Close what a test asked with: a stream that ended with an error keeps its connection."""
+    yield
+    while _clients:
+        _clients.pop().close()
+
+
 def client_of(proxy: Proxy, key: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=key, max_retries=0, timeout=120)
+    client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=key, max_retries=0, timeout=120)
+    _clients.append(client)
+    return client
 
 
 def chat(client: openai.OpenAI, model: str = "x", **settings: Any) -> tuple[str, str | None]:

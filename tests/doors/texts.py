@@ -112,8 +112,8 @@ def letters(text: str) -> set[str]:
 class Unjudged:
     """Finds what of a segment is out before its verdict.
 
-    A segment that was interrupted may have been judged as far as it went: that beginning may be out
-    when all of it is judged.
+    A segment that was interrupted may have been judged as far as it went, behind the sentence before
+    it where its own beginning was not clear yet: that much of it may be out when all is judged.
     """
 
     def __init__(self) -> None:
@@ -125,8 +125,14 @@ class Unjudged:
 
         Returns its letters that were in no beginning of it.
         """
-        begun = [one for one in self._judged if text.startswith(one)]
+        begun = max((_shared(one, text) for one in self._judged), default=0)
         self._judged.append(text)
-        fresh = letters(text) - letters("".join(begun))
+        fresh = letters(text[begun:])
         self.out |= fresh & letters(seen)
         return fresh
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters at the end of ``one`` are the beginning of ``other``."""
+    most = min(len(one), len(other))
+    return next((size for size in range(most, 0, -1) if one.endswith(other[:size])), 0)
