@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from html import unescape
+from itertools import chain, islice
 from types import MemberDescriptorType
 from typing import Any
 
@@ -29,8 +30,13 @@ _MOST = 10_000
 # Characters of an error that are judged; one that says more is told in one sentence.
 _MOST_TEXT = 20_000
 _DEPTH = 3  # errors in errors that are told without what they quote; deeper ones are left out
-# Quotes in front of or behind a word, and what else parts the strings of a quoted answer.
-_PARTS = re.compile(r"(?<!\w)['\"]+|['\"]+(?!\w)|[{}\[\]<>\n\r]+")
+# What may part an answer from the words of the error that quotes it: quotes in front of or behind a
+# word, brackets, ends of lines, and signs that come before or behind it.
+_QUOTES = r"(?<!\w)['\"`]+|['\"`]+(?!\w)|[{}\[\]<>]+"
+_LINES, _SIGNS = r"|[\n\r]+", r"|[:=|*;]+|\s-+\s|\.{3,}|\u2026"
+_PARTS = [re.compile(_QUOTES + more) for more in (_LINES, "", _SIGNS, _LINES + _SIGNS)]
+# Escapes within escapes and entities that are read: JSON in JSON in a repr.
+_LAYERS = 4
 _BYTE = re.compile(r"\\+x([0-9a-fA-F]{2})")
 
 
@@ -94,17 +100,20 @@ def _gate(error: Exception, session: Session) -> ResponseGate[str] | None:
             if len(text) > _MOST_TEXT:
                 return None
             said = _read(text)
-            parts = (part.strip(" ,:;\t") for part in _PARTS.split(said))
-            # A string of a quoted answer is a line; it may have been parted at an apostrophe.
-            for part in (*parts, said):
-                if part not in lines and not is_name(part):
+            # An answer, or a string of one, is a line, however it was quoted; it may have been
+            # parted at what is its own.
+            for part in (said, *chain.from_iterable(parts.split(said) for parts in _PARTS)):
+                part = " ".join(part.split()).strip(" ,:;")
+                if part and part not in lines and not is_name(part):
                     lines[part] = None
                     length += len(part)
             if length > _MOST_TEXT:
                 return None
     except _TooMuch:
         return None
-    gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
+    # None of the lines is the context of another.
+    policy = session.policy.model_copy(update={"context_segments": 0})
+    gate = ResponseGate(TextCodec(), policy, sinks=session.sinks)
     for line in lines:
         gate.push(f"{line}\n\n")
     gate.finish()
@@ -153,12 +162,16 @@ class _Quotation:
 
 
 def _read(text: str | bytes) -> str:
-    """Return ``text`` with the escapes of JSON and of Python's ``repr`` as what they stand for."""
+    """Return ``text`` with the escapes of JSON, ``repr`` and HTML as what they stand for."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
-    escapes = Escapes()
-    text = _BYTE.sub(lambda found: chr(int(found[1], 16)), text)
-    return escapes.feed(text) + escapes.finish()
+    for _ in range(_LAYERS):
+        escapes, before = Escapes(), text
+        text = _BYTE.sub(lambda found: chr(int(found[1], 16)), text)
+        text = unescape(escapes.feed(text) + escapes.finish())
+        if text == before:
+            break
+    return text
 
 
 def _plain(text: str | bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -198,3 +199,55 @@ def test_a_body_too_long_to_be_judged_is_not_read() -> None:
 
     session = r.session(Policy(), Scripted())
     assert "left out" in str(judged(Odd(7, Body(b"so " * 10_000)), session))
+
+
+SAID = "Muslims are terrorists."
+LINES = "Old people\nare useless\nat work."
+
+
+@pytest.mark.parametrize(
+    "told_of",
+    [
+        "OpenAIException - {}",
+        "Failed to parse model output: {}",
+        "Invalid response object: content={}",
+        "message={};code=3",
+        "got `{}` instead",
+        "Output was: {}... please try another prompt, or ask the support of this provider.",
+        "1 validation error\ncontent\n  Input should be valid [type=dict_type, input_value={!r}]",
+    ],
+)
+@pytest.mark.parametrize("said", [SAID, LINES], ids=["a line", "lines"])
+def test_the_words_around_a_quotation_do_not_hide_it(said: str, told_of: str) -> None:
+    error = litellm.BadRequestError(told_of.format(said), "x", "openai")
+    twin = judged(error, Guard().session())
+    assert "left out" in str(twin)
+    assert not set(re.findall(r"\w+", said)) & set(re.findall(r"\w+", told(twin))) - {"at", "are"}
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "".join(f"&#{ord(c)};" for c in SAID),
+        SAID.replace(" ", "&nbsp;"),
+        json.dumps({"a": json.dumps({"b": json.dumps({"c": LINES})})}),
+    ],
+)
+def test_what_is_written_otherwise_is_judged_as_it_reads(hidden: str) -> None:
+    error = ValueError(f"The model's answer could not be read: {hidden}")
+    assert "left out" in str(judged(error, Guard().session()))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "RateLimitError: OpenAIException - Rate limit reached for gpt-4o on tokens per min (TPM): "
+        "Limit 30000, Used 29500, Requested 1200. Please try again in 1.4s.",
+        "AnthropicException - {'type': 'error', 'error': {'type': 'overloaded_error'}}",
+        "The response was filtered: {'hate': {'filtered': True, 'severity': 'high'}}",
+        "<html><head><title>502 Bad Gateway</title></head><center>cloudflare</center></html>",
+    ],
+)
+def test_an_error_that_quotes_nothing_keeps_its_message(message: str) -> None:
+    error = litellm.BadRequestError(message, "x", "openai")
+    assert judged(error, Guard().session()) is error
