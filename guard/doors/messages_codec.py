@@ -38,8 +38,8 @@ class MessagesCodec:
     """The gate's codec for the events of one message, and the keeper of what went out of it.
 
     A message is one choice. Its text blocks are one channel, its thinking blocks another, and each
-    call of a tool is a channel of its own. So is a block that speaks while another one of its kind
-    is open.
+    call of a tool is a channel of its own, with the blocks without a name behind it. So is a block
+    that speaks while another one of its kind is open.
     """
 
     def __init__(self) -> None:
@@ -183,6 +183,9 @@ class MessagesCodec:
         if event.type == "content_block_start":
             block = fields.get("content_block")
             if isinstance(block, Mapping) and "input" in block:
+                if self._tools and not block.get("name"):
+                    # LiteLLM goes on so with a chat's call where something came between.
+                    self._tools[event.block] = [*self._tools.values()][-1]
                 self.calls.setdefault(self._tool(event.block), block)
         elif event.delta_type == "signature_delta" and fields["delta"].get("signature"):
             self._signed.add(event.block)

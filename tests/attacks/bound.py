@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from guard.policy import Policy
 from tests.attacks.case import Plant, roomy
-from tests.attacks.reading import Key, decoded
+from tests.attacks.reading import PARTED, Key, decoded
 
 _ENDS = re.compile(r"[.!?]\s+")
 _UNFINISHED = re.compile(
@@ -54,6 +54,7 @@ def _forced(
     said, out, others = "", "", 0
     for k, text in pieces:
         if k == key:
+            out = said if text == PARTED else out  # what there is of it was judged
             said += text
             if plant.tail in decoded(said):
                 break
@@ -74,7 +75,7 @@ class Reading:
         self._begun = ""
 
     def add(self, text: str) -> None:
-        text = self._begun + text
+        text = (self._begun + text).removesuffix(PARTED)
         begun = _UNFINISHED.search(text) if "\\" in text else None
         self._begun = begun.group() if begun else ""
         read = text.removesuffix(self._begun)

@@ -413,11 +413,12 @@ def make(seed: str) -> Case:
     """Return the case of a number; one with a ``p`` behind it goes through the proxy.
 
     With an ``e`` behind that it is the same case, but for a connection that ends where it would
-    break: all that was sent before surely arrives.
+    break or stall: all that was said surely arrives.
     """
     if seed.endswith("e"):
         case = make(seed[:-1])
-        return replace(case, seed=seed, answer=replace(case.answer, ending="early"))
+        ending: Ending = "whole" if case.answer.ending == "stall" else "early"
+        return replace(case, seed=seed, answer=replace(case.answer, ending=ending))
     rng = random.Random(seed)
     proxy = seed.endswith("p")
     routes = PROXIED if proxy else ROUTES

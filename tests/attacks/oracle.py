@@ -9,7 +9,7 @@ from typing import NamedTuple
 from guard.policy import Policy
 from tests.attacks import bound
 from tests.attacks.case import Case, Plant
-from tests.attacks.reading import Emitted, Key, decoded, sent, unplaced
+from tests.attacks.reading import Emitted, Joined, Key, by_door, decoded, sent, unplaced
 
 
 class Found(NamedTuple):
@@ -31,12 +31,15 @@ crash: an error that neither the guard's policy nor the provider explains.
 """
 STOPS = ("terminate", "redact", "raise", "rewrite")
 _POLICY = Policy()
+# What a provider that fails may come out as: errors of these packages and classes.
+_TOLD = ("litellm", "openai", "httpx", "httpcore", "aiohttp")
+_RAISED = (ConnectionError, RuntimeError)
 
 
 def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Found]:
     """Return what is wrong; ``plain`` makes the same call without a guard, where that is asked."""
     plain = cache(plain)
-    texts = emitted.texts(case.route.door)
+    texts = emitted.texts(by_door(case.route.door))
     action = case.policy["action"]
     planted = [p for p in case.answer.plants if _complete(case, p)]
     found = []
@@ -44,7 +47,7 @@ def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Fo
         found += _leaks(case, emitted, texts, plain)
     if planted and emitted.findings == 0 and not may_lose(case):
         # LiteLLM loses some text, refusals above all.
-        told = [decoded(text) for text in plain().texts(case.route.door, joined=True).values()]
+        told = [decoded(text) for text in plain().texts(Joined(case.route.door)).values()]
         if any(p.phrase in text for text in told for p in planted):
             found.append(Found("missed", f"{len(planted)} planted, none found"))
     crash = _crash(case, emitted, bool(planted))
@@ -85,7 +88,7 @@ def _leaks(
         halves = [(p, word) for p in places for word in words if word in p and p not in leaks]
         free: str | None = ""
         if plant not in again:
-            halves = halves if _complete(case, plant) else []
+            halves = halves if _complete(case, plant) and not may_lose(case) else []
             free = _free(case, plant, plain()) if leaks or halves else ""
         if free is None:  # LiteLLM lost some of the phrase: what is left of it ties nobody to it
             leaks, halves = [place for place in leaks if plant.phrase in place], []
@@ -96,12 +99,14 @@ def _leaks(
 
 def _free(case: Case, plant: Plant, plain: Emitted) -> str | None:
     """Return what the bound lets out of a phrase's text; None where LiteLLM lost some of it."""
-    door = case.route.door
-    texts = plain.texts(door, joined=True).items()
-    key = next((key for key, text in texts if plant.phrase in decoded(text)), None)
-    if key is None or not case.streamed:
-        return None if key is None else ""
-    return bound.free(plant, key, plain.pieces(door, joined=True), Policy(**case.policy))
+    pieces = list(plain.pieces(Joined(case.route.door)))
+    said: dict[Key, str] = {}
+    for key, text in pieces:
+        said[key] = said.get(key, "") + text
+    keys = [key for key, text in said.items() if plant.phrase in decoded(text)]
+    if not keys:
+        return None
+    return bound.free(plant, keys[0], pieces, Policy(**case.policy)) if case.streamed else ""
 
 
 def _around(text: str, word: str) -> str:
@@ -118,7 +123,8 @@ def _crash(case: Case, emitted: Emitted, planted: bool) -> Found | None:
         return None
     if name == "BiasFound":
         return Found("over-block", str(error))
-    if case.streamed and case.answer.ending in ("drop", "error", "early", "unfinished"):
+    told = type(error).__module__.split(".")[0] in _TOLD or isinstance(error, _RAISED)
+    if told and case.streamed and case.answer.ending in ("drop", "error", "early", "unfinished"):
         return None
     return Found("crash", f"{name}: {error}"[:300])
 
@@ -131,7 +137,7 @@ def _intact(
     told = sent(case)
     if ending in ("whole", "stall", "unfinished") and unplaced(texts) == unplaced(told):
         return []
-    told = plain().texts(case.route.door)
+    told = plain().texts(by_door(case.route.door))
     if may_lose(case):
         told = {key: _cut(told.get(key, ""), text) for key, text in texts.items()}
     if told == texts:
@@ -146,11 +152,12 @@ def _cut(told: str, text: str) -> str:
 
 def _ordered(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Found]:
     """Return where what came is not what was said, in order, with or without what was cut."""
-    door = case.route.door
-    found = _disorder(case, emitted.texts(door), sent(case))
+    found = _disorder(case, emitted.texts(by_door(case.route.door)), sent(case))
     if found:
         # LiteLLM itself leaves out and moves some text.
-        found = _disorder(case, emitted.texts(door, joined=True), plain().texts(door, joined=True))
+        blocks = Joined(case.route.door)
+        said = plain().texts(blocks)
+        found = _disorder(case, emitted.texts(blocks.as_read), said)
     return found
 
 

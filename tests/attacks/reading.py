@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,6 +14,9 @@ from tests.attacks.case import Answer, Case, Wire
 from tests.attacks.wires import places
 
 Key = tuple[int, str, Any]  # choice, kind of channel, and what tells it from others of its kind
+PARTED = "\0"  # where a call's block ends: it may go on in another, but no escape does
+# Yields what each channel says in a chunk or an answer, in reading order.
+Reader = Callable[[Any], Iterable[tuple[Key, str]]]
 
 
 @dataclass
@@ -56,20 +58,16 @@ class Emitted:
             error = error.__cause__
         return self
 
-    def texts(self, door: Wire, *, joined: bool = False) -> dict[Key, str]:
-        """Return the texts by channel, as written; none that are empty.
-
-        ``joined`` takes a message's blocks of one kind that follow each other for one: what is put
-        in the place of a passage stands in the first that it touches.
-        """
+    def texts(self, read: Reader) -> dict[Key, str]:
+        """Return the texts by channel, as written; none that are empty."""
         out: dict[Key, list[str]] = {}
-        for key, text in self.pieces(door, joined=joined):
+        for key, text in self.pieces(read):
             out.setdefault(key, []).append(text)
-        return {key: "".join(pieces) for key, pieces in out.items()}
+        said = {key: "".join(pieces).replace(PARTED, "") for key, pieces in out.items()}
+        return {key: text for key, text in said.items() if text}
 
-    def pieces(self, door: Wire, *, joined: bool = False) -> Iterator[tuple[Key, str]]:
+    def pieces(self, read: Reader) -> Iterator[tuple[Key, str]]:
         """Yield what each channel says, in order."""
-        read = Joined(door) if joined else partial(pieces, door)
         for each in self.data:
             yield from read(each)
 
@@ -152,34 +150,51 @@ def _messages(said: Any) -> Iterable[tuple[Key, str]]:
 _READERS = {"chat": _chat, "text": _text, "responses": _responses, "messages": _messages}
 
 
-def pieces(door: Wire, said: Any) -> Iterator[tuple[Key, str]]:
-    """Yield what each channel says in a chunk or an answer, in reading order; nothing empty."""
-    return ((key, text) for key, text in _READERS[door](said) if text)
+def by_door(door: Wire) -> Reader:
+    """Return what reads each channel of a door's format; nothing empty."""
+    return lambda said: ((key, text) for key, text in _READERS[door](said) if text)
 
 
 class Joined:
-    """Reads chunks so that a message's blocks of one kind that follow each other are one channel.
+    """Reads chunks so that a message's blocks which a reader joins are one channel.
 
-    A block that begins while another one of its kind is open is a channel of its own.
+    Blocks of a kind that follow each other are one: what is put in the place of a passage stands in
+    the first that it touches. A block that begins while another one of its kind is open is a
+    channel of its own. A call goes on in blocks without a name, each of which ends with ``PARTED``.
     """
 
     def __init__(self, door: Wire) -> None:
-        self._door = door
+        self._read = by_door(door)
+        self._joins = door == "messages"
         self._open: set[int] = set()
         self._keys: dict[tuple[str, int], Key] = {}  # of blocks
         self._latest: dict[str, Key] = {}
 
     def __call__(self, said: Any) -> Iterator[tuple[Key, str]]:
-        if self._door != "messages":
-            yield from pieces(self._door, said)
+        if not self._joins:
+            yield from self._read(said)
             return
-        for key, text in pieces("messages", said):
-            yield (key if key[1] == "tool" else self._key(key)), text
+        index = _of(said, "index")
+        block = _of(said, "content_block")
+        if _of(block, "type") == "tool_use":
+            if block["name"] or "tool" not in self._latest:
+                self._latest["tool"] = (0, "tool", index)
+            self._keys["tool", index] = self._latest["tool"]
+        for key, text in self._read(said):
+            yield self._key(key), text
         if _of(said, "type") == "content_block_stop":
-            self._open.discard(said["index"])
+            self._open.discard(index)
+            if ("tool", index) in self._keys:
+                yield self._keys["tool", index], PARTED
+
+    def as_read(self, said: Any) -> Iterator[tuple[Key, str]]:
+        """Read what came out of the same blocks, some of which may say nothing any more."""
+        return ((self._keys.get(key[1:], key), text) for key, text in self._read(said))
 
     def _key(self, key: Key) -> Key:
         _, kind, block = key
+        if kind == "tool":
+            return self._keys.get((kind, block), key)
         if block not in self._open:
             self._open.add(block)
             latest = self._latest.get(kind, key)
@@ -225,7 +240,7 @@ _ESCAPE = re.compile(r"\\+u([0-9a-fA-F]{4})")
 
 def decoded(text: str) -> str:
     """Return a text with its escapes read, however often they were escaped again."""
-    said = _ESCAPE.sub(lambda found: chr(int(found.group(1), 16)), text)
+    said = _ESCAPE.sub(lambda found: chr(int(found.group(1), 16)), text).replace(PARTED, "")
     if said == text:
         return text
     return said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins pairs

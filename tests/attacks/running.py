@@ -31,6 +31,7 @@ from tests.attacks.attacker import Tally, attacking, report
 from tests.attacks.case import GUARDRAILS, PROXIED, make
 from tests.attacks.doors import KEY
 from tests.attacks.provider import Provider, serving
+from tests.attacks.reading import by_door
 
 ROOT = Path(__file__).parents[2]
 BLOCK = 200  # cases that are tallied together: what an interrupt loses at most, by process
@@ -252,7 +253,7 @@ def _replay(options: argparse.Namespace) -> int:
         print("came:")
         for each in emitted.objects:
             print(f"  {each!r}")
-        for key, text in emitted.texts(case.route.door).items():
+        for key, text in emitted.texts(by_door(case.route.door)).items():
             print(f"  {key}: {text!r}")
         print(f"  {emitted.error!r}, {emitted.findings} found on the trail")
     for kind, told in found:

@@ -209,6 +209,17 @@ def test_parallel_calls_are_channels_of_their_own() -> None:
     assert "stop_details" not in out[-2]["delta"]
 
 
+def test_a_call_that_goes_on_in_a_block_without_a_name_is_judged_whole() -> None:
+    """LiteLLM makes such blocks of a chat's call where something comes between."""
+    more = [started(2, "tool_use", id="x", name="", input={})]
+    more += [delta(2, "input_json_delta", partial_json=piece) for piece in ("AS", ' is."}')]
+    sent = [START, *call(0, '{"a": "So long BI'), *text(1, " "), *more, stopped(2), *OVER]
+    out = shown(events(guarded([sse(e) for e in sent])))
+    assert out.replace("{", "") == f'"a": "So long BI {STOP}'
+    whole = shown(events(guarded([sse(e) for e in sent], "flag")))
+    assert whole == '{"a": "So long BI AS is."}'
+
+
 def test_every_block_that_began_ends_and_the_message_is_text() -> None:
     sent = [START, started(0, "thinking", thinking="", signature="")]
     sent += [delta(0, "thinking_delta", thinking="Let me see. BIAS is."), *OVER]
