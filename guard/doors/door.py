@@ -288,7 +288,7 @@ def _text(message: Any) -> str:
     content = _member(message, "content")
     if isinstance(content, str):
         return content
-    parts = (_member(part, "text") for part in content or ())
+    parts = (_member(p, "text") for p in (content if isinstance(content, Sequence) else ()))
     return "\n".join(part for part in parts if isinstance(part, str))
 
 

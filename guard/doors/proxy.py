@@ -113,6 +113,15 @@ def beneath(chunks: Any) -> Any:
     return None
 
 
+def check_asked(call: Arguments, call_type: str) -> None:
+    """Raise UsageError where a request of LiteLLM's kind ``call_type`` has an ``n`` of no use.
+
+    So it is told before a model is asked.
+    """
+    if call_type.endswith("completion"):
+        chat.DOOR.choices(call)
+
+
 def textless(response: object, call: Arguments, *, expected: bool = False) -> bool:
     """Whether a whole answer is known to hold no text of a model, as an embedding does.
 
@@ -280,6 +289,7 @@ class Call:
         known: dict[str, str] = {
             **{f"x-guard-{k.replace('_', '-')}": _text(v) for k, v in _judged_by(policy).items()},
             "x-guard-action": policy.action,
+            **({"x-guard-actions": _text(policy.actions)} if policy.actions else {}),
             "x-guard-hold": policy.hold,
         }
         if not self.over:

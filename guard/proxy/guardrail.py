@@ -18,7 +18,14 @@ from litellm.types.guardrails import GuardrailEventHooks
 from guard.config import policy_from
 from guard.doors import accounting
 from guard.doors.errors import ajudged
-from guard.doors.proxy import Call, guarded_answer, guarded_stream, guarded_text, textless
+from guard.doors.proxy import (
+    Call,
+    check_asked,
+    guarded_answer,
+    guarded_stream,
+    guarded_text,
+    textless,
+)
 from guard.errors import BiasFound, ConfigError, DetectorError, GuardError, UsageError
 from guard.proxy.routes import name_of_call, outcome_of_call, watch
 from guard.proxy.settings import check_others, check_possible, made_guard, refuse, values_of
@@ -130,6 +137,10 @@ class Guardrail(CustomGuardrail):
             raise _error(
                 400, "guard: LiteLLM streams no answers of several models; ask for one model."
             )
+        try:
+            check_asked(data, call_type)
+        except UsageError as wrong:
+            raise _error(400, f"guard: {wrong}") from None
         call = self._call(user_api_key_dict, asked)
         call.kind = call_type
         if logging is not None:
@@ -153,12 +164,8 @@ class Guardrail(CustomGuardrail):
             return await guarded_answer(response, call.session, data)
         except (BiasFound, DetectorError) as error:
             accounting.charge(data.get("litellm_logging_obj"), response)
-            raise GuardrailRaisedException(
-                self.guardrail_name,
-                str(error),
-                should_wrap_with_default_message=False,
-                blocked_content=isinstance(error, BiasFound),
-            ) from None
+            call.over = True
+            raise self._raised(error, call) from None
         except UsageError as unknown:
             raise _error(500, f"guardrail {self.guardrail_name!r}: {unknown}") from None
         finally:
@@ -257,6 +264,17 @@ class Guardrail(CustomGuardrail):
         except (BiasFound, DetectorError) as error:
             raise _error(400, str(error)) from None
         return {**inputs, "texts": texts}
+
+    def _raised(self, error: GuardError, call: Call) -> GuardrailRaisedException:
+        """Return LiteLLM's error for the action ``raise``, with the headers that it will have."""
+        raised: Any = GuardrailRaisedException(
+            self.guardrail_name,
+            str(error),
+            should_wrap_with_default_message=False,
+            blocked_content=isinstance(error, BiasFound),
+        )
+        raised.headers = call.headers()  # LiteLLM asks for none once a call has failed
+        return raised  # type: ignore[no-any-return]
 
     def _refused(self, what: str) -> HTTPException:
         return _error(

@@ -21,6 +21,7 @@ from litellm.types.utils import Choices, Message, ModelResponse
 from guard.core import Guard
 from guard.doors import chat
 from guard.doors.context import guarded, inside
+from guard.doors.door import last_message
 from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window
@@ -507,3 +508,8 @@ class TestStreamObject:
         r.drain(stream)
         assert "BIAS" not in r.serialised(*stream.chunks)
         assert "BIAS" not in stream.response_uptil_now
+
+
+@pytest.mark.parametrize("content", [5, None, {"text": "x"}, [5], [{"text": 5}]])
+def test_a_message_of_an_unknown_kind_is_no_text_of_the_user(content: Any) -> None:
+    assert last_message([{"role": "user", "content": content}]) == ""

@@ -290,6 +290,45 @@ class TestSwitches:
         }
         assert "x-guard-action" not in whole(client_of(proxy, "sk-out")).headers
 
+    def test_an_error_response_of_raise_has_them_too(
+        self, proxy: Proxy, client: openai.OpenAI
+    ) -> None:
+        asked = {"guard": {"action": "raise", "actions": {"age": "raise"}}}
+        bodies = {
+            "chat/completions": {"model": "x", "messages": MESSAGES},
+            # LiteLLM sends none with such an error of text completions and of messages.
+            "responses": {"model": "gpt-4o", "input": "Tell me."},
+        }
+        for route, body in bodies.items():
+            answer = httpx.post(
+                f"{proxy.url}/v1/{route}",
+                headers={"Authorization": "Bearer sk-plain"},
+                json=body | asked,
+                timeout=120,
+            )
+            assert answer.status_code == 400, route
+            found = {k: v for k, v in answer.headers.items() if k.startswith("x-guard-")}
+            assert found == {
+                "x-guard-operating-point": "balanced",
+                "x-guard-action": "raise",
+                "x-guard-actions": "age=raise",
+                "x-guard-hold": "sentence",
+                "x-guard-stopped": "true",
+                "x-guard-findings": "1",
+                "x-guard-bias-types": "gender",
+            }, route
+
+    @pytest.mark.parametrize("stream", [False, True])
+    @pytest.mark.parametrize("n", ["2", 2.5, [2]])
+    def test_a_number_of_choices_that_is_none_is_refused_before_a_model_is_asked(
+        self, client: openai.OpenAI, provider: Provider, n: Any, stream: bool
+    ) -> None:
+        with pytest.raises(openai.BadRequestError, match="n must be a whole number"):
+            client.chat.completions.create(model="x", messages=MESSAGES, n=n, stream=stream)
+        with pytest.raises(openai.BadRequestError, match="n must be a whole number"):
+            client.completions.create(model="x", prompt="Hi", n=n, stream=stream)
+        assert provider.served == []
+
     def test_a_stream_has_the_headers_that_are_known_at_its_start(
         self, client: openai.OpenAI
     ) -> None:
