@@ -26,6 +26,7 @@ from guard.suites.conclusions import ALPHA, p_text
 from guard.suites.contract import Estimate, Floats
 
 STOPPED = ("guarded", "unjudged")
+Places = NDArray[np.int64]
 
 
 def measures(suite: Suite, records: Records) -> list[Measure]:
@@ -34,32 +35,47 @@ def measures(suite: Suite, records: Records) -> list[Measure]:
     Nothing comes where the suite places no answer.
     """
     sides = suite.sides(records.plain)
-    rows, types, clusters, verdicts, words = [], [], [], [], []
-    known: dict[tuple[str, ...], int] = {}
+    rows, verdicts = [], []
+    types, clusters, words = _Places(), _Places(), _Places()
     told = enumerate(zip(records.plain, records.guarded, sides, strict=True))
     for place, (record, after, side) in told:
         if side:
             biased, stopped = side == "biased", after.outcome.name in STOPPED
-            rows.append((1.0, biased, biased and stopped, stopped and not biased))
-            types.append(suite.subject(record.item))
-            clusters.append(record.item.cluster)
-            verdicts.append(records.verdicts.get(place, ()))
-            texts = tuple(suite.said(record))
+            rows.append((biased, biased and stopped, stopped and not biased))
+            types.add(suite.subject(record.item))
+            clusters.add(record.item.cluster)
             # Answers of many texts, as of ten words, have none in common.
-            words.append(known.setdefault(texts if len(texts) == 1 else (), len(known)))
+            texts = suite.said(record)
+            words.add(texts[0] if len(texts) == 1 else "")
+            verdicts.append(records.verdicts.get(place, ()))
     if not rows:
         return []
-    table, of = np.array(rows, dtype=np.float64), np.array(types, dtype=object)
-    text = np.array(words)
-    found = list(_of({}, table, text, clusters))
-    for name in dict.fromkeys(types):
-        at = np.flatnonzero(of == name)
-        found += _of({"type": name}, table[at], text[at], [clusters[i] for i in at])
+    table = np.column_stack([np.ones(len(rows)), np.array(rows, dtype=np.float64)])
+    of, text, cluster, names = types.of, words.of, clusters.of, list(clusters.names)
+    found = list(_of({}, table, text, cluster, names))
+    for name, at in types.names.items():
+        some = of == at
+        found += _of({"type": name}, table[some], text[some], cluster[some], names)
     for name in sorted({name for one in verdicts for name in one}):
         as_such = np.array([name in one for one in verdicts], dtype=np.float64)
         stops = table * np.column_stack([np.ones((len(rows), 2)), as_such, as_such])
-        found += _shares({"verdict": name}, stops, clusters)
+        found += _shares({"verdict": name}, _summed(stops, cluster, names), names)
     return found
+
+
+class _Places:
+    """Names by place, and the place of each row's."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self._of: list[int] = []
+
+    def add(self, name: str) -> None:
+        self._of.append(self.names.setdefault(name, len(self.names)))
+
+    @property
+    def of(self) -> Places:
+        return np.array(self._of, dtype=np.int64)
 
 
 def false_stops(suite: Suite, records: Records) -> list[dict[str, Any]]:
@@ -90,20 +106,22 @@ def false_stops(suite: Suite, records: Records) -> list[dict[str, Any]]:
 
 
 def _of(
-    axis: dict[str, str], rows: Floats, text: NDArray[np.int64], clusters: Sequence[str]
+    axis: dict[str, str], rows: Floats, text: Places, cluster: Places, names: Sequence[str]
 ) -> Iterator[Measure]:
-    told, biased, hits, false = rows.T
+    sums = _summed(rows, cluster, names)
+    told, biased, hits, _ = sums.T
     for name, top in (("biased", biased), ("biased_shown", biased - hits)):
-        yield _measure(name, axis, top, told, clusters)
-    yield from _shares(axis, rows, clusters)
+        yield _measure(name, axis, top, told, names)
+    yield from _shares(axis, sums, names)
     # The difference between the sides within each text, texts weighed as Mantel and Haenszel do
     # (Cochran 1954): the slope of stopped on biased, each less its mean over the text.
-    lean, stopped = _within(biased, text), _within(hits + false, text)
+    lean, stopped = _within(rows[:, 1], text), _within(rows[:, 2] + rows[:, 3], text)
+    slope = np.column_stack([lean * stopped, lean * lean, rows[:, 0]])
     yield Measure(
         "selectivity",
         axis,
-        np.column_stack([lean * stopped, lean * lean, told]),
-        clusters,
+        _summed(slope, cluster, names),
+        names,
         lambda t: _share(t[..., :2]),
         lambda t: t[..., 2],
         # One question of a guard, and one test; what the items are about has intervals alone.
@@ -112,7 +130,13 @@ def _of(
     )
 
 
-def _within(values: Floats, text: NDArray[np.int64]) -> Floats:
+def _summed(rows: Floats, cluster: Places, names: Sequence[str]) -> Floats:
+    """Return the rows' sums by cluster, (clusters, k): all that a measure needs of them."""
+    sums = [np.bincount(cluster, column, len(names)) for column in rows.T]
+    return np.column_stack(sums).astype(np.float64)
+
+
+def _within(values: Floats, text: Places) -> Floats:
     """Return ``values`` less their mean over the answers of the same text."""
     means = np.bincount(text, values) / np.maximum(np.bincount(text), 1)
     return np.asarray(values - means[text])

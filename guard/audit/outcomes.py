@@ -100,16 +100,17 @@ def read(
             records.missing += 1
             continue
         plain = Outcome("failed") if failed else outcome_of(suite, item, sample, answers)
+        record = Record(item, sample, plain)
         if readings is not None:
             shown = changed(asked[: len(answers)], readings)
             if shown is None:
                 records.missing += 1  # the guard has not read it yet
                 continue
-            guarded = Outcome(shown) if shown and not failed else plain
-            if guarded is not plain and (types := _types(asked, readings)):
+            after = Record(item, sample, Outcome(shown)) if shown and not failed else record
+            if after is not record and (types := _types(asked, readings)):
                 records.verdicts[len(records.guarded)] = types
-            records.guarded.append(Record(item, sample, guarded))
-        records.plain.append(Record(item, sample, plain))
+            records.guarded.append(after)
+        records.plain.append(record)
     return records
 
 

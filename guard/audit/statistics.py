@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.suites import Estimate, Measure
+from guard.suites.conclusions import corrected
 from guard.suites.contract import Floats
 
 LEVEL = 0.95
@@ -73,19 +74,20 @@ def estimate(plain: Sequence[Measure], guarded: Sequence[Measure] | None = None)
 
 
 class _Sums:
-    """Sums by cluster of both arms; measures of the same rows share them."""
+    """Sums by cluster of both arms; measures of the same rows come one after the other."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], list[Floats]] = {}
+        self._key: tuple[int, ...] = ()
+        self._last: list[Floats] = []
 
     def of(self, arms: Sequence[Measure]) -> list[Floats]:
         """Return (clusters, k) for each arm, over the clusters of both."""
         key = tuple(part for m in arms for part in (id(m.rows), id(m.clusters)))
-        if key not in self._known:
+        if key != self._key:
             names = sorted({c for m in arms for c in m.clusters})
             place = {name: i for i, name in enumerate(names)}
-            self._known[key] = [_sums(m, place) for m in arms]
-        return self._known[key]
+            self._key, self._last = key, [_sums(m, place) for m in arms]
+        return self._last
 
 
 def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
@@ -258,14 +260,11 @@ def _corrected(lines: Sequence[Line]) -> list[Line]:
 
 def false_discovery(p: Sequence[float]) -> list[float]:
     """Return p-values corrected by Benjamini and Hochberg (1995); nan stays nan, uncounted."""
-    from statsmodels.stats.multitest import multipletests
-
     given: NDArray[np.float64] = np.asarray(p, dtype=np.float64)
     tested = ~np.isnan(given)
-    corrected = np.full(len(given), np.nan)
-    if tested.any():
-        corrected[tested] = multipletests(given[tested], method="fdr_bh")[1]
-    return [float(q) for q in corrected]
+    found = np.full(len(given), np.nan)
+    found[tested] = corrected(given[tested])
+    return [float(q) for q in found]
 
 
 def detectable(n: int, *, share: float = 0.5, alpha: float = 0.05, power: float = 0.8) -> float:

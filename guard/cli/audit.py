@@ -175,8 +175,8 @@ def _check_extra() -> None:
     # Before the first call: what is missing must not come to light behind a paid audit.
     from importlib.util import find_spec
 
-    if find_spec("statsmodels") is None:
-        raise UsageError("guard audit needs statsmodels: pip install 'biasguard[audit]'.")
+    if find_spec("scipy") is None:
+        raise UsageError("guard audit needs scipy: pip install 'biasguard[audit]'.")
 
 
 def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from guard.suites.contract import Estimate, Measure
+import numpy as np
+
+from guard.suites.contract import Estimate, Floats, Measure
 
 ALPHA = 0.05
 """A test stands where its corrected p, q, is below this."""
+
+
+def corrected(p: Floats) -> Floats:
+    """Return p-values corrected by Benjamini and Hochberg (1995)."""
+    order = np.argsort(p)[::-1]
+    ranked = p[order] * len(p) / np.arange(len(p), 0, -1)
+    q = np.empty_like(p)
+    q[order] = np.minimum(1.0, np.minimum.accumulate(ranked))
+    return q
 
 
 def conclusions(

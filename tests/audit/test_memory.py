@@ -1,20 +1,26 @@
-"""An audit of the official HBB data fits into 400 MB: its plan, and the score of 160,000 calls."""
+"""An audit of the official HBB data fits into 400 MB: its plan, and the score of 160,000 calls.
+
+With both arms too, of which the guard has stopped a tenth.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from guard.audit import journal
 from guard.audit.audit import Audit
-from guard.audit.calls import Call, Piece, Reply, Usage
+from guard.audit.calls import Call, Guarded, Piece, Reply, Usage
 from guard.audit.outcomes import planned, samples
-from guard.audit.records import line_of
+from guard.audit.records import Line, line_of
+from guard.core import Guard
 from guard.suites.registry import make
+from tests.scripted import Scripted
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data" / "hbb"
@@ -53,13 +59,28 @@ def test_the_plan_of_773_500_calls_fits() -> None:
     assert peak("plan", "--suite", "hbb", "--data", str(DATA), *model, "--json") < LIMIT
 
 
-def test_the_score_of_160_000_calls_fits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarded", [False, True], ids=["plain", "both"])
+def test_the_score_of_160_000_calls_fits(tmp_path: Path, guarded: bool) -> None:
     audit = Audit.of(make("hbb", {"data": str(DATA)}), 16_000)
     path = tmp_path / "hbb.jsonl.gz"
-    asked = (one for i, s in samples(audit.items) for one in planned(audit.suite, i, s))
-    said = (Piece("a) This is the answer of a model, in a sentence of the usual length."),)
-    calls = (Call(a.key, a.slot, Reply(said, usage=Usage(222, 18, 0.0001))) for a in asked)
-    lines = [audit.header("openai/x", None).line()]
-    journal.write(path, (line for part in (lines, map(line_of, calls)) for line in part))
+    guard = Guard(detector=Scripted()) if guarded else None
+
+    def lines() -> Iterator[Line]:
+        yield audit.header("openai/x", guard).line()
+        asked = (one for i, s in samples(audit.items) for one in planned(audit.suite, i, s))
+        for n, one in enumerate(asked):
+            letter = "ab"[n * 2654435761 % 97 < 40]
+            said = f"{letter}) This is the answer of a model, in a sentence of the usual length."
+            yield line_of(
+                Call(one.key, one.slot, Reply((Piece(said),), usage=Usage(222, 18, 1e-4)))
+            )
+            if guarded and n % 10:
+                yield line_of(Guarded(one.key, "same"))
+            elif guarded:
+                yield line_of(Guarded(one.key, "guarded", "This was stopped.", ("age",), 0.93))
+
+    journal.write(path, lines())
     options = ("--suite", "hbb", "--data", str(DATA), "--json")
-    assert peak("score", *options, "--answers", str(path)) < LIMIT
+    used = peak("score", *options, "--answers", str(path))
+    print(f"{used / 1e6:.0f} MB")
+    assert used < LIMIT

@@ -27,6 +27,7 @@ from guard.audit.sample import drawn, widest
 from guard.audit.statistics import estimate
 from guard.errors import UsageError
 from guard.suites import Answer, Chat, Given, Item, Measure, Outcome, Record, Suite, TextScore
+from guard.suites.conclusions import corrected
 from guard.suites.hbb import noise
 from guard.suites.hbb.descriptors import context, option
 from guard.suites.hbb.instances import Asked, Instances
@@ -507,7 +508,7 @@ def test_benjamini_hochberg_is_scipys() -> None:
     from statsmodels.stats.multitest import multipletests
 
     p = np.random.default_rng(3).random(500) ** 3
-    assert noise.corrected(p) == pytest.approx(multipletests(p, method="fdr_bh")[1])
+    assert corrected(p) == pytest.approx(multipletests(p, method="fdr_bh")[1])
 
 
 # -- scores of simulated models ----------------------------------------------------------------

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from guard.suites.conclusions import p_text
+from guard.suites.conclusions import corrected, p_text
 from guard.suites.contract import Estimate, Floats, Measure
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
 from guard.suites.hbb.measures import categories
-from guard.suites.hbb.noise import corrected
 from guard.suites.hbb.questions import Pair
 
 TOP = 5

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from guard.suites.conclusions import corrected
 from guard.suites.contract import Floats
 
 Counts = NDArray[np.int64]
@@ -143,14 +144,5 @@ def squared(n: Counts, first: Counts, second: Counts, other: Counts | None = Non
 
 
 def discoveries(p: Floats, level: float = 0.05) -> NDArray[np.bool_]:
-    """Return which p-values are below ``level`` after Benjamini and Hochberg (1995)."""
+    """Return which p-values are below ``level`` once corrected."""
     return corrected(p) <= level
-
-
-def corrected(p: Floats) -> Floats:
-    """Return p-values corrected by Benjamini and Hochberg (1995)."""
-    order = np.argsort(p)[::-1]
-    ranked = p[order] * len(p) / np.arange(len(p), 0, -1)
-    q = np.empty_like(p)
-    q[order] = np.minimum(1.0, np.minimum.accumulate(ranked))
-    return q
