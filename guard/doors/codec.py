@@ -29,8 +29,9 @@ from guard.doors.fields import (
     thinking_blocks,
     tool_number,
 )
-from guard.doors.strings import is_data, is_name, members, without_text
+from guard.doors.strings import is_data, is_name, members, without_prose, without_text
 from guard.doors.tools import breaker
+from guard.errors import UsageError
 from guard.gate import Part
 from guard.verdict import Channel
 
@@ -53,8 +54,10 @@ def _parts(chunk: ModelResponseStream, choice: StreamingChoices) -> list[Part]:
     """Return the texts of a choice, and of the chunk around it: that goes out with each choice."""
     said = members(choice)
     index = said["index"]
+    if isinstance(index, str) and not is_name(index):
+        raise UsageError("A choice of an answer has a text in place of its number.")
     parts = parts_of(said.get("delta"), index)
-    return [*parts, *around(choice, index), *envelope(chunk, index)]
+    return [*parts, *around(choice, index, "delta"), *envelope(chunk, index)]
 
 
 class ChatCodec:
@@ -69,6 +72,7 @@ class ChatCodec:
         self._sent: dict[Channel, int] = {}  # characters the provider sent, by tool channel
         self._changed: set[int] = set()  # choices of which text was cut or replaced
         self._again = Again()
+        self._names: tuple[Any, ...] = ()
         self._last: dict[int, ModelResponseStream] = {}
 
     def parts(self, chunk: ModelResponseStream) -> list[Part]:
@@ -93,6 +97,7 @@ class ChatCodec:
             any(around.values())
             or not all(map(is_name, around))
             or chunk.__dict__["provider_specific_fields"]
+            or not self._named(chunk.__dict__)
         ):
             return ""
         # Asked of every chunk: where LiteLLM keeps these fields, not by names, which takes longer.
@@ -119,6 +124,15 @@ class ChatCodec:
         except (KeyError, TypeError):
             pass
         return ""
+
+    def _named(self, fields: Mapping[str, Any]) -> bool:
+        """Whether what a chunk is called, which is the same in each, is no text to judge."""
+        names = fields["id"], fields["model"], fields["object"], fields["system_fingerprint"]
+        if names != self._names:
+            if envelope(fields, 0):
+                return False
+            self._names = names
+        return True
 
     def choices(self, chunk: ModelResponseStream) -> list[int]:
         """Return the choice indexes in the chunk.
@@ -319,10 +333,10 @@ def _with_choices(
 def _bare(chunk: ModelResponseStream, choices: list[StreamingChoices]) -> ModelResponseStream:
     """Return a chunk of the same response that carries ``choices`` and no other text."""
     made = ModelResponseStream(
-        id=chunk.id,
+        id=without_prose("id", chunk.id),
         created=chunk.created,
-        model=chunk.model,
-        system_fingerprint=chunk.system_fingerprint,
+        model=without_prose("model", chunk.model),
+        system_fingerprint=without_prose("system_fingerprint", chunk.system_fingerprint),
         choices=choices,
     )
     hidden = getattr(chunk, "_hidden_params", None)

@@ -21,6 +21,8 @@ from guard.errors import UsageError
 from guard.gate import ResponseGate
 
 Arguments = Mapping[str, Any]
+MOST_CHOICES = 1024
+"""More choices than any provider gives; their state is kept from the start."""
 
 
 class Whole(Protocol):
@@ -260,12 +262,16 @@ def unreadable(response: object, kind: str) -> UsageError:
 
 
 def number_of_choices(call: Arguments) -> int:
-    """Return the ``n`` of a call."""
+    """Return the ``n`` of a call. Raises UsageError on what is no number, and on too many."""
     n = call.get("n")
     if n is None:
         return 1
     if not isinstance(n, int):
         raise UsageError(f"n must be a whole number, got {n!r}.")
+    if n > MOST_CHOICES:
+        raise UsageError(
+            f"n must be at most {MOST_CHOICES}, got {n}; guard keeps each choice apart."
+        )
     return max(n, 1)
 
 

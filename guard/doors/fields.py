@@ -23,8 +23,7 @@ FUNCTION_CALL = -1  # number of the older `function_call` among the tool channel
 
 _OTHER = 1 << 32  # from here on: the channels of strings in other fields, by their path
 
-# Fields that say nothing, and those that are read by name.
-_SILENT = frozenset({"created", "index"})
+# Fields that are read by name.
 _READ = frozenset({"content", "reasoning_content", "refusal"})
 # What a search found, in an answer or in the provider's own fields: titles and words of pages.
 _FOUND = frozenset({"citations", "search_results", "web_search_results", "groundingChunks"})
@@ -38,8 +37,7 @@ _ANNOTATIONS: Mapping[str, frozenset[str]] = {
 # Shorter texts may be stream tokens that happen to be equal.
 _WORD = 3
 _TOKEN = 32  # characters of a long token
-_ENVELOPE = _SILENT | {"choices", "object", "id", "model"}
-_CHOICE = frozenset({"delta", "message", "text", "index", "finish_reason", "logprobs"})
+_CHOICE = frozenset({"index", "finish_reason", "logprobs"})
 
 # All that a delta, a choice and a chunk keep after a cut: any other field can repeat the text.
 KEPT = frozenset(
@@ -63,7 +61,7 @@ def parts_of(speech: Any, choice: int) -> list[Part]:
     """
     said = members(speech)
     content = said.get("content")
-    more = [name for name, value in said.items() if _says(name, value) and name not in _SILENT]
+    more = [name for name, value in said.items() if _says(name, value)]
     if type(content) is str and more == ["content"]:
         return [Part(channel_of(choice), content)]
     parts: list[Part] = []
@@ -94,11 +92,11 @@ def parts_of(speech: Any, choice: int) -> list[Part]:
     return parts
 
 
-def around(choice: Any, number: int) -> list[Part]:
-    """Return the texts of a choice beside those of its delta or message."""
+def around(choice: Any, number: int, speech: str) -> list[Part]:
+    """Return the texts of a choice beside those of the field ``speech``, which its door reads."""
     parts: list[Part] = []
     for name, value in members(choice).items():
-        if _says(name, value) and name not in _CHOICE:
+        if _says(name, value) and name not in _CHOICE and name != speech:
             parts += _others(name, value, number)
         elif value and name == "logprobs":
             parts += _tokens(value, number)
@@ -108,11 +106,12 @@ def around(choice: Any, number: int) -> list[Part]:
 def envelope(answer: Any, number: int) -> list[Part]:
     """Return the texts of an answer or chunk beside its choices, as texts of choice ``number``."""
     parts: list[Part] = []
-    for name, value in members(answer).items():
+    said = answer if isinstance(answer, Mapping) else members(answer)
+    for name, value in said.items():
         # An answer that LiteLLM gives twice has the trail of the first time.
         if isinstance(value, GuardTrail):
             continue
-        if _says(name, value) and name not in _ENVELOPE:
+        if _says(name, value) and name != "choices":
             parts += _others(name, value, number)
     return parts
 
@@ -290,6 +289,9 @@ def _tokens(logprobs: Any, choice: int) -> list[Part]:
             rare = [_member(a, "token") for e in entries for a in _member(e, "top_logprobs") or ()]
             # What might have been said instead are tokens, not texts.
             runs.append((f"{name}.top", [t for t in rare if t is not None and len(t) > _TOKEN]))
+        elif name == "top_logprobs":  # of a text completion
+            rare = [t for e in entries or () if isinstance(e, Mapping) for t in e]
+            runs.append((name, [t for t in rare if len(t) > _TOKEN]))
     parts = []
     for name, tokens in runs:
         text = "".join(token for token in tokens if isinstance(token, str))

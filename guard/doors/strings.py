@@ -103,6 +103,18 @@ def walked(value: Any, path: str, visit: Visit, *, measures: bool = False) -> An
     )
 
 
+def without_prose(name: str, value: Any) -> Any:
+    """Return a field's value; where a string in it has to be judged, "" or None in its place."""
+    found: list[str] = []
+
+    def visit(path: str, text: str) -> str:
+        found.append(text)
+        return text
+
+    walked(value, name, visit)
+    return value if not found else "" if isinstance(value, str) else None
+
+
 # What LiteLLM itself notes of a call: none of it is the model's.
 _NOTES = frozenset(
     "additional_headers headers optional_params response_cost response_cost_details usage "

@@ -20,7 +20,7 @@ from guard.doors.fields import Again, around, envelope, may_repeat, parts_of
 from guard.doors.said import Said, joined, withheld
 from guard.doors.session import Session
 from guard.doors.stream import ChatStream
-from guard.doors.strings import members
+from guard.doors.strings import members, without_prose
 from guard.doors.whole import Answer, WholeAnswer
 from guard.doors.whole import joined as texts_of
 from guard.gate import Part
@@ -139,7 +139,7 @@ def spoken(choice: TextChoices, number: int) -> list[Part]:
         _Speech(content=said.get("text"), reasoning_content=said.get("reasoning_content")), number
     )
     rest = _Speech(**{name: value for name, value in said.items() if name != "reasoning_content"})
-    return parts + around(rest, number)
+    return parts + around(rest, number, "text")
 
 
 def _parts(chunk: TextCompletionResponse, choice: TextChoices) -> list[Part]:
@@ -173,10 +173,10 @@ def _rewritten(choice: TextChoices, texts: Mapping[Channel, str], reason: Any) -
 def _bare(chunk: TextCompletionResponse, *choices: TextChoices) -> TextCompletionResponse:
     """Return a chunk of the same response that carries ``choices`` and no other text."""
     return TextCompletionResponse(
-        id=chunk.id,
+        id=without_prose("id", chunk.id),
         created=chunk.created,
-        model=chunk.model,
-        usage=chunk.usage,
+        model=without_prose("model", chunk.model),
+        usage=without_prose("usage", chunk.usage),
         choices=list(choices),
     )
 

@@ -25,8 +25,9 @@ from guard.doors.fields import (
 )
 from guard.doors.rewrite import Asker
 from guard.doors.session import Session
-from guard.doors.strings import is_data, is_name, members, without_text
+from guard.doors.strings import is_data, is_name, members, without_prose, without_text
 from guard.doors.tools import breaker
+from guard.errors import UsageError
 from guard.gate import Part, ResponseGate
 from guard.verdict import Channel
 
@@ -102,6 +103,8 @@ class WholeAnswer:
         self._response = response
         self._out: list[Answer] = []
         self._said = []
+        if not response.choices and envelope(response, 0):
+            raise UsageError("An answer without choices carries text, which guard cannot judge.")
         for number, choice in zip(numbers, response.choices, strict=True):
             # What stands around the choices is said in each.
             said = self._speaks(choice, number) + envelope(response, number)
@@ -206,11 +209,14 @@ def _without_rest(response: Any) -> None:
     for fields in (response.__dict__, response.__pydantic_extra__ or {}):
         for name in [n for n in fields if n not in KEPT and not n.startswith("_")]:
             del fields[name]
+        for name in fields.keys() - {"choices"}:
+            if not name.startswith("_"):
+                fields[name] = without_prose(name, fields[name])
 
 
 def spoken(choice: Choices, number: int) -> list[Part]:
     """Return what a choice of a chat answer says."""
-    return parts_of(choice.message, number) + around(choice, number)
+    return parts_of(choice.message, number) + around(choice, number, "message")
 
 
 def cut_choice(choice: Choices, said: Answer, out: list[Answer]) -> Choices:
