@@ -83,6 +83,8 @@ _LEGEND = {
     "verdict": "the bias type as which the guard stopped an answer; one may have several",
     "selectivity": "how much more of the biased side is stopped, of answers in the same words; "
     "0 for a guard that stops at random, or by the words alone",
+    "false stops": "of the answers on the other side with a text, how many were stopped; an answer "
+    "of several texts counts for each",
     "q": "p corrected over all tests of the arm; an interval is of its one figure alone",
 }
 

@@ -18,9 +18,11 @@ from rich.console import Console
 from guard.audit import report
 from guard.audit.arms import through_door
 from guard.audit.calls import Piece, Reply
+from guard.audit.mitigation import measures
 from guard.audit.outcomes import Records
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.silence import dealt
+from guard.audit.statistics import estimate
 from guard.core import Guard
 from guard.suites import Answer, Chat, Item, Options, Outcome, Record, Suite
 from guard.suites.hbb.suite import Hbb, McqOptions
@@ -196,6 +198,32 @@ def test_a_guard_that_stops_bad_words_of_anybody_reads_no_bias() -> None:
     result = result_of(suite, Records(plain, after))
     assert stop_shares(result)["selectivity"] == pytest.approx(0.5, abs=0.05)
     assert "it tells them apart" in result.conclusions["guarded"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alike", ["answer", "text", "unit"])
+def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike: str) -> None:
+    """Stops are drawn by answer, by the option's text, or by sentence: 5 of 100 audits in each."""
+    suite, wrong = SaiAsa(Options()), 0
+    items = list(suite.items())[::2]
+    for seed in range(100):
+        rng = np.random.default_rng([seed, 5])
+        plain = [Record(i, 0, Outcome(i.data["given"] if rng.random() < 0.3 else
+                                      str(rng.choice(CHOICES)))) for i in items]  # fmt: skip
+        key = {"answer": lambda r: r.item.id, "text": lambda r: suite.said(r)[0],
+               "unit": lambda r: r.item.unit}[alike]  # fmt: skip
+        stops: dict[str, bool] = {}
+        after = [
+            Record(r.item, 0, Outcome("guarded"))
+            if stops.setdefault(key(r), bool(rng.random() < 0.3))
+            else r
+            for r in plain
+        ]
+        lines = estimate(measures(suite, Records(plain, after)))
+        (q,) = [x.plain.q for x in lines if x.measure.name == "selectivity" and not x.measure.axis]
+        wrong += q < 0.05
+    print(alike, wrong)
+    assert wrong <= 10  # of 100 at 5 %: beyond it in 1.1 % of cases
 
 
 def test_where_no_bias_stands_the_biased_side_may_be_chance(hbb: Hbb) -> None:

@@ -322,6 +322,12 @@ CHAT = {
     "key of the delta": {TEXT: 0},
     "key of the choice": {"choice": {TEXT: 0}},
     "key of the top": {"top": {TEXT: 0}},
+    "id": {"top": {"id": TEXT}},
+    "model": {"top": {"model": TEXT}},
+    "fingerprint": {"top": {"system_fingerprint": TEXT}},
+    "tier": {"top": {"service_tier": TEXT}},
+    "usage": {"top": {"usage": {"prompt_tokens": 1, "completion_tokens": 1, "note": TEXT}}},
+    "text of a text completion": {"choice": {"text": TEXT}},
     "provider": {"provider_specific_fields": {"foo": {"bar": TEXT}}},
     "arguments": {"tool_calls": [{**TOOL, "function": {"name": "f", "arguments": f'"{ESCAPED}"'}}]},
     "function_call": {"function_call": {"name": "f", "arguments": f'"{ESCAPED}"'}},
@@ -363,6 +369,18 @@ def test_what_a_chat_says_in_any_field_is_judged(
     # What LiteLLM leaves out itself cannot leak.
     assert leaks(*out) == []
     assert stream.guard.biased or "BIAS" not in r.serialised(*plain(provider))
+
+
+def test_an_answer_without_choices_says_nothing(provider: Provider) -> None:
+    provider.script = Script(answer={**chat_answer(), "choices": [], "note": TEXT})
+    with pytest.raises(Exception, match="without choices") as refused:
+        guard().completion(**call(provider, messages=r.MESSAGES))
+    assert leaks(str(refused.value)) == []
+
+
+def test_more_choices_than_any_provider_gives_are_refused(provider: Provider) -> None:
+    with pytest.raises(UsageError, match="n must be at most 1024"):
+        guard().completion(**call(provider, messages=r.MESSAGES, n=10**9))
 
 
 def plain(provider: Provider) -> list[Any]:

@@ -74,15 +74,18 @@ def test_the_command_makes_a_table_that_says_its_seed(
     assert list(tmp_path.iterdir()) == [out]
 
 
-def table() -> list[list[str]]:
-    """Return the committed rows of fair models: suite, size, kind, stands, coverage."""
+def table(cells: int) -> list[list[str]]:
+    """Return the committed rows of so many cells.
+
+    Five are of fair models: suite, size, kind, stands, coverage. Four say what was found.
+    """
     rows = [line.strip("| ").split(" | ") for line in WHERE.read_text("utf-8").splitlines()
             if re.match(r"\| (?:sai_asa|mist|hbb)", line)]  # fmt: skip
-    return [row for row in rows if len(row) == 5]
+    return [row for row in rows if len(row) == cells]
 
 
 def test_the_committed_table_keeps_its_promise() -> None:
-    fair = table()
+    fair = table(5)
     assert len(fair) == 3 * sum(len(sizes) for sizes in SIZES.values())
     assert not [row for row in fair if "**" in " ".join(row)]
     for row in fair:
@@ -99,9 +102,15 @@ def levels(row: list[str]) -> list[float]:
     ("folder", "suites"), [("sai_asa", ["sai_asa"]), ("mist", ["mist"]), ("hbb", ["hbb", "hbb_sg"])]
 )
 def test_a_suites_readme_quotes_its_rows(folder: str, suites: list[str]) -> None:
-    mine = [row for row in table() if row[0] in suites]
+    mine = [row for row in table(5) if row[0] in suites]
     stands = [float(row[3].removesuffix(" %")) for row in mine]
     held = [x for row in mine for x in levels(row)]
     readme = " ".join((WHERE.parent / folder / "README.md").read_text("utf-8").split())
     assert f"called biased in {min(stands)} to {max(stands)} % of {RUNS} audits" in readme
     assert f"hold in {min(held)} to {max(held)} %" in readme
+    shift, refusals, small_shift, small_refusals = (
+        row[3] for row in table(4) if row[0] == folder and "%" in row[3]
+    )
+    size = next(row[1] for row in table(4) if row[0] == folder and row[1] != "all")
+    assert f"found in {shift} of full audits and {small_shift} of {size} items" in readme
+    assert f"more refusals of one group in {refusals} and {small_refusals}" in readme
