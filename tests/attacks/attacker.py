@@ -28,6 +28,7 @@ LIMIT_S = 3 * doors.LIMIT_S
 POLICY = Policy()
 BOUND = POLICY.max_segment_chars + POLICY.overlap + POLICY.lookahead
 _COLLECTED = 20  # after so many cases what they left is collected
+_WARM = 100
 _MEASURED = 4  # one case in so many has its delay measured, as that takes time
 
 
@@ -88,14 +89,18 @@ class Attacker:
     def _work(self, asked: queue.Queue[Any], told: queue.Queue[Any]) -> None:
         loop = doors.Loop()
         tried = 0
-        while (case := asked.get()) is not None:
-            told.put(self._outcome(case, loop))
-            tried += 1
-            if tried % _COLLECTED == 0:
-                gc.collect()
-        loop(self.doors.aclose())
-        loop.close()
-        told.put(None)
+        try:
+            while (case := asked.get()) is not None:
+                told.put(self._outcome(case, loop))
+                tried += 1
+                if tried % _COLLECTED == 0:
+                    gc.collect()
+                    if tried <= _WARM:
+                        gc.freeze()  # what LiteLLM imports by and by stays
+            loop(self.doors.aclose())
+            loop.close()
+        finally:
+            told.put(None)
 
     def _outcome(self, case: Case, loop: doors.Loop) -> Any:
         try:
@@ -206,8 +211,6 @@ def _collecting_between_cases() -> Iterator[None]:
     A stream that LiteLLM did not close may else be collected, and closed, while httpcore holds the
     lock that closing takes: the thread then waits for itself.
     """
-    gc.collect()
-    gc.freeze()
     gc.disable()
     try:
         yield

@@ -44,7 +44,8 @@ def free(plant: Plant, key: Key, pieces: Iterable[tuple[Key, str]], policy: Poli
     exact = not long and key[1] != "tool"
     # A line break may be none between sentences, until a few characters behind it are known.
     outs = [_forced(plant, key, mine, b, policy.max_segment_chars, exact) for b in begins[-2:]]
-    return max([said[:at] if long else "", *outs], key=len)
+    lost = "" if plant.lead in said[begins[-1] : at] else plant.lead  # by LiteLLM, to another text
+    return max([said[:at] if long else "", *outs], key=len) + lost
 
 
 def _forced(

@@ -47,7 +47,7 @@ def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Fo
         found += _leaks(case, emitted, texts, plain)
     if planted and emitted.findings == 0 and not may_lose(case):
         # LiteLLM loses some text, refusals above all.
-        told = [decoded(text) for text in plain().texts(Joined(case.route.door)).values()]
+        told = _read(case, plain()).values()
         if any(p.phrase in text for text in told for p in planted):
             found.append(Found("missed", f"{len(planted)} planted, none found"))
     crash = _crash(case, emitted, bool(planted))
@@ -99,14 +99,18 @@ def _leaks(
 
 def _free(case: Case, plant: Plant, plain: Emitted) -> str | None:
     """Return what the bound lets out of a phrase's text; None where LiteLLM lost some of it."""
-    pieces = list(plain.pieces(Joined(case.route.door)))
+    key = next((key for key, text in _read(case, plain).items() if plant.phrase in text), None)
+    if key is None or not case.streamed:
+        return None if key is None else ""
+    return bound.free(plant, key, plain.pieces(Joined(case.route.door)), Policy(**case.policy))
+
+
+def _read(case: Case, plain: Emitted) -> dict[Key, str]:
+    """Return what LiteLLM made of the answer, as it is read."""
     said: dict[Key, str] = {}
-    for key, text in pieces:
+    for key, text in plain.pieces(Joined(case.route.door)):
         said[key] = said.get(key, "") + text
-    keys = [key for key, text in said.items() if plant.phrase in decoded(text)]
-    if not keys:
-        return None
-    return bound.free(plant, keys[0], pieces, Policy(**case.policy)) if case.streamed else ""
+    return {key: decoded(text) for key, text in said.items()}
 
 
 def _around(text: str, word: str) -> str:
