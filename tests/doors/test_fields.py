@@ -17,7 +17,7 @@ from litellm.types.utils import (
 )
 
 from guard.core import Guard
-from guard.doors import messages
+from guard.doors import messages, text_completion
 from guard.doors.codec import ChatCodec
 from guard.doors.event_codec import EventCodec
 from guard.doors.event_names import EVENTS, ITEMS
@@ -375,7 +375,39 @@ def test_an_answer_without_choices_says_nothing(provider: Provider) -> None:
     provider.script = Script(answer={**chat_answer(), "choices": [], "note": TEXT})
     with pytest.raises(Exception, match="without choices") as refused:
         guard().completion(**call(provider, messages=r.MESSAGES))
-    assert leaks(str(refused.value)) == []
+    assert "BIAS" not in str(refused.value)
+
+
+TEXT_CHOICE = {
+    "message": {"message": {"content": TEXT}},
+    "alternatives": {
+        "logprobs": {
+            "tokens": ["Fine."],
+            "token_logprobs": [-1.0],
+            "text_offset": [0],
+            "top_logprobs": [{" ".join([TEXT] * 3): -1.0}],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("choice", TEXT_CHOICE.values(), ids=TEXT_CHOICE.keys())
+def test_what_a_choice_of_a_text_says_in_any_field_is_judged(choice: dict[str, Any]) -> None:
+    said = {"index": 0, "text": "Fine.", "finish_reason": "stop", **choice}
+    answer = TextCompletionResponse(id="c", created=1, model="x", choices=[said])
+    out = text_completion.DOOR.guard(guard(action="redact").session(), answer)
+    assert out.guard.biased
+    assert leaks(out) == []
+
+
+@pytest.mark.parametrize("field", ["id", "model", "system_fingerprint"])
+def test_what_stands_around_the_choices_of_a_text_is_judged(field: str) -> None:
+    head = {"id": "c", "created": 1, "model": "x", field: TEXT}
+    said = {"index": 0, "text": "Fine.", "finish_reason": "stop"}
+    answer = TextCompletionResponse(**head, choices=[said])
+    out = text_completion.DOOR.guard(guard(action="redact").session(), answer)
+    assert out.guard.biased
+    assert leaks(out) == []
 
 
 def test_more_choices_than_any_provider_gives_are_refused(provider: Provider) -> None:

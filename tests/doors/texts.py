@@ -112,8 +112,8 @@ def letters(text: str) -> set[str]:
 class Unjudged:
     """Finds what of a segment is out before its verdict.
 
-    A segment that was interrupted may have been judged as far as it went, behind the sentence before
-    it where its own beginning was not clear yet: that much of it may be out when all is judged.
+    A segment that was interrupted may have been judged as far as it went, and behind the sentence
+    before it where the end of that was not clear yet: so much may be out when all of it is judged.
     """
 
     def __init__(self) -> None:
