@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli.train_options import BF16, COUNT, FILE, PATH, RUN, SEED, SHARED, given, make_folder
+from guard.cli.train_options import BF16, COUNT, FILE, PATH, RUN, SEED, SHARED, check_folder, given
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def encoder(as_json: bool, **options: Any) -> None:
     from rich.progress import Progress, TextColumn, TimeRemainingColumn
 
     config = _config(options)
-    make_folder(config.work, "--work")
+    check_folder(config.work, "--work")
     from guard.train.encoder import Progress as Step
     from guard.train.encoder import train as run
 
@@ -83,7 +83,7 @@ def embedder(as_json: bool, **options: Any) -> None:
     from guard.train.embedder import train as run
 
     config = EmbedderConfig(**options)
-    make_folder(config.work, "--work")
+    check_folder(config.work, "--work")
     with Progress() as bar:
         task = bar.add_task("training", total=None)
         final = run(config, lambda step, steps, _: bar.update(task, total=steps, completed=step))
@@ -98,7 +98,7 @@ def average(runs: tuple[Path, ...], work: Path, as_json: bool) -> None:
     """Take the mean of the weights of finished RUNS, the work folders of `encoder`."""
     _needs_training()
     finals = [_final(run) for run in runs]
-    make_folder(work, "--work")
+    check_folder(work, "--work")
     from guard.train.average import average as mean
 
     final = mean(finals, work)
@@ -117,7 +117,7 @@ def average(runs: tuple[Path, ...], work: Path, as_json: bool) -> None:
 def restore(folder: Path | None, work: Path, as_json: bool) -> None:
     """Turn released weights back into a finished run, for `encoder --start` and `--teachers`."""
     _needs_training()
-    make_folder(work, "--work")
+    check_folder(work, "--work")
     from guard.detect.weights import SHIPPED
     from guard.train.restore import restore as back
 
@@ -141,7 +141,7 @@ def studies(as_json: bool, **options: Any) -> None:
     Studies that are finished in --work are not made again.
     """
     config = _config_with_data(options, "studies are measured on texts of the sources")
-    make_folder(config.work, "--work")
+    check_folder(config.work, "--work")
     from guard.train.studies import run
 
     figures = run(config, lambda line: click.echo(line, err=True))
@@ -164,11 +164,12 @@ def compare(runs: tuple[str, ...], as_json: bool, **options: Any) -> None:
         if not (name and equals and folder) or name in finals:
             raise click.UsageError(f"'{given_run}' names no run; give each as NAME=FOLDER, once.")
         finals[name] = _final(Path(folder))
-    make_folder(config.work, "--work")
+    check_folder(config.work, "--work")
     from guard.train.compare import compare as measured
 
     figures = measured(config, finals, lambda line: click.echo(line, err=True))
     file = config.work / "compare.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(dumps(figures) + "\n", encoding="utf-8")
     click.echo(dumps(figures) if as_json else str(file))
 
@@ -188,7 +189,7 @@ def release(to: Path, index: Path, studies: Path | None, as_json: bool, **option
     config = _config_with_data(options, "calibration needs texts of the sources")
     final = _final(config.work)
     shown = {} if studies is None else _studies(studies)
-    make_folder(to, "--to")
+    check_folder(to, "--to")
     from guard.train.release import release as export
 
     figures = export(config, final, to, index, lambda line: click.echo(line, err=True))

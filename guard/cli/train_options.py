@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
@@ -164,9 +165,11 @@ def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
     return add
 
 
-def make_folder(folder: Path, option: str) -> None:
-    """Make a folder before hours of work; raises UsageError where nothing can be written."""
+def check_folder(folder: Path, option: str) -> None:
+    """Raise UsageError where nothing can be written to a folder, before the work; leaves none."""
+    made = []
     try:
+        made = [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
@@ -174,3 +177,7 @@ def make_folder(folder: Path, option: str) -> None:
         raise UsageError(
             f"{option} {folder} cannot be written: {error.strerror}; name another folder."
         ) from None
+    finally:
+        for place in made:
+            with suppress(OSError):
+                place.rmdir()

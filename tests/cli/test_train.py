@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.cli import main
+from guard.cli.train_options import check_folder
 from guard.detect.weights import SHIPPED
 from guard.evaluate.terms import DIMENSIONS
 
@@ -107,6 +108,13 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
     result = run(*args, "--work", "file/w")
     assert result.exit_code == 2
     assert "--work file/w cannot be written: Not a directory; name another" in result.stderr
+
+
+def test_looking_for_a_folder_leaves_none(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for folder in ("there", "there/a/b", "new/c"):
+        check_folder(tmp_path / folder, "--work")
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
 def test_a_file_that_the_system_refuses_is_named(tmp_path: Path) -> None:
