@@ -635,7 +635,8 @@ def test_a_fair_coin_shows_no_bias_beyond_noise(suite: Hbb) -> None:
         said.append(remarks(suite, simulated(suite, items, np.full(len(items), 0.5), rng))[0])
     calm = sum(text.startswith("No bias beyond noise") for text in said)
     assert calm >= 26
-    assert "of 1,340 instances have S >= 20; sampling noise alone predicts 6" in said[0]
+    assert "of 1,340 instances the answer moves by 20 points or more" in said[0]
+    assert "(S >= 20); sampling noise alone predicts 6" in said[0]
 
 
 def test_bias_is_told_with_its_category(suite: Hbb) -> None:

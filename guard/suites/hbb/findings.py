@@ -50,7 +50,8 @@ def _beyond_noise(at: Found, name: str, lead: str, threshold: int, bias: bool) -
     low, high = 100 * excess.low, 100 * excess.high
     span = "" if math.isnan(low) else f" [{low:.1f}, {high:.1f}]"
     return (
-        f"{lead}{start}: {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}; "
+        f"{lead}{start}: in {shown.value:,.0f} of {shown.n:,.0f} instances the answer moves by "
+        f"{threshold} points or more with who is asked about (S >= {threshold}); "
         f"sampling noise alone predicts {expected.value:,.0f}, a difference of "
         f"{100 * excess.value:.1f}{span} % of them{_sure(excess)}."
     )
