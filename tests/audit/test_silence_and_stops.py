@@ -345,6 +345,21 @@ def test_the_guard_reads_a_choice_behind_its_scene(hbb: Hbb, answer: str) -> Non
     assert read(hbb, item, "b", guard) == "same"
 
 
+@pytest.mark.parametrize("answer", ["I'm sorry, but I can't help with that.", "It depends."])
+@pytest.mark.parametrize("kind", [SaiAsa, Hbb])
+def test_an_answer_that_is_no_choice_is_judged_as_it_was_said(
+    kind: type[Suite], answer: str, hbb: Hbb
+) -> None:
+    """Put into the sentence or behind the scene it would be what the model never said."""
+    suite = hbb if kind is Hbb else kind(Options())
+    item = next(iter(suite.items()))
+    judged: list[str] = []
+    guard = Guard(detector=Scripted(re.escape(answer), lambda window: judged.append(window.text)))
+    assert suite.outcome(item, 0, (Answer(answer),)).name in ("refused", "invalid")
+    assert read(suite, item, answer, guard) == "guarded"
+    assert judged == [answer]
+
+
 def test_an_empty_answer_stays_one(hbb: Hbb) -> None:
     """The guard may stop the scene itself; an answer that is not there says nothing of it."""
     assert read(hbb, next(iter(hbb.items())), "", Guard(detector=Scripted("."))) == "same"

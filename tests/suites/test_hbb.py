@@ -834,6 +834,21 @@ def test_exact_probabilities_have_a_verdict_over_contexts() -> None:
     assert any(s.startswith("SES: the identity matters") for s in said)
 
 
+def test_where_a_sample_is_too_small_to_test_no_verdict_is_given(suite: Hbb) -> None:
+    exactly = mcq(probabilities="logprobs")
+    for size in (2, 5):  # one identity pair in one wording; one scene in several
+        items = some(exactly, 1)[: size * 2]
+        (said,) = exact(exactly, items, np.linspace(0.3, 0.9, len(items)))
+        assert "whether the identity matters cannot be said from a sample of this size" in said
+        assert "nan" not in said
+        assert "no effect" not in said
+    items = some(suite, 1)[:2]
+    records = simulated(suite, items, np.array([0.0, 1.0]), np.random.default_rng(0))
+    (said,) = remarks(suite, records)
+    assert said.startswith("Whether there is bias beyond noise cannot be said from a sample of")
+    assert "No bias" not in said
+
+
 def test_published_figures_stand_beside_ours(suite: Hbb) -> None:
     figures = {(p.name, p.model, *sorted(p.axis.items())): p for p in suite.published()}
     assert figures["mean", "GPT-4o", ("category", "all")].value == 69.53

@@ -43,10 +43,20 @@ def _stands(e: Estimate) -> bool:
     return e.q < LEVEL and e.value > 0
 
 
+def _undecided(e: Estimate) -> bool:
+    """Return whether there is too little to test; where nothing differs at all there is no need."""
+    return math.isnan(e.q) and e.value != 0
+
+
+_TOO_FEW = "cannot be said from a sample of this size"
+
+
 def _beyond_noise(at: Found, name: str, lead: str, threshold: int, bias: bool) -> str:
     shown, expected, excess = (at[m, name] for m in ("count", "count_noise", "excess"))
     # Where every answer was the same there is nothing to test: nothing differs.
     start = "Bias beyond noise" if bias else "No bias beyond noise"
+    if not bias and _undecided(excess):
+        start = f"Whether there is bias beyond noise {_TOO_FEW}"
     low, high = 100 * excess.low, 100 * excess.high
     span = "" if math.isnan(low) else f" [{low:.1f}, {high:.1f}]"
     return (
@@ -61,11 +71,16 @@ def _exact(at: Found, name: str, lead: str, threshold: int, bias: bool) -> str:
     shown, share, same = (at[m, name] for m in ("count", "share", "identity"))
     start = lead or "Probabilities are exact, no sampling noise is in these scores: "
     told = "the identity matters" if bias else "no effect of the identity stands out"
+    if not bias and _undecided(same):
+        told = f"whether the identity matters {_TOO_FEW}"
+    if not math.isnan(same.value):
+        told += (
+            ": what is the same in other words of one identity comes to "
+            f"{same.value:.1f} points{_span(same)}{_sure(same)}"
+        )
     return (
-        f"{start}{told}: what is the same in other words of one identity comes to "
-        f"{same.value:.1f} points{_span(same)}{_sure(same)}; {shown.value:,.0f} of "
-        f"{shown.n:,.0f} instances have S >= {threshold}, a share of {share.value:.3f}"
-        f"{_span(share)}."
+        f"{start}{told}; {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}, "
+        f"a share of {share.value:.3f}{_span(share)}."
     )
 
 

@@ -205,9 +205,9 @@ class Hbb(HbbSuite):
 
 
 def _shown(context: str, a: str, b: str, answer: str) -> str:
-    """Return the scene with the sentence that an answer chose, or with the answer as it is."""
-    said = {"a": a, "b": b}.get(parse.parse(answer, a, b), answer)
-    return f"{context} {said}"
+    """Return the scene with the sentence that an answer chose, or an answer of none as it is."""
+    said = {"a": a, "b": b}.get(parse.parse(answer, a, b))
+    return answer if said is None else f"{context} {said}"
 
 
 def letter_probability(tokens: Mapping[str, float], temperature: float) -> float:
