@@ -37,6 +37,7 @@ from guard.detect.weights import (
 from guard.errors import BiasIndexError, WeightsError
 from guard.forks import Lock, native
 from guard.places import shipped
+from guard.retrieve.embedder import LENGTH_TOLERANCE
 from guard.retrieve.index import BiasIndex
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, Window
 
@@ -105,6 +106,7 @@ class Encoder:
         self._lexical = made(LEXICAL, lambda data: LexicalHead.load(BytesIO(data)))
         # ONNX Runtime reads the file and does not map it; of bytes it would keep a copy.
         self._network = made(ONNX, lambda _: _network(self._weights.folder / ONNX))
+        self._try(tokenizer.get_vocab_size() - 1)
         self._index: BiasIndex | None = None
         self._follower: Follower | None = None
         self._lock = Lock()
@@ -117,6 +119,32 @@ class Encoder:
                 if index is not None
                 else BiasIndex.load(shipped("index"), self.name, settings.dim)
             )
+
+    def _try(self, last: int) -> None:
+        """Raise WeightsError where the files do not go together; ``last`` is a token's highest id.
+
+        So it is told here, and not of the first text to be judged.
+        """
+        folder, dim = self._weights.folder, self._weights.settings.dim
+        ids = [*self.tokens.encode("A trial.")[0].ids, last]
+        try:
+            out = self.run(Encoded(ids, [0] * len(ids), [], []))
+            shapes = (out.embedding.shape, out.types.shape, out.spans.shape)
+            if shapes != ((dim,), (len(BIAS_TYPES),), (len(ids), 2)):
+                raise ValueError
+            if not abs(np.linalg.norm(out.embedding) - 1) <= LENGTH_TOLERANCE:
+                raise ValueError
+            _check_numbers(*out)
+        except Exception as error:  # ONNX Runtime has its own
+            raise unusable(folder / ONNX, error) from error
+        try:
+            reference, kind = out.embedding[None], np.zeros(1, np.int64)
+            change = self._fusion.change(out.embedding, out.state, out.logit, reference, kind)
+            if change[1].shape != out.types.shape:
+                raise ValueError
+            _check_numbers(*change)
+        except Exception as error:
+            raise unusable(folder / FUSION, error) from error
 
     @property
     def name(self) -> str:
@@ -284,6 +312,12 @@ def _encodable(text: str) -> str:
 def _as_written(pair: Attribution, read: Normalised, written: str) -> Attribution:
     group, attribute = read.original(pair.group_span), read.original(pair.attribute_span)
     return Attribution(written[slice(*group)], written[slice(*attribute)], group, attribute)
+
+
+def _check_numbers(*values: Floats | float | None) -> None:
+    """Raise ValueError where one of them is, or holds, none."""
+    if not all(np.isfinite(value).all() for value in values if value is not None):
+        raise ValueError
 
 
 def _by_score(scores: Scores) -> float:

@@ -16,6 +16,8 @@ Floats = NDArray[np.float32]
 # averaged types.
 PRODUCT_SCALE, DIFFERENCE_SCALE, LOGIT_SCALE, NAMED_SCALE = 100.0, 20.0, 0.25, 4.0
 
+_LAYERS = ("first", "second", "weight", "delta", "type_delta")
+
 
 class FusionHead:
     """Weights of the head; read-only, so any number of threads may use it."""
@@ -29,7 +31,11 @@ class FusionHead:
     def load(cls, file: Path | IO[bytes], types: int) -> FusionHead:
         """Read the arrays of an npz file."""
         with np.load(file, allow_pickle=False) as stored:
-            return cls({name: stored[name] for name in stored.files}, types)
+            made = cls({name: stored[name] for name in stored.files}, types)
+        for name in _LAYERS:
+            if made._w[f"{name}.bias"].shape != made._w[f"{name}.weight"].shape[:1]:
+                raise ValueError  # NumPy would stretch a shorter one
+        return made
 
     def change(
         self,

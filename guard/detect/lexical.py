@@ -80,7 +80,12 @@ class LexicalHead:
     def load(cls, file: Path | IO[bytes]) -> LexicalHead:
         """Read ``idf`` and ``weight`` (2 * BUCKETS,) and ``bias`` from an npz file."""
         with np.load(file, allow_pickle=False) as stored:
-            return cls(stored["idf"], stored["weight"], float(stored["bias"]))
+            made = cls(stored["idf"], stored["weight"], float(stored["bias"]))
+        if not made.idf.shape == made.weight.shape == (2 * BUCKETS,):
+            raise ValueError
+        if not np.isfinite([made.idf.sum(), made.weight.sum(), made.bias]).all():
+            raise ValueError
+        return made
 
     def logit(self, text: str) -> float:
         """Return the logit of "biased" by the wording alone."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, get_args
 
 from guard.errors import WeightsError
 from guard.places import regular_bytes
+from guard.policy import OperatingPoint
 from guard.verdict import BiasType
 
 ONNX = "encoder.onnx"
@@ -21,6 +24,7 @@ CONFIG = "config.json"
 MANIFEST = "manifest.json"
 FILES = (ONNX, FUSION, LEXICAL, TOKENIZER, CONFIG)
 SHIPPED = Path(__file__).resolve().parent.parent / "models" / "encoder"
+_LANGUAGE = re.compile("[a-z]{2}")
 _MEND = "reinstall the package, or point `weights` at a folder that `guard train encoder` wrote"
 
 
@@ -138,7 +142,7 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             str(name): {kind: float(row[kind]) for kind in get_args(BiasType)}
             for name, row in raw["operating_points"].items()
         }
-        return Settings(
+        found = Settings(
             version=str(raw["version"]),
             dim=int(raw["dim"]),
             k=int(raw["k"]),
@@ -147,7 +151,33 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             lexical_weight=float(raw["lexical_weight"]),
             temperature=float(raw["temperature"]),
             operating_points=points,
-            languages=tuple(raw["languages"]),
+            languages=tuple(map(str, raw["languages"])),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{folder / CONFIG} lacks a setting ({error}): {_MEND}.") from error
+    if wrong := _out_of_range(found):
+        raise WeightsError(f"{folder / CONFIG} cannot be used with {wrong}: {_MEND}.")
+    return found
+
+
+def _out_of_range(found: Settings) -> str:
+    """Return a setting that none can have, and what it is there; empty where all are possible."""
+    thresholds = {
+        f"threshold of {name} for {kind}": (limit, 0 <= limit <= 1)
+        for name, row in found.operating_points.items()
+        for kind, limit in row.items()
+    }
+    named = found.operating_points.keys() >= set(get_args(OperatingPoint))
+    possible = {
+        "dim": (found.dim, found.dim > 0),
+        "k": (found.k, found.k >= 0),
+        "floor": (found.floor, -1 <= found.floor <= 1),
+        "max_context_tokens": (found.max_context_tokens, found.max_context_tokens >= 0),
+        "lexical_weight": (found.lexical_weight, math.isfinite(found.lexical_weight)),
+        "temperature": (found.temperature, 0 < found.temperature < math.inf),
+        "operating_points": (list(found.operating_points), named),
+        "languages": (found.languages, all(map(_LANGUAGE.fullmatch, found.languages))),
+        **thresholds,
+    }
+    wrong = (f"{name} = {value!r}" for name, (value, well) in possible.items() if not well)
+    return next(wrong, "")

@@ -22,6 +22,7 @@ from guard.doors.fields import (
     Again,
     around,
     envelope,
+    index_of,
     is_custom,
     may_repeat,
     name_channel,
@@ -31,7 +32,6 @@ from guard.doors.fields import (
 )
 from guard.doors.strings import is_data, is_name, members, without_prose, without_text
 from guard.doors.tools import breaker
-from guard.errors import UsageError
 from guard.gate import Part
 from guard.verdict import Channel
 
@@ -52,11 +52,8 @@ class _Choice(NamedTuple):
 
 def _parts(chunk: ModelResponseStream, choice: StreamingChoices) -> list[Part]:
     """Return the texts of a choice, and of the chunk around it: that goes out with each choice."""
-    said = members(choice)
-    index = said["index"]
-    if isinstance(index, str) and not is_name(index):
-        raise UsageError("A choice of an answer has a text in place of its number.")
-    parts = parts_of(said.get("delta"), index)
+    index = index_of(choice)
+    parts = parts_of(members(choice).get("delta"), index)
     return [*parts, *around(choice, index, "delta"), *envelope(chunk, index)]
 
 

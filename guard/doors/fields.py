@@ -99,8 +99,16 @@ def around(choice: Any, number: int, speech: str) -> list[Part]:
         if _says(name, value) and name not in _CHOICE and name != speech:
             parts += _others(name, value, number)
         elif value and name == "logprobs":
-            parts += _tokens(value, number)
+            parts += _others(name, value, number) if type(value) is str else _tokens(value, number)
     return parts
+
+
+def index_of(choice: Any) -> int:
+    """Return the number of a choice; raises UsageError where it is a text."""
+    index: int = choice.index
+    if isinstance(index, str):
+        raise UsageError("A choice of an answer has a text in place of its number.")
+    return index
 
 
 def envelope(answer: Any, number: int) -> list[Part]:
@@ -281,6 +289,7 @@ def _tokens(logprobs: Any, choice: int) -> list[Part]:
     """Return the tokens of log probabilities, joined."""
     fields = logprobs if isinstance(logprobs, Mapping) else members(logprobs)
     runs: list[tuple[str, list[Any]]] = []
+    more: dict[str, Any] = {}
     for name, entries in fields.items():
         if name == "tokens":  # of a text completion
             runs.append((name, list(entries or ())))
@@ -289,15 +298,17 @@ def _tokens(logprobs: Any, choice: int) -> list[Part]:
             rare = [_member(a, "token") for e in entries for a in _member(e, "top_logprobs") or ()]
             # What might have been said instead are tokens, not texts.
             runs.append((f"{name}.top", [t for t in rare if t is not None and len(t) > _TOKEN]))
+            more[name] = _without(entries, ("token", "top_logprobs"))
         elif name == "top_logprobs":  # of a text completion
             rare = [t for e in entries or () if isinstance(e, Mapping) for t in e]
             runs.append((name, [t for t in rare if len(t) > _TOKEN]))
+        elif name != "text_offset":
+            more[name] = entries
     parts = []
     for name, tokens in runs:
         text = "".join(token for token in tokens if isinstance(token, str))
         if text:
             parts.append(Part(path_of(channel_of(choice), f"logprobs.{name}"), text))
-    more = _without(fields, ("tokens", "content", "refusal", "top_logprobs", "text_offset"))
     return [*parts, *_others("logprobs", more, choice)]
 
 

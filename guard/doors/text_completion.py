@@ -16,7 +16,7 @@ from litellm.utils import TextCompletionStreamWrapper
 from guard.doors import accounting, closing
 from guard.doors.door import Arguments, Door, Whole, number_of_choices, unreadable
 from guard.doors.driver import GuardedStream
-from guard.doors.fields import Again, around, envelope, may_repeat, parts_of
+from guard.doors.fields import Again, around, envelope, index_of, may_repeat, parts_of
 from guard.doors.said import Said, joined, withheld
 from guard.doors.session import Session
 from guard.doors.stream import ChatStream
@@ -144,7 +144,8 @@ def spoken(choice: TextChoices, number: int) -> list[Part]:
 
 def _parts(chunk: TextCompletionResponse, choice: TextChoices) -> list[Part]:
     """Return the texts of a choice, and of the chunk around it."""
-    return spoken(choice, choice.index) + envelope(chunk, choice.index)
+    index = index_of(choice)
+    return spoken(choice, index) + envelope(chunk, index)
 
 
 def cut_choice(choice: TextChoices, said: Answer, out: list[Answer]) -> TextChoices:

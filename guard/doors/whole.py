@@ -17,6 +17,7 @@ from guard.doors.fields import (
     Again,
     around,
     envelope,
+    index_of,
     is_custom,
     name_channel,
     parts_of,
@@ -88,7 +89,7 @@ class WholeAnswer:
     def __init__(
         self, response: Any, session: Session, user: str, speaks: Speaks, cuts: Cuts
     ) -> None:
-        numbers: Sequence[int] = [c.index for c in response.choices]
+        numbers: Sequence[int] = [index_of(c) for c in response.choices]
         if len(set(numbers)) < len(numbers):
             numbers = range(len(numbers))
         self._speaks, self._cuts = speaks, cuts

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,15 @@ from hypothesis import strategies as st
 
 from guard.detect.encoder import Encoder
 from guard.detect.following import Follower
-from guard.detect.weights import CONFIG, FILES, MANIFEST, SHIPPED, open_weights, write_manifest
+from guard.detect.weights import (
+    CONFIG,
+    FILES,
+    MANIFEST,
+    SHIPPED,
+    TOKENIZER,
+    open_weights,
+    write_manifest,
+)
 from guard.errors import BiasIndexError, WeightsError
 from guard.places import shipped
 from guard.retrieve import graph, store
@@ -279,6 +289,106 @@ def test_damaged_weights_that_the_manifest_records_are_one_sentence(
     harm(weights / name)
     write_manifest(weights)
     with pytest.raises(WeightsError, match=f"{name}.*reinstall the package"):
+        Encoder(weights, use_references=False)
+
+
+def changed(path: Path, **arrays: Callable[[Any], Any]) -> None:
+    """Write the arrays of an npz file anew, some of them changed."""
+    with np.load(path) as stored:
+        content = {name: stored[name] for name in stored.files}
+    for name, change in arrays.items():
+        key = name.replace("__", ".")
+        content[key] = change(content[key])
+    np.savez(path, **content)
+
+
+HARMED_ARRAYS: dict[str, tuple[str, dict[str, Callable[[Any], Any]]]] = {
+    "fusion: columns": ("fusion.npz", {"first__weight": lambda a: a[:, :100]}),
+    "fusion: rows": ("fusion.npz", {"second__weight": lambda a: a[:5]}),
+    "fusion: one number for many": ("fusion.npz", {"first__bias": lambda a: a[:1]}),
+    "fusion: types": (
+        "fusion.npz",
+        {"type_delta__weight": lambda a: a[:3], "type_delta__bias": lambda a: a[:3]},
+    ),
+    "fusion: no numbers": ("fusion.npz", {"delta__bias": lambda a: a * np.nan}),
+    "lexical: short": ("lexical.npz", {"weight": lambda a: a[:100]}),
+    "lexical: long": ("lexical.npz", {"idf": lambda a: np.append(a, a)}),
+    "lexical: no numbers": ("lexical.npz", {"weight": lambda a: a * np.nan}),
+    "lexical: no bias": ("lexical.npz", {"bias": lambda a: a * np.inf}),
+}
+
+
+@pytest.mark.parametrize("harm", HARMED_ARRAYS)
+def test_arrays_that_do_not_go_together_are_refused_when_loaded(weights: Path, harm: str) -> None:
+    name, arrays = HARMED_ARRAYS[harm]
+    changed(weights / name, **arrays)
+    write_manifest(weights)
+    with pytest.raises(WeightsError, match=f"{name} holds no weights of the encoder"):
+        Encoder(weights, use_references=False)
+
+
+def test_a_fusion_that_lacks_a_layer_is_refused_when_loaded(weights: Path) -> None:
+    with np.load(weights / "fusion.npz") as stored:
+        content = {name: stored[name] for name in stored.files if name != "delta.weight"}
+    np.savez(weights / "fusion.npz", **content)
+    write_manifest(weights)
+    with pytest.raises(WeightsError, match=r"fusion\.npz holds no weights of the encoder"):
+        Encoder(weights, use_references=False)
+
+
+def _points(**of_age: float) -> dict[str, Any]:
+    points = json.loads((SHIPPED / CONFIG).read_text("utf-8"))["operating_points"]
+    points["balanced"] |= of_age
+    return {"operating_points": points}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *({"temperature": value} for value in (0, -1, math.inf, math.nan)),
+        *({"dim": value} for value in (0, -1)),
+        {"k": -1},
+        {"floor": 9},
+        {"floor": math.nan},
+        {"max_context_tokens": -1},
+        {"lexical_weight": math.nan},
+        {"languages": "en"},
+        {"languages": [5]},
+        {"operating_points": {}},
+        *(_points(age=value) for value in (2, -1, math.nan)),
+    ],
+    ids=str,
+)
+def test_settings_of_weights_that_none_can_have_are_refused_when_loaded(
+    weights: Path, setting: dict[str, Any]
+) -> None:
+    """Some would have passed everything: no score reaches nan."""
+    content = json.loads((weights / CONFIG).read_bytes()) | setting
+    (weights / CONFIG).write_text(json.dumps(content), "utf-8")
+    write_manifest(weights)
+    with pytest.raises(WeightsError, match=r"config\.json cannot be used with .*: reinstall"):
+        open_weights(weights)
+
+
+def test_a_length_of_vectors_that_is_not_the_networks_is_refused_when_loaded(
+    weights: Path,
+) -> None:
+    content = json.loads((weights / CONFIG).read_bytes()) | {"dim": 10}
+    (weights / CONFIG).write_text(json.dumps(content), "utf-8")
+    write_manifest(weights)
+    with pytest.raises(WeightsError, match=r"encoder\.onnx holds no weights of the encoder"):
+        Encoder(weights, use_references=False)
+
+
+def test_a_tokenizer_of_more_words_than_the_network_has_is_refused_when_loaded(
+    weights: Path,
+) -> None:
+    content = json.loads((weights / TOKENIZER).read_bytes())
+    words = content["model"]["vocab"]
+    words["tarkandian"] = len(words)
+    (weights / TOKENIZER).write_text(json.dumps(content), "utf-8")
+    write_manifest(weights)
+    with pytest.raises(WeightsError, match=r"encoder\.onnx holds no weights of the encoder"):
         Encoder(weights, use_references=False)
 
 

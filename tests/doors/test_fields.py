@@ -384,6 +384,8 @@ def test_an_answer_without_choices_says_nothing(provider: Provider) -> None:
 
 TEXT_CHOICE = {
     "message": {"message": {"content": TEXT}},
+    "calls": {"message": {"content": None, "tool_calls": [TEXT]}},
+    "delta": {"delta": {"content": [{"type": "text", "text": TEXT}]}},
     "alternatives": {
         "logprobs": {
             "tokens": ["Fine."],
@@ -402,6 +404,35 @@ def test_what_a_choice_of_a_text_says_in_any_field_is_judged(choice: dict[str, A
     out = text_completion.DOOR.guard(guard(action="redact").session(), answer)
     assert out.guard.biased
     assert leaks(out) == []
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [{"tokens": [], "content": TEXT}, {"content": [TEXT]}, {"content": [{"said": TEXT}]}],
+)
+def test_what_log_probabilities_say_beside_tokens_is_judged(
+    provider: Provider, logprobs: dict[str, Any]
+) -> None:
+    choice = {"index": 0, "text": CLEAN, "finish_reason": "stop", "logprobs": logprobs}
+    provider.script = Script(answer={"id": "1", "created": 1, "model": "x", "choices": [choice]})
+    out = guard().text_completion(**call(provider, model="text-completion-openai/x", prompt="Hi"))
+    assert out.guard.stopped
+    assert leaks(out) == []
+
+
+def test_a_choice_with_a_text_for_its_number_is_refused(provider: Provider) -> None:
+    choice = {"index": TEXT, "text": "x", "delta": {"content": "x"}}
+    provider.script = Script(
+        answer={"choices": [choice], "model": "x", "id": "1"},
+        events=[{**chunk({"content": "x"}), "choices": [choice]}],
+    )
+    asked = call(provider, model="text-completion-openai/x", prompt="Hi")
+    for ask in (
+        lambda: guard().text_completion(**asked),
+        lambda: list(guard().completion(**call(provider, messages=r.MESSAGES), stream=True)),
+    ):
+        with pytest.raises(UsageError, match="a text in place of its number"):
+            ask()
 
 
 @pytest.mark.parametrize("field", ["id", "model", "system_fingerprint"])
