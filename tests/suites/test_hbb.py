@@ -649,7 +649,9 @@ def test_bias_is_told_with_its_category(suite: Hbb) -> None:
     assert [s.split(":")[0] for s in said[1:]] == ["SES"]
     # Ten answers each cannot tell so of any single instance, and none is listed.
     assert suite.findings(records)["associations"] == []
-    assert suite.findings(records)["remarks"][0].startswith("0 of 4,020 instances stand")
+    method, told = suite.findings(records)["remarks"]
+    assert method == "P is sampled, from 10 answers to a question."
+    assert told.startswith("0 of 4,020 instances stand")
     rates[[i.stratum.startswith("SES") and i.data["identity"] == 0 for i in items]] = 0.99
     rates[[i.stratum.startswith("SES") and i.data["identity"] == 1 for i in items]] = 0.02
     records = simulated(suite, items, rates, np.random.default_rng(1))
@@ -770,6 +772,7 @@ def test_exact_probabilities_have_no_noise() -> None:
     assert {"count", "mean", "corrected", "position"} <= names
     assert not {"count_noise", "excess", "significant"} & names
     assert remarks(found, records)[0].startswith("Probabilities are exact")
+    assert found.findings(records)["remarks"][0].startswith("P is exact, from the log-prob")
 
 
 def test_a_fair_coin_lists_no_association(suite: Hbb) -> None:
