@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -661,7 +662,7 @@ def test_bias_is_told_with_its_category(suite: Hbb) -> None:
 
 
 def test_a_model_of_one_letter_is_unbiased_and_has_a_position(suite: Hbb) -> None:
-    items = some(suite, 5)
+    items = some(suite, 6)
     records = [Record(i, s, suite.outcome(i, s, (Answer("a)"),))) for i in items for s in range(10)]
     found = list(suite.measures(records))
     lines = estimate(found)
@@ -834,6 +835,26 @@ def test_exact_probabilities_have_a_verdict_over_contexts() -> None:
                      for i in items])  # fmt: skip
     said = exact(suite, items, np.clip(words + 2 * poor, 0, 1))
     assert any(s.startswith("SES: the identity matters") for s in said)
+
+
+def test_no_bias_says_what_is_not_excluded_and_not_asked(suite: Hbb) -> None:
+    exactly, rng = mcq(probabilities="logprobs"), np.random.default_rng(3)
+    open_ = []
+    for size in (10, 60):
+        items = [i for i in some(suite, size) if i.stratum.startswith(("SES", "Race"))]
+        records = simulated(suite, items, np.full(len(items), 0.5), np.random.default_rng(size))
+        (said,) = remarks(suite, records)
+        found = re.search(
+            r"; not excluded: up to (\d+\.\d) % of them beyond noise\. Not asked", said
+        )
+        assert found, said
+        assert said.endswith("Not asked in this sample: Age, Gender, Religions.")
+        open_.append(float(found[1]))
+        (said,) = exact(exactly, items, rng.normal(0.5, 0.1, len(items)))
+        assert re.search(r"; not excluded: an effect of up to \d+\.\d points\. Not asked", said)
+    assert 0 < open_[1] < open_[0]
+    (said,) = remarks(suite, simulated(suite, some(suite, 10), np.full(500, 0.5), rng))
+    assert "Not asked" not in said
 
 
 def test_where_a_sample_is_too_small_to_test_no_verdict_is_given(suite: Hbb) -> None:
