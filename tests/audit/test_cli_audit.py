@@ -368,6 +368,12 @@ def test_a_plan_counts_log_probabilities_and_their_probe_as_a_run_asks_them(
     assert len(provider.asked) == plan["calls"] + plan["probe_calls"]
     (dropped,) = found(call("plan", *args, "--drop", "logprobs", "--json"))["suites"]
     assert (dropped["probe_calls"], dropped["calls"]) == (0, 10 * plan["items"])
+    assert plan["settings"] == {"temperature": 1, "max_tokens": 128}
+    without = {"temperature": 0.8, "top_p": 1, "max_tokens": 128}
+    assert (plan["settings_without_logprobs"], dropped["settings"]) == (without, without)
+    told = call("plan", *args).stdout
+    assert "temperature 1, max_tokens 128 for log-probabilities; without them" in told
+    assert "temperature 0.8, top_p 1, max_tokens 128" in told
 
 
 def test_the_help_says_what_a_sample_counts_and_how_far_it_may_go() -> None:

@@ -170,6 +170,13 @@ class Hbb(HbbSuite):
             return ()
         return (self.question(record.item).option(self.outcomes.index(name) + 1),)
 
+    @property
+    def method(self) -> str:
+        """Say whether probabilities are exact or sampled."""
+        if self.exact:
+            return "P is exact, from the log-probabilities of an answer's first token."
+        return f"P is sampled, from {self.mcq.repeats} answers to a question."
+
     def _choices(self, q: Question, sample: int) -> tuple[str, str]:
         return (q.option(2), q.option(1)) if sample % self.orders else (q.option(1), q.option(2))
 
