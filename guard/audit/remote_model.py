@@ -192,6 +192,9 @@ class RemoteModel:
 # Of probabilities in half precision: what their sum may be above 1.
 _ROUNDING = 0.02
 
+# Characters that are told of an error.
+_WORDS = 300
+
 _unpriced: set[str] = set()
 
 
@@ -254,7 +257,8 @@ def _words(error: Exception) -> str:
     told = next(iter(str(error).strip().splitlines()), "")
     while match := _NAMES.match(told):
         told = told[match.end() :]
-    return told[:300].strip()
+    told = told.strip()
+    return told if len(told) <= _WORDS else f"{told[:_WORDS].rpartition(' ')[0] or told[:_WORDS]} …"
 
 
 def may_give_logprobs(model: str, sending: Sending) -> bool:
