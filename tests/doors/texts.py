@@ -113,11 +113,12 @@ class Unjudged:
     """Finds what of a segment is out before its verdict.
 
     A segment that was interrupted may have been judged as far as it went: that beginning may be out
-    when all of it is judged.
+    when all of it is judged, and so where the segment is cut by force and the next one shares it.
     """
 
     def __init__(self) -> None:
         self._judged: list[str] = []
+        self._begun: set[str] = set()
         self.out: set[str] = set()
 
     def note(self, text: str, seen: str) -> set[str]:
@@ -127,6 +128,7 @@ class Unjudged:
         """
         begun = [one for one in self._judged if text.startswith(one)]
         self._judged.append(text)
-        fresh = letters(text) - letters("".join(begun))
+        self._begun |= letters("".join(begun))
+        fresh = letters(text) - self._begun
         self.out |= fresh & letters(seen)
         return fresh
