@@ -200,7 +200,6 @@ def test_a_guard_that_stops_bad_words_of_anybody_reads_no_bias() -> None:
     assert "it tells them apart" in result.conclusions["guarded"][0]
 
 
-<<<<<<< HEAD
 @pytest.mark.slow
 @pytest.mark.parametrize("alike", ["answer", "text", "unit"])
 def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike: str) -> None:
@@ -223,15 +222,14 @@ def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike
         lines = estimate(measures(suite, Records(plain, after)))
         (q,) = [x.plain.q for x in lines if x.measure.name == "selectivity" and not x.measure.axis]
         wrong += q < 0.05
-    print(alike, wrong)
     assert wrong <= 10  # of 100 at 5 %: beyond it in 1.1 % of cases
-=======
+
+
 def test_where_no_answer_could_be_read_no_side_is_spoken_of(hbb: Hbb) -> None:
     plain = [Record(i, 0, Outcome("refused")) for i in list(hbb.items())[:50]]
     after = [Record(r.item, 0, Outcome("guarded")) for r in plain[:5]] + plain[5:]
     (headline, *_) = result_of(hbb, Records(plain, after)).conclusions["guarded"]
     assert headline.endswith("no answer of the plain arm could be read.")
->>>>>>> audit2
 
 
 def test_where_no_bias_stands_the_biased_side_may_be_chance(hbb: Hbb) -> None:
