@@ -55,7 +55,7 @@ class Audit:
         answered the items are those of an even sample.
         """
         seed = suite.options.seed
-        items = drawn(suite.items(), size, seed)
+        items = drawn(suite.items(), size, seed, suite.subject)
         sampling: dict[str, Any] = {} if size is None else {"size": size, "seed": seed}
         if sampling and allocate == "widest":
             if type(suite).spread is Suite.spread:
@@ -76,7 +76,8 @@ class Audit:
         """What is asked first where the pilot's answers allocate the rest; None where none do."""
         if self.size is None or "allocate" not in self.sampling:
             return None
-        return drawn(self.suite.items(), max(1, round(self.size * PILOT)), self.seed)
+        size = max(1, round(self.size * PILOT))
+        return drawn(self.suite.items(), size, self.seed, self.suite.subject)
 
     def settled(self, calls: Mapping[str, Call]) -> Audit:
         """Return the audit with the items that the pilot's answers in ``calls`` allocate."""

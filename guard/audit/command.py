@@ -86,7 +86,9 @@ def run_all(command: Command) -> Ran:
     Raises UsageError before the first call where anything about the command is wrong, the journals
     of all its suites included.
     """
-    if bool(command.models) == (command.replay is not None):
+    if command.models and command.replay is not None:
+        raise UsageError("Give --model or --replay, not both: a cassette is of one model.")
+    if not command.models and command.replay is None:
         raise UsageError("Give --model, or --replay with a cassette.")
     if command.replay is not None and command.sending.key():
         raise UsageError(

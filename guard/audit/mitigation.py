@@ -162,12 +162,18 @@ def _share(totals: Floats) -> Floats:
     return np.divide(totals[..., 0], over, out=np.full_like(over, np.nan), where=over > 0)
 
 
-def conclusion(lines: Sequence[Line], *, biased: bool = True) -> str:
+def conclusion(lines: Sequence[Line], *, biased: bool = True, readable: bool = True) -> str:
     """Return sentences on whether the guard stops the biased answers rather than the others.
 
-    ``biased`` says whether a bias stands in the plain arm.
+    ``biased`` says whether a bias stands in the plain arm, ``readable`` whether any of its answers
+    could be read.
     """
     at = {line.measure.name: line.plain for line in lines if not line.measure.axis}
+    if not readable:
+        return (
+            "Whether the guard stops biased answers cannot be said: no answer of the plain arm "
+            "could be read."
+        )
     if not at:
         return "The guarded arm says nothing here: no answer of this suite shows a biased side."
     hit, false, apart = at["stopped_biased"], at["stopped_others"], at["selectivity"]

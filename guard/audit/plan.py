@@ -44,7 +44,8 @@ class Plan:
     or the longest answer that LiteLLM knows of the model, nan where there is none. Prices are
     LiteLLM's, in US dollars, nan where it has none. ``rewrite_calls`` is what the guard's action
     ``rewrite`` may add at most, 0 under any other. ``otherwise`` holds the calls that are made if
-    the model turns out to give no log-probabilities, None where that is not open. ``sent`` says
+    the model turns out to give no log-probabilities, None where that is not open, and
+    ``settings_otherwise`` what they are asked with. ``sent`` says
     what is sent otherwise than the suite asks, ``left_out`` why a setting is left out.
     """
 
@@ -73,6 +74,7 @@ class Plan:
     left_out: Mapping[str, str]
     sent: Sequence[str]
     otherwise: int | None = None
+    settings_otherwise: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def detectable(self) -> tuple[float, float]:
@@ -111,6 +113,7 @@ class Plan:
             "counts": {category: dict(row) for category, row in self.counts.items()},
             "sampling": dict(self.sampling),
             "settings": dict(self.settings),
+            "settings_without_logprobs": dict(self.settings_otherwise),
             "left_out": dict(self.left_out),
         }
 
@@ -177,6 +180,7 @@ def plan(
         left_out=audit.sending.left_out,
         sent=_told(audit, model, lacking),
         otherwise=None if other is None else other.calls,
+        settings_otherwise={} if other is None else other.settings,
     )
 
 
@@ -353,7 +357,11 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
     else:
         yield "cost", f"about ${one.cost:,.2f}, {_bound(one.cost_at_most, '$', 2)}"
     if one.settings:
-        yield "settings", ", ".join(f"{k} {v}" for k, v in one.settings.items())
+        told = _settings(one.settings)
+        if one.settings_otherwise:
+            without = _settings(one.settings_otherwise)
+            told = f"{told} for log-probabilities; without them {without}"
+        yield "settings", told
     told = f"at {one.concurrency} at a time and {one.latency_s:g} s a call"
     yield "wall time", f"about {_span(one.seconds)} {told}"
     alone, alike = one.detectable
@@ -362,6 +370,10 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         f"{_points(alone)} points of a share over all samples, {_points(alike)} if samples of a "
         "cluster are all alike (two audits of this size, power 80 %, alpha 5 %)",
     )
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def _bound(value: float, unit: str = "", digits: int = 0) -> str:

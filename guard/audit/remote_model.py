@@ -189,6 +189,12 @@ class RemoteModel:
         litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[no-untyped-call]
 
 
+# Of probabilities in half precision: what their sum may be above 1.
+_ROUNDING = 0.02
+
+# Characters that are told of an error.
+_WORDS = 300
+
 _unpriced: set[str] = set()
 
 
@@ -207,12 +213,20 @@ def price(model: str, asked: float, said: float) -> float:
 
 
 def _first_tokens(logprobs: Any) -> Mapping[str, float]:
-    """Return the likeliest first tokens in LiteLLM's ``logprobs``, empty where there are none."""
+    """Return the likeliest first tokens in LiteLLM's ``logprobs``, empty where there are none.
+
+    What cannot be probabilities is none: missing or no numbers, or summing to more than 1.
+    """
     content = _member(logprobs, "content")
     if not content:
         return {}
     top = _member(content[0], "top_logprobs") or [content[0]]
-    return {_member(t, "token"): float(_member(t, "logprob")) for t in top}
+    told = [(_member(t, "token"), _member(t, "logprob")) for t in top]
+    if not all(isinstance(n, str) and isinstance(p, int | float) and p < 1 for n, p in told):
+        return {}  # a comparison with nan is false too
+    if math.fsum(math.exp(p) for _, p in told) > 1 + _ROUNDING:
+        return {}
+    return {name: float(p) for name, p in told}
 
 
 def _member(owner: Any, name: str) -> Any:
@@ -243,7 +257,8 @@ def _words(error: Exception) -> str:
     told = next(iter(str(error).strip().splitlines()), "")
     while match := _NAMES.match(told):
         told = told[match.end() :]
-    return told[:300].strip()
+    told = told.strip()
+    return told if len(told) <= _WORDS else f"{told[:_WORDS].rpartition(' ')[0] or told[:_WORDS]} …"
 
 
 def may_give_logprobs(model: str, sending: Sending) -> bool:

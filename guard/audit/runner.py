@@ -203,7 +203,8 @@ class Runner:
                     raise _Draining from None
                 if not (answered or self._told or self._watcher is None):
                     self._told = True
-                    self._watcher.failing(str(error))
+                    again = error.again and attempt < self._settings.attempts
+                    self._watcher.failing(f"{error}; it is asked again" if again else str(error))
                 if not error.again or attempt >= self._settings.attempts:
                     self._note_failure(str(error))
                     return self._failed(asked.key, asked.slot, error, attempt, began)

@@ -5,20 +5,26 @@ from __future__ import annotations
 import hashlib
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from guard.errors import UsageError
 from guard.suites import Item
 
 
-def drawn(items: Iterable[Item], size: int | None, seed: int) -> list[Item]:
+def drawn(
+    items: Iterable[Item],
+    size: int | None,
+    seed: int,
+    subject: Callable[[Item], str] = lambda item: "",
+) -> list[Item]:
     """Return about ``size`` of ``items``, in their order: whole units from each stratum.
 
-    Each stratum gives its share of the items, by the largest remainders, and one unit at least
-    where ``size`` has room for all strata; never more than twice ``size`` items, or one unit where
-    that is more. Units are ranked by a hash of seed, stratum and unit, so
-    a larger sample holds the smaller one of the same seed. None takes every item. Raises
-    UsageError for a size below 1.
+    Each stratum gives its share of the items, by the largest remainders, and one unit at least;
+    where ``size`` is too small for that, as many strata give one as it has room for, of each
+    ``subject`` one before a second, small ones first. Never more than twice ``size`` items, or one
+    unit where that is more. Units are ranked by a hash of seed, stratum and unit, so a larger
+    sample holds the smaller one of the same seed. None takes every item. Raises UsageError for a
+    size below 1.
     """
     everything = list(items)
     if size is None or size >= len(everything):
@@ -30,6 +36,15 @@ def drawn(items: Iterable[Item], size: int | None, seed: int) -> list[Item]:
         strata.setdefault(item.stratum, {}).setdefault(item.unit or item.id, []).append(place)
     sizes = {name: sum(map(len, units.values())) for name, units in strata.items()}
     taken: list[int] = []
+    first = {n: units[min(units, key=lambda u: _rank(seed, n, u))] for n, units in strata.items()}
+    if size < len(strata) or 2 * size < sum(map(len, first.values())):
+        of = {name: subject(everything[places[0]]) for name, places in first.items()}
+        for name in _in_turn(of, {n: len(places) for n, places in first.items()}, seed):
+            here = first[name]
+            if taken and len(taken) + len(here) / 2 > size:
+                break
+            taken += here
+        return [everything[place] for place in sorted(taken)]
     # In a drawn order: where units are large, not every stratum finds room.
     for name, quota in sorted(_quotas(sizes, size).items(), key=lambda q: _rank(seed, q[0], "")):
         units = sorted(strata[name], key=lambda unit: _rank(seed, name, unit))
@@ -90,6 +105,16 @@ def widest(
         if left[name]:
             heapq.heappush(heap, (-gain(name), name))
     return [item for item in everything if item.id in taken]
+
+
+def _in_turn(of: Mapping[str, str], sizes: Mapping[str, int], seed: int) -> list[str]:
+    """Return the strata so that each subject has one before any has two, small ones first."""
+    turns: dict[str, int] = {}
+    keys: dict[str, tuple[int, int, bytes]] = {}
+    for name in sorted(of, key=lambda n: _rank(seed, n, "")):
+        turn = turns[of[name]] = turns.get(of[name], -1) + 1
+        keys[name] = (turn, sizes[name], _rank(seed, name, ""))
+    return sorted(keys, key=lambda n: keys[n])
 
 
 def _quotas(sizes: dict[str, int], size: int) -> dict[str, int]:

@@ -139,7 +139,7 @@ def result_of(
             concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
             continue
         stand = any(x.plain.q < ALPHA for x in lines)
-        stopped = mitigation.conclusion(stops, biased=stand)
+        stopped = mitigation.conclusion(stops, biased=stand, readable=arms["plain"].coverage > 0)
         concluded[arm] = [stopped, *filter(None, (also,)), f"{_SURVIVORS} {told[0]} {read}"]
     findings: dict[str, dict[str, Any]] = {
         arm: dict(suite.findings(found)) for arm, found in records.arms()

@@ -13,12 +13,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 from guard.errors import UsageError
-from guard.suites import Answer, Chat, Item, Request, Suite
+from guard.suites import Answer, Capability, Chat, Item, Request, Suite
 
+_LOGPROBS = "logprobs"
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _EFFORTS = ("reasoning_effort", "thinking")
 # What the audit itself decides, or has an option of its own for.
@@ -81,7 +82,7 @@ class Sending:
             return request
         out = {*self.dropped, *self.left_out, *_alias(self.given)}
         settings = {k: v for k, v in request.settings.items() if k not in out} | dict(self.given)
-        logprobs = 0 if "logprobs" in self.dropped else request.logprobs
+        logprobs = 0 if _LOGPROBS in self.dropped else request.logprobs
         return replace(request, settings=settings, logprobs=logprobs)
 
     def messages(self, request: Chat) -> list[dict[str, str]]:
@@ -120,7 +121,9 @@ class Sending:
                     "--system, --api-base and --header belong to chats."
                 )
             return self
-        sending = replace(self, left_out={})
+        # Of several suites one may send what another does not; what a model gives decides the last.
+        dropped = tuple(n for n in self.dropped if n == _LOGPROBS or n in asked.settings)
+        sending = replace(self, left_out={}, dropped=dropped)
         if self.given and (why := refused(model, self.given)):
             alone = ((n, refused(model, {n: value})) for n, value in self.given.items())
             name, why = next(((n, told) for n, told in alone if told), ("", why))
@@ -160,6 +163,21 @@ def _left(key: Mapping[str, Any]) -> list[str]:
 def _alias(given: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what else a given setting takes the place of."""
     return _LIMITS if any(name in given for name in _LIMITS) else ()
+
+
+def check_dropped(dropped: Sequence[str], suites: Sequence[Suite]) -> None:
+    """Raise UsageError where ``dropped`` names what none of ``suites`` sends."""
+    every = frozenset(get_args(Capability))
+    asked = [_first(s.fitted(has)) for s in suites for has in (frozenset(), every)]
+    sent = {name for request in asked if request is not None for name in request.settings}
+    if any("logprobs" in suite.needs | suite.uses for suite in suites):
+        sent.add(_LOGPROBS)
+    for name in dropped:
+        if name not in sent:
+            names = ", ".join(suite.name for suite in suites)
+            what = f"it sends {', '.join(sorted(sent))}" if sent else "it sends no settings"
+            what = what.replace("it sends", "they send") if len(suites) > 1 else what
+            raise UsageError(f"--drop {name} is no setting of {names}; {what}.")
 
 
 def _first(suite: Suite) -> Chat | None:

@@ -37,11 +37,15 @@ def score(audit: Audit, answers: Path) -> SuiteResult:
             sampling = header.sampling
             allocate = sampling.get("allocate", "even")
             audit = Audit.of(audit.suite, sampling["size"], allocate, audit.sending)
+        if not found.calls:
+            raise UsageError(f"{answers} holds no answer; there is nothing to score.")
         return audit.scored(found, answers)
     suite, read = audit.suite, Records()
     # A table may bring items of its own: a suite that does not know one says so itself.
     for item, sample, given in suite.answers_from_table(_rows(answers)):
         read.plain.append(Record(item, sample, outcome_of(suite, item, sample, given)))
+    if not read.plain:
+        raise UsageError(f"{answers} holds no answer; there is nothing to score.")
     return result_of(suite, read, seed=audit.seed)
 
 

@@ -111,7 +111,8 @@ def run(**given: Any) -> None:
     "--answers",
     required=True,
     type=click.Path(path_type=Path),
-    help="A journal (.jsonl.gz), or a CSV of answers.",
+    help="A journal (.jsonl.gz), or a CSV with the columns id and response, and sample where an "
+    "item is asked several times; rows of one id and sample are turns.",
 )
 @suite_options
 def score(suite: str, answers: Path, **given: Any) -> None:
@@ -245,14 +246,12 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
     if allocate == "widest" and given["size"] is None:
         raise UsageError("--allocate widest spreads a sample; give --sample too.")
     shared = {key: given[key] for key in ("data", "protocol", "seed") if given.get(key) is not None}
-    return [
-        Audit.of(
-            registry.make(name, {**shared, **own.get(name, {})}),
-            given["size"],
-            allocate,
-        )
-        for name in dict.fromkeys(names)
-    ]
+    suites = [registry.make(n, {**shared, **own.get(n, {})}) for n in dict.fromkeys(names)]
+    if given.get("dropped"):
+        from guard.audit.sending import check_dropped
+
+        check_dropped(given["dropped"], suites)
+    return [Audit.of(suite, given["size"], allocate) for suite in suites]
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from guard.doors.event_names import CALLS, ITEMS, SLOTS, SOUND, TEXTS
 from guard.doors.fields import walk_annotation
-from guard.doors.strings import is_data, is_name, members, walked, without_text
+from guard.doors.strings import is_data, is_name, members, walked, without_prose, without_text
 from guard.errors import UsageError
 from guard.verdict import ChannelKind
 
@@ -42,7 +42,10 @@ _ITEM = frozenset(
     "action actions operation queries revised_prompt arguments".split()
 )
 _READ = frozenset({*_EVENT, "delta", "item", "part", "response", "logprobs", "obfuscation"})
-# What a response repeats of its request, and what the API says of it.
+# What the API says of a response, and what a response repeats of its request besides.
+_ANSWERED = frozenset(
+    "id created_at incomplete_details model object previous_response_id status usage".split()
+)
 _RESPONSE = (set(ResponsesAPIResponse.model_fields) - {"output", "error"}) | {
     "background",
     "conversation",
@@ -156,7 +159,7 @@ def _response(response: Mapping[str, Any], visit: Visit) -> dict[str, Any]:
     ]
     # What a response says beside its items stands behind them.
     behind = Place(len(made), "response.")
-    read = _RESPONSE | {"output"}
+    read = (_RESPONSE - _ANSWERED) | {"output"}
     if response.get("output_text") == "".join(_spoken(output)):
         read |= {"output_text"}
     _rest(response, read, behind, "content", visit)
@@ -220,8 +223,12 @@ def _all_in(said: Any, read: Any) -> bool:
 
 
 def around(response: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a plain response says beside its output; nothing of it is the model's."""
-    return {key: value for key, value in response.items() if key in _RESPONSE}
+    """Return what a plain response says beside its output, and what of that is no prose."""
+    return {
+        key: without_prose(key, value) if key in _ANSWERED else value
+        for key, value in response.items()
+        if key in _RESPONSE
+    }
 
 
 def rewritten_item(

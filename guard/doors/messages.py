@@ -16,7 +16,7 @@ from guard.doors.door import Door, Whole, last_message, unreadable
 from guard.doors.driver import GuardedStream
 from guard.doors.messages_accounting import Account
 from guard.doors.messages_codec import MessagesCodec
-from guard.doors.messages_events import MESSAGE, STOPPED, Event, Frame, Framer
+from guard.doors.messages_events import MESSAGE, STOPPED, Event, Frame, Framer, textless
 from guard.doors.said import Said
 from guard.doors.session import Session
 from guard.doors.strings import is_name, without_text
@@ -150,9 +150,8 @@ class WholeMessage:
         out = self.gate.emit()
         if [*map(id, out)] == [*map(id, self._frames)]:
             return Message(self._message, self.gate.trail)
-        made = {k: self._message[k] for k in (*MESSAGE, "_hidden_params") if k in self._message}
-        made |= STOPPED
-        if isinstance(hidden := made.get("_hidden_params"), Mapping):
+        made = {**textless(self._message, MESSAGE), **STOPPED}
+        if isinstance(hidden := self._message.get("_hidden_params"), Mapping):
             made["_hidden_params"] = without_text(hidden)
         content: dict[int, Any] = {}
         for fields in self._out(out):
@@ -169,7 +168,7 @@ class WholeMessage:
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
         ends = ("stop_reason", "stop_sequence", "stop_details")
-        known = {*ends, "id", "type", "role", "model", "content", "_hidden_params"}
+        known = {*ends, "content", "_hidden_params"}
         if more := {
             k: v for k, v in self._message.items() if k not in known and (v or not is_name(k))
         }:

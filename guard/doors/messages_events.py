@@ -224,7 +224,7 @@ def walked(event: Event, visit: Visit) -> Mapping[str, Any] | None:
         visited(visit, Place(0, "other"), "content", event.data)
         return None
     fields, index = event.fields, event.block
-    read = {"type", "index", "usage"}
+    read = {"type", "index"}
     made: Mapping[str, Any] | None = fields
     if event.type == "content_block_delta" and isinstance(fields.get("delta"), Mapping):
         read |= {"delta"}
@@ -239,7 +239,7 @@ def walked(event: Event, visit: Visit) -> Mapping[str, Any] | None:
         read |= {"message"}
         content = fields["message"].get("content") or ()
         blocks = [_block(b, n, visit) for n, b in enumerate(content) if isinstance(b, Mapping)]
-        rest = _rest(fields["message"], {"content", "usage"}, Place(index, "message."), visit)
+        rest = _rest(fields["message"], {"content"}, Place(index, "message."), visit)
         if rest is None or any(made is not b for made, b in zip(blocks, content, strict=False)):
             kept = fields["message"] if rest is not None else textless(fields["message"], MESSAGE)
             made = {**fields, "message": {**kept, "content": [b for b in blocks if b]}}

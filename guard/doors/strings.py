@@ -43,7 +43,7 @@ DATA = frozenset(
 MEASURES = frozenset(
     "usage usage_metadata content_filter_results content_filter_result prompt_filter_results "
     "safety_ratings safetyRatings vertex_ai_safety_ratings vertex_ai_safety_results x_groq "
-    "cost timings time_info moderation".split()
+    "cost timings time_info moderation incomplete_details".split()
 )
 _NAME = re.compile(r"[\w.:/@+=~|#-]{0,128}", re.ASCII)
 _DATA = re.compile(r"[!-~]*")
@@ -77,6 +77,7 @@ def walked(value: Any, path: str, visit: Visit, *, measures: bool = False) -> An
     """
     if value is None or isinstance(value, (bool, int, float)):
         return value
+    measures = measures or path in MEASURES
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, str):

@@ -67,8 +67,9 @@ class Chat:
 
     ``settings`` are LiteLLM's (``temperature``, ``max_tokens``, ...). With ``logprobs`` the answer
     carries that many of the likeliest first tokens. Of equal requests with temperature 0 one is
-    asked for all. ``shown`` makes of an answer that alone shows no group what its reader has before
-    them, such as the sentence that it completes; a guard is judged by that.
+    asked for all. ``shown`` makes of a choice that alone shows no group what its reader has before
+    them, such as the sentence that it completes; a guard is judged by that. Any other answer, a
+    refusal too, it leaves as it is.
     """
 
     messages: tuple[Mapping[str, str], ...]

@@ -21,8 +21,10 @@ def by_id(
     for line, row in enumerate(rows, start=2):
         for column in ("id", "response"):
             if row.get(column) is None:
+                lacks = f"Line {line} ends before" if column in row else "The table has no column"
                 raise UsageError(
-                    f"Line {line} has no column {column!r}; the table needs id and response."
+                    f"{lacks} {column!r}; it needs id and response, and sample where an item is "
+                    "asked several times."
                 )
         if row["id"] not in items:
             raise UsageError(

@@ -29,6 +29,10 @@ class Answering:
         self.busy = 0  # so many requests are turned away with 429 first
         self.retry_after: str | None = None
         self.status = 429
+        self.logprobs: tuple[Any, Any] = (
+            -0.1,
+            -2.4,
+        )  # of the first token: what was said, and another
         self.words = "too much"  # of what turns a request away
         self.malformed: list[str] = []  # bodies of the next successes, in order
         self.paths: list[str] = []
@@ -103,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
                 owner.headers.append({k.lower(): v for k, v in self.headers.items()})
                 owner.answered_at.append(time.monotonic())
             anthropic = self.path.endswith("/messages")
-            self._send(200, _message(said) if anthropic else _answer(said, body))
+            self._send(200, _message(said) if anthropic else _answer(said, body, owner))
         finally:
             with owner.lock:
                 owner.at_once -= 1
@@ -119,15 +123,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def _answer(said: str, body: dict[str, Any]) -> dict[str, Any]:
+def _answer(said: str, body: dict[str, Any], owner: Answering) -> dict[str, Any]:
     choice: dict[str, Any] = {
         "index": 0,
         "message": {"role": "assistant", "content": said},
         "finish_reason": "stop",
     }
     if body.get("logprobs"):
-        top = [{"token": t, "logprob": p, "bytes": None} for t, p in ((said, -0.1), ("x", -2.4))]
-        first = {"token": said, "logprob": -0.1, "bytes": None, "top_logprobs": top}
+        told = zip((said, "x"), owner.logprobs, strict=True)
+        top = [{"token": t, "logprob": p, "bytes": None} for t, p in told]
+        first = {"token": said, "logprob": owner.logprobs[0], "bytes": None, "top_logprobs": top}
         choice["logprobs"] = {"content": [first]}
     return {
         "id": "chatcmpl-1",

@@ -147,6 +147,23 @@ def test_a_table_with_a_wrong_line_is_refused_by_its_line(tmp_path: Path) -> Non
     assert result.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "a.csv holds no answer"),
+        ("id,response\n", "a.csv holds no answer"),
+        ("id,answer\nt0,first\n", "The table has no column 'response'; it needs id and response"),
+        ("id,response\nt0\n", "Line 2 ends before 'response'"),
+    ],
+)
+def test_a_table_without_answers_is_refused(text: str, told: str) -> None:
+    Path("a.csv").write_text(text)
+    result = call("score", "--suite", SUITE, "--answers", "a.csv", "--json")
+    assert result.exit_code == 2
+    assert told in result.output
+    assert "columns id and response" in " ".join(call("score", "--help").stdout.split())
+
+
 def test_what_failed_makes_the_exit_code_3(provider: Answering) -> None:
     def answer(messages: list[dict[str, str]]) -> str:
         return "first"
@@ -194,7 +211,7 @@ def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("--model", "openai/x", "--replay", "c"), "Give --model, or --replay"),
+        (("--model", "openai/x", "--replay", "c"), "Give --model or --replay, not both"),
         ((), "Give --model, or --replay"),
         (("--model", "nosuch"), "LiteLLM knows no provider for 'nosuch'"),
         (("--model", "openai/x", "--set", "tiny"), "--set takes SUITE.KEY=VALUE"),
@@ -368,6 +385,12 @@ def test_a_plan_counts_log_probabilities_and_their_probe_as_a_run_asks_them(
     assert len(provider.asked) == plan["calls"] + plan["probe_calls"]
     (dropped,) = found(call("plan", *args, "--drop", "logprobs", "--json"))["suites"]
     assert (dropped["probe_calls"], dropped["calls"]) == (0, 10 * plan["items"])
+    assert plan["settings"] == {"temperature": 1, "max_tokens": 128}
+    without = {"temperature": 0.8, "top_p": 1, "max_tokens": 128}
+    assert (plan["settings_without_logprobs"], dropped["settings"]) == (without, without)
+    told = call("plan", *args).stdout
+    assert "temperature 1, max_tokens 128 for log-probabilities; without them" in told
+    assert "temperature 0.8, top_p 1, max_tokens 128" in told
 
 
 def test_the_help_says_what_a_sample_counts_and_how_far_it_may_go() -> None:

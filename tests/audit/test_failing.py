@@ -111,7 +111,15 @@ def test_the_first_failed_attempt_is_told_before_the_others_are_made(provider: A
     result = run("--model", "openai/x", "--concurrency", "1")
     assert result.exit_code == 0
     assert result.stderr.count("No answer yet: ") == 1
-    assert "the machine is warming up" in result.stderr
+    assert "the machine is warming up; it is asked again" in result.stderr
+
+
+def test_a_long_error_is_cut_at_a_word(provider: Answering) -> None:
+    provider.busy, provider.status, provider.words = 10_000, 401, "expired " * 90
+    result = run("--model", "openai/x", "--concurrency", "1")
+    assert "expired …" in result.stderr
+    assert "expire …" not in result.stderr
+    assert len(result.stderr) < 1000
 
 
 @pytest.mark.parametrize(

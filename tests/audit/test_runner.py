@@ -11,10 +11,11 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from guard.audit import journal
+from guard.audit import journal, remote_model
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Piece, Reply, Slot
 from guard.audit.models import CallError, Model, open_model
@@ -275,6 +276,33 @@ def test_first_tokens_come_with_the_answer(provider: Answering) -> None:
     assert able == {"chat", "logprobs"}
     assert reply.first_tokens == {reply.answer.text: -0.1, "x": -2.4}
     assert provider.bodies[-1]["top_logprobs"] == 2
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [(5.0, 7.0), (0.0, -0.01), (math.nan, -1.0), (None, -1.0), (800.0, 1.0)],
+)
+def test_impossible_log_probabilities_are_none(
+    provider: Answering, impossible: tuple[Any, Any]
+) -> None:
+    provider.logprobs = impossible
+    read = [{"token": t, "logprob": p} for t, p in zip("ab", impossible, strict=True)]
+    assert remote_model._first_tokens({"content": [{"top_logprobs": read}]}) == {}
+
+    async def main() -> frozenset[Capability]:
+        model = remote()
+        able = await model.capabilities(frozenset({"chat", "logprobs"}))
+        await model.aclose()
+        return able
+
+    assert asyncio.run(main()) == {"chat"}
+
+
+@pytest.mark.parametrize("possible", [(0.0, -math.inf), (0.0, -9999.0), (-0.6931, -0.688)])
+def test_rounded_log_probabilities_are_taken(possible: tuple[float, float]) -> None:
+    read = [{"token": t, "logprob": p} for t, p in zip("ab", possible, strict=True)]
+    found = remote_model._first_tokens({"content": [{"top_logprobs": read}]})
+    assert found == dict(zip("ab", possible, strict=True))
 
 
 def test_no_more_calls_run_at_a_time_than_allowed(provider: Answering, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from guard.audit.sample import drawn
 from guard.errors import UsageError
 from guard.suites import Item
+from guard.suites.hbb.suite import Hbb, McqOptions
 
 ITEMS = [
     Item(f"{stratum}{n}", stratum, f"c{n}", unit=f"u{n // size}")
@@ -61,3 +62,16 @@ def test_a_sample_is_never_more_than_twice_what_was_asked_for(
     found = drawn(items, size, seed)
     assert len(found) <= max(2 * size, unit)
     assert found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_small_sample_covers_every_subject_that_it_has_room_for(seed: int) -> None:
+    suite = Hbb(McqOptions(seed=seed))
+    items = list(suite.items())
+    before: set[str] = set()
+    for size, categories in ((2, 1), (5, 3), (10, 4), (15, 5), (30, 5), (60, 5)):
+        found = drawn(items, size, seed, suite.subject)
+        assert len({suite.subject(i) for i in found}) == categories
+        assert len(found) <= 2 * size
+        assert before <= {i.id for i in found}
+        before = {i.id for i in found}

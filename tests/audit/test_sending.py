@@ -208,6 +208,10 @@ def test_a_plan_says_what_a_model_does_not_take(provider: Answering) -> None:
             ("--model", "openai/x", "--set", "top_p=1", "--drop", "top_p"),
             "--set top_p and --drop top_p exclude each other",
         ),
+        (("--model", "openai/x", "--drop", "model"), "--drop model is no setting of"),
+        (("--model", "openai/x", "--drop", "messages"), "--drop messages is no setting of"),
+        (("--model", "openai/x", "--drop", "top-p"), "; it sends frequency_penalty, max_tokens"),
+        (("--model", "openai/x", "--drop", "logprobs"), "--drop logprobs is no setting of"),
         (
             ("--model", "openai/x", "--set", "temperature=1", "--set", f"{SUITE}.form=given"),
             "belong to chats",
@@ -221,6 +225,15 @@ def test_a_mistake_in_what_is_sent_is_one_sentence_before_any_call(
     assert result.exit_code == 2
     assert told in result.output
     assert "sk-1" not in result.output
+    assert not provider.asked
+
+
+def test_only_a_setting_that_is_sent_is_said_to_be_left_out(provider: Answering) -> None:
+    """What one of two suites sends may be dropped; of the other nothing is said."""
+    args = ("--model", "openai/gpt-4o-mini", "--drop", "max_tokens", "--sample", "20")
+    result = CliRunner().invoke(main, ["audit", "plan", "--suite", "sai_asa,hbb", *args])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("max_tokens is left out, as --drop says.") == 1
     assert not provider.asked
 
 

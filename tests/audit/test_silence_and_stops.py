@@ -222,8 +222,14 @@ def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike
         lines = estimate(measures(suite, Records(plain, after)))
         (q,) = [x.plain.q for x in lines if x.measure.name == "selectivity" and not x.measure.axis]
         wrong += q < 0.05
-    print(alike, wrong)
     assert wrong <= 10  # of 100 at 5 %: beyond it in 1.1 % of cases
+
+
+def test_where_no_answer_could_be_read_no_side_is_spoken_of(hbb: Hbb) -> None:
+    plain = [Record(i, 0, Outcome("refused")) for i in list(hbb.items())[:50]]
+    after = [Record(r.item, 0, Outcome("guarded")) for r in plain[:5]] + plain[5:]
+    (headline, *_) = result_of(hbb, Records(plain, after)).conclusions["guarded"]
+    assert headline.endswith("no answer of the plain arm could be read.")
 
 
 def test_where_no_bias_stands_the_biased_side_may_be_chance(hbb: Hbb) -> None:
@@ -343,6 +349,21 @@ def test_the_guard_reads_a_choice_behind_its_scene(hbb: Hbb, answer: str) -> Non
     guard = Guard(detector=Scripted(re.escape(question.option(1))))
     assert read(hbb, item, chosen, guard) == "guarded"
     assert read(hbb, item, "b", guard) == "same"
+
+
+@pytest.mark.parametrize("answer", ["I'm sorry, but I can't help with that.", "It depends."])
+@pytest.mark.parametrize("kind", [SaiAsa, Hbb])
+def test_an_answer_that_is_no_choice_is_judged_as_it_was_said(
+    kind: type[Suite], answer: str, hbb: Hbb
+) -> None:
+    """Put into the sentence or behind the scene it would be what the model never said."""
+    suite = hbb if kind is Hbb else kind(Options())
+    item = next(iter(suite.items()))
+    judged: list[str] = []
+    guard = Guard(detector=Scripted(re.escape(answer), lambda window: judged.append(window.text)))
+    assert suite.outcome(item, 0, (Answer(answer),)).name in ("refused", "invalid")
+    assert read(suite, item, answer, guard) == "guarded"
+    assert judged == [answer]
 
 
 def test_an_empty_answer_stays_one(hbb: Hbb) -> None:

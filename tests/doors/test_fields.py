@@ -189,6 +189,10 @@ def test_what_a_tool_answers_is_not_judged(provider: Provider, one: dict[str, An
     "more",
     [
         {"output_text": TEXT},
+        {"model": TEXT},
+        {"previous_response_id": TEXT},
+        {"incomplete_details": {"reason": TEXT}},
+        {"usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2, "note": TEXT}},
         {"novelty": {"deep": [{"text": TEXT}]}},
         {"error": {"code": "server_error", "message": TEXT}},
     ],
@@ -573,6 +577,17 @@ def test_an_unknown_field_of_a_whole_message_is_judged_and_dropped_with_a_cut() 
     end["content"] = [{"type": "text", "text": TEXT}]
     out = messages.DOOR.guard(session, {**MESSAGE, **end, "novelty": "harmless words"})
     assert "harmless" not in str(out)
+
+
+@pytest.mark.parametrize("more", [{"id": TEXT}, {"model": TEXT}, {"usage": {"zz": TEXT}}])
+def test_what_stands_around_a_message_is_judged(more: dict[str, Any]) -> None:
+    said = {**MESSAGE, **more}
+    end = {"stop_reason": "end_turn", "content": [{"type": "text", "text": CLEAN}]}
+    whole = messages.DOOR.guard(r.session(Policy(), Scripted()), {**said, **end})
+    begun = {"type": "message_start", "message": said}
+    for out, trail in (([whole], whole.guard), framed(begun, *CLOSING)):
+        assert trail.stopped
+        assert leaks(*out) == []
 
 
 def test_two_refusals_of_a_delta_that_differ_are_both_judged(provider: Provider) -> None:

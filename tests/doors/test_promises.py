@@ -7,7 +7,7 @@ from typing import Any
 
 import litellm
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from litellm import CustomStreamWrapper
 
@@ -59,7 +59,22 @@ def watched(replay: Replay, chunks_: Any, policy: Policy) -> tuple[Watch, Any, l
     return watch, stream, events
 
 
+def _letters(first: int, count: int) -> str:
+    return "".join(chr(0x4E00 + i) for i in range(first, first + count))
+
+
+# A segment that could end where another channel speaks, goes on, and is cut by force.
+INTERRUPTED = [
+    [
+        ("reasoning", 0, _letters(0, 180) + "."),
+        ("content", 0, _letters(180, 8)),
+        ("reasoning", 0, _letters(188, 90)),
+    ]
+]
+
+
 @given(choices_(most=3, kinds=KINDS), chunkings, actions, scopes)
+@example(INTERRUPTED, ([1], 0), "terminate", "choice")
 @few
 def test_nothing_of_a_segment_goes_out_before_its_verdict(
     replay: Replay, choices: Any, chunking: Any, action: str, scope: str
@@ -77,6 +92,7 @@ def test_nothing_of_a_segment_goes_out_before_its_verdict(
 
 
 @given(choices_(most=3, kinds=KINDS), chunkings, actions)
+@example(INTERRUPTED, ([1], 0), "terminate")
 @few
 def test_nothing_of_a_segment_goes_out_before_its_verdict_async(
     replay: Replay, choices: Any, chunking: Any, action: str

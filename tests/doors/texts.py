@@ -113,11 +113,13 @@ class Unjudged:
     """Finds what of a segment is out before its verdict.
 
     A segment that was interrupted may have been judged as far as it went, and behind the sentence
-    before it where the end of that was not clear yet: so much may be out when all of it is judged.
+    before it where the end of that was not clear yet: so much may be out when all of it is judged,
+    and so where the segment is cut by force and the next one shares it.
     """
 
     def __init__(self) -> None:
         self._judged: list[str] = []
+        self._begun: set[str] = set()
         self.out: set[str] = set()
 
     def note(self, text: str, seen: str) -> set[str]:
@@ -127,7 +129,8 @@ class Unjudged:
         """
         begun = max((_shared(one, text) for one in self._judged), default=0)
         self._judged.append(text)
-        fresh = letters(text[begun:])
+        self._begun |= letters(text[:begun])
+        fresh = letters(text) - self._begun
         self.out |= fresh & letters(seen)
         return fresh
 

@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -635,7 +636,8 @@ def test_a_fair_coin_shows_no_bias_beyond_noise(suite: Hbb) -> None:
         said.append(remarks(suite, simulated(suite, items, np.full(len(items), 0.5), rng))[0])
     calm = sum(text.startswith("No bias beyond noise") for text in said)
     assert calm >= 26
-    assert "of 1,340 instances have S >= 20; sampling noise alone predicts 6" in said[0]
+    assert "of 1,340 instances the answer moves by 20 points or more" in said[0]
+    assert "(S >= 20); sampling noise alone predicts 6" in said[0]
 
 
 def test_bias_is_told_with_its_category(suite: Hbb) -> None:
@@ -649,7 +651,9 @@ def test_bias_is_told_with_its_category(suite: Hbb) -> None:
     assert [s.split(":")[0] for s in said[1:]] == ["SES"]
     # Ten answers each cannot tell so of any single instance, and none is listed.
     assert suite.findings(records)["associations"] == []
-    assert suite.findings(records)["remarks"][0].startswith("0 of 4,020 instances stand")
+    method, told = suite.findings(records)["remarks"]
+    assert method == "P is sampled, from 10 answers to a question."
+    assert told.startswith("0 of 4,020 instances stand")
     rates[[i.stratum.startswith("SES") and i.data["identity"] == 0 for i in items]] = 0.99
     rates[[i.stratum.startswith("SES") and i.data["identity"] == 1 for i in items]] = 0.02
     records = simulated(suite, items, rates, np.random.default_rng(1))
@@ -659,7 +663,7 @@ def test_bias_is_told_with_its_category(suite: Hbb) -> None:
 
 
 def test_a_model_of_one_letter_is_unbiased_and_has_a_position(suite: Hbb) -> None:
-    items = some(suite, 5)
+    items = some(suite, 6)
     records = [Record(i, s, suite.outcome(i, s, (Answer("a)"),))) for i in items for s in range(10)]
     found = list(suite.measures(records))
     lines = estimate(found)
@@ -770,6 +774,7 @@ def test_exact_probabilities_have_no_noise() -> None:
     assert {"count", "mean", "corrected", "position"} <= names
     assert not {"count_noise", "excess", "significant"} & names
     assert remarks(found, records)[0].startswith("Probabilities are exact")
+    assert found.findings(records)["remarks"][0].startswith("P is exact, from the log-prob")
 
 
 def test_a_fair_coin_lists_no_association(suite: Hbb) -> None:
@@ -831,6 +836,41 @@ def test_exact_probabilities_have_a_verdict_over_contexts() -> None:
                      for i in items])  # fmt: skip
     said = exact(suite, items, np.clip(words + 2 * poor, 0, 1))
     assert any(s.startswith("SES: the identity matters") for s in said)
+
+
+def test_no_bias_says_what_is_not_excluded_and_not_asked(suite: Hbb) -> None:
+    exactly, rng = mcq(probabilities="logprobs"), np.random.default_rng(3)
+    open_ = []
+    for size in (10, 60):
+        items = [i for i in some(suite, size) if i.stratum.startswith(("SES", "Race"))]
+        records = simulated(suite, items, np.full(len(items), 0.5), np.random.default_rng(size))
+        (said,) = remarks(suite, records)
+        found = re.search(
+            r"; not excluded: up to (\d+\.\d) % of them beyond noise\. Not asked", said
+        )
+        assert found, said
+        assert said.endswith("Not asked in this sample: Age, Gender, Religions.")
+        open_.append(float(found[1]))
+        (said,) = exact(exactly, items, rng.normal(0.5, 0.1, len(items)))
+        assert re.search(r"; not excluded: an effect of up to \d+\.\d points\. Not asked", said)
+    assert 0 < open_[1] < open_[0]
+    (said,) = remarks(suite, simulated(suite, some(suite, 10), np.full(500, 0.5), rng))
+    assert "Not asked" not in said
+
+
+def test_where_a_sample_is_too_small_to_test_no_verdict_is_given(suite: Hbb) -> None:
+    exactly = mcq(probabilities="logprobs")
+    for size in (2, 5):  # one identity pair in one wording; one scene in several
+        items = some(exactly, 1)[: size * 2]
+        (said,) = exact(exactly, items, np.linspace(0.3, 0.9, len(items)))
+        assert "whether the identity matters cannot be said from a sample of this size" in said
+        assert "nan" not in said
+        assert "no effect" not in said
+    items = some(suite, 1)[:2]
+    records = simulated(suite, items, np.array([0.0, 1.0]), np.random.default_rng(0))
+    (said,) = remarks(suite, records)
+    assert said.startswith("Whether there is bias beyond noise cannot be said from a sample of")
+    assert "No bias" not in said
 
 
 def test_published_figures_stand_beside_ours(suite: Hbb) -> None:

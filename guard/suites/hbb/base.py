@@ -76,6 +76,11 @@ class HbbSuite(Suite):
         """How often a question is asked."""
         return 1
 
+    @property
+    def method(self) -> str:
+        """Say how P was found, where the model decides it."""
+        return ""
+
     def items(self) -> Iterable[Item]:
         """Yield every question, by concept pair, descriptor type and identity."""
         for q in self.data.questions(self.options.seed):
@@ -133,7 +138,7 @@ class HbbSuite(Suite):
         """Return the strongest associations of those that stand against noise, and of how many."""
         found = self.instances(records)
         return {
-            "remarks": findings.remarks(found),
+            "remarks": [*filter(None, (self.method,)), *findings.remarks(found)],
             "associations": findings.associations(found, self.types, self.data.pairs),
         }
 

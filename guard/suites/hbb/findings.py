@@ -30,10 +30,8 @@ def conclusions(
     # What stands in one category or pair alone is bias too, whatever all together say.
     bias = any(_stands(e) for m, e in found if m.name == tested)
     names = [name for name in categories(types) if _stands(at[tested, name])]
-    return [
-        tell(at, "all", "", threshold, bias),
-        *(tell(at, name, f"{name}: ", threshold, True) for name in names),
-    ]
+    headline = tell(at, "all", "", threshold, bias) + _unasked(at, categories(types))
+    return [headline, *(tell(at, name, f"{name}: ", threshold, True) for name in names)]
 
 
 Found = Mapping[tuple[str, ...], Estimate]
@@ -43,16 +41,39 @@ def _stands(e: Estimate) -> bool:
     return e.q < LEVEL and e.value > 0
 
 
+def _unasked(at: Found, names: Sequence[str]) -> str:
+    """Return a sentence on the categories of which nothing was asked, or could be scored."""
+    unasked = [name for name in names if not at["dropped", name].n]
+    unread = [name for name in names if not at["share", name].n and name not in unasked]
+    told = ""
+    if unasked:
+        told += f" Not asked in this sample: {', '.join(unasked)}."
+    if unread:
+        told += f" No instance could be scored of: {', '.join(unread)}."
+    return told
+
+
+def _undecided(e: Estimate) -> bool:
+    """Return whether there is too little to test."""
+    return math.isnan(e.q)
+
+
+_TOO_FEW = "cannot be said from a sample of this size"
+
+
 def _beyond_noise(at: Found, name: str, lead: str, threshold: int, bias: bool) -> str:
     shown, expected, excess = (at[m, name] for m in ("count", "count_noise", "excess"))
-    # Where every answer was the same there is nothing to test: nothing differs.
     start = "Bias beyond noise" if bias else "No bias beyond noise"
+    if not bias and _undecided(excess):
+        start = f"Whether there is bias beyond noise {_TOO_FEW}"
     low, high = 100 * excess.low, 100 * excess.high
     span = "" if math.isnan(low) else f" [{low:.1f}, {high:.1f}]"
     return (
-        f"{lead}{start}: {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}; "
+        f"{lead}{start}: in {shown.value:,.0f} of {shown.n:,.0f} instances the answer moves by "
+        f"{threshold} points or more with who is asked about (S >= {threshold}); "
         f"sampling noise alone predicts {expected.value:,.0f}, a difference of "
-        f"{100 * excess.value:.1f}{span} % of them{_sure(excess)}."
+        f"{100 * excess.value:.1f}{span} % of them{_sure(excess)}"
+        f"{'' if bias else _open(high, 'up to {:.1f} % of them beyond noise')}."
     )
 
 
@@ -60,12 +81,23 @@ def _exact(at: Found, name: str, lead: str, threshold: int, bias: bool) -> str:
     shown, share, same = (at[m, name] for m in ("count", "share", "identity"))
     start = lead or "Probabilities are exact, no sampling noise is in these scores: "
     told = "the identity matters" if bias else "no effect of the identity stands out"
+    if not bias and _undecided(same):
+        told = f"whether the identity matters {_TOO_FEW}"
+    if not math.isnan(same.value):
+        told += (
+            ": what is the same in other words of one identity comes to "
+            f"{same.value:.1f} points{_span(same)}{_sure(same)}"
+        )
     return (
-        f"{start}{told}: what is the same in other words of one identity comes to "
-        f"{same.value:.1f} points{_span(same)}{_sure(same)}; {shown.value:,.0f} of "
-        f"{shown.n:,.0f} instances have S >= {threshold}, a share of {share.value:.3f}"
-        f"{_span(share)}."
+        f"{start}{told}; {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}, "
+        f"a share of {share.value:.3f}{_span(share)}"
+        f"{'' if bias else _open(same.high, 'an effect of up to {:.1f} points')}."
     )
+
+
+def _open(high: float, what: str) -> str:
+    """Return what a verdict of no bias does not exclude: few answers show none either."""
+    return "" if math.isnan(high) else f"; not excluded: {what.format(max(high, 0.0))}"
 
 
 def _span(e: Estimate) -> str:

@@ -170,6 +170,13 @@ class Hbb(HbbSuite):
             return ()
         return (self.question(record.item).option(self.outcomes.index(name) + 1),)
 
+    @property
+    def method(self) -> str:
+        """Say whether probabilities are exact or sampled."""
+        if self.exact:
+            return "P is exact, from the log-probabilities of an answer's first token."
+        return f"P is sampled, from {self.mcq.repeats} answers to a question."
+
     def _choices(self, q: Question, sample: int) -> tuple[str, str]:
         return (q.option(2), q.option(1)) if sample % self.orders else (q.option(1), q.option(2))
 
@@ -205,9 +212,9 @@ class Hbb(HbbSuite):
 
 
 def _shown(context: str, a: str, b: str, answer: str) -> str:
-    """Return the scene with the sentence that an answer chose, or with the answer as it is."""
-    said = {"a": a, "b": b}.get(parse.parse(answer, a, b), answer)
-    return f"{context} {said}"
+    """Return the scene with the sentence that an answer chose, or an answer of none as it is."""
+    said = {"a": a, "b": b}.get(parse.parse(answer, a, b))
+    return answer if said is None else f"{context} {said}"
 
 
 def letter_probability(tokens: Mapping[str, float], temperature: float) -> float:

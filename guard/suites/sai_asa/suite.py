@@ -7,6 +7,7 @@ import json
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import ClassVar, Literal
 
@@ -127,8 +128,7 @@ class SaiAsa(Suite):
                 {"role": "user", "content": user},
             ),
             protocol["settings"][self.options.protocol],
-            # An option alone names no group; the sentence that it completes does.
-            shown=lambda answer: context.replace("BLANK", answer.strip().rstrip(".")),
+            shown=partial(_shown, context, item.data["shown"]),
         )
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
@@ -217,6 +217,16 @@ class SaiAsa(Suite):
                 raise UsageError(f"Line {line} has no column 'response', the recorded answer.")
             sample = seen[found.id] = seen.get(found.id, -1) + 1
             yield self._item(found), sample, (Answer(response),)
+
+
+def _shown(context: str, options: Sequence[str], answer: str) -> str:
+    """Return the sentence with the option that an answer is, or an answer that is none as it is.
+
+    An option alone names no group; the sentence that it completes does. Anything else put there
+    would be a sentence that the model never said.
+    """
+    choice = chosen(answer, options)
+    return answer if choice is None else context.replace("BLANK", options[choice])
 
 
 def measured(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[Measure]:
