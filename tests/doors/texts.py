@@ -118,8 +118,18 @@ class Unjudged:
 
     def __init__(self) -> None:
         self._judged: list[str] = []
-        self._begun: set[str] = set()
-        self.out: set[str] = set()
+        self._out: set[str] = set()
+
+    @property
+    def begun(self) -> set[str]:
+        """The letters of beginnings that were judged."""
+        pairs = ((one, two) for one in self._judged for two in self._judged if one != two)
+        return letters("".join(one for one, two in pairs if two.startswith(one)))
+
+    @property
+    def out(self) -> set[str]:
+        """The letters that were out before a verdict on their segment, or on its beginning."""
+        return self._out - self.begun
 
     def note(self, text: str, seen: str) -> set[str]:
         """Take the text of a window that is about to be judged, and all that was seen so far.
@@ -128,7 +138,6 @@ class Unjudged:
         """
         begun = [one for one in self._judged if text.startswith(one)]
         self._judged.append(text)
-        self._begun |= letters("".join(begun))
-        fresh = letters(text) - self._begun
-        self.out |= fresh & letters(seen)
+        fresh = letters(text) - letters("".join(begun))
+        self._out |= fresh & letters(seen)
         return fresh
