@@ -119,7 +119,7 @@ class Unjudged:
 
     def __init__(self) -> None:
         self._judged: list[str] = []
-        self._begun: set[str] = set()
+        self.begun: set[str] = set()  # letters that were judged as a beginning, and then again
         self.out: set[str] = set()
 
     def note(self, text: str, seen: str) -> set[str]:
@@ -129,8 +129,8 @@ class Unjudged:
         """
         begun = max((_shared(one, text) for one in self._judged), default=0)
         self._judged.append(text)
-        self._begun |= letters(text[:begun])
-        fresh = letters(text) - self._begun
+        self.begun |= letters(text[:begun])
+        fresh = letters(text) - self.begun
         self.out |= fresh & letters(seen)
         return fresh
 
