@@ -137,5 +137,7 @@ class Unjudged:
 
 def _shared(one: str, other: str) -> int:
     """How many characters at the end of ``one`` are the beginning of ``other``."""
-    most = min(len(one), len(other))
-    return next((size for size in range(most, 0, -1) if one.endswith(other[:size])), 0)
+    at = one.find(other[:1])
+    while at >= 0 and not other.startswith(one[at:]):
+        at = one.find(other[0], at + 1)
+    return len(one) - at if at >= 0 else 0
