@@ -152,7 +152,7 @@ def test_a_biased_segment_never_goes_out(row: Row, world: World) -> None:
         own = [value for name, value in vars(inner(stream)).items() if not name.startswith("_")]
         out = r.serialised(*outcome.chunks) + repr(own) + str(events) + repr(stream.guard)
         out += repr(outcome.error) + str(outcome.error)
-        assert not set().union(*biased) & letters(out)
+        assert not (set().union(*biased) - unjudged.begun) & letters(out)
         assert TRIGGER not in "".join(outcome.texts.values())
         biased.clear()
         try:
@@ -161,7 +161,7 @@ def test_a_biased_segment_never_goes_out(row: Row, world: World) -> None:
             out = repr(error) + str(error)
         else:
             out = r.serialised(whole) + repr(getattr(whole, "_hidden_params", ""))
-        assert not set().union(*biased) & letters(out)
+        assert not (set().union(*biased) - unjudged.begun) & letters(out)
 
     on(row, test, choices_(kinds=row.kinds), chunkings, cutting)
 

@@ -119,7 +119,7 @@ class Unjudged:
 
     def __init__(self) -> None:
         self._judged: list[str] = []
-        self._begun: set[str] = set()
+        self.begun: set[str] = set()  # letters that were judged as a beginning, and then again
         self.out: set[str] = set()
 
     def note(self, text: str, seen: str) -> set[str]:
@@ -129,13 +129,15 @@ class Unjudged:
         """
         begun = max((_shared(one, text) for one in self._judged), default=0)
         self._judged.append(text)
-        self._begun |= letters(text[:begun])
-        fresh = letters(text) - self._begun
+        self.begun |= letters(text[:begun])
+        fresh = letters(text) - self.begun
         self.out |= fresh & letters(seen)
         return fresh
 
 
 def _shared(one: str, other: str) -> int:
     """How many characters at the end of ``one`` are the beginning of ``other``."""
-    most = min(len(one), len(other))
-    return next((size for size in range(most, 0, -1) if one.endswith(other[:size])), 0)
+    at = one.find(other[:1])
+    while at >= 0 and not other.startswith(one[at:]):
+        at = one.find(other[0], at + 1)
+    return len(one) - at if at >= 0 else 0
