@@ -40,8 +40,8 @@ PROXIED_ONE_IN = 20
 
 def main() -> int:
     options = _options()
-    if options.replay:
-        return _replay(options)
+    if options.replay is not None:
+        _replay(options)
     try:
         state = _State(options)
     except _Refused as error:
@@ -72,7 +72,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.streams < 1 or options.processes < 1 or options.seed < 0:
         parser.error("--streams and --processes must be at least 1, --seed at least 0")
-    if options.replay and not re.fullmatch(r"[0-9]+p?", options.replay):
+    if options.replay is not None and not re.fullmatch(r"[0-9]+p?", options.replay):
         parser.error(f"there is no case {options.replay}; a number as reports have it is asked for")
     return options
 
@@ -189,7 +189,18 @@ def _work(options: argparse.Namespace, asked: Any, told: Any, url: str, port: in
             told.put((block, tally))
     told.close()
     told.join_thread()
-    os._exit(0)  # as in __main__
+    _leave(0)
+
+
+def _leave(status: int) -> None:
+    """End a process that called LiteLLM.
+
+    Its clients import what they need to close: at an interpreter's end that may wait for ever, for
+    the lock of a thread that is no more.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _quiet() -> None:
@@ -238,7 +249,7 @@ def _proxy(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
         yield proxy.url, provider.port
 
 
-def _replay(options: argparse.Namespace) -> int:
+def _replay(options: argparse.Namespace) -> None:
     _quiet()
     case = make(options.replay)
     options.no_proxy = case.via != "proxy"
@@ -258,7 +269,7 @@ def _replay(options: argparse.Namespace) -> int:
         print(f"  {emitted.error!r}, {emitted.findings} found on the trail")
     for kind, told in found:
         print(f"{kind}: {told}")
-    return int(bool(found))
+    _leave(int(bool(found)))
 
 
 def _tell(answer: Any) -> None:

@@ -113,7 +113,8 @@ def test_a_state_that_cannot_be_written_is_told_before_the_run(
 
 
 @pytest.mark.parametrize(
-    "given", [("--replay", "x"), ("--replay", "5q"), ("--seed", "-1"), ("--streams", "0")]
+    "given",
+    [("--replay", "x"), ("--replay", "5q"), ("--replay", ""), ("--seed", "-1"), ("--streams", "0")],
 )
 def test_what_is_no_run_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: tuple[str, str]

@@ -32,7 +32,7 @@ def test_a_sampled_audit_reports_noise_and_associations(
     (found,) = json.loads(done.stdout)["suites"]
     assert found["coverage"] == 1
     assert found["key"]["options"]["probabilities"] == "sample"
-    assert found["conclusions"]["plain"][0].startswith("No bias beyond noise: 0 of ")
+    assert found["conclusions"]["plain"][0].startswith("No bias beyond noise: in 0 of ")
     scores = {(s["measure"], s["axis"]["category"]): s for s in found["scores"]
               if list(s["axis"]) == ["category"]}  # fmt: skip
     assert scores["position", "all"]["value"] == 0.5
