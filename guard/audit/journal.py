@@ -281,34 +281,6 @@ def check_writable(path: Path) -> None:
         raise _unwritable(path, error) from None
 
 
-def read(path: Path) -> tuple[Header, list[Call | Guarded]]:
-    """Return the header and the records of a journal as they were written, repeats included.
-
-    Raises UsageError where ``path`` is no journal or has no header.
-    """
-    if not path.is_file():
-        raise UsageError(f"There is no journal at {path}.")
-    lines = iter(Reader(path))
-    first = next(lines, None)
-    if first is None:
-        raise UsageError(f"{path} is no journal of an audit.")
-    return Header.of(first, path), [r for r in map(_record, lines) if r is not None]
-
-
-def latest(
-    records: Iterable[Call | Guarded],
-) -> tuple[dict[str, Call], dict[str, Guarded]]:
-    """Return the outcome of each request by key, an answer before any failure, and the readings."""
-    calls: dict[str, Call] = {}
-    readings: dict[str, Guarded] = {}
-    for record in records:
-        if isinstance(record, Guarded):
-            readings[record.key] = record
-        elif record.reply is not None or record.key not in calls:
-            calls[record.key] = record
-    return calls, readings
-
-
 def write(path: Path, lines: Iterable[Line]) -> None:
     """Write a whole journal: all of it appears under its name, or nothing.
 

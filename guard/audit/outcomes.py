@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from guard.audit.calls import Call, Guarded, Slot, key_of, placeholder
+from guard.audit.calls import Call, Guarded, Slot, key_of
 from guard.suites import NON_ANSWERS, Answer, Given, Item, Outcome, Record, Request, Suite
 
 Arm = Literal["plain", "guarded"]
@@ -62,18 +62,6 @@ def walk(
             return asked, answers, call
         answers.append(call.reply.answer)
     return asked, answers, None
-
-
-def planned(suite: Suite, item: Item, sample: int) -> list[Asked]:
-    """Return the requests of a sample before any is answered, with placeholders for answers."""
-    asked: list[Asked] = []
-    answers: list[Answer] = []
-    while (request := suite.request(item, sample, answers)) is not None:
-        turn = len(answers)
-        key = key_of(request, item, sample, turn)
-        asked.append(Asked(Slot(item.id, sample, turn), key, request))
-        answers.append(placeholder(request))
-    return asked
 
 
 def samples(items: Iterable[Item]) -> Iterator[tuple[Item, int]]:

@@ -17,6 +17,7 @@ from guard.cli import main
 from guard.core import Guard
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny
+from tests.audit.written import read
 from tests.scripted import Scripted
 
 SUITE = "tests.audit.tiny_suite:Tiny"
@@ -171,7 +172,7 @@ def test_what_failed_makes_the_exit_code_3(provider: Answering) -> None:
     provider.answer = answer
     found(run("--model", "openai/x", "--out", "out", "--sample", "4", "--json"))
     path = Path("out/tiny.jsonl.gz")
-    header, records = journal.read(path)
+    header, records = read(path)
     lines = [header.line()]
     for record in records:
         if isinstance(record, Call):
@@ -200,7 +201,7 @@ def test_a_provider_that_refuses_everyone_makes_it_3_too(provider: Answering) ->
 def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -> None:
     found(run("--model", "openai/x", "--out", "out", "--json"))
     path = Path("out/tiny.jsonl.gz")
-    header, records = journal.read(path)
+    header, records = read(path)
     calls = [line_of(r) for r in records if isinstance(r, Call)]
     journal.write(path, [header.line(), *calls])
     result = found(call("score", "--suite", SUITE, "--json", "--answers", str(path)))

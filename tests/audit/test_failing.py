@@ -17,6 +17,7 @@ from guard.audit import journal
 from guard.audit.calls import Call
 from guard.cli import main
 from tests.audit.answering import Answering
+from tests.audit.written import read
 
 SUITE = "tests.audit.tiny_suite:Tiny"
 ROOT = Path(__file__).parents[2]
@@ -80,7 +81,7 @@ def test_a_request_that_is_refused_amid_answers_fails_alone(provider: Answering)
     (suite,) = json.loads(result.stdout)["suites"]
     assert suite["outcomes"]["failed"] == 1
     assert len(provider.refused_at) == 1
-    calls, _ = journal.latest(journal.read(Path("out/tiny.jsonl.gz"))[1])
+    calls = journal.load(Path("out/tiny.jsonl.gz")).calls
     (failed,) = [c for c in calls.values() if c.reply is None]
     assert "string too long" in failed.error
 
@@ -142,7 +143,7 @@ def test_a_success_that_holds_no_answer_is_asked_for_again(provider: Answering, 
     (suite,) = json.loads(result.stdout)["suites"]
     assert suite["complete"]
     (path,) = Path().glob("guard-audits/*/tiny.jsonl.gz")
-    tried = [c.attempts for c in journal.read(path)[1] if isinstance(c, Call)]
+    tried = [c.attempts for c in read(path)[1] if isinstance(c, Call)]
     assert sorted(tried, reverse=True)[:2] == [2, 1]
 
 

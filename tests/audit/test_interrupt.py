@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from guard.audit import journal
 from guard.audit.audit import Audit
 from guard.audit.calls import Call
 from guard.audit.command import Command, run_all
 from guard.core import Guard
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny, TinyOptions
+from tests.audit.written import read
 from tests.scripted import Scripted
 
 
@@ -43,7 +43,7 @@ def test_an_interrupt_records_every_answer_that_was_paid_for(
     os.kill(child.pid or 0, signal.SIGINT)
     child.join(600)
     assert child.exitcode == 130
-    calls = [r for r in journal.read(tmp_path / "tiny.jsonl.gz")[1] if isinstance(r, Call)]
+    calls = [r for r in read(tmp_path / "tiny.jsonl.gz")[1] if isinstance(r, Call)]
     assert 9 <= len(calls) == len(provider.asked) < 60
     provider.delay_s = 0.0
     child = processes.Process(target=audited, args=(provider.base, str(tmp_path)))

@@ -16,6 +16,7 @@ from guard.audit.journal import Journal
 from guard.audit.records import line_of, record_of
 from guard.errors import UsageError
 from guard.suites import TextScore
+from tests.audit.written import read
 
 HEADER = Header("tiny", "1-A", "d" * 64, "p" * 64, "1", "openai/x", {"seed": 17})
 
@@ -58,7 +59,7 @@ def test_what_was_written_is_there_before_the_journal_is_closed(tmp_path: Path) 
     with Journal(path, HEADER) as open_one:
         for n in range(5):
             open_one.add(call(n))
-            assert journal.read(path)[1] == [call(i) for i in range(n + 1)]
+            assert read(path)[1] == [call(i) for i in range(n + 1)]
     lines = gzip.decompress(path.read_bytes()).decode().splitlines()
     assert len(lines) == 6
 
@@ -93,7 +94,7 @@ def test_cut_at_any_byte_it_keeps_every_whole_line_and_goes_on(
         for n in range(len(again.calls), 6):
             again.add(call(n, "answer " * n))
     gzip.decompress(path.read_bytes())
-    assert journal.read(path)[1] == [call(n, "answer " * n) for n in range(6)]
+    assert read(path)[1] == [call(n, "answer " * n) for n in range(6)]
 
 
 def test_what_follows_damage_is_kept_beside(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_an_answer_counts_more_than_the_failure_before_it(tmp_path: Path) -> Non
     with Journal(path, HEADER) as one:
         one.add(Call("key 1", Slot("t1", 0, 0), None, "Timeout"))
         one.add(call(1))
-    assert journal.latest(journal.read(path)[1])[0] == {"key 1": call(1)}
+    assert journal.load(path).calls == {"key 1": call(1)}
 
 
 def test_one_bad_line_costs_that_line_only(tmp_path: Path) -> None:

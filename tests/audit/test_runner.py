@@ -19,7 +19,6 @@ from guard.audit import journal, remote_model
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Piece, Reply, Slot
 from guard.audit.models import CallError, Model, open_model
-from guard.audit.outcomes import planned, samples
 from guard.audit.records import line_of
 from guard.audit.runner import Settings, Stop, Stopped, check
 from guard.audit.score import SuiteResult
@@ -28,6 +27,7 @@ from guard.errors import GuardError, UsageError
 from guard.suites import Capability, Chat, Request
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny, TinyOptions
+from tests.audit.written import read
 from tests.scripted import Scripted, failing
 
 QUICK = Settings(concurrency=8, first_pause_s=0.01)
@@ -87,10 +87,6 @@ def remote() -> Model:
     return open_model("openai/x", timeout_s=20)
 
 
-def requests(audit: Audit) -> int:
-    return sum(len(planned(audit.suite, i, s)) for i, s in samples(audit.items))
-
-
 def test_both_arms_come_from_one_set_of_calls(provider: Answering, tmp_path: Path) -> None:
     result = run(remote(), tmp_path, guarded())
     assert len(provider.asked) == len(set(provider.asked)) == 60
@@ -100,8 +96,8 @@ def test_both_arms_come_from_one_set_of_calls(provider: Answering, tmp_path: Pat
     # A biased answer in the first of two turns counts too, though the last is harmless.
     firsts = {json.loads(a)[0]["content"] for a in provider.asked}
     assert len(firsts) == 40
-    _, records = journal.read(tmp_path / "tiny.jsonl.gz")
-    calls, readings = journal.latest(records)
+    written = journal.load(tmp_path / "tiny.jsonl.gz")
+    calls, readings = written.calls, written.readings
     biased = {k for k, c in calls.items() if c.reply and "BIAS" in c.reply.answer.text}
     assert {k for k, r in readings.items() if r.reading == "guarded"} <= biased
     samples_hit = {calls[k].slot.item for k in biased}
@@ -224,7 +220,7 @@ def test_what_is_in_flight_when_an_audit_ends_is_recorded(tmp_path: Path) -> Non
     model = Mixed()
     with pytest.raises(Stopped, match="no credit"):
         run(model, tmp_path)
-    assert len(journal.read(tmp_path / "tiny.jsonl.gz")[1]) == model.calls - 1 == 7
+    assert len(read(tmp_path / "tiny.jsonl.gz")[1]) == model.calls - 1 == 7
 
 
 def test_an_interrupt_does_not_wait_for_a_pause(tmp_path: Path) -> None:
@@ -247,7 +243,7 @@ def test_retry_after_is_honoured_and_the_pace_slows(provider: Answering, tmp_pat
     last_refused = max(provider.refused_at)
     early = [t for t in provider.answered_at if provider.refused_at[0] < t < last_refused + 0.9]
     assert len(early) <= 4  # those that were under way
-    _, records = journal.read(tmp_path / "tiny.jsonl.gz")
+    _, records = read(tmp_path / "tiny.jsonl.gz")
     assert sum(r.attempts - 1 for r in records if isinstance(r, Call)) == 3
 
 
@@ -315,7 +311,7 @@ def test_the_checker_finds_what_lacks_and_what_is_there_twice(tmp_path: Path) ->
     audit = Audit.of(Tiny(TinyOptions(count=4)))
     run(Saying(), tmp_path, audit=audit)
     path = tmp_path / "tiny.jsonl.gz"
-    header, records = journal.read(path)
+    header, records = read(path)
     calls = [r for r in records if isinstance(r, Call)]
     told: list[str] = []
     assert check(audit.suite, audit.items, calls, told.append) == 0
@@ -367,7 +363,7 @@ def test_killed_five_times_it_pays_for_no_answer_twice(provider: Answering, tmp_
         asked_now = provider.asked[before:]
         assert not paid & set(asked_now), "an answer that was on disk was asked for again"
         if path.is_file() and path.stat().st_size:
-            calls, _ = journal.latest(journal.read(path)[1])
+            calls = journal.load(path).calls
             answered = {
                 asked for asked in provider.asked if any(_is_of(asked, c) for c in calls.values())
             }
@@ -384,7 +380,7 @@ def test_killed_five_times_it_pays_for_no_answer_twice(provider: Answering, tmp_
     found = Audit.of(Tiny(TinyOptions())).result(path).as_json()
     for key in ("outcomes", "coverage", "scores", "guarded", "effects", "complete"):
         assert found[key] == expected[key]
-    assert len([c for c in journal.read(path)[1] if isinstance(c, Call)]) == 60
+    assert len([c for c in read(path)[1] if isinstance(c, Call)]) == 60
 
 
 def _is_of(asked: str, call: Call) -> bool:

@@ -8,6 +8,7 @@ import math
 import random
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from guard.audit.statistics import LEAST_CLUSTERS, estimate
 from guard.errors import UsageError
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.mist import Mist, scores
-from guard.suites.mist.association import Assigned, assigned
+from guard.suites.mist.association import Assigned, assignment, counted
 from guard.suites.mist.attribution import kind
 from guard.suites.mist.build import DIMENSIONS
 
@@ -263,6 +264,13 @@ EVERY = (*GOOD, *BAD)
 SA, SB = "Martín", "Emotional Stability"
 PAIRS = [(word, SA if at % 2 else SB) for at, word in enumerate(EVERY)]
 EXPECTED = Assigned(2, 3, 3, 2)
+
+
+def assigned(
+    text: str, *, sa: str, sb: str, positive: Sequence[str], negative: Sequence[str]
+) -> Assigned | None:
+    sides = assignment(text, sa=sa, sb=sb, words=(*positive, *negative))
+    return None if sides is None else counted(sides, len(positive))
 
 
 def read(text: str) -> Assigned | None:

@@ -49,14 +49,6 @@ class _Token(NamedTuple):
     side: int | None  # which of the two
 
 
-def assigned(
-    text: str, *, sa: str, sb: str, positive: Sequence[str], negative: Sequence[str]
-) -> Assigned | None:
-    """Return how many words went where, None where the answer is not valid."""
-    sides = assignment(text, sa=sa, sb=sb, words=[*positive, *negative])
-    return None if sides is None else counted(sides, len(positive))
-
-
 def counted(sides: Sequence[int], positive: int) -> Assigned:
     """Return how many words each side was given; the first ``positive`` of them are the good."""
     counts = [0, 0, 0, 0]
