@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from guard.doors.events import Place, visited
-from guard.doors.strings import is_name
+from guard.doors.strings import is_name, says
 from guard.doors.strings import walked as strings_of
 from guard.verdict import Channel, ChannelKind
 
@@ -296,16 +296,7 @@ def _rest(
 
 def textless(owner: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
     """Return those of the fields in which nothing is to be judged."""
-    kept = {name: value for name, value in owner.items() if name in names}
-    spoken: set[str] = set()
-    for name, value in kept.items():
-
-        def found(path: str, text: str, name: str = name) -> str:
-            spoken.add(name)
-            return text
-
-        strings_of(value, name, found)
-    return {name: value for name, value in kept.items() if name not in spoken}
+    return {name: v for name, v in owner.items() if name in names and not says(name, v)}
 
 
 def without_details(fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -104,8 +104,8 @@ def walked(value: Any, path: str, visit: Visit, *, measures: bool = False) -> An
     )
 
 
-def without_prose(name: str, value: Any) -> Any:
-    """Return a field's value; where a string in it has to be judged, "" or None in its place."""
+def says(name: str, value: Any) -> bool:
+    """Whether a string in a field has to be judged."""
     found: list[str] = []
 
     def visit(path: str, text: str) -> str:
@@ -113,7 +113,14 @@ def without_prose(name: str, value: Any) -> Any:
         return text
 
     walked(value, name, visit)
-    return value if not found else "" if isinstance(value, str) else None
+    return bool(found)
+
+
+def without_prose(name: str, value: Any) -> Any:
+    """Return a field's value; where a string in it has to be judged, "" or None in its place."""
+    if not says(name, value):
+        return value
+    return "" if isinstance(value, str) else None
 
 
 # What LiteLLM itself notes of a call: none of it is the model's.
