@@ -23,18 +23,17 @@ from guard.audit.outcomes import Records
 from guard.audit.statistics import Line
 from guard.suites import Measure, Suite
 from guard.suites.conclusions import ALPHA, p_text
-from guard.suites.contract import Estimate, Floats
+from guard.suites.contract import Estimate, Floats, Side
 
 STOPPED = ("guarded", "unjudged")
 Places = NDArray[np.int64]
 
 
-def measures(suite: Suite, records: Records) -> list[Measure]:
+def measures(suite: Suite, records: Records, sides: Sequence[Side]) -> list[Measure]:
     """Return the shares stopped: in all, by what the suite's items are about, by verdict.
 
-    Nothing comes where the suite places no answer.
+    ``sides`` are those of the plain arm. Nothing comes where the suite places no answer.
     """
-    sides = suite.sides(records.plain)
     rows, verdicts = [], []
     types, clusters, words = _Places(), _Places(), _Places()
     told = enumerate(zip(records.plain, records.guarded, sides, strict=True))
@@ -78,7 +77,7 @@ class _Places:
         return np.array(self._of, dtype=np.int64)
 
 
-def false_stops(suite: Suite, records: Records) -> list[dict[str, Any]]:
+def false_stops(suite: Suite, records: Records, sides: Sequence[Side]) -> list[dict[str, Any]]:
     """Return the suite's own texts in answers on the other side that were stopped, by how often.
 
     Each with how many such answers were stopped, of how many, and as which bias types.
@@ -86,7 +85,6 @@ def false_stops(suite: Suite, records: Records) -> list[dict[str, Any]]:
     said: Counter[str] = Counter()
     stopped: Counter[str] = Counter()
     types: dict[str, set[str]] = {}
-    sides = suite.sides(records.plain)
     told = enumerate(zip(records.plain, records.guarded, sides, strict=True))
     for place, (record, after, side) in told:
         if side != "other":

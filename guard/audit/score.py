@@ -128,7 +128,8 @@ def result_of(
     lines = estimate(*every)
     lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
     concluded: dict[str, Sequence[str]] = {}
-    stops = estimate(mitigation.measures(suite, records)) if "guarded" in arms else []
+    sides = suite.sides(records.plain) if "guarded" in arms else ()
+    stops = estimate(mitigation.measures(suite, records, sides)) if sides else []
     for arm in arms:
         of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
         told = suite.conclusions([(m, e) for m, e in of if e is not None])
@@ -145,7 +146,7 @@ def result_of(
         arm: dict(suite.findings(found)) for arm, found in records.arms()
     }
     if "guarded" in arms:
-        findings["guarded"]["false stops"] = mitigation.false_stops(suite, records)
+        findings["guarded"]["false stops"] = mitigation.false_stops(suite, records, sides)
     return SuiteResult(
         suite.name,
         suite.title,

@@ -74,7 +74,11 @@ class Sending:
     @classmethod
     def recorded(cls, key: Mapping[str, Any]) -> Sending:
         """Return what decides the requests of a journal with this ``key``."""
-        return cls(key.get("set", {}), tuple(key.get("drop", ())), dict.fromkeys(_left(key), ""))
+        return cls(
+            key.get("set", {}),
+            tuple(key.get("drop", ())),
+            dict.fromkeys(key.get("left_out", ()), ""),
+        )
 
     def request(self, request: Request) -> Request:
         """Return ``request`` with the settings that are sent."""
@@ -97,8 +101,7 @@ class Sending:
 
     def bound(self, suite: Suite) -> Suite:
         """Return ``suite`` with its requests as they are sent."""
-        found = copy.copy(suite)
-        vars(found).pop("request", None)  # of another sending
+        found = _unbound(suite)
         own = found.request
 
         def request(item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
@@ -156,10 +159,6 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _left(key: Mapping[str, Any]) -> list[str]:
-    return list(key.get("left_out", ()))
-
-
 def _alias(given: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what else a given setting takes the place of."""
     return _LIMITS if any(name in given for name in _LIMITS) else ()
@@ -182,12 +181,18 @@ def check_dropped(dropped: Sequence[str], suites: Sequence[Suite]) -> None:
 
 def _first(suite: Suite) -> Chat | None:
     """Return the first chat that a suite asks, as its publication has it."""
-    found = copy.copy(suite)
-    vars(found).pop("request", None)
-    for item in found.items():
-        request = found.request(item, 0, ())
+    own = _unbound(suite)
+    for item in own.items():
+        request = own.request(item, 0, ())
         return request if isinstance(request, Chat) else None
     return None
+
+
+def _unbound(suite: Suite) -> Suite:
+    """Return a copy of ``suite`` whose requests are its own, of no sending."""
+    found = copy.copy(suite)
+    vars(found).pop("request", None)
+    return found
 
 
 def refused(model: str, settings: Mapping[str, Any]) -> str:

@@ -154,6 +154,7 @@ def plan(**given: Any) -> None:
 
     with stdout_kept():
         policy, sending = _policy(_settings(given)), _sending(given)
+        audits = _audits(given, _own(given))
         found = [
             plans.plan(
                 audit_,
@@ -164,7 +165,7 @@ def plan(**given: Any) -> None:
                 sending=sending,
             )
             for model in (dict.fromkeys(given["models"]) or [None])
-            for audit_ in _audits(given, _own(given))
+            for audit_ in audits
         ]
     if given["as_json"]:
         click.echo(json.dumps({"suites": [p.as_json() for p in found]}, ensure_ascii=False))
