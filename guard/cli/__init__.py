@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Any, TypeVar
 
 import click
 
@@ -28,11 +28,23 @@ _COMMANDS = {
 }
 
 
-@contextmanager
-def stdout_kept() -> Iterator[None]:
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    """Give a command these options, in their order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def stdout_kept() -> redirect_stdout[Any]:
     """Have what LiteLLM prints go to standard error: standard output is for results."""
-    with redirect_stdout(sys.stderr):
-        yield
+    return redirect_stdout(sys.stderr)
 
 
 class _Lazy(click.Group):

@@ -2,131 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+from guard.cli import given
+
+suite_options = given(
+    click.option(
+        "--data", type=click.Path(path_type=Path), help="Official data of the one suite given."
+    ),
+    click.option(
+        "--protocol",
+        type=click.Choice(["guard", "paper"]),
+        help="Follow the publication to the letter, or mend what distorts.  [default: guard]",
+    ),
+    click.option(
+        "--set",
+        "own",
+        multiple=True,
+        metavar="[SUITE.]KEY=VALUE",
+        help="With SUITE an option of that suite, without it a setting that the model is asked "
+        "with, such as temperature=0.5; repeatable.",
+    ),
+    click.option("--seed", type=int, help="Of every random choice.  [default: the suite's]"),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+)
+"""What a suite is made and scored with."""
 
 
-def suite_options(command: _F) -> _F:
-    """Add options: what a suite is made and scored with."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option("--seed", type=int, help="Of every random choice.  [default: the suite's]"),
-        click.option(
-            "--set",
-            "own",
-            multiple=True,
-            metavar="[SUITE.]KEY=VALUE",
-            help="With SUITE an option of that suite, without it a setting that the model is asked "
-            "with, such as temperature=0.5; repeatable.",
-        ),
-        click.option(
-            "--protocol",
-            type=click.Choice(["guard", "paper"]),
-            help="Follow the publication to the letter, or mend what distorts.  [default: guard]",
-        ),
-        click.option(
-            "--data", type=click.Path(path_type=Path), help="Official data of the one suite given."
-        ),
-    ):
-        command = option(command)
-    return command
+asking_options = given(
+    click.option(
+        "--suite", "suites", required=True, metavar="A,B", help="Suites; see guard suites list."
+    ),
+    click.option(
+        "--model",
+        "models",
+        multiple=True,
+        help="Any LiteLLM model string, or local:NAME or local:PATH in process; repeatable, "
+        "and each has results of its own.",
+    ),
+    click.option(
+        "--drop",
+        "dropped",
+        multiple=True,
+        metavar="KEY",
+        help="A setting of the suite to leave out, such as top_p; repeatable. What LiteLLM "
+        "says that a model does not take is left out anyway, and told.",
+    ),
+    click.option(
+        "--system",
+        type=click.Path(path_type=Path),
+        help="File with the deployed system prompt; the suite's own follows it.",
+    ),
+    click.option("--api-base", metavar="URL", help="Where the model is asked."),
+    click.option(
+        "--header",
+        "headers",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An HTTP header of every call; its name and the SHA-256 of its value are "
+        "recorded, never the value; repeatable.",
+    ),
+    click.option(
+        "--sample",
+        "size",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="About N items of each suite, spread over its strata; an item is asked as often "
+        "as the suite says, which guard audit plan shows. Variants of a question stay "
+        "together, so it may be up to 2 N items, or one question with its variants where that "
+        "is more. A larger sample goes on from the answers of a smaller one.",
+    ),
+    click.option(
+        "--allocate",
+        type=click.Choice(["even", "widest"]),
+        default="even",
+        show_default=True,
+        help="Spread a sample evenly, or ask a pilot and then where the interval is widest.",
+    ),
+    click.option(
+        "--concurrency",
+        type=click.IntRange(1, 1000),
+        default=8,
+        show_default=True,
+        help="Calls at a time at most; fewer while the provider has enough. A run that is "
+        "killed outright asks at most so many calls again.",
+    ),
+)
+"""What is asked, of whom, and how much of it."""
 
 
-def asking_options(command: _F) -> _F:
-    """Add options: what is asked, of whom, and how much of it."""
-    for option in (
-        click.option(
-            "--concurrency",
-            type=click.IntRange(1, 1000),
-            default=8,
-            show_default=True,
-            help="Calls at a time at most; fewer while the provider has enough. A run that is "
-            "killed outright asks at most so many calls again.",
-        ),
-        click.option(
-            "--allocate",
-            type=click.Choice(["even", "widest"]),
-            default="even",
-            show_default=True,
-            help="Spread a sample evenly, or ask a pilot and then where the interval is widest.",
-        ),
-        click.option(
-            "--sample",
-            "size",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="About N items of each suite, spread over its strata; an item is asked as often "
-            "as the suite says, which guard audit plan shows. Variants of a question stay "
-            "together, so it may be up to 2 N items, or one question with its variants where that "
-            "is more. A larger sample goes on from the answers of a smaller one.",
-        ),
-        click.option(
-            "--header",
-            "headers",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="An HTTP header of every call; its name and the SHA-256 of its value are "
-            "recorded, never the value; repeatable.",
-        ),
-        click.option("--api-base", metavar="URL", help="Where the model is asked."),
-        click.option(
-            "--system",
-            type=click.Path(path_type=Path),
-            help="File with the deployed system prompt; the suite's own follows it.",
-        ),
-        click.option(
-            "--drop",
-            "dropped",
-            multiple=True,
-            metavar="KEY",
-            help="A setting of the suite to leave out, such as top_p; repeatable. What LiteLLM "
-            "says that a model does not take is left out anyway, and told.",
-        ),
-        click.option(
-            "--model",
-            "models",
-            multiple=True,
-            help="Any LiteLLM model string, or local:NAME or local:PATH in process; repeatable, "
-            "and each has results of its own.",
-        ),
-        click.option(
-            "--suite", "suites", required=True, metavar="A,B", help="Suites; see guard suites list."
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def guard_options(command: _F) -> _F:
-    """Add options: the guard of the guarded arm."""
-    for option in (
-        click.option(
-            "--guard",
-            "settings",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Any other setting of the guard, as its GUARD_ variable has it; repeatable.",
-        ),
-        click.option(
-            "--hold",
-            type=click.Choice(["sentence", "association", "none"]),
-            help="What the guard holds until it is judged.",
-        ),
-        click.option(
-            "--action",
-            type=click.Choice(["terminate", "redact", "flag", "raise"]),
-            help="What the guard does with a biased passage.",
-        ),
-        click.option(
-            "--operating-point",
-            type=click.Choice(["strict", "balanced", "quiet"]),
-            help="The guard's set of thresholds.",
-        ),
-    ):
-        command = option(command)
-    return command
+guard_options = given(
+    click.option(
+        "--operating-point",
+        type=click.Choice(["strict", "balanced", "quiet"]),
+        help="The guard's set of thresholds.",
+    ),
+    click.option(
+        "--action",
+        type=click.Choice(["terminate", "redact", "flag", "raise"]),
+        help="What the guard does with a biased passage.",
+    ),
+    click.option(
+        "--hold",
+        type=click.Choice(["sentence", "association", "none"]),
+        help="What the guard holds until it is judged.",
+    ),
+    click.option(
+        "--guard",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any other setting of the guard, as its GUARD_ variable has it; repeatable.",
+    ),
+)
+"""The guard of the guarded arm."""

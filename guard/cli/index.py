@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from guard.cli import given
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from guard.retrieve.draft import Report
     from guard.retrieve.statement import Statement
     from guard.retrieve.store import Change
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @click.group()
@@ -39,23 +38,19 @@ _ANY = click.option(
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-def _reading(command: _Command) -> _Command:
-    """Add the options of commands that read files of statements."""
-    # Listed here so that help needs no importer; a test holds the list to the importers'.
-    kinds = click.Choice(FORMATS)
-    for option in (
-        click.option(
-            "--skip-bad", is_flag=True, help="Pass over rows that cannot be read, and tell them."
-        ),
-        click.option(
-            "--format", "kind", type=kinds, help="What the files are; by default told by columns."
-        ),
-    ):
-        command = option(command)
-    return command
-
-
+# Listed here so that help needs no importer; a test holds the list to the importers'.
 FORMATS = ("sbic", "implicit-hate", "seegull", "emgsd", "stereoset", "csv", "jsonl")
+_reading = given(
+    click.option(
+        "--format",
+        "kind",
+        type=click.Choice(FORMATS),
+        help="What the files are; by default told by columns.",
+    ),
+    click.option(
+        "--skip-bad", is_flag=True, help="Pass over rows that cannot be read, and tell them."
+    ),
+)
 
 
 @index.command()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli.train_options import BF16, COUNT, FILE, PATH, RUN, SEED, SHARED, check_folder, given
+from guard.cli import given
+from guard.cli.train_options import BF16, COUNT, FILE, PATH, RUN, SEED, SHARED, check_folder
 from guard.errors import UsageError
 
 if TYPE_CHECKING:

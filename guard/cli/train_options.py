@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, TypeVar
 
 import click
 
@@ -149,20 +147,6 @@ RUN = (
         "--head-lr", type=click.FloatRange(0, min_open=True), default=3e-4, show_default=True
     ),
 )
-
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
-    """Give a command these options, in their order."""
-
-    def add(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
 
 
 def check_folder(folder: Path, option: str) -> None:
