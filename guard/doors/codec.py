@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from litellm.types.utils import (
@@ -40,6 +41,8 @@ _USUAL = 5
 _ROLES = (None, "assistant")
 # Fields of a choice that says no more than its delta.
 _FIELDS = 4
+# What a chunk is called: the same in each of a response.
+_names = itemgetter("id", "model", "object", "system_fingerprint")
 
 
 class _Choice(NamedTuple):
@@ -70,6 +73,8 @@ class ChatCodec:
         self._changed: set[int] = set()  # choices of which text was cut or replaced
         self._again = Again()
         self._names: tuple[Any, ...] = ()
+        self._heard_in: Channel | None = None  # where ``alone`` read, and so many characters
+        self._heard = 0
         self._last: dict[int, ModelResponseStream] = {}
 
     def parts(self, chunk: ModelResponseStream) -> list[Part]:
@@ -84,26 +89,25 @@ class ChatCodec:
                 self._sent[channel] = self._sent.get(channel, 0) + len(text)
         return parts
 
-    def alone(self, chunk: ModelResponseStream, choice: int) -> str:
-        """Return the content of a chunk that says it in ``choice`` and nothing else; else ""."""
-        choices = chunk.choices
-        if len(choices) != 1:
-            return ""
-        around: Any = chunk.__pydantic_extra__
-        if (
-            any(around.values())
-            or not all(map(is_name, around))
-            or chunk.__dict__["provider_specific_fields"]
-            or not self._named(chunk.__dict__)
-        ):
-            return ""
+    def alone(self, chunk: ModelResponseStream, channel: Channel) -> str:
+        """Return the content of a chunk that says it in ``channel`` and nothing else; else ""."""
         # Asked of every chunk: where LiteLLM keeps these fields, not by names, which takes longer.
+        fields = chunk.__dict__
+        choices = fields["choices"]
+        around: Any = chunk.__pydantic_extra__
+        if len(choices) != 1 or fields["provider_specific_fields"] or (around and _says(around)):
+            return ""
+        names = _names(fields)
+        if names != self._names:
+            if envelope(fields, 0):
+                return ""
+            self._names = names  # the same in each chunk, and no text to judge
         said: Any = choices[0].__pydantic_extra__
         try:
             delta: Any = said["delta"]
             more = delta.__pydantic_extra__
             if (
-                said["index"] == choice
+                said["index"] == channel.choice
                 and len(said) == _FIELDS
                 and said["logprobs"] is None
                 and said["finish_reason"] is None
@@ -116,20 +120,14 @@ class ChatCodec:
             ):
                 text = more["content"]
                 if type(text) is str:
-                    self._again.note(Channel(choice), text)
+                    if channel is not self._heard_in:
+                        self._hear()
+                        self._heard_in = channel
+                    self._heard += len(text)
                     return text
         except (KeyError, TypeError):
             pass
         return ""
-
-    def _named(self, fields: Mapping[str, Any]) -> bool:
-        """Whether what a chunk is called, which is the same in each, is no text to judge."""
-        names = fields["id"], fields["model"], fields["object"], fields["system_fingerprint"]
-        if names != self._names:
-            if envelope(fields, 0):
-                return False
-            self._names = names
-        return True
 
     def choices(self, chunk: ModelResponseStream) -> list[int]:
         """Return the choice indexes in the chunk.
@@ -154,8 +152,15 @@ class ChatCodec:
     def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:
         # The gate asks three questions of a chunk before it turns to the next.
         if self._read[0] is not chunk:
+            self._hear()
             self._read = (chunk, [self._choice(chunk, c) for c in chunk.choices])
         return self._read[1]
+
+    def _hear(self) -> None:
+        """Note what ``alone`` read since the last call."""
+        if self._heard_in is not None:
+            self._again.note(self._heard_in, self._heard)
+        self._heard = 0
 
     def _choice(self, chunk: ModelResponseStream, choice: StreamingChoices) -> _Choice:
         parts = self._again.new(_parts(chunk, choice))
@@ -302,6 +307,11 @@ def _announces(delta: Delta) -> bool:
 def _name(call: Any) -> str | None:
     name: str | None = (call.custom if is_custom(call) else call.function).name
     return name
+
+
+def _says(fields: Mapping[str, Any]) -> bool:
+    """Whether extra fields say anything: by their values, or by names that are none."""
+    return any(fields.values()) or not all(map(is_name, fields))
 
 
 def _repeats(said: Mapping[str, Any]) -> bool:

@@ -158,9 +158,9 @@ class Again:
         self._left_out: dict[Channel, list[str]] = {}
         self._apart: set[Channel] = set()  # channels that say something of their own
 
-    def note(self, channel: Channel, text: str) -> int:
-        """Note what a channel says; returns the length of all that it said."""
-        self._length[channel] = length = self._length.get(channel, 0) + len(text)
+    def note(self, channel: Channel, characters: int) -> int:
+        """Note how much a channel says; returns the length of all that it said."""
+        self._length[channel] = length = self._length.get(channel, 0) + characters
         return length
 
     def new(self, parts: list[Part]) -> list[Part]:
@@ -169,7 +169,7 @@ class Again:
         said: dict[Channel, str] = {}
         for part in parts:
             channel, text = part
-            length = self.note(channel, text)
+            length = self.note(channel, len(text))
             if not may_repeat(channel):
                 new.append(part)
             elif fresh := self._fresh(channel, text, length, said):

@@ -30,7 +30,7 @@ class TextCodec:
             raise UsageError(f"A chunk must be a string, got {type(chunk).__name__}.")
         return [Part(_ONLY, chunk)] if chunk else []
 
-    def alone(self, chunk: str, choice: int) -> str:
+    def alone(self, chunk: str, channel: Channel) -> str:
         """Return the chunk where it is a string."""
         return chunk if type(chunk) is str else ""
 

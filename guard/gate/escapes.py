@@ -47,7 +47,7 @@ class Escapes:
         self.pending = ""
         """The end of what was fed, while it may be the beginning of an escape."""
         self.read = 0
-        """Characters of the reading so far; whoever reads text without escapes adds them here."""
+        """Characters of the reading so far; whoever reads text without escapes sets it."""
         # Behind each escape: the offset in the reading, and how much further the text is there.
         self._after: list[int] = []
         self._further: list[int] = []
@@ -71,7 +71,7 @@ class Escapes:
 
     def sent(self, at: int) -> int:
         """Return where the first ``at`` characters of the reading end in the text as sent."""
-        behind = bisect_right(self._after, at)
+        behind = bisect_right(self._after, at) if self._after else 0
         return at + (self._further[behind - 1] if behind else self._behind)
 
     def skip(self, length: int) -> None:
@@ -82,7 +82,7 @@ class Escapes:
 
     def forget(self, before: int) -> None:
         """Forget the places before an offset of the reading: none of them is asked for again."""
-        behind = bisect_right(self._after, before)
+        behind = bisect_right(self._after, before) if self._after else 0
         if behind:
             self._behind = self._further[behind - 1]
             del self._after[:behind], self._further[:behind]

@@ -67,6 +67,7 @@ class Gate:
         limits = policy.max_segment_chars, policy.overlap, policy.lookahead
         self._segmenter = Segmenter(*limits)
         self._restart = Restart(said)
+        self._plain = False  # whether text without a backslash is read as it comes
         self._escapes = Escapes(letters=channel.kind == "tool")
         self._user = user if policy.user_context else ""
         before = (s.text for s in split(said, *limits) if not s.text.isspace())
@@ -99,12 +100,8 @@ class Gate:
 
     def takes(self, text: str) -> bool:
         """Add text if that surely completes no window; False where ``feed`` must look at it."""
-        escapes = self._escapes
-        if self.stopped or "\\" in text or escapes.pending or not self._restart.over:
+        if not self._plain or "\\" in text or not self._segmenter.takes(text):
             return False
-        if not self._segmenter.takes(text):
-            return False
-        escapes.read += len(text)
         if self._flow is not None:
             self._flow.feed(text)
         return True
@@ -115,7 +112,9 @@ class Gate:
             return
         if not self._restart.over:
             text = self._without(*self._restart.feed(text))
+        self._escapes.read = self._segmenter.fed
         self._feed(self._escapes.feed(text))
+        self._plain = self._restart.over and not self._escapes.pending
 
     def _without(self, again: int, text: str) -> str:
         """Leave out so many characters that say again what was let out; return what goes on."""
@@ -138,6 +137,7 @@ class Gate:
 
     def finish(self) -> None:
         """End the open segment: the channel, its choice or the stream is over."""
+        self._plain = False
         if not self.stopped:
             if not self._restart.over:
                 self._feed(self._escapes.feed(self._without(*self._restart.finish())))
@@ -252,6 +252,7 @@ class Gate:
             self._settle(segment.release)
         else:
             self.stopped = True
+            self._plain = False
             self._new.clear()
             self._asked.clear()
             self._free.clear()

@@ -23,9 +23,9 @@ class Part(NamedTuple):
 class Codec(Protocol[C]):
     """Reads and rewrites one door's chunks; never changes a chunk it was given.
 
-    One that also has ``alone(chunk, choice)`` is asked that first of most chunks, as it is cheaper
-    than the three questions: it returns the text of a chunk that says something in the channel
-    ``(choice, "content", 0)``, nothing else, and ends nothing; and "" of any other.
+    One that also has ``alone(chunk, channel)`` is asked that first of most chunks, as it is cheaper
+    than the three questions: it returns the text of a chunk that says something in ``channel``,
+    which is the first of its choice's content, nothing else, and ends nothing; and "" of any other.
 
     One that also has ``closed(chunk)`` returns the channels that say nothing more after this chunk.
     One that has ``continued(channel)`` returns the channel whose text this one goes on with, where

@@ -86,7 +86,7 @@ class ResponseGate(Generic[C]):
         self._views: dict[int, View] = {}  # by choice
         self._out: list[C] = []
         self._template: C | None = None
-        self._alone: Callable[[C, int], str] | None = getattr(codec, "alone", None)
+        self._alone: Callable[[C, Channel], str] | None = getattr(codec, "alone", None)
         self._closed: Callable[[C], list[Channel]] | None = getattr(codec, "closed", None)
         self._continued: Callable[[Channel], Channel | None] | None = getattr(
             codec, "continued", None
@@ -102,7 +102,7 @@ class ResponseGate(Generic[C]):
         gate = self._steady
         if gate is not None and self._alone is not None:
             channel = gate.channel
-            text = self._alone(chunk, channel.choice)
+            text = self._alone(chunk, channel)
             if text:
                 self._template = chunk
                 self._queue.join(chunk, channel, text)

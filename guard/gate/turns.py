@@ -50,6 +50,8 @@ class Turns:
 
         With ``before``, whether one is that began before the turn of this number.
         """
+        if len(self._own) == 1 and speaker in self._own:
+            return False
         return any(
             before is None or self._turn(gate).number < before
             for gate in self._holding()
@@ -72,6 +74,8 @@ class Turns:
     def number(self, gate: Gate, offset: int) -> int:
         """Return the number of the turn in which a channel said its character at ``offset``."""
         turns = self._turns[gate]
+        if len(turns) == 1:
+            return turns[0].number
         return next((t.number for t in reversed(turns) if t.offset <= offset), turns[0].number)
 
     def say(self, speaker: Gate, text: str) -> list[tuple[int, Gate]]:

@@ -23,8 +23,8 @@ class Short(ChunkCodec):
     def __init__(self) -> None:
         self.taken = 0
 
-    def alone(self, chunk: Chunk, choice: int) -> str:
-        text = chunk.texts.get(Channel(choice), "")
+    def alone(self, chunk: Chunk, channel: Channel) -> str:
+        text = chunk.texts.get(channel, "")
         if len(chunk.texts) > 1 or chunk.done or not text:
             return ""
         self.taken += 1
@@ -101,8 +101,8 @@ def said(delta: Delta, index: int = 0, finish: str | None = None) -> ModelRespon
 
 
 def test_litellm_keeps_its_fields_where_the_codec_looks_for_them() -> None:
-    assert ChatCodec().alone(said(Delta(content="a word")), 0) == "a word"
-    assert ChatCodec().alone(said(Delta(content="a word", role="assistant")), 0) == "a word"
+    assert ChatCodec().alone(said(Delta(content="a word")), Channel()) == "a word"
+    assert ChatCodec().alone(said(Delta(content="a word", role="assistant")), Channel()) == "a word"
 
 
 call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}
@@ -133,4 +133,4 @@ call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "ar
     ],
 )
 def test_what_says_more_goes_the_long_way(chunk: ModelResponseStream) -> None:
-    assert ChatCodec().alone(chunk, 0) == ""
+    assert ChatCodec().alone(chunk, Channel()) == ""
