@@ -40,15 +40,15 @@ def get(name: str, as_json: bool) -> None:
             "name": name,
             "path": str(got.path),
             "fetched": got.fetched,
-            "sha256": model.sha256,
-            "bytes": model.size,
+            "sha256": model.weights.sha256,
+            "bytes": model.weights.size,
         }
         click.echo(json.dumps(found, ensure_ascii=False))
         return
     done = "fetched and verified" if got.fetched else "already here, verified"
     click.echo(f"{model.title}: {done}\n{got.path}")
     if find_spec("torch") is None or find_spec("transformers") is None:
-        click.echo("To run it: pip install 'biasguard[local]'")
+        click.echo(f"To run it: pip install 'biasguard[{model.extra}]'")
 
 
 @models.command("list")
@@ -65,7 +65,7 @@ def list_models(as_json: bool) -> None:
                 "name": name,
                 "title": model.title,
                 "licence": model.licence,
-                "bytes": model.size,
+                "bytes": model.weights.size,
                 "state": state,
                 "detail": detail,
             }

