@@ -42,6 +42,24 @@ BF16 = click.option(
 RUN = (
     SEED,
     click.option(
+        "--base",
+        type=click.Choice(["minilm", "mpnet"]),
+        default="minilm",
+        show_default=True,
+        help="The published model to begin with: all-MiniLM-L6-v2, or all-mpnet-base-v2 "
+        "(`guard models get mpnet`).",
+    ),
+    click.option(
+        "--layers", type=COUNT, help="Keep so many of the base's layers, evenly; by default all."
+    ),
+    click.option(
+        "--frozen",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Leave the embeddings and so many of the lowest layers as they are.",
+    ),
+    click.option(
         "--method",
         type=click.Choice(["full", "lora", "frozen", "fusion"]),
         default="full",

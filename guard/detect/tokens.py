@@ -1,6 +1,7 @@
 """How a window becomes the encoder's input, the same in training and at run time.
 
-``[CLS] segment [SEP]`` with token type 0, then ``context [SEP]`` with type 1 where there is any.
+``[CLS] segment [SEP]`` with token type 0, then ``context [SEP]`` with type 1 where there is any;
+MPNet calls these two tokens ``<s>`` and ``</s>``.
 No token of the segment is ever dropped: the context gives way first, and a segment longer than
 the model's positions is read in overlapping parts.
 """
@@ -32,11 +33,12 @@ class Encoded(NamedTuple):
     words: list[int]
 
 
-def _special(tokenizer: Tokenizer, token: str) -> int:
-    found: int | None = tokenizer.token_to_id(token)
-    if found is None:
-        raise WeightsError(f"The tokenizer has no {token}: it is not the encoder's.")
-    return found
+def _special(tokenizer: Tokenizer, *names: str) -> int:
+    found: list[int | None] = [tokenizer.token_to_id(name) for name in names]
+    known = [number for number in found if number is not None]
+    if not known:
+        raise WeightsError(f"The tokenizer has no {names[0]}: it is not the encoder's.")
+    return known[0]
 
 
 class WindowTokens:
@@ -51,8 +53,10 @@ class WindowTokens:
         made.no_padding()
         self._tokenizer = made
         self._max_context = max_context_tokens
-        self._cls = _special(made, "[CLS]")
-        self._sep = _special(made, "[SEP]")
+        self._cls = _special(made, "[CLS]", "<s>")
+        self._sep = _special(made, "[SEP]", "</s>")
+        #: The token that fills up the shorter inputs of a batch.
+        self.pad = _special(made, "[PAD]", "<pad>")
 
     def encode(self, text: str, context: Sequence[str] = ()) -> list[Encoded]:
         """Return the inputs for one window: one, or several parts of an overlong segment.

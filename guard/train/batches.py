@@ -56,10 +56,10 @@ def bags(rows: Sequence[Row]) -> Tensor:
     return out
 
 
-def padded(encoded: Sequence[Encoded]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ids, attention mask and token types (n, t) of inputs, padded to the longest."""
+def padded(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids, attention mask and token types (n, t) of inputs, filled up with ``pad``."""
     width = max((len(e.ids) for e in encoded), default=0)
-    ids = torch.zeros(len(encoded), width, dtype=torch.long)
+    ids = torch.full((len(encoded), width), pad, dtype=torch.long)
     mask, kinds = torch.zeros_like(ids), torch.zeros_like(ids)
     for i, one in enumerate(encoded):
         ids[i, : len(one.ids)] = torch.tensor(one.ids)
@@ -86,7 +86,7 @@ def collate(
         contexts = [(*said, *c) for said, c in zip(hits.texts, contexts, strict=True)]
         hits = hits._replace(mask=np.zeros_like(hits.mask))
     encoded = [tokens.encode(r.text, c)[0] for r, c in zip(rows, contexts, strict=True)]
-    ids, mask, kinds = padded(encoded)
+    ids, mask, kinds = padded(encoded, tokens.pad)
     n, width = ids.shape
     spans = torch.zeros(n, width, 2)
     spans_mask = torch.zeros(n, width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from guard.train import calibrate
-from guard.train.base import BASE_NAME, BASE_SHA256
+from guard.train.base import BASES
 from guard.train.checklist import behaviours
 from guard.train.lexical import WEIGHT as LEXICAL_WEIGHT
 from guard.train.limits import LIMITS, NOTICES
@@ -82,6 +82,7 @@ def _numbers(value: Any) -> Any:
     return float("nan") if value is None else value
 
 
+_BASE = BASES["minilm"]
 _HEAD = f"""
 # Model card: encoder
 
@@ -92,7 +93,7 @@ whether the tie is implied or said outright; and a vector with which references 
 bias index. A small fusion head then lets the
 references change score and type.
 
-* Base: `{BASE_NAME}` (Apache-2.0), float32 weights with sha256 `{BASE_SHA256}`.
+* Base: `{_BASE.title}` (Apache-2.0), float32 weights with sha256 `{_BASE.sha256}`.
 * Files: `encoder.onnx` (int8 weights), `fusion.npz`, `lexical.npz` (n-grams), `tokenizer.json`,
   `config.json`, `manifest.json` (hashes, checked at every load).
 * Language: English. A segment that is mostly in another script, or clearly in another language of

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from guard.train.base import BaseName
+
 # Rows a source gives to one epoch; one with fewer gives all it has, one without a quota nothing.
 # What a source weighs is decided here and nowhere else.
 QUOTAS: dict[str, int] = {
@@ -52,10 +54,13 @@ class TrainConfig:
     checkpoint and the final weights, ``cache`` (a file, by default in ``work``) the base model's
     vectors of the texts.
 
-    ``embedder`` is the file of ``guard train embedder``: the base as it finds more of what is
-    implied, to hold sentence vectors to, and to begin with unless ``begin="base"``. ``start`` are
-    final weights to begin with in place of either; ``distill`` weighs how closely sentence vectors
-    are held to the base's.
+    ``base`` is the published model that the run begins with, of which ``layers`` are kept, evenly
+    from the first to the last; the embeddings and the lowest ``frozen`` of them stay as they are.
+
+    ``embedder`` is the file of ``guard train embedder``: all-MiniLM-L6-v2 as it finds more of what
+    is implied, to hold sentence vectors to, and to begin with unless ``begin="base"`` or another
+    ``base`` is named. ``start`` are final weights to begin with in place of either; ``distill``
+    weighs how closely sentence vectors are held to those of all-MiniLM-L6-v2.
 
     ``method="frozen"`` leaves the base as it is and trains the heads, ``"fusion"`` trains what the
     references change and nothing of the network. ``references="text"`` writes the references'
@@ -78,6 +83,9 @@ class TrainConfig:
     method: Literal["full", "lora", "frozen", "fusion"] = "full"
     references: Literal["fused", "text", "none"] = "fused"
     without: tuple[str, ...] = ()
+    base: BaseName = "minilm"
+    layers: int | None = None
+    frozen: int = 0
     seed: int = 17
     epochs: float = 2.0
     rows: int | None = None
@@ -122,6 +130,10 @@ class TrainConfig:
         if self.embedder is None:
             return ""
         return _hashed(self.embedder)
+
+    def begun(self) -> Path | None:
+        """Return the file of the embedder that the run begins with, None for a published base."""
+        return self.embedder if self.begin == "embedder" and self.base == "minilm" else None
 
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the model card."""

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from guard.detect.tokens import WindowTokens
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import base_folder, base_model, pooled, teacher
+from guard.train.base import base_model, base_tokens, pooled, teacher
 from guard.train.retrieval import pairs
 from guard.train.rows import fold
 
@@ -74,9 +73,9 @@ def train(
             f"{config.data} holds {len(learned)} posts to learn from, fewer than a batch of "
             f"{config.batch_size}."
         )
-    tokens = WindowTokens(base_folder() / "tokenizer.json", 0)
+    tokens = base_tokens()
     texts = sorted({t for p in learned for t in (p.post, p.statement)})
-    anchors = dict(zip(texts, torch.from_numpy(teacher(tokens)(texts)), strict=True))
+    anchors = dict(zip(texts, torch.from_numpy(teacher()(texts)), strict=True))
     torch.manual_seed(config.seed)
     model = base_model()
     optimiser = torch.optim.AdamW(model.parameters(), config.lr, weight_decay=0.01)

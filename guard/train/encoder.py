@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from guard.detect.tokens import WindowTokens
 from guard.train import checkpoint
 from guard.train.average import as_shipped, placed
-from guard.train.base import base_folder, base_model, teacher
-from guard.train.batches import Batch, collate
+from guard.train.base import BaseName, base_model, base_tokens, teacher
+from guard.train.batches import Batch, collate, padded
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Pick, Sampler, build
-from guard.train.model import BiasNet, Fusion, Outputs, losses
+from guard.train.model import DIM, BiasNet, Fusion, Outputs, losses
 from guard.train.references import TrainIndex
 from guard.train.taught import Lesson, Teachers, held_out
 
@@ -59,14 +59,14 @@ class Nets(nn.Module):
 def window_tokens(config: TrainConfig) -> WindowTokens:
     """Return the run's way from window to input; references as text get room beside the context."""
     room = config.max_context_tokens + (_TEXT_TOKENS if config.references == "text" else 0)
-    return WindowTokens(base_folder() / "tokenizer.json", room)
+    return base_tokens(config.base, room)
 
 
 def prepare(config: TrainConfig) -> Prepared:
     """Build the corpus, embed it with the untouched base (cached) and plan the batches."""
     corpus = build(config)
     tokens = window_tokens(config)
-    embed = teacher(tokens, config.embedder)
+    embed = teacher(config.embedder)
     rows = corpus.train
     index = TrainIndex(
         rows,
@@ -94,7 +94,10 @@ def prepare_from(base: Prepared, config: TrainConfig) -> Prepared:
 def build_nets(config: TrainConfig) -> Nets:
     """Return the untrained network; with ``method="lora"`` the encoder carries adapters."""
     torch.manual_seed(config.seed)
-    encoder = base_model(config.embedder if config.begin == "embedder" else None)
+    encoder = base_model(config.begun(), config.base, config.layers)
+    if config.frozen:
+        encoder.embeddings.requires_grad_(False)
+        encoder.encoder.layer[: config.frozen].requires_grad_(False)
     if config.method == "frozen":
         encoder.requires_grad_(False)
     if config.method == "lora":
@@ -106,7 +109,7 @@ def build_nets(config: TrainConfig) -> Nets:
                 r=config.lora_rank,
                 lora_alpha=2 * config.lora_rank,
                 lora_dropout=0.05,
-                target_modules=["query", "key", "value", "dense"],
+                target_modules=["query", "key", "value", "q", "k", "v", "o", "dense"],
             ),
         )
         encoder = wrapped.base_model
@@ -115,6 +118,35 @@ def build_nets(config: TrainConfig) -> Nets:
     if config.method == "fusion":
         nets.net.requires_grad_(False)
     return nets
+
+
+# Texts that the first map to sentence vectors is fitted on.
+_FITTED = 2000
+
+
+def fit_embedding(nets: Nets, ready: Prepared, config: TrainConfig) -> None:
+    """Set the embedding head to the least-squares map from the base's states to the vectors.
+
+    A base of another width than the vectors' has no identity to begin with.
+    """
+    texts = [r.text for r in ready.corpus.train]
+    chosen = random.Random(config.seed).sample(range(len(texts)), min(_FITTED, len(texts)))
+    chosen.sort(key=lambda i: len(texts[i]))
+    means: list[Tensor] = []
+    nets.eval()
+    with torch.no_grad():
+        for start in range(0, len(chosen), config.batch_size):
+            some = chosen[start : start + config.batch_size]
+            ids, mask, kinds = padded(
+                [ready.tokens.encode(texts[i])[0] for i in some], ready.tokens.pad
+            )
+            means.append(nets.net.mean_state(ids, mask, kinds))
+        states = torch.cat([torch.cat(means), torch.ones(len(chosen), 1)], dim=1)
+        goals = torch.from_numpy(ready.index.vectors[chosen])
+        ridge = 1e-3 * len(chosen) * states.var() * torch.eye(states.shape[1])
+        solved = torch.linalg.solve(states.T @ states + ridge, states.T @ goals)
+        nets.net.embed.weight.copy_(solved[:-1].T)
+        nets.net.embed.bias.copy_(solved[-1])
 
 
 def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
@@ -206,6 +238,8 @@ def train(
     file = config.work / checkpoint.NAME
     done = 0
     saved = checkpoint.load(file, settings)
+    if saved is None and config.start is None and nets.net.embed.in_features != DIM:
+        fit_embedding(nets, ready, config)
     if saved is not None:
         nets.load_state_dict(saved["nets"])
         optimiser.load_state_dict(saved["optimiser"])
@@ -297,10 +331,17 @@ def merged_state(nets: Nets, config: TrainConfig) -> dict[str, Any]:
     return state | {f"net.encoder.{k}": v for k, v in plain.state_dict().items()}
 
 
+def untrained(settings: Mapping[str, Any]) -> Nets:
+    """Return a network of the shape that a run of these settings trains."""
+    base: BaseName = settings.get("base", "minilm")
+    encoder = base_model(base=base, layers=settings.get("layers"))
+    return Nets(BiasNet(encoder, dropout=0.0), Fusion())
+
+
 def load_final(path: Path) -> tuple[Nets, dict[str, Any]]:
     """Return the trained network in evaluation mode, and what its file says of the run."""
     content = checkpoint.final(path)
-    nets = Nets(BiasNet(base_model(), dropout=0.0), Fusion())
+    nets = untrained(content["settings"])
     state = content["nets"]
     nets.load_state_dict(state)
     nets.eval()

@@ -6,7 +6,7 @@ import json
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,9 +16,9 @@ from guard.detect import weights as files
 from guard.detect.lexical import LexicalHead
 from guard.detect.runtime import runtime
 from guard.train import lexical
-from guard.train.base import base_folder
+from guard.train.base import BaseName, base_folder
 from guard.train.encoder import Nets
-from guard.train.model import BiasNet
+from guard.train.model import DIM, BiasNet
 from guard.verdict import BIAS_TYPES
 
 OPSET = 17
@@ -41,7 +41,7 @@ class _Traced(nn.Module):
 
 def export_onnx(nets: Nets, path: Path) -> None:
     """Write the shared pass as float32 ONNX with dynamic batch and length."""
-    ids = torch.tensor([[101, 2023, 2003, 102, 2000, 102], [101, 2023, 2003, 102, 2000, 102]])
+    ids = torch.tensor([[5, 2023, 2003, 6, 2000, 6], [5, 2023, 2003, 6, 2000, 6]])
     types = torch.tensor([[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1]])
     axes = {name: {0: "n", 1: "t"} for name in [*_INPUTS, "spans"]}
     axes |= {name: {0: "n"} for name in ("embedding", "state", "logit", "types", "implied")}
@@ -60,8 +60,12 @@ def export_onnx(nets: Nets, path: Path) -> None:
         )
 
 
-def quantise(source: Path, target: Path) -> None:
-    """Store weights as int8 with a scale per channel; activations are scaled as they come."""
+def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = 7) -> None:
+    """Store weights as int8 with a scale per channel; activations are scaled as they come.
+
+    With ``bits=8`` the scores differ between processors: those without VNNI add two products in
+    16 bits, which can overflow. With 7 they cannot.
+    """
     import logging
 
     runtime()
@@ -77,6 +81,7 @@ def quantise(source: Path, target: Path) -> None:
         str(target),
         weight_type=QuantType.QInt8,
         per_channel=True,
+        reduce_range=bits == 7,
         extra_options={"MatMulConstBOnly": True},
     )
     prepared.unlink()
@@ -89,7 +94,13 @@ def export_fusion(nets: Nets, path: Path) -> None:
 
 
 def export(
-    nets: Nets, words: LexicalHead, folder: Path, config: dict[str, Any], *, scratch: Path
+    nets: Nets,
+    words: LexicalHead,
+    folder: Path,
+    config: dict[str, Any],
+    *,
+    base: BaseName = "minilm",
+    scratch: Path,
 ) -> None:
     """Write everything that the detector reads to ``folder``, the manifest last.
 
@@ -102,7 +113,7 @@ def export(
     quantise(scratch / "encoder.fp32.onnx", folder / files.ONNX)
     export_fusion(nets, folder / files.FUSION)
     lexical.save(words, folder / files.LEXICAL)
-    shutil.copyfile(base_folder() / "tokenizer.json", folder / files.TOKENIZER)
+    shutil.copyfile(base_folder(base) / "tokenizer.json", folder / files.TOKENIZER)
     write_config(folder, config)
 
 
@@ -110,7 +121,7 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
     """Write ``config.json`` and renew the manifest."""
     content = {
         "name": "encoder",
-        "dim": 384,
+        "dim": DIM,
         "types": list(BIAS_TYPES),
         "languages": ["en"],
     } | config

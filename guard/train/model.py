@@ -1,6 +1,6 @@
 """The network: one shared pass, six heads, and the fusion of references.
 
-Shapes: n windows, t tokens, k references, d = 384.
+Shapes: n windows, t tokens, k references, d numbers of a sentence vector (384).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 from guard.verdict import BIAS_TYPES
 
 TYPES = len(BIAS_TYPES)
+DIM = 384  # of a sentence vector, whatever the base's width
 STATE = 256
 FUSED = 128
 VALUE = 64
@@ -36,20 +37,22 @@ class Outputs(NamedTuple):
 
 
 class BiasNet(nn.Module):
-    """MiniLM with heads for retrieval, bias, type and spans."""
+    """A base model with heads for retrieval, bias, type and spans."""
 
-    def __init__(self, encoder: Any, dim: int = 384, dropout: float = 0.1) -> None:
+    def __init__(self, encoder: Any, dim: int = DIM, dropout: float = 0.1) -> None:
         super().__init__()
         self.encoder = encoder
-        self.embed = nn.Linear(dim, dim)
-        # Identity at the start: the untouched model retrieves from the first step on.
+        hidden = encoder.config.hidden_size
+        self._typed = encoder.config.model_type == "bert"  # MPNet has no token types
+        self.embed = nn.Linear(hidden, dim)
+        # Identity at the start: an untouched base of this width retrieves from the first step on.
         nn.init.eye_(self.embed.weight)
         nn.init.zeros_(self.embed.bias)
-        self.dense = nn.Linear(2 * dim, STATE)
+        self.dense = nn.Linear(2 * hidden, STATE)
         self.drop = nn.Dropout(dropout)
         self.bias_head = nn.Linear(STATE, 1)
         self.type_head = nn.Linear(STATE, TYPES)
-        self.span_head = nn.Linear(dim, 2)
+        self.span_head = nn.Linear(hidden, 2)
         self.implied_head = nn.Linear(STATE, 1)
         # Set for a stage in which the verdict alone shapes the shared pass: the other heads learn
         # to read what it leaves, and their losses end at their own weights.
@@ -57,12 +60,7 @@ class BiasNet(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Outputs:
         """Run the shared pass; all inputs are (n, t) integers."""
-        states = self.encoder(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
-        ).last_hidden_state
-        # The segment's tokens only: context may colour them but is never pooled.
-        own = (attention_mask * (1 - token_type_ids)).to(states.dtype)
-        mean = (states * own[..., None]).sum(1) / own.sum(1, keepdim=True)
+        states, mean = self._states(input_ids, attention_mask, token_type_ids)
         state = F.gelu(self.dense(torch.cat([states[:, 0], mean], dim=1)))
         dropped = self.drop(state)
         logit = self.bias_head(dropped).squeeze(-1)
@@ -78,6 +76,23 @@ class BiasNet(nn.Module):
             self.implied_head(dropped).squeeze(-1),
         )
 
+    def mean_state(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+    ) -> Tensor:
+        """Return the mean over the segment's tokens of the base's states, (n, its width)."""
+        return self._states(input_ids, attention_mask, token_type_ids)[1]
+
+    def _states(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        kinds = {"token_type_ids": token_type_ids} if self._typed else {}
+        states = self.encoder(
+            input_ids=input_ids, attention_mask=attention_mask, **kinds
+        ).last_hidden_state
+        # The segment's tokens only: context may colour them but is never pooled.
+        own = (attention_mask * (1 - token_type_ids)).to(states.dtype)
+        return states, (states * own[..., None]).sum(1) / own.sum(1, keepdim=True)
+
 
 class Fusion(nn.Module):
     r"""Adds what the references say.
@@ -89,7 +104,7 @@ class Fusion(nn.Module):
     logits. Without references both changes are zero.
     """
 
-    def __init__(self, dim: int = 384) -> None:
+    def __init__(self, dim: int = DIM) -> None:
         super().__init__()
         self.first = nn.Linear(2 * dim + 2 + TYPES + STATE + 1, FUSED)
         self.second = nn.Linear(FUSED, VALUE)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from guard.train.model import DIM
 from guard.train.rows import Row, Statement
 from guard.verdict import BIAS_TYPES
 
@@ -55,7 +56,7 @@ def cached(path: Path, texts: Sequence[str], embed: Callable[[Sequence[str]], Ve
     return np.stack([known[k] for k in keys]).astype(np.float32) if keys else _NONE
 
 
-_NONE: Vectors = np.zeros((0, 384), np.float32)
+_NONE: Vectors = np.zeros((0, DIM), np.float32)
 
 
 class TrainIndex:

@@ -19,7 +19,7 @@ from guard.errors import UsageError
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
 from guard.train import calibrate, evaluate, lexical, pools, retrieval
-from guard.train.base import BASE_NAME, BASE_SHA256, Embed, teacher
+from guard.train.base import BASES, Embed, teacher
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Sampler, build
 from guard.train.encoder import Nets, load_final
@@ -55,14 +55,14 @@ def release(
         "lexical_weight": lexical.WEIGHT,
         "temperature": 1.0,
         "operating_points": placeholder_points(),
-        "base": {"name": BASE_NAME, "sha256": BASE_SHA256},
+        "base": {"name": BASES[config.base].title, "sha256": BASES[config.base].sha256},
         "training": content["settings"],
     }
     corpus = build(config)
     sampler = Sampler(corpus.train, config)
     drawn = sorted({p.row for batch in sampler.epoch(0) for p in batch})
     words = lexical.fit_rows([corpus.train[i] for i in drawn])
-    export(nets, words, folder, settings, scratch=config.work)
+    export(nets, words, folder, settings, base=config.base, scratch=config.work)
     say("exported")
     build_index(index / "statements.jsonl", index, Encoder(folder, use_references=False))
     say("index built")
@@ -88,9 +88,9 @@ def release(
 
 def _embedders(config: TrainConfig, folder: Path) -> dict[str, Embed]:
     encoder = Encoder(folder, use_references=False)
-    found = {"base": teacher(encoder.tokens)}
+    found = {"base": teacher()}
     if config.embedder is not None:
-        found["embedder"] = teacher(encoder.tokens, config.embedder)
+        found["embedder"] = teacher(config.embedder)
     return found | {"shipped": encoder.embed}
 
 
@@ -113,7 +113,7 @@ def as_run(config: TrainConfig, stages: Sequence[dict[str, Any]]) -> TrainConfig
     return replace(config, **{k: settings[k] for k in _INPUTS if k in settings})
 
 
-_INPUTS = ("k", "floor", "max_context_tokens")
+_INPUTS = ("k", "floor", "max_context_tokens", "base", "layers")
 
 
 def learned(config: TrainConfig, corpus: Corpus, stages: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -254,7 +254,7 @@ def parity(nets: Nets, config: TrainConfig, folder: Path, count: int = 400) -> d
         differences.append(abs(got.logit - float(exact.logit)))
         flips.append((got.logit > 0) != (float(exact.logit) > 0))
         cosines.append(float(got.embedding @ exact.embedding[0].numpy()))
-    embed = teacher(encoder.tokens, config.embedder)
+    embed = teacher(config.embedder)
     ours, ours_index = encoder.embed(texts), encoder.embed(statements)
     base, base_index = embed(texts), embed(statements)
     near = np.argsort(-(ours @ ours_index.T), axis=1)[:, :5]

@@ -15,9 +15,7 @@ from torch import Tensor
 from guard.detect import weights as files
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import base_model
-from guard.train.encoder import Nets
-from guard.train.model import BiasNet, Fusion
+from guard.train.encoder import untrained
 
 
 def restore(folder: Path, to: Path) -> Path:
@@ -41,7 +39,7 @@ def restore(folder: Path, to: Path) -> Path:
             f"{folder / 'figures.json'} does not tell how these weights were trained; name a "
             "folder that `guard train release` wrote."
         ) from None
-    nets = Nets(BiasNet(base_model(), dropout=0.0), Fusion())
+    nets = untrained(last)
     state = network(folder / files.ONNX)
     with np.load(folder / files.FUSION) as fusion:
         state |= {f"fusion.{name}": torch.from_numpy(array) for name, array in fusion.items()}

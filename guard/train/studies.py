@@ -23,7 +23,7 @@ from guard.errors import UsageError
 from guard.evaluate.matching import pair_right
 from guard.evaluate.metrics import exact
 from guard.evaluate.terms import TermList, redditbias_terms
-from guard.train.base import Embed, base_folder, teacher
+from guard.train.base import Embed, teacher
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus
 from guard.train.encoder import (
@@ -268,7 +268,7 @@ def _validated(
 @cache
 def _embedder(embedder: Path | None) -> Embed:
     # Every judging of every study asks for it; it says the same of a text under any settings.
-    return teacher(WindowTokens(base_folder() / "tokenizer.json", 0), embedder)
+    return teacher(embedder)
 
 
 def _judged(

@@ -98,7 +98,7 @@ class Teachers:
             self._mixed(row, rng)
             for row in rng.choices(theirs, k=round(self._share * len(rows)) if theirs else 0)
         ]
-        mixed = padded([self._tokens.encode(text, ())[0] for text in texts])
+        mixed = padded([self._tokens.encode(text, ())[0] for text in texts], self._tokens.pad)
         heard = torch.tensor([row.source not in WRITTEN for row in rows])
         said = torch.zeros(len(rows))
         inputs = (batch.input_ids, batch.attention_mask, batch.token_type_ids)

@@ -121,7 +121,7 @@ def ablation(config: TrainConfig, nets: Nets) -> dict[str, dict[str, float]]:
     rows = [r for r in build(config).validation if r.source in ("invented", "pairs", "own")]
     tokens = window_tokens(config)
     statements = own_statements(config.statements)
-    embed = teacher(tokens, config.embedder)
+    embed = teacher(config.embedder)
     index = TrainIndex(rows, statements, embed, config.vectors(), config.k, config.floor)
     found = {use: by_source(rows, judge(nets, rows, index, tokens, use)) for use in ("all", "none")}
     return {

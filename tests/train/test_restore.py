@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Path) -> None:
     nets, _ = load_final(restored)
     export_onnx(nets, tmp_path / "float.onnx")
-    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
+    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx", bits=8)
     shipped, again = network(SHIPPED / "encoder.onnx"), network(tmp_path / "int8.onnx")
     assert shipped.keys() == again.keys()
     for name, weight in shipped.items():
@@ -46,16 +46,20 @@ def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Pat
         assert float((weight - again[name]).abs().mean()) < float(weight.abs().mean()) / 500
 
 
-def test_a_weight_is_within_half_a_step_of_the_trained_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", [7, 8])
+def test_a_weight_is_within_half_a_step_of_the_trained_one(
+    tmp_path: Path, bits: Literal[7, 8]
+) -> None:
     config = TrainConfig(work=tmp_path, data=None)
     nets = build_nets(config)
     export_onnx(nets, tmp_path / "float.onnx")
-    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
+    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx", bits=bits)
     found, trained = network(tmp_path / "int8.onnx"), nets.state_dict()
     assert found.keys() == {name for name in trained if name.startswith("net.")}
     for name, weight in found.items():
-        # A tensor's (or channel's) range in 255 steps; the whole range bounds every channel's.
-        step = float(trained[name].max() - trained[name].min()) / 254
+        # A tensor's (or channel's) range in 255 or 127 steps; the whole range bounds every
+        # channel's.
+        step = float(trained[name].max() - trained[name].min()) / (2**bits - 2)
         assert float((weight - trained[name]).abs().max()) <= max(step, 1e-7) * 1.01
 
 
