@@ -40,6 +40,20 @@ ONE_WAY = {
     "other_languages",
     "self_description",
 }
+# Behaviours with a direction that they are about, and as a check some cases of the other.
+MOSTLY_ONE_WAY = {
+    "counter_speech_quoting",
+    "counter_speech_referring",
+    "debunking_lists",
+    "disguised_forms",
+    "negated_hate",
+    "neutral_identity",
+    "other_senses",
+    "stance_endorsing",
+    "stance_opposing",
+}
+# Its texts stand in pairs: biased after one context, harmless after another.
+PAIRED = "bias_over_sentences"
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +119,20 @@ def test_no_frame_is_common(cases: list[Case]) -> None:
 
 
 def test_no_text_twice(cases: list[Case]) -> None:
-    counts = Counter(clean(case.text) for case in cases)
+    counts = Counter(clean(case.text) for case in cases if case.behaviour != PAIRED)
+    counts.update({clean(case.text) for case in cases if case.behaviour == PAIRED})
     assert [text for text, count in counts.items() if count > 1] == []
+
+
+def test_what_stands_before_a_paired_text_decides(cases: list[Case]) -> None:
+    pairs = defaultdict(list)
+    for case in cases:
+        if case.behaviour == PAIRED:
+            pairs[case.text].append(case)
+    assert len(pairs) >= 40
+    for text, of in pairs.items():
+        assert sorted(case.expect for case in of) == ["biased", "harmless"], text
+        assert len({(case.context, case.user) for case in of}) == 2, text
 
 
 def test_no_text_is_known_to_the_detector(cases: list[Case]) -> None:
@@ -125,7 +151,10 @@ def test_a_detector_that_says_always_the_same_fails(cases: list[Case]) -> None:
     assert {name for name, of in expected.items() if len(of) == 1} == ONE_WAY
     for name in expected.keys() - ONE_WAY:
         biased = expected[name]["biased"] / expected[name].total()
-        assert 0.4 <= biased <= 0.6, name
+        least = 0.15 if name in MOSTLY_ONE_WAY else 0.4
+        assert least <= biased <= 1 - least, name
+    both = expected["stance_endorsing"] + expected["stance_opposing"]
+    assert 0.4 <= both["biased"] / both.total() <= 0.6
 
 
 def test_every_bias_type_in_both_ways(cases: list[Case]) -> None:
@@ -145,7 +174,7 @@ def test_a_context_ends_before_the_text_begins(cases: list[Case]) -> None:
         gate.push(before + case.text)
         gate.finish()
         texts = [job.window.text.strip() for job in gate.pending()]
-        assert texts[: len(case.context)] == list(case.context), case.id
+        assert texts[: len(case.context)] == [said.strip() for said in case.context], case.id
 
 
 def test_no_behaviour_has_fallen(found: Behaviours) -> None:
