@@ -160,11 +160,14 @@ class Record:
 class Smooth:
     """A smooth number of the same totals, on whose scale the interval is made.
 
-    ``back`` is rising, and gives the measure's value of it; nan gives nan.
+    ``back`` is rising, and gives the measure's value of it; nan gives nan. ``least`` is the least
+    that the number can truly be: an estimate below it, as noise gives, has the interval of one that
+    is just there.
     """
 
     value: Callable[[Floats], Floats]
     back: Callable[[float], float]
+    least: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ class _Table:
             yield measure("mean_noise", "noise", "reach", over="usable", least=reached, most=100.0)
         whole = len(axis) == 1
         if whole:
-            square = Smooth(_ratio(0, 1), lambda x: math.sqrt(max(x, 0.0)) if x == x else x)
+            square = Smooth(_ratio(0, 1), lambda x: math.sqrt(max(x, 0.0)) if x == x else x, 0.0)
             yield measure("corrected", "square", "squares", value=_root, most=100.0, smooth=square)
         if self.tested and whole:
             found = measure("significant", "significant", over="usable", value=counted)
