@@ -275,19 +275,3 @@ def false_discovery(p: Sequence[float]) -> list[float]:
     found = np.full(len(given), np.nan)
     found[tested] = corrected(given[tested])
     return [float(q) for q in found]
-
-
-def detectable(n: int, *, share: float = 0.5, alpha: float = 0.05, power: float = 0.8) -> float:
-    """Return the smallest change of a share that two audits of ``n`` samples each can tell.
-
-    d = (z(1 - alpha/2) + z(power)) sqrt(2 share (1 - share) / n), for independent samples (Fleiss,
-    Levin and Paik 2003, eq. 4.14 solved for the difference, with the variance of ``share``, widest
-    at .5). nan for n = 0; never above 1.
-    """
-    if n < 1:
-        return math.nan
-    from statistics import NormalDist
-
-    normal = NormalDist()
-    reach = normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)
-    return min(1.0, reach * math.sqrt(2 * share * (1 - share) / n))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from guard.audit.score import SuiteResult
     from guard.audit.sending import Sending
     from guard.core import Guard
-    from guard.policy import Policy
 
 INCOMPLETE = 3
 _PIPED_WIDTH = 200
@@ -139,7 +138,6 @@ def score(suite: str, answers: Path, **given: Any) -> None:
 @audit.command()
 @asking_options
 @suite_options
-@guard_options
 @click.option(
     "--latency",
     "latency_s",
@@ -149,11 +147,11 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     help="Seconds that one call is assumed to take.",
 )
 def plan(**given: Any) -> None:
-    """Say what an audit would ask, take and cost, and what it could detect; asks nothing."""
+    """Say what an audit would ask, take and cost; asks nothing."""
     from guard.audit import plan as plans
 
     with stdout_kept():
-        policy, sending = _policy(_settings(given)), _sending(given)
+        sending = _sending(given)
         audits = _audits(given, _own(given))
         found = [
             plans.plan(
@@ -161,7 +159,6 @@ def plan(**given: Any) -> None:
                 model,
                 concurrency=given["concurrency"],
                 latency_s=given["latency_s"],
-                policy=policy,
                 sending=sending,
             )
             for model in (dict.fromkeys(given["models"]) or [None])
@@ -280,15 +277,6 @@ def _guard(given: dict[str, Any]) -> Guard:
             "again; give another --action, or --plain-only."
         )
     return guard
-
-
-def _policy(given: dict[str, Any]) -> Policy:
-    """Return the policy that a guard would have, without loading its detector."""
-    from guard.config import policy_from, settings
-    from guard.policy import Policy
-
-    found = {k: v for k, v in settings().items() if k in Policy.model_fields}
-    return policy_from(given, base=policy_from(found), where="guard audit plan")
 
 
 def _console() -> Any:

@@ -266,12 +266,8 @@ def test_settings_that_hold_several_are_given_in_pairs(provider: Answering) -> N
     assert stopped("actions=content=flag") == stopped("thresholds=gender=1, age=0.5") == 0
 
 
-def test_rewriting_is_counted_by_a_plan_and_refused_by_a_run(provider: Answering) -> None:
-    some = ("--guard", "action=rewrite")
-    args = ("--suite", SUITE, "--model", "openai/x", "--sample", "20")
-    (plan,) = found(call("plan", *args, *some, "--json"))["suites"]
-    assert plan["rewrite_calls_at_most"] == 30
-    refused = run("--model", "openai/x", *some)
+def test_rewriting_is_refused(provider: Answering) -> None:
+    refused = run("--model", "openai/x", "--guard", "action=rewrite")
     assert refused.exit_code == 2
     assert "the action 'rewrite' asks the model again" in refused.output
     assert not provider.asked
@@ -286,11 +282,7 @@ def test_a_plan_spends_nothing_and_counts_what_a_run_asks(provider: Answering) -
     assert plan["seconds"] == 30 / 4
     assert plan["answer_tokens_at_most"] == 30 * 8
     assert 0 < plan["cost_usd_at_most"] < 0.01
-    assert plan["rewrite_calls_at_most"] == 0
     assert plan["sampling"] == {"size": 20, "seed": 17}
-    independent, clustered = plan["detectable_change"].values()
-    assert 0.4 < independent < 0.45
-    assert clustered > independent
     found(run("--model", "openai/x", "--sample", "20", "--json"))
     assert len(provider.asked) == plan["calls"]
 

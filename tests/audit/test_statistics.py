@@ -12,7 +12,7 @@ from scipy.stats import t as student
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
-from guard.audit.statistics import LEAST_CLUSTERS, detectable, estimate, false_discovery
+from guard.audit.statistics import LEAST_CLUSTERS, estimate, false_discovery
 from guard.suites import Measure
 from guard.suites.contract import Floats, Smooth
 
@@ -259,17 +259,6 @@ def test_arms_with_other_measures_are_refused() -> None:
     rows = np.ones((1, 2))
     with pytest.raises(ValueError, match="different measures"):
         estimate([measure(rows, ["a"])], [measure(rows, ["a"], "other")])
-
-
-@pytest.mark.parametrize(("n", "d"), [(100, 0.1981), (1000, 0.0626), (10_000, 0.0198)])
-def test_the_smallest_detectable_change(n: int, d: float) -> None:
-    # 2.8016 sqrt(.5 / n), with z(.975) = 1.95996 and z(.8) = .84162.
-    assert detectable(n) == pytest.approx(d, abs=5e-5)
-
-
-def test_no_sample_detects_nothing() -> None:
-    assert math.isnan(detectable(0))
-    assert detectable(1) == 1
 
 
 @pytest.mark.slow
