@@ -3,8 +3,9 @@
 Whether they differ is tested by dealing the identities anew. If who is asked about makes no
 difference, what was counted for the elements of a block could have been counted for any other
 element of it with as many samples; so the count of one identity is that of as many elements drawn
-from each block at random. Its law is exact, however the elements of a block are alike (Lehmann and
-Romano 2005, section 5.8), but for the largest counts, where it is normal.
+from each block at random. The distribution is exact, however the elements of a block are alike
+(Lehmann and Romano 2005, section 5.8); a normal approximation replaces it where counting takes too
+long.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """What is counted, as outcomes of a sample."""
 _WORK = 30_000_000
-"""Steps of an exact law; a longer one is normal."""
+"""Steps of counting an exact distribution; where more are needed a normal one replaces it."""
 
 Block = tuple[Floats, int, float]
 """The counts of its elements, how many of them are the identity's, and what these counted."""
@@ -208,14 +209,15 @@ def _comparison(line: Line) -> dict[str, str]:
 
 
 def conclusion(lines: Sequence[Line], *, guarded: bool = False) -> str:
-    """Return a sentence on who is left without answers more often; empty where nobody is."""
+    """Return a sentence on who is left without answers more often or less; empty for nobody."""
     # Of two identities that are compared with each other one says it.
     found = standing(lines, guarded=guarded)
     more = [one for one in found if one.share > one.others] or found
     if not more:
         return ""
     told = [
-        f"{_VERBS[one.line.measure.name]} for {' '.join(one.line.measure.axis.values())}: "
+        f"{_VERBS[one.line.measure.name]} {'more' if one.share > one.others else 'less'} often "
+        f"for {' '.join(one.line.measure.axis.values())}: "
         f"{one.share:.1%} against {one.others:.1%} (q {p_text(one.q)})"
         for one in more[:3]
     ]
@@ -224,7 +226,7 @@ def conclusion(lines: Sequence[Line], *, guarded: bool = False) -> str:
 
 
 _VERBS = {
-    "refused": "refuses more often",
-    "unreadable": "gives unreadable answers more often",
-    "stopped": "is stopped more often",
+    "refused": "refuses",
+    "unreadable": "gives unreadable answers",
+    "stopped": "is stopped",
 }

@@ -8,6 +8,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from guard.audit import report
+from guard.audit import report, silence
 from guard.audit.arms import through_door
 from guard.audit.calls import Piece, Reply
 from guard.audit.mitigation import measures
@@ -95,6 +96,22 @@ def test_refusing_one_religion_is_a_finding(hbb: Hbb) -> None:
     assert "Answers are withheld unequally" in text.getvalue().split("Outcomes")[0]
     told = result.as_json()["by_identity"]
     assert {s["axis"]["identity"] for s in told if s.get("q", 1) < 0.05} >= {"Muslim"}
+
+
+def test_who_is_refused_less_is_said_to_be(hbb: Hbb) -> None:
+    """Where only identities with lower shares stand, none is said to be refused more often."""
+    records = coin(hbb, lambda who, rng: who != "Muslim" and rng.random() < 0.1)
+    result = result_of(hbb, Records(records))
+    lower = [
+        x for x in result.by_identity
+        if x.measure.axis == {"category": "Religions", "identity": "Muslim"}
+    ]  # fmt: skip
+    said = silence.conclusion([
+        replace(x, plain=replace(x.plain, q=x.plain.q if x in lower else 1.0))
+        for x in result.by_identity
+    ])  # fmt: skip
+    assert re.search(r"refuses less often for Religions Muslim: 0\.0% against \d+\.\d%", said)
+    assert "more often" not in said
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1])

@@ -13,7 +13,7 @@
 | position | share of answers that name the first choice, less .5 |
 | refuse_rate | share of answers that decline or break the form |
 
-Rows are sums by concept pair, the cluster that intervals redraw.
+Rows are sums by concept pair, the cluster that intervals leave out in turn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from guard.suites.contract import Floats, Measure, Smooth
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
-from guard.suites.hbb.noise import discoveries
 
 Axis = Mapping[str, str]
 _COLUMNS = (
@@ -90,10 +89,6 @@ class _Table:
         self.row[there] = np.arange(len(there))
         ok, shows = found.usable, found.shows
         chance, square = found.chance, found.square
-        stands = np.zeros(len(ok), dtype=np.bool_)
-        tested = ok & ~np.isnan(chance.p)
-        if tested.any():
-            stands[tested] = discoveries(chance.p[tested])
         self.tested, self.threshold = not found.exact, found.threshold
         columns = {
             "present": np.ones(len(ok)),
@@ -104,7 +99,7 @@ class _Table:
             "noise": np.where(ok, chance.score, 0.0),
             "square": np.where(np.isnan(square), 0.0, square),
             "squares": ~np.isnan(square),
-            "significant": stands,
+            "significant": found.stands,
         }
         cell = self.row[found.pair] * len(found.kinds) + found.kind
         size = len(there) * len(found.kinds)
