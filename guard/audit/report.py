@@ -81,8 +81,9 @@ _LEGEND = {
     "biased, biased_shown": "answers on the biased side; those of them that the guard let through",
     "stopped_biased, stopped_others": "shares of them, and of the others (false stops), stopped",
     "verdict": "the bias type as which the guard stopped an answer; one may have several",
-    "selectivity": "how much more of the biased side is stopped, of answers in the same words; "
-    "0 for a guard that stops at random, or by the words alone",
+    "selectivity": "how much more of the biased side is stopped, of answers in the same words "
+    "(answers of several texts, as MIST's, are compared in any words); 0 for a guard that stops at "
+    "random, or by the words alone; n: answers whose words were said on both sides",
     "false stops": "of the answers on the other side with a text, how many were stopped; an answer "
     "of several texts counts for each",
     "q": "p corrected over all tests of its column: of an arm, or of the changes; an interval is "
