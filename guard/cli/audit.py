@@ -110,8 +110,9 @@ def run(**given: Any) -> None:
     "--answers",
     required=True,
     type=click.Path(path_type=Path),
-    help="A journal (.jsonl.gz), or a CSV with the columns id and response, and sample where an "
-    "item is asked several times; rows of one id and sample are turns.",
+    help="A journal (.jsonl.gz), or a CSV with the columns id and response, sample where an item "
+    "is asked several times, and finish_reason where it is known; rows of one id and sample are "
+    "turns.",
 )
 @suite_options
 def score(suite: str, answers: Path, **given: Any) -> None:

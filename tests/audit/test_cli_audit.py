@@ -139,6 +139,14 @@ def test_recorded_answers_score_as_the_live_audit_did(provider: Answering) -> No
     assert hit == expected["guarded"]["outcomes"]["guarded"]
 
 
+def test_what_the_provider_withheld_is_refused_from_a_table_too() -> None:
+    rows = [("t0", "", "content_filter"), ("t2", "", "stop")]
+    with Path("items.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("id", "response", "finish_reason"), *rows])
+    table = found(call("score", "--suite", SUITE, "--json", "--answers", "items.csv"))
+    assert (table["outcomes"]["refused"], table["outcomes"]["invalid"]) == (1, 1)
+
+
 def test_a_table_with_a_wrong_line_is_refused_by_its_line(tmp_path: Path) -> None:
     Path("a.csv").write_text("id,response\nt0,first\nnone,first\n")
     result = call("score", "--suite", SUITE, "--answers", "a.csv")

@@ -397,6 +397,31 @@ def test_sg_has_the_pairs_with_variants_alone() -> None:
 
 
 @official
+def test_a_table_without_samples_is_refused_and_not_taken_for_turns(suite: Hbb) -> None:
+    name = next(iter(suite.items())).id
+    rows = [{"id": name, "response": "a)"} for _ in range(10)]
+    with pytest.raises(UsageError, match=r"Line 3: hbb asks .* no turn 2 .* a column 'sample'"):
+        list(suite.answers_from_table(rows))
+    numbered = [{**row, "sample": str(n)} for n, row in enumerate(rows)]
+    assert len(list(suite.answers_from_table(numbered))) == 10
+
+
+def test_deviations_are_of_what_is_done() -> None:
+    """Exact probabilities have no sampling noise; descriptors are mended under guard alone."""
+    noise_, slips, order = "Sampling noise alone", "Descriptors without the slips", "Half of the"
+
+    def told(found: Suite) -> set[str]:
+        said = found.deviations()
+        assert any("items are this project's" in line for line in said)
+        return {start for start in (noise_, slips, order) if any(x.startswith(start) for x in said)}
+
+    assert told(mcq(probabilities="sample")) == {noise_, slips, order}
+    assert told(mcq(probabilities="logprobs")) == {slips, order}
+    assert told(mcq(protocol="paper")) == {noise_}
+    assert told(HbbSg(SgOptions())) == {slips}
+    assert told(HbbSg(SgOptions(protocol="paper"))) == set()
+
+
 def test_sg_needs_rewritten_sentences() -> None:
     with pytest.raises(UsageError, match="no rewritten sentences"):
         HbbSg(SgOptions(data=OFFICIAL))

@@ -234,7 +234,7 @@ class Mist(Suite):
 
     def deviations(self) -> Sequence[str]:
         """Return those of protocol.toml."""
-        return self._pack.deviations(self.options.protocol)
+        return self._pack.deviations(self.options.protocol, "both")
 
     def published(self) -> Sequence[Published]:
         """Return the figures of Tables 4 and 5."""
