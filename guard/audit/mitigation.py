@@ -26,6 +26,7 @@ from guard.audit.statistics import Line
 from guard.suites import Measure, Suite
 from guard.suites.conclusions import ALPHA, p_text
 from guard.suites.contract import Estimate, Floats, Side
+from guard.suites.reading import share
 
 STOPPED = KINDS["stopped"]
 Places = NDArray[np.int64]
@@ -122,7 +123,7 @@ def _of(
         axis,
         _summed(slope, cluster, names),
         names,
-        lambda t: _share(t[..., :2]),
+        share,
         lambda t: t[..., 2],
         # One question of a guard, and one test; what the items are about has intervals alone.
         null=math.nan if axis else 0.0,
@@ -153,13 +154,8 @@ def _measure(
 ) -> Measure:
     table = np.column_stack([top, bottom])
     return Measure(
-        name, axis, table, clusters, _share, lambda totals: totals[..., 1], bounds=(0.0, 1.0)
+        name, axis, table, clusters, share, lambda totals: totals[..., 1], bounds=(0.0, 1.0)
     )
-
-
-def _share(totals: Floats) -> Floats:
-    over = totals[..., 1]
-    return np.divide(totals[..., 0], over, out=np.full_like(over, np.nan), where=over > 0)
 
 
 Bias = Literal["", "biased", "other"]

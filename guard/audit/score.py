@@ -40,7 +40,6 @@ class SuiteResult:
     lines: Sequence[Line]
     published: Sequence[Published]
     missing: int
-    seed: int
     by_identity: Sequence[Line] = ()
     """Refused, unreadable and stopped shares of each identity, with the test of their differing."""
     stops: Sequence[Line] = ()
@@ -116,7 +115,6 @@ def result_of(
     records: Records,
     *,
     model: str = "",
-    seed: int = 17,
     about: Mapping[str, Any] | None = None,
 ) -> SuiteResult:
     """Return what ``records`` amount to."""
@@ -159,7 +157,6 @@ def result_of(
         lines,
         tuple(suite.published()),
         records.missing,
-        seed,
         by_identity,
         stops,
         concluded,

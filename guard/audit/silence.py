@@ -23,6 +23,7 @@ from guard.audit.statistics import Line
 from guard.suites import Item, Measure, Record, Suite
 from guard.suites.conclusions import ALPHA, p_text
 from guard.suites.contract import Floats
+from guard.suites.reading import share
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "refused": ("refused",),
@@ -109,17 +110,12 @@ class Comparison:
                     {**self._axis, "identity": identity},
                     np.column_stack(sums).astype(float),
                     names,
-                    _share,
+                    share,
                     lambda totals: totals[..., 1],
                     p=dealt(by_element, of == place, block),
                     # Of rare outcomes in few clusters no interval holds what it says.
                     interval=False,
                 )
-
-
-def _share(totals: Floats) -> Floats:
-    over = totals[..., 1]
-    return np.divide(totals[..., 0], over, out=np.full_like(over, np.nan), where=over > 0)
 
 
 def dealt(counted: NDArray[Any], mine: NDArray[np.bool_], block: NDArray[np.int64]) -> float:

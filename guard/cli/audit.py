@@ -60,7 +60,7 @@ def run(**given: Any) -> None:
     most --concurrency of them, and asks them again. The journal holds what the model said.
 
     Exit codes: 0 done, 2 a mistake in the command or a journal that cannot be read or written, 3
-    some requests have no answer yet, 130 interrupted.
+    some requests have no answer yet or no answer of a suite could be read, 130 interrupted.
     """
     _check_extra()
     from guard.audit.command import Command, run_all
@@ -100,7 +100,13 @@ def run(**given: Any) -> None:
     if ran.interrupted:
         click.echo("Interrupted; the same command goes on where it stopped.", err=True)
         raise click.exceptions.Exit(130)
-    if ran.stopped or any(not result.complete for result in ran.results):
+    silent = [result for result in ran.results if result.arms["plain"].coverage == 0]
+    for result in silent:
+        click.echo(
+            f"No answer to {result.suite} could be read; nothing can be said about {result.model}.",
+            err=True,
+        )
+    if ran.stopped or silent or any(not result.complete for result in ran.results):
         raise click.exceptions.Exit(INCOMPLETE)
 
 
