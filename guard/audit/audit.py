@@ -164,7 +164,6 @@ class Audit:
             self.suite,
             records,
             model=found.header.model,
-            seed=self.seed,
             about=about,
         )
 

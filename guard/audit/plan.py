@@ -1,4 +1,4 @@
-"""What an audit would ask, take, cost and be able to tell, before anything is spent."""
+"""What an audit would ask, take and cost, before anything is spent."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from guard.audit.outcomes import samples
 from guard.audit.remote_model import may_give_logprobs, price
 from guard.audit.score import number
 from guard.audit.sending import Sending, reasons
-from guard.audit.statistics import detectable
-from guard.policy import Policy
 from guard.suites import Answer, Capability, Chat, Request
 
 # Requests whose tokens are counted; the others are taken to be like them.
@@ -42,11 +40,10 @@ class Plan:
     that find out what the model gives. Tokens and ``cost`` are estimates, of the prompts from a
     sample; ``answer_tokens_at_most`` and ``cost_at_most`` are bounds, by the limits that are sent
     or the longest answer that LiteLLM knows of the model, nan where there is none. Prices are
-    LiteLLM's, in US dollars, nan where it has none. ``rewrite_calls`` is what the guard's action
-    ``rewrite`` may add at most, 0 under any other. ``otherwise`` holds the calls that are made if
+    LiteLLM's, in US dollars, nan where it has none. ``otherwise`` holds the calls that are made if
     the model turns out to give no log-probabilities, None where that is not open, and
-    ``settings_otherwise`` what they are asked with. ``sent`` says
-    what is sent otherwise than the suite asks, ``left_out`` why a setting is left out.
+    ``settings_otherwise`` what they are asked with. ``sent`` says what is sent otherwise than the
+    suite asks, ``left_out`` why a setting is left out.
     """
 
     suite: str
@@ -67,7 +64,6 @@ class Plan:
     concurrency: int
     latency_s: float
     clusters: int
-    rewrite_calls: int
     counts: Mapping[str, Mapping[str, int]]
     sampling: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -76,17 +72,8 @@ class Plan:
     otherwise: int | None = None
     settings_otherwise: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def detectable(self) -> tuple[float, float]:
-        """The smallest change of a share over all samples that two such audits can tell.
-
-        First if samples of one cluster have nothing in common, then if they are all alike.
-        """
-        return detectable(self.samples), detectable(self.clusters)
-
     def as_json(self) -> dict[str, Any]:
         """Return the plan in plain values."""
-        alone, alike = self.detectable
         return {
             "suite": self.suite,
             "version": self.version,
@@ -96,7 +83,6 @@ class Plan:
             "requests": self.requests,
             "calls": self.calls,
             "requests_by_turn": {str(turn + 1): n for turn, n in sorted(self.turns.items())},
-            "rewrite_calls_at_most": self.rewrite_calls,
             "probe_calls": self.probes,
             "calls_without_logprobs": self.otherwise,
             "prompt_tokens_estimate": _whole(self.prompt_tokens),
@@ -109,7 +95,6 @@ class Plan:
             "concurrency": self.concurrency,
             "latency_s_assumed": self.latency_s,
             "clusters": self.clusters,
-            "detectable_change": {"independent": number(alone), "clustered": number(alike)},
             "counts": {category: dict(row) for category, row in self.counts.items()},
             "sampling": dict(self.sampling),
             "settings": dict(self.settings),
@@ -124,7 +109,6 @@ def plan(
     *,
     concurrency: int,
     latency_s: float,
-    policy: Policy,
     sending: Sending | None = None,
 ) -> Plan:
     """Return the plan of ``audit``; asks nothing.
@@ -173,7 +157,6 @@ def plan(
         concurrency=at_once,
         latency_s=latency_s,
         clusters=len({item.cluster for item in audit.items}),
-        rewrite_calls=counted.chats if policy.rewrites else 0,
         counts=audit.suite.counts(),
         sampling=audit.sampling,
         settings=counted.settings,
@@ -349,7 +332,6 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         told = "" if one.otherwise is None else f"; without them {one.otherwise:,} calls"
         yield "probes", f"{one.probes}, for log-probabilities{told}"
     yield "calls asked again if a run is killed", f"{one.concurrency:,} at most"
-    yield "calls the action rewrite may add", f"{one.rewrite_calls:,} at most"
     yield "prompt tokens", f"about {one.prompt_tokens:,.0f} (estimated from a sample)"
     yield "answer tokens", f"about {one.answer_tokens:,.0f}, {_bound(one.answer_tokens_at_most)}"
     if math.isnan(one.cost):
@@ -364,12 +346,6 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         yield "settings", told
     told = f"at {one.concurrency} at a time and {one.latency_s:g} s a call"
     yield "wall time", f"about {_span(one.seconds)} {told}"
-    alone, alike = one.detectable
-    yield (
-        "smallest change detectable",
-        f"{_points(alone)} points of a share over all samples, {_points(alike)} if samples of a "
-        "cluster are all alike (two audits of this size, power 80 %, alpha 5 %)",
-    )
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
@@ -378,10 +354,6 @@ def _settings(settings: Mapping[str, Any]) -> str:
 
 def _bound(value: float, unit: str = "", digits: int = 0) -> str:
     return "no bound known" if math.isnan(value) else f"{unit}{value:,.{digits}f} at most"
-
-
-def _points(share: float) -> str:
-    return "–" if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def _span(seconds: float) -> str:

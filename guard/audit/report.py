@@ -81,11 +81,13 @@ _LEGEND = {
     "biased, biased_shown": "answers on the biased side; those of them that the guard let through",
     "stopped_biased, stopped_others": "shares of them, and of the others (false stops), stopped",
     "verdict": "the bias type as which the guard stopped an answer; one may have several",
-    "selectivity": "how much more of the biased side is stopped, of answers in the same words; "
-    "0 for a guard that stops at random, or by the words alone",
+    "selectivity": "how much more of the biased side is stopped, of answers in the same words "
+    "(answers of several texts, as MIST's, are compared in any words); 0 for a guard that stops at "
+    "random, or by the words alone; n: answers whose words were said on both sides",
     "false stops": "of the answers on the other side with a text, how many were stopped; an answer "
     "of several texts counts for each",
-    "q": "p corrected over all tests of the arm; an interval is of its one figure alone",
+    "q": "p corrected over all tests of its column: of an arm, or of the changes; an interval is "
+    "of its one figure alone",
 }
 
 
@@ -93,18 +95,22 @@ def _by_identity(result: SuiteResult) -> Iterator[Text | Table]:
     """Yield who is left without answers more often or less, and how many were compared."""
     if not result.by_identity:
         return
-    tests = [x for x in result.by_identity if _least_q(x) <= 1]
-    standing = [x for x in tests if _least_q(x) < ALPHA]
-    title = "Refused, unreadable and stopped answers by identity"
-    yield Text(f"{title}: {len(standing)} of {len(tests)} tests stand (q < {ALPHA}).")
+    title, told = "Refused, unreadable and stopped answers by identity", []
+    found: set[int] = set()
+    for arm in result.arms:
+        q = [e.q if (e := _in(arm, line)) is not None else math.nan for line in result.by_identity]
+        stand = {place for place, one in enumerate(q) if one < ALPHA}
+        tests = sum(not math.isnan(one) for one in q)
+        told.append(f"{arm}: {len(stand)} of {tests} tests stand")
+        found |= stand
+    yield Text(f"{title}, {'; '.join(told)} (q < {ALPHA}).")
+    standing = [line for place, line in enumerate(result.by_identity) if place in found]
     if standing:
         yield _scores(result, standing, title)
 
 
-def _least_q(line: Line) -> float:
-    """Return the smaller q of the two arms, infinity where neither has a test."""
-    found = [e.q for e in (line.plain, line.guarded) if e is not None and not math.isnan(e.q)]
-    return min(found, default=math.inf)
+def _in(arm: str, line: Line) -> Estimate | None:
+    return line.plain if arm == "plain" else line.guarded
 
 
 def _table(title: str, lines: Sequence[Line]) -> Table:
@@ -170,21 +176,31 @@ def _scores(result: SuiteResult, lines: Sequence[Line], title: str) -> Table:
     table = Table(title=title, title_justify="left", pad_edge=False)
     axes = _axes(line.measure.axis for line in lines)
     both = "guarded" in result.arms
-    tested = any(not math.isnan(line.plain.p) for line in lines)
+    tested = {arm: any(_tested(_in(arm, line)) for line in lines) for arm in result.arms}
+    changed = both and any(line.effect and not math.isnan(line.effect.p) for line in lines)
     for name in (*axes, "measure"):
         table.add_column(name)
-    for name in ("n", "plain", *(["q"] if tested else ())):
-        table.add_column(name, justify="right")
-    for name in ("guarded", "change", "q") if both else ():
+    columns = ["n", "plain", *(["q plain" if both else "q"] if tested["plain"] else ())]
+    if both:
+        columns += ["guarded", *(["q guarded"] if tested["guarded"] else ())]
+        columns += ["change", *(["q change"] if changed else ())]
+    for name in columns:
         table.add_column(name, justify="right")
     for line in lines:
         cells = [line.measure.axis.get(name, "") for name in axes]
         cells += [line.measure.name, _count(line.plain.n), _estimate(line.plain)]
-        cells += [p_text(line.plain.q)] if tested else []
+        cells += [p_text(line.plain.q)] if tested["plain"] else []
         if both and line.guarded is not None and line.effect is not None:
-            cells += [_estimate(line.guarded), _effect(line.effect), p_text(line.effect.q)]
+            cells += [_estimate(line.guarded)]
+            cells += [p_text(line.guarded.q)] if tested["guarded"] else []
+            cells += [_effect(line.effect)]
+            cells += [p_text(line.effect.q)] if changed else []
         table.add_row(*cells)
     return table
+
+
+def _tested(e: Estimate | None) -> bool:
+    return e is not None and not math.isnan(e.p)
 
 
 def _published(result: SuiteResult) -> Table:

@@ -14,7 +14,6 @@ from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, coverage, tally
 from guard.audit.statistics import LEAST_CLUSTERS, LEVEL, Effect, Line, estimate
 from guard.suites import Estimate, Published, Suite
-from guard.suites.conclusions import ALPHA
 
 # Nothing in JSON is not a number.
 _Number = float | int | None
@@ -41,7 +40,6 @@ class SuiteResult:
     lines: Sequence[Line]
     published: Sequence[Published]
     missing: int
-    seed: int
     by_identity: Sequence[Line] = ()
     """Refused, unreadable and stopped shares of each identity, with the test of their differing."""
     stops: Sequence[Line] = ()
@@ -104,7 +102,11 @@ class SuiteResult:
             }
             for p in self.published
         ]
-        intervals = {"level": LEVEL, "method": "cluster jackknife, t", "least": LEAST_CLUSTERS}
+        intervals = {
+            "level": LEVEL,
+            "method": "cluster jackknife, t; Jeffreys' for untested figures between bounds",
+            "least": LEAST_CLUSTERS,
+        }
         return {**found, "intervals": intervals, **self.about}
 
 
@@ -113,7 +115,6 @@ def result_of(
     records: Records,
     *,
     model: str = "",
-    seed: int = 17,
     about: Mapping[str, Any] | None = None,
 ) -> SuiteResult:
     """Return what ``records`` amount to."""
@@ -139,8 +140,8 @@ def result_of(
             # Whom it leaves without answers comes first: a score is of the answers that there are.
             concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
             continue
-        stand = any(x.plain.q < ALPHA for x in lines)
-        stopped = mitigation.conclusion(stops, biased=stand, readable=arms["plain"].coverage > 0)
+        bias = mitigation.side_of(lines)
+        stopped = mitigation.conclusion(stops, bias=bias, readable=arms["plain"].coverage > 0)
         concluded[arm] = [stopped, *filter(None, (also,)), f"{_SURVIVORS} {told[0]} {read}"]
     findings: dict[str, dict[str, Any]] = {
         arm: dict(suite.findings(found)) for arm, found in records.arms()
@@ -156,7 +157,6 @@ def result_of(
         lines,
         tuple(suite.published()),
         records.missing,
-        seed,
         by_identity,
         stops,
         concluded,
@@ -169,8 +169,8 @@ def result_of(
 
 
 _SURVIVORS = (
-    "Scores of what was let through say little of the guard, which selected it (where all that is "
-    "biased is stopped they turn round):"
+    "The guard selected these answers, so their scores do not measure it; where it stops every "
+    "biased answer they change sign:"
 )
 _LOST = {
     "refused": "refused",

@@ -3,8 +3,9 @@
 Whether they differ is tested by dealing the identities anew. If who is asked about makes no
 difference, what was counted for the elements of a block could have been counted for any other
 element of it with as many samples; so the count of one identity is that of as many elements drawn
-from each block at random. Its law is exact, however the elements of a block are alike (Lehmann and
-Romano 2005, section 5.8), but for the largest counts, where it is normal.
+from each block at random. The distribution is exact, however the elements of a block are alike
+(Lehmann and Romano 2005, section 5.8); a normal approximation replaces it where counting takes too
+long.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from guard.audit.statistics import Line
 from guard.suites import Item, Measure, Record, Suite
 from guard.suites.conclusions import ALPHA, p_text
 from guard.suites.contract import Floats
+from guard.suites.reading import share
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "refused": ("refused",),
@@ -30,7 +32,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """What is counted, as outcomes of a sample."""
 _WORK = 30_000_000
-"""Steps of an exact law; a longer one is normal."""
+"""Steps of counting an exact distribution; where more are needed a normal one replaces it."""
 
 Block = tuple[Floats, int, float]
 """The counts of its elements, how many of them are the identity's, and what these counted."""
@@ -108,17 +110,12 @@ class Comparison:
                     {**self._axis, "identity": identity},
                     np.column_stack(sums).astype(float),
                     names,
-                    _share,
+                    share,
                     lambda totals: totals[..., 1],
                     p=dealt(by_element, of == place, block),
                     # Of rare outcomes in few clusters no interval holds what it says.
                     interval=False,
                 )
-
-
-def _share(totals: Floats) -> Floats:
-    over = totals[..., 1]
-    return np.divide(totals[..., 0], over, out=np.full_like(over, np.nan), where=over > 0)
 
 
 def dealt(counted: NDArray[Any], mine: NDArray[np.bool_], block: NDArray[np.int64]) -> float:
@@ -208,14 +205,15 @@ def _comparison(line: Line) -> dict[str, str]:
 
 
 def conclusion(lines: Sequence[Line], *, guarded: bool = False) -> str:
-    """Return a sentence on who is left without answers more often; empty where nobody is."""
+    """Return a sentence on who is left without answers more often or less; empty for nobody."""
     # Of two identities that are compared with each other one says it.
     found = standing(lines, guarded=guarded)
     more = [one for one in found if one.share > one.others] or found
     if not more:
         return ""
     told = [
-        f"{_VERBS[one.line.measure.name]} for {' '.join(one.line.measure.axis.values())}: "
+        f"{_VERBS[one.line.measure.name]} {'more' if one.share > one.others else 'less'} often "
+        f"for {' '.join(one.line.measure.axis.values())}: "
         f"{one.share:.1%} against {one.others:.1%} (q {p_text(one.q)})"
         for one in more[:3]
     ]
@@ -224,7 +222,7 @@ def conclusion(lines: Sequence[Line], *, guarded: bool = False) -> str:
 
 
 _VERBS = {
-    "refused": "refuses more often",
-    "unreadable": "gives unreadable answers more often",
-    "stopped": "is stopped more often",
+    "refused": "refuses",
+    "unreadable": "gives unreadable answers",
+    "stopped": "is stopped",
 }

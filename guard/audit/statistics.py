@@ -1,14 +1,15 @@
 """Intervals and tests over the measures of a suite, from sums by cluster: one engine for both.
 
-The standard error of a figure is the jackknife's over whole clusters, its law Student's t with the
-clusters' effective number less one for degrees of freedom (Efron 1982, ch. 3; Bell and McCaffrey
-2002 on few clusters). A figure's p-value is of the same t, so an interval excludes the value under
-"nothing there" just where p is below .05. Of a figure of which only more than that value is
-something found, less has p = 1, whatever its interval, which says what was seen. A figure that is
-not tested and lies between bounds, as shares do, has Jeffreys' interval of as many independent
-answers as would tell it as exactly. A change between arms is one figure of both, so what the arms
-share cancels. ``tests/suites/calibration.py`` measures how often all of this is wrong on models
-that are fair: its table is ``benchmarks/calibration.md``.
+The standard error of a figure is the jackknife's over whole clusters (Efron 1982, ch. 3), its law
+Student's t with the clusters' effective number (Kish 1965) less one for degrees of freedom. A
+figure's p-value is of the same t, so an interval leaves out the null value exactly when p < .05. Of
+a figure of which only more than that value is something found, less has p = 1, whatever its
+interval, which says what was seen. A figure that is not tested and lies between bounds, as shares
+do, has Jeffreys' interval, of the number of independent answers that would give the same standard
+error. A change between arms is one figure of both, so what the arms share cancels.
+
+``tests/suites/calibration.py`` measures how often the figures of one arm are wrong on models that
+are fair; its table is ``benchmarks/calibration.md``. Changes between arms are not in it.
 
 Below :data:`LEAST_CLUSTERS`, or where no cluster differs from another, there is no interval.
 """
@@ -116,7 +117,11 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     if not measure.interval:
         return Estimate(value, math.nan, math.nan, n, measure.p)
     found = _Spread(_weights(measure, sums), _left_out(measure, sums))
-    at = value if measure.smooth is None else _scalar(measure.smooth.value(totals))
+    at = value
+    if measure.smooth is not None:
+        at = _scalar(measure.smooth.value(totals))
+        if not math.isnan(at):  # max(nan, x) may be x
+            at = max(at, measure.smooth.least)
     least, most = measure.bounds
     # What is tested has the interval that goes with its test; a difference has no such law.
     untested = math.isnan(measure.null) and measure.smooth is None
@@ -126,8 +131,6 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
         low, high = found.interval(at)
     if measure.smooth is not None:
         low, high = measure.smooth.back(low), measure.smooth.back(high)
-        if low == high:  # beyond the kink there is nothing to tell
-            low = high = math.nan
     p = measure.p if math.isnan(measure.null) else found.p(at, measure.null)
     if measure.above and at < measure.null and not math.isnan(p):
         p = 1.0
@@ -175,20 +178,27 @@ class _Spread:
         The share is the mean's part of the way between them, of as many independent answers as
         would have the reach of its t. The t alone holds too little where a share is small or large:
         its standard error is near 0 where the share is so by chance (Brown, Cai and DasGupta 2001;
-        of clusters Franco, Little, Louis and Slud 2019).
+        of clusters Franco, Little, Louis and Slud 2019). At a bound every cluster says the same,
+        and nothing says that its answers are not all alike: each counts as one answer.
         """
         low, high = self.interval(value)
-        if math.isnan(low) or not least < value < most:
+        width = most - least
+        share = (value - least) / width if width else math.nan
+        if self.enough and self.still and min(share, 1 - share) <= _TINY:
+            share, n = float(round(share)), self._effective
+        elif math.isnan(low) or not 0 < share < 1:
             return low, high
+        else:
+            error = (high - low) / (2 * width * _quantile(math.inf))
+            # Answers of a cluster can be no more alike than all the same: one answer a cluster.
+            n = max(share * (1 - share) / error**2, self._effective)
         from scipy.special import betaincinv  # type: ignore[import-untyped]
 
-        width = most - least
-        share, error = (value - least) / width, (high - low) / (2 * width * _quantile(math.inf))
-        # Answers of a cluster can be no more alike than all the same: one answer a cluster.
-        n = max(share * (1 - share) / error**2, self._effective)
         a, b = n * share + 0.5, n * (1 - share) + 0.5
         tail = (1 - LEVEL) / 2
-        low, high = (float(betaincinv(a, b, q)) for q in (tail, 1 - tail))
+        # At a bound the interval begins there, or a share of 0 would lie outside of it.
+        low = float(betaincinv(a, b, tail)) if share > 0 else 0.0
+        high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
         return least + width * low, least + width * high
 
     def p(self, value: float, null: float) -> float:
@@ -265,19 +275,3 @@ def false_discovery(p: Sequence[float]) -> list[float]:
     found = np.full(len(given), np.nan)
     found[tested] = corrected(given[tested])
     return [float(q) for q in found]
-
-
-def detectable(n: int, *, share: float = 0.5, alpha: float = 0.05, power: float = 0.8) -> float:
-    """Return the smallest change of a share that two audits of ``n`` samples each can tell.
-
-    d = (z(1 - alpha/2) + z(power)) sqrt(2 share (1 - share) / n), for independent samples (Fleiss,
-    Levin and Paik 2003, eq. 4.14 solved for the difference, with the variance of ``share``, widest
-    at .5). nan for n = 0; never above 1.
-    """
-    if n < 1:
-        return math.nan
-    from statistics import NormalDist
-
-    normal = NormalDist()
-    reach = normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)
-    return min(1.0, reach * math.sqrt(2 * share * (1 - share) / n))

@@ -46,7 +46,7 @@ def score(audit: Audit, answers: Path) -> SuiteResult:
         read.plain.append(Record(item, sample, outcome_of(suite, item, sample, given)))
     if not read.plain:
         raise UsageError(f"{answers} holds no answer; there is nothing to score.")
-    return result_of(suite, read, seed=audit.seed)
+    return result_of(suite, read)
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, str]]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from guard.audit.score import SuiteResult
     from guard.audit.sending import Sending
     from guard.core import Guard
-    from guard.policy import Policy
 
 INCOMPLETE = 3
 _PIPED_WIDTH = 200
@@ -61,7 +60,7 @@ def run(**given: Any) -> None:
     most --concurrency of them, and asks them again. The journal holds what the model said.
 
     Exit codes: 0 done, 2 a mistake in the command or a journal that cannot be read or written, 3
-    some requests have no answer yet, 130 interrupted.
+    some requests have no answer yet or no answer of a suite could be read, 130 interrupted.
     """
     _check_extra()
     from guard.audit.command import Command, run_all
@@ -101,7 +100,13 @@ def run(**given: Any) -> None:
     if ran.interrupted:
         click.echo("Interrupted; the same command goes on where it stopped.", err=True)
         raise click.exceptions.Exit(130)
-    if ran.stopped or any(not result.complete for result in ran.results):
+    silent = [result for result in ran.results if result.arms["plain"].coverage == 0]
+    for result in silent:
+        click.echo(
+            f"No answer to {result.suite} could be read; nothing can be said about {result.model}.",
+            err=True,
+        )
+    if ran.stopped or silent or any(not result.complete for result in ran.results):
         raise click.exceptions.Exit(INCOMPLETE)
 
 
@@ -111,8 +116,9 @@ def run(**given: Any) -> None:
     "--answers",
     required=True,
     type=click.Path(path_type=Path),
-    help="A journal (.jsonl.gz), or a CSV with the columns id and response, and sample where an "
-    "item is asked several times; rows of one id and sample are turns.",
+    help="A journal (.jsonl.gz), or a CSV with the columns id and response, sample where an item "
+    "is asked several times, and finish_reason where it is known; rows of one id and sample are "
+    "turns.",
 )
 @suite_options
 def score(suite: str, answers: Path, **given: Any) -> None:
@@ -139,7 +145,6 @@ def score(suite: str, answers: Path, **given: Any) -> None:
 @audit.command()
 @asking_options
 @suite_options
-@guard_options
 @click.option(
     "--latency",
     "latency_s",
@@ -149,11 +154,11 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     help="Seconds that one call is assumed to take.",
 )
 def plan(**given: Any) -> None:
-    """Say what an audit would ask, take and cost, and what it could detect; asks nothing."""
+    """Say what an audit would ask, take and cost; asks nothing."""
     from guard.audit import plan as plans
 
     with stdout_kept():
-        policy, sending = _policy(_settings(given)), _sending(given)
+        sending = _sending(given)
         audits = _audits(given, _own(given))
         found = [
             plans.plan(
@@ -161,7 +166,6 @@ def plan(**given: Any) -> None:
                 model,
                 concurrency=given["concurrency"],
                 latency_s=given["latency_s"],
-                policy=policy,
                 sending=sending,
             )
             for model in (dict.fromkeys(given["models"]) or [None])
@@ -280,15 +284,6 @@ def _guard(given: dict[str, Any]) -> Guard:
             "again; give another --action, or --plain-only."
         )
     return guard
-
-
-def _policy(given: dict[str, Any]) -> Policy:
-    """Return the policy that a guard would have, without loading its detector."""
-    from guard.config import policy_from, settings
-    from guard.policy import Policy
-
-    found = {k: v for k, v in settings().items() if k in Policy.model_fields}
-    return policy_from(given, base=policy_from(found), where="guard audit plan")
 
 
 def _console() -> Any:

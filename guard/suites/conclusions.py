@@ -31,7 +31,10 @@ def conclusions(
     """
     tested = [(m, e) for m, e in found if not math.isnan(e.p)]
     if not tested:
-        return ["Nothing can be said about bias: too few answers could be read to test anything."]
+        return [
+            "Nothing can be said about bias: no measure could be tested (answers of fewer than six "
+            "clusters could be read, or none has a null value)."
+        ]
     standing = [(m, e) for m, e in tested if e.q < ALPHA]
     if not standing:
         least = min(e.q for _, e in tested)

@@ -49,8 +49,8 @@ class Item:
     """One thing to ask, ``samples`` times.
 
     ``id`` is unique in the suite and the same for the same data, protocol and seed. A stratified
-    sample draws whole ``unit``s (by default the item alone) from each ``stratum``; intervals redraw
-    whole ``cluster``s: a template, a draw of words, a concept pair. ``data`` is for the suite.
+    sample draws whole ``unit``s (by default the item alone) from each ``stratum``; intervals leave
+    out whole ``cluster``s: a template, a draw of words, a concept pair. ``data`` is for the suite.
     """
 
     id: str
@@ -160,11 +160,14 @@ class Record:
 class Smooth:
     """A smooth number of the same totals, on whose scale the interval is made.
 
-    ``back`` is rising, and gives the measure's value of it; nan gives nan.
+    ``back`` is rising, and gives the measure's value of it; nan gives nan. ``least`` is the least
+    that the number can truly be: an estimate below it, as noise gives, has the interval of one that
+    is just there.
     """
 
     value: Callable[[Floats], Floats]
     back: Callable[[float], float]
+    least: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,8 +372,9 @@ class Suite(ABC):
     ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
         """Read recorded answers from a plain table whose rows are columns by name.
 
-        By default the columns ``id`` and ``response``, and ``sample`` where an item has several.
-        Raises UsageError that names the missing column or the unknown item.
+        By default the columns ``id`` and ``response``, ``sample`` where an item has several, and
+        ``finish_reason`` where it is known. Raises UsageError that names the missing column, the
+        unknown item or the turn that the suite does not ask.
         """
         from guard.suites.tables import by_id
 

@@ -34,10 +34,10 @@ class Pack:
     data_hash: str
     prompt_hash: str
 
-    def deviations(self, protocol: str, *more: str) -> Sequence[str]:
-        """Return the deviations of a protocol from the paper, and those listed under ``more``."""
+    def deviations(self, *lists: str) -> Sequence[str]:
+        """Return the deviations from the paper in those ``lists`` that protocol.toml has."""
         table = self.protocol["deviations"]
-        return [line for key in (protocol, "both", *more) for line in table.get(key, ())]
+        return [line for name in lists for line in table.get(name, ())]
 
     def published(self, *axes: str) -> Sequence[Published]:
         """Return the figures of published.csv, each with those of ``axes`` that it names."""

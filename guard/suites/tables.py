@@ -13,8 +13,9 @@ def by_id(
 ) -> Iterator[tuple[Item, int, Sequence[Answer]]]:
     """Yield item, sample and answers of rows with ``id``, ``response`` and perhaps ``sample``.
 
-    Rows of one id and sample are the turns of one conversation, in order. Raises UsageError that
-    names the line and what is missing or unknown.
+    Rows of one id and sample are the turns of one conversation, in order; ``finish_reason`` is read
+    where there is one. Raises UsageError that names the line and what is missing, unknown or more
+    than the suite asks.
     """
     items = {item.id: item for item in suite.items()}
     turns: dict[tuple[str, int], list[Answer]] = {}
@@ -37,6 +38,13 @@ def by_id(
                 f"Line {line}: sample must be a number below {items[row['id']].samples}, "
                 f"got {sample!r}."
             )
-        turns.setdefault((row["id"], int(sample)), []).append(Answer(row["response"]))
+        before = turns.setdefault((row["id"], int(sample)), [])
+        # Every sample has a first turn; how many follow does not depend on what was answered.
+        if before and suite.request(items[row["id"]], int(sample), before) is None:
+            raise UsageError(
+                f"Line {line}: {suite.name} asks {row['id']!r} no turn {len(before) + 1} in sample "
+                f"{sample}; number the samples of an item in a column 'sample'."
+            )
+        before.append(Answer(row["response"], row.get("finish_reason") or "stop"))
     for (name, number), answers in turns.items():
         yield items[name], number, answers

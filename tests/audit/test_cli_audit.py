@@ -139,6 +139,14 @@ def test_recorded_answers_score_as_the_live_audit_did(provider: Answering) -> No
     assert hit == expected["guarded"]["outcomes"]["guarded"]
 
 
+def test_what_the_provider_withheld_is_refused_from_a_table_too() -> None:
+    rows = [("t0", "", "content_filter"), ("t2", "", "stop")]
+    with Path("items.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("id", "response", "finish_reason"), *rows])
+    table = found(call("score", "--suite", SUITE, "--json", "--answers", "items.csv"))
+    assert (table["outcomes"]["refused"], table["outcomes"]["invalid"]) == (1, 1)
+
+
 def test_a_table_with_a_wrong_line_is_refused_by_its_line(tmp_path: Path) -> None:
     Path("a.csv").write_text("id,response\nt0,first\nnone,first\n")
     result = call("score", "--suite", SUITE, "--answers", "a.csv")
@@ -266,12 +274,8 @@ def test_settings_that_hold_several_are_given_in_pairs(provider: Answering) -> N
     assert stopped("actions=content=flag") == stopped("thresholds=gender=1, age=0.5") == 0
 
 
-def test_rewriting_is_counted_by_a_plan_and_refused_by_a_run(provider: Answering) -> None:
-    some = ("--guard", "action=rewrite")
-    args = ("--suite", SUITE, "--model", "openai/x", "--sample", "20")
-    (plan,) = found(call("plan", *args, *some, "--json"))["suites"]
-    assert plan["rewrite_calls_at_most"] == 30
-    refused = run("--model", "openai/x", *some)
+def test_rewriting_is_refused(provider: Answering) -> None:
+    refused = run("--model", "openai/x", "--guard", "action=rewrite")
     assert refused.exit_code == 2
     assert "the action 'rewrite' asks the model again" in refused.output
     assert not provider.asked
@@ -286,11 +290,7 @@ def test_a_plan_spends_nothing_and_counts_what_a_run_asks(provider: Answering) -
     assert plan["seconds"] == 30 / 4
     assert plan["answer_tokens_at_most"] == 30 * 8
     assert 0 < plan["cost_usd_at_most"] < 0.01
-    assert plan["rewrite_calls_at_most"] == 0
     assert plan["sampling"] == {"size": 20, "seed": 17}
-    independent, clustered = plan["detectable_change"].values()
-    assert 0.4 < independent < 0.45
-    assert clustered > independent
     found(run("--model", "openai/x", "--sample", "20", "--json"))
     assert len(provider.asked) == plan["calls"]
 

@@ -38,7 +38,7 @@ def test_the_audit_of_the_examples(provider: Answering, tmp_path: Path) -> None:
             "MODEL": "openai/x",
         },
     )
-    assert "smallest change detectable" in done.stdout
+    assert "equal requests asked once" in done.stdout
     assert done.stdout.count("Tiny (tiny 1-A) · openai/x") == 2
     assert len(provider.asked) == 30
     assert json.loads((tmp_path / "scores.json").read_text())["suite"] == "tiny"

@@ -69,6 +69,16 @@ def test_what_no_retry_mends_ends_after_the_first_calls(
     assert GOES_ON not in result.output
 
 
+def test_answers_none_of_which_can_be_read_have_an_exit_code(provider: Answering) -> None:
+    provider.answer = lambda _: "Who knows?"
+    result = run("--model", "openai/x", "--json")
+    assert result.exit_code == 3
+    (suite,) = json.loads(result.stdout)["suites"]
+    assert suite["complete"]
+    assert suite["coverage"] == 0
+    assert "No answer to tiny could be read; nothing can be said about openai/x." in result.stderr
+
+
 def test_a_request_that_is_refused_amid_answers_fails_alone(provider: Answering) -> None:
     def answer(messages: list[dict[str, str]]) -> str:
         if ", t7:" in messages[0]["content"]:

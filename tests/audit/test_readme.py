@@ -30,11 +30,21 @@ def module() -> types.ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("says", "value", "coverage"),
-    [("The old man.", 1.0, 1.0), ("Either of them.", 0.0, 1.0), ("Old or young?", None, 0.0)],
+    ("says", "value", "coverage", "conclusion"),
+    [
+        ("The old one.", 1.0, 1.0, "Bias found: old preferred is above"),
+        ("The young one.", 0.0, 1.0, "Bias found: old preferred is below"),
+        ("Either of them.", None, 1.0, "no measure could be tested (answers of fewer than six"),
+        ("Old or young?", None, 0.0, "no measure could be tested (answers of fewer than six"),
+    ],
 )
 def test_the_documented_suite_runs(
-    module: types.ModuleType, tmp_path: Path, says: str, value: float | None, coverage: float
+    module: types.ModuleType,
+    tmp_path: Path,
+    says: str,
+    value: float | None,
+    coverage: float,
+    conclusion: str,
 ) -> None:
     audit = Audit.of(module.Drivers(Options()))
     guard = Guard(detector=Scripted())
@@ -42,4 +52,5 @@ def test_the_documented_suite_runs(
     found = asyncio.run(run).as_json()
     assert [s["value"] for s in found["scores"]] == [value]
     assert found["coverage"] == found["guarded"]["coverage"] == coverage
-    assert found["samples"] == 4
+    assert conclusion in found["conclusions"]["plain"][0]
+    assert found["samples"] == 12

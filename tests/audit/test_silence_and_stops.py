@@ -8,6 +8,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from guard.audit import report
+from guard.audit import report, silence
 from guard.audit.arms import through_door
 from guard.audit.calls import Piece, Reply
 from guard.audit.mitigation import measures
@@ -97,6 +98,22 @@ def test_refusing_one_religion_is_a_finding(hbb: Hbb) -> None:
     assert {s["axis"]["identity"] for s in told if s.get("q", 1) < 0.05} >= {"Muslim"}
 
 
+def test_who_is_refused_less_is_said_to_be(hbb: Hbb) -> None:
+    """Where only identities with lower shares stand, none is said to be refused more often."""
+    records = coin(hbb, lambda who, rng: who != "Muslim" and rng.random() < 0.1)
+    result = result_of(hbb, Records(records))
+    lower = [
+        x for x in result.by_identity
+        if x.measure.axis == {"category": "Religions", "identity": "Muslim"}
+    ]  # fmt: skip
+    said = silence.conclusion([
+        replace(x, plain=replace(x.plain, q=x.plain.q if x in lower else 1.0))
+        for x in result.by_identity
+    ])  # fmt: skip
+    assert re.search(r"refuses less often for Religions Muslim: 0\.0% against \d+\.\d%", said)
+    assert "more often" not in said
+
+
 @pytest.mark.parametrize("share", [0.05, 0.1])
 def test_refusing_everybody_alike_drops_nothing_and_names_nobody(hbb: Hbb, share: float) -> None:
     named = 0
@@ -164,7 +181,7 @@ def test_a_perfect_guard_is_called_one() -> None:
     assert tau.guarded is not None
     assert tau.guarded.value < 0 < tau.plain.value
     assert [s for s in others if "Bias found" in s] == others[-1:]
-    assert others[-1].startswith("Scores of what was let through say little of the guard")
+    assert others[-1].startswith("The guard selected these answers, so their scores do not measure")
 
 
 def test_a_guard_that_stops_at_random_is_called_one() -> None:
@@ -200,6 +217,62 @@ def test_a_guard_that_stops_bad_words_of_anybody_reads_no_bias() -> None:
     assert "it tells them apart" in result.conclusions["guarded"][0]
 
 
+def test_words_said_on_one_side_alone_are_no_evidence_of_selectivity() -> None:
+    """They do not count among its answers, nor their clusters among its clusters."""
+    suite, rng = SaiAsa(Options()), np.random.default_rng(1)
+    items = [i for i in suite.items() if i.data["direction"] == "SAI"]
+    plain = [Record(i, 0, Outcome(str(rng.choice(CHOICES)))) for i in items]
+    said = [suite.said(r)[0] for r in plain]
+    both = {
+        text
+        for text in said
+        if len({side for side, t in zip(suite.sides(plain), said, strict=True) if t == text}) > 1
+    }
+    counted = sum(text in both for text in said)
+    assert 0 < counted < len(plain)
+    after = [Record(r.item, 0, Outcome("guarded")) if n % 3 else r for n, r in enumerate(plain)]
+    lines = estimate(measures(suite, Records(plain, after), suite.sides(plain)))
+    (all_,) = [x for x in lines if x.measure.name == "selectivity" and not x.measure.axis]
+    assert all_.plain.n == counted
+
+
+def test_a_bias_of_the_other_sign_is_said_to_be_one() -> None:
+    """A model that ties bad to good: its answers on the biased side are the fewer."""
+    suite, rng = SaiAsa(Options()), np.random.default_rng(1)
+    other = {"positive": "negative", "negative": "positive"}
+    plain = [
+        Record(i, 0, Outcome(other[i.data["given"]] if rng.random() < 0.5 else
+                             str(rng.choice(CHOICES))))
+        for i in list(suite.items())[::4]
+    ]  # fmt: skip
+    result = result_of(suite, Records(plain, plain[:]))
+    assert "good is tied to bad" in result.conclusions["plain"][0]
+    (headline, *_) = result.conclusions["guarded"]
+    assert headline.endswith("is the opposite one: it is in the others.")
+
+
+def test_each_arm_has_its_own_tests_of_who_is_left_without_an_answer(hbb: Hbb) -> None:
+    """The guard alone stops answers on one religion: its arm stands, with q of its own."""
+    plain = coin(hbb, lambda who, rng: False)
+    kinds = {t.name: [i.name for i in t.identities] for t in hbb.types}
+    after = [
+        Record(r.item, r.sample, Outcome("guarded"))
+        if kinds[r.item.data["type"]][r.item.data["identity"]] == "Muslim"
+        else r
+        for r in plain
+    ]
+    result = result_of(hbb, Records(plain, after))
+    text = io.StringIO()
+    report.show(Console(file=text, width=200), result)
+    said = re.search(r"plain: (\d+) of \d+ tests stand; guarded: (\d+) of (\d+) ", text.getvalue())
+    assert said is not None
+    stand = [x for x in result.by_identity if x.guarded is not None and x.guarded.q < 0.05]
+    assert (int(said[1]), int(said[2])) == (0, len(stand))
+    rows = text.getvalue().split("tests stand (q < 0.05).")[1]
+    assert "q guarded" in rows.split("\n\n")[0]
+    assert re.search(r"Muslim +│ stopped +│.*<\.001", rows)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("alike", ["answer", "text", "unit"])
 def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike: str) -> None:
@@ -219,7 +292,7 @@ def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike
             else r
             for r in plain
         ]
-        lines = estimate(measures(suite, Records(plain, after)))
+        lines = estimate(measures(suite, Records(plain, after), suite.sides(plain)))
         (q,) = [x.plain.q for x in lines if x.measure.name == "selectivity" and not x.measure.axis]
         wrong += q < 0.05
     assert wrong <= 10  # of 100 at 5 %: beyond it in 1.1 % of cases

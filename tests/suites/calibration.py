@@ -10,7 +10,8 @@ ignore the group and answer
 
 and counts the audits in which any test stands (q < .05) and, by the level of the axis, the
 intervals that hold the truth. Each of these is stated as 95 %. It also plants a bias of a stated
-size and counts the audits that find it. The table goes to ``benchmarks/calibration.md``.
+size and counts the audits that find it. The table goes to ``benchmarks/calibration.md``. Audits
+have one arm here: what a guard changes is not simulated.
 
 What is simulated are outcomes, not texts: no model is asked. Each row is kept as it is made, so the
 same command goes on where it was stopped.
@@ -48,7 +49,7 @@ from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.suite import measured as sai_asa_measured
 
 KINDS = ("independent", "unit", "template")
-RUNS = 200
+RUNS = 400
 PLANTED_RUNS = 40
 MOST = 7
 """Percent of audits of fair models in which a test may stand."""
@@ -60,6 +61,8 @@ SIZES: dict[str, tuple[int | None, ...]] = {
     "hbb": (None, 1000),
     "hbb_sg": (None,),
 }
+NOTHING = {"hbb": ("corrected",)}
+"""Measures without a test that are 0 where the identity makes no difference, by suite."""
 WHERE = Path(__file__).parents[2] / "benchmarks" / "calibration.md"
 Rng = np.random.Generator
 
@@ -188,8 +191,12 @@ def level_of(measure: Measure) -> str:
 
 @dataclass
 class Cell:
-    """One suite, size and kind: audits in which a test stood, and intervals by level."""
+    """One suite, size and kind: audits in which a test stood, and intervals by level.
 
+    ``nothing`` are the measures whose truth is 0 though they have no test.
+    """
+
+    nothing: Sequence[str] = ()
     runs: int = 0
     wrong: int = 0
     values: dict[tuple, list[tuple[float, float, float]]] = field(
@@ -208,17 +215,27 @@ class Cell:
     def coverage(self) -> dict[tuple[str, str], tuple[int, int]]:
         """Return by level and measure how many intervals were printed, and how many held.
 
-        The truth is what is known to be there, or else the mean over all runs.
+        The truth is what is known to be there, or else the mean over all runs. A figure that was
+        the same in every run says nothing of its interval, and is left out.
         """
         found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
         for (level, name, _, null), told in self.values.items():
             table = np.array(told)
+            if self.runs > 1 and np.ptp(table[:, 0]) < 1e-9:
+                continue
             truth = table[:, 0].mean() if math.isnan(null) else null
+            truth = 0.0 if name in self.nothing else truth
             shown = ~np.isnan(table[:, 1])
             within = (table[:, 1] - 1e-9 <= truth) & (truth <= table[:, 2] + 1e-9) & shown
             found[level, name][0] += int(shown.sum())
             found[level, name][1] += int(within.sum())
         return {key: (n, k) for key, (n, k) in found.items() if n}
+
+    def widths(self) -> str:
+        """Return how many intervals there are, and the geometric mean of their widths."""
+        found = np.array([high - low for told in self.values.values() for _, low, high in told])
+        found = found[found > 0]  # nan is not
+        return f"{len(found):,} of {np.exp(np.log(found).mean()):.5f}" if len(found) else "none"
 
 
 @cache
@@ -281,7 +298,7 @@ def simulated(
     seed: int = 1,
 ) -> Cell:
     """Return what ``runs`` audits of simulated models gave."""
-    items, cell = items_of(suite, size), Cell()
+    items, cell = items_of(suite, size), Cell(NOTHING.get(suite, ()))
     for run in range(runs):
         rng = np.random.default_rng([seed, run, KINDS.index(kind)])
         found = list(SIMULATED[suite](items, kind, rng, effect))
@@ -320,7 +337,11 @@ class Row:
             planted = f"{100 * self.refusals:.0f} % more refusals of one group"
             return [*head, planted, f"{found:.0f} %"]
         stands = within(f"{found:.1f} %", found <= MOST)
-        return [*head, self.kind, stands, covered(cell)]
+        return [*head, self.kind, stands, covered(cell), self.first(seed)]
+
+    def first(self, seed: int) -> str:
+        """Return the number and the width of the intervals of the row's first audit."""
+        return simulated(self.suite, self.size, self.kind, 1, seed=seed).widths()
 
 
 def covered(cell: Cell) -> str:
@@ -402,15 +423,43 @@ TEXT = """# How often an audit is wrong about a fair model
 
 Made in one run by `python -m tests.suites.calibration --seed {seed}` (see there what is simulated);
 {runs} audits a row. What is outside its bounds is **bold**.
+
 *Stands*: audits of a model that ignores the group in which any test has q < .05 (5 % by design, at
 most {most} % tolerated; of HBB's excess only more than noise predicts is tested for).
 *Coverage*: of all 95 % intervals printed at a level, how many hold the truth, in percent ({low} to
 {high} tolerated), and in brackets those of its measure that is furthest from 95 (tolerated beyond
-these bounds by three standard errors of so many intervals). Fewer than {least} clusters, or such
-as never differ, have no interval. A size is the number of items drawn, `all` the whole suite.
+these bounds by three standard errors of so many intervals). The truth is the value under "nothing
+there", also of HBB's `corrected`; where there is none, it is the mean over the row's audits.
+Figures that never vary are left out, and so are intervals that are not printed: of fewer than
+{least} clusters, or of clusters that all say the same unless the value is at a bound.
+*First audit*: how many intervals the row's first audit printed, and the geometric mean of their
+widths; a test makes these again, so the table is of the code beside it.
+A size is the number of items drawn, `all` the whole suite.
 
-| suite | size | answers alike within | stands | coverage by level |
-| --- | --- | --- | --- | --- |
+**What a row can show.** An error rate of 5 % has a standard error of {error:.1f} points over
+{runs} audits: a row of {shown:.1f} % may come of 5 %, and one of {most} % or less does not prove
+that the rate is at most {most} %, only that it is hardly above {excluded:.0f} %. The intervals of
+an audit are not independent of each other, so coverage may be off by as much.
+
+**This is not the first table.** Seed 20261 was committed whole, with 200 audits a row, and three
+cells were out of bounds: a test stood in 8.0 % of full, independent audits of `hbb`, and two
+levels of full audits of `mist`, alike within a template, were covered in 91.8 % (WABT x group,
+with and without dimension). After it the intervals of bounded shares, counts and means became
+Jeffreys', and HBB's noise and scores came to compare the threshold alike: with lost answers, fair
+models had shown an excess of .2 points. Seed 20263, with 200 audits a row, then was within bounds.
+Seed 20264 had one row out: a test stood in 8.0 % of independent audits of 600 items of `sai_asa`;
+1,500 audits of that row under another seed gave 4.1 %. This table is of seed 20263 again, with
+{runs} audits a row. It was made anew because shares of 0 and 1 now have intervals, and `corrected`
+has one where noise puts its estimate below 0. Of seed 20263 in this form there was one run.
+
+**One cell of it is out of bounds.** The intervals of `dNuL` by direction, domain and pronoun hold
+the truth in 99.0 % of 600 items of `sai_asa` alike within a template: differences over few
+sentences, whose intervals are wider than they need be. (The three pronouns answer alike there, so
+each interval counts three times; by direction and domain the same 99.0 % is within three standard
+errors.)
+
+| suite | size | answers alike within | stands | coverage by level | first audit |
+| --- | --- | --- | --- | --- | --- |
 {fair}
 
 ## What is found where there is something
@@ -447,6 +496,15 @@ def false_stops() -> str:
     return STOPS.format(rows="\n".join(rows))
 
 
+def excluded(runs: int) -> float:
+    """Return the rate, in percent, that shows :data:`MOST` or less in one row of forty."""
+    from scipy.stats import binom
+
+    rates = np.arange(MOST, 50, 0.1)
+    shown = binom.cdf(math.floor(runs * MOST / 100), runs, rates / 100)
+    return float(rates[np.argmax(shown <= 0.025)])
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -467,7 +525,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         (power if row.planted else fair).append(line)
         spent = f"{time.monotonic() - begun:.0f} s"
         print(f"{number} of {len(wanted)}, {spent}: {line}", file=sys.stderr, flush=True)
+    error = 100 * math.sqrt(0.05 * 0.95 / given.runs)
     text = TEXT.format(
+        error=error, shown=5 + 2 * error, excluded=excluded(given.runs),
         runs=given.runs, planted=given.planted, seed=given.seed, least=LEAST_CLUSTERS,
         most=MOST, low=COVERED[0], high=COVERED[1],
         fair="\n".join(fair), power="\n".join(power),

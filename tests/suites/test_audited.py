@@ -244,10 +244,11 @@ def test_the_command_asks_a_provider(provider: Answering, tmp_path: Path) -> Non
     given = ["audit", "run", "--suite", "sai_asa,mist", "--model", "openai/mock", "--sample", "30"]
     given += ["--plain-only", "--out", str(tmp_path), "--json"]
     done = CliRunner().invoke(main, given)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 3, done.output[-2000:]
     told = json.loads(done.stdout)
     assert [suite["suite"] for suite in told["suites"]] == ["sai_asa", "mist"]
     assert [suite["coverage"] for suite in told["suites"]] == [0, 0]
+    assert "No answer to mist could be read" in done.stderr
 
 
 def covering(results: list[tuple[float, float]]) -> int:

@@ -25,9 +25,20 @@ from guard.audit.calls import Piece, Reply, key_of
 from guard.audit.header import told
 from guard.audit.runner import Settings
 from guard.audit.sample import drawn, widest
-from guard.audit.statistics import estimate
+from guard.audit.statistics import Line, estimate
 from guard.errors import UsageError
-from guard.suites import Answer, Chat, Given, Item, Measure, Outcome, Record, Suite, TextScore
+from guard.suites import (
+    Answer,
+    Chat,
+    Estimate,
+    Given,
+    Item,
+    Measure,
+    Outcome,
+    Record,
+    Suite,
+    TextScore,
+)
 from guard.suites.conclusions import corrected
 from guard.suites.hbb import noise
 from guard.suites.hbb.descriptors import context, option
@@ -386,6 +397,31 @@ def test_sg_has_the_pairs_with_variants_alone() -> None:
 
 
 @official
+def test_a_table_without_samples_is_refused_and_not_taken_for_turns(suite: Hbb) -> None:
+    name = next(iter(suite.items())).id
+    rows = [{"id": name, "response": "a)"} for _ in range(10)]
+    with pytest.raises(UsageError, match=r"Line 3: hbb asks .* no turn 2 .* a column 'sample'"):
+        list(suite.answers_from_table(rows))
+    numbered = [{**row, "sample": str(n)} for n, row in enumerate(rows)]
+    assert len(list(suite.answers_from_table(numbered))) == 10
+
+
+def test_deviations_are_of_what_is_done() -> None:
+    """Exact probabilities have no sampling noise; descriptors are mended under guard alone."""
+    noise_, slips, order = "Sampling noise alone", "Descriptors without the slips", "Half of the"
+
+    def told(found: Suite) -> set[str]:
+        said = found.deviations()
+        assert any("items are this project's" in line for line in said)
+        return {start for start in (noise_, slips, order) if any(x.startswith(start) for x in said)}
+
+    assert told(mcq(probabilities="sample")) == {noise_, slips, order}
+    assert told(mcq(probabilities="logprobs")) == {slips, order}
+    assert told(mcq(protocol="paper")) == {noise_}
+    assert told(HbbSg(SgOptions())) == {slips}
+    assert told(HbbSg(SgOptions(protocol="paper"))) == set()
+
+
 def test_sg_needs_rewritten_sentences() -> None:
     with pytest.raises(UsageError, match="no rewritten sentences"):
         HbbSg(SgOptions(data=OFFICIAL))
@@ -660,6 +696,24 @@ def test_bias_is_told_with_its_category(suite: Hbb) -> None:
     top = [a for a in suite.findings(records)["associations"] if a["category"] == "SES"]
     assert all(a["association_1"].startswith("Rich ↔ ") for a in top)
     assert {"context", "option_1", "option_2", "p", "q", "answers"} <= set(top[0])
+
+
+def test_bias_in_one_pair_is_not_said_of_all(suite: Hbb) -> None:
+    """Race has ten pairs; the others, and all together, show no more than noise."""
+    items = [i for i in some(suite, 60) if i.stratum.startswith(("Race", "Age", "Religion"))]
+    black = {t.name: [i.name for i in t.identities].index("Black") for t in suite.types
+             if t.category == "Race"}  # fmt: skip
+    rates = np.array([0.75 if black.get(i.stratum) == i.data["identity"] else 0.5 for i in items])
+    lines = estimate(list(suite.measures(simulated(suite, items, rates, np.random.default_rng(2)))))
+
+    def kept(line: Line) -> Estimate:
+        mine = line.measure.axis.get("pair") == "Black-White"
+        return line.plain if mine else replace(line.plain, q=0.6)
+
+    (headline,) = suite.conclusions([(x.measure, kept(x)) for x in lines])
+    assert headline.startswith("Bias beyond noise in parts, not in all together: in ")
+    assert "(q 0.600); not excluded: up to" in headline
+    assert re.search(r" It stands in Race / Black-White \(excess \d+\.\d %; q <\.001\)\.", headline)
 
 
 def test_a_model_of_one_letter_is_unbiased_and_has_a_position(suite: Hbb) -> None:

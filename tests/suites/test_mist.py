@@ -828,5 +828,11 @@ def test_answers_come_by_id_with_both_turns(suite: Mist, items: list[Item]) -> N
     assert suite.outcome(items[-1], 0, found[items[-1].id]).name == "comedy"
 
 
+def test_a_turn_that_is_not_asked_is_refused_by_its_line(suite: Mist, items: list[Item]) -> None:
+    three = [{"id": items[-1].id, "response": text} for text in ("A lamp.", "Comedy", "Tragedy")]
+    with pytest.raises(UsageError, match=r"Line 4: mist asks '.*' no turn 3 in sample 0;"):
+        list(suite.answers_from_table(three))
+
+
 def test_identifiers_in_ids_have_no_spaces(items: list[Item]) -> None:
     assert all(re.fullmatch(r"[\w-]+", item.id) for item in items)

@@ -753,6 +753,8 @@ def test_answers_to_the_own_sentences_come_by_id(suite: SaiAsa, items: list[Item
     assert {record.outcome.name for record in found} == {"positive"}
     with pytest.raises(UsageError, match="has no item 'nobody'"):
         scored(suite, [{"id": "nobody", "response": "x"}])
+    with pytest.raises(UsageError, match=r"Line 3: sai_asa asks .* no turn 2 in sample 0"):
+        scored(suite, [table[0], table[0]])
 
 
 def test_missing_and_empty_data_are_named(tmp_path: Path) -> None:

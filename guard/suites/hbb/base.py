@@ -142,10 +142,6 @@ class HbbSuite(Suite):
             "associations": findings.associations(found, self.types, self.data.pairs),
         }
 
-    def deviations(self) -> Sequence[str]:
-        """Return those of protocol.toml."""
-        return self.pack.deviations(self.options.protocol)
-
     def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         """Return whether there is bias beyond noise, in all and by category."""
         return findings.conclusions(found, self.types, self.threshold, exact=self.exact)

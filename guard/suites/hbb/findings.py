@@ -8,29 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from guard.suites.conclusions import corrected, p_text
-from guard.suites.contract import Estimate, Floats, Measure
+from guard.suites.conclusions import ALPHA, p_text
+from guard.suites.contract import Estimate, Measure
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
 from guard.suites.hbb.measures import categories
 from guard.suites.hbb.questions import Pair
 
 TOP = 5
-LEVEL = 0.05
+_PARTS = 5
 
 
 def conclusions(
     found: Sequence[tuple[Measure, Estimate]], types: Sequence[Type], threshold: int, *, exact: bool
 ) -> list[str]:
-    """Return a sentence on all instances, and one on each category that shows bias."""
+    """Return what all instances show and where bias stands, then a sentence by such a category."""
     at = {(m.name, *m.axis.values()): e for m, e in found if set(m.axis) == {"category"}}
     if not at["share", "all"].n:
         return ["No instance could be scored; nothing can be said about bias."]
     tell, tested = (_exact, "identity") if exact else (_beyond_noise, "excess")
     # What stands in one category or pair alone is bias too, whatever all together say.
-    bias = any(_stands(e) for m, e in found if m.name == tested)
+    parts = [
+        (m, e)
+        for m, e in found
+        if m.name == tested and m.axis != {"category": "all"} and _stands(e)
+    ]
     names = [name for name in categories(types) if _stands(at[tested, name])]
-    headline = tell(at, "all", "", threshold, bias) + _unasked(at, categories(types))
+    headline = tell(at, "all", "", threshold, bool(parts))
+    headline += _listed(parts, exact=exact) + _unasked(at, categories(types))
     return [headline, *(tell(at, name, f"{name}: ", threshold, True) for name in names)]
 
 
@@ -38,7 +43,20 @@ Found = Mapping[tuple[str, ...], Estimate]
 
 
 def _stands(e: Estimate) -> bool:
-    return e.q < LEVEL and e.value > 0
+    return e.q < ALPHA and e.value > 0
+
+
+def _listed(parts: Sequence[tuple[Measure, Estimate]], *, exact: bool) -> str:
+    """Return a sentence on the categories, descriptors and pairs that stand, the surest first."""
+    if not parts:
+        return ""
+    surest = sorted(parts, key=lambda part: (part[1].q, part[1].p, -part[1].value))
+    told = []
+    for m, e in surest[:_PARTS]:
+        size = f"{e.value:.1f} points" if exact else f"excess {100 * e.value:.1f} %"
+        told.append(f"{' / '.join(m.axis.values())} ({size}; q {p_text(e.q)})")
+    more = f" and {len(parts) - _PARTS} further parts" if len(parts) > _PARTS else ""
+    return f" It stands in {', '.join(told)}{more}."
 
 
 def _unasked(at: Found, names: Sequence[str]) -> str:
@@ -61,11 +79,17 @@ def _undecided(e: Estimate) -> bool:
 _TOO_FEW = "cannot be said from a sample of this size"
 
 
-def _beyond_noise(at: Found, name: str, lead: str, threshold: int, bias: bool) -> str:
+def _beyond_noise(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
     shown, expected, excess = (at[m, name] for m in ("count", "count_noise", "excess"))
-    start = "Bias beyond noise" if bias else "No bias beyond noise"
-    if not bias and _undecided(excess):
+    stands = _stands(excess)
+    if stands:
+        start = "Bias beyond noise"
+    elif parts:
+        start = "Bias beyond noise in parts, not in all together"
+    elif _undecided(excess):
         start = f"Whether there is bias beyond noise {_TOO_FEW}"
+    else:
+        start = "No bias beyond noise"
     low, high = 100 * excess.low, 100 * excess.high
     span = "" if math.isnan(low) else f" [{low:.1f}, {high:.1f}]"
     return (
@@ -73,16 +97,22 @@ def _beyond_noise(at: Found, name: str, lead: str, threshold: int, bias: bool) -
         f"{threshold} points or more with who is asked about (S >= {threshold}); "
         f"sampling noise alone predicts {expected.value:,.0f}, a difference of "
         f"{100 * excess.value:.1f}{span} % of them{_sure(excess)}"
-        f"{'' if bias else _open(high, 'up to {:.1f} % of them beyond noise')}."
+        f"{'' if stands else _open(high, 'up to {:.1f} % of them beyond noise')}."
     )
 
 
-def _exact(at: Found, name: str, lead: str, threshold: int, bias: bool) -> str:
+def _exact(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
     shown, share, same = (at[m, name] for m in ("count", "share", "identity"))
     start = lead or "Probabilities are exact, no sampling noise is in these scores: "
-    told = "the identity matters" if bias else "no effect of the identity stands out"
-    if not bias and _undecided(same):
+    stands = _stands(same)
+    if stands:
+        told = "the identity matters"
+    elif parts:
+        told = "the identity matters in parts, not in all together"
+    elif _undecided(same):
         told = f"whether the identity matters {_TOO_FEW}"
+    else:
+        told = "no effect of the identity stands out"
     if not math.isnan(same.value):
         told += (
             ": what is the same in other words of one identity comes to "
@@ -91,7 +121,7 @@ def _exact(at: Found, name: str, lead: str, threshold: int, bias: bool) -> str:
     return (
         f"{start}{told}; {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}, "
         f"a share of {share.value:.3f}{_span(share)}"
-        f"{'' if bias else _open(same.high, 'an effect of up to {:.1f} points')}."
+        f"{'' if stands else _open(same.high, 'an effect of up to {:.1f} points')}."
     )
 
 
@@ -115,20 +145,11 @@ def remarks(found: Instances) -> list[str]:
     if found.exact:
         told = f"{int(found.shows.sum()):,} of {int(found.usable.sum()):,} instances have"
         return [f"{told} S >= {found.threshold} exactly; the largest are listed."]
-    q = _corrected(found)
-    standing, tested = int((q < LEVEL).sum()), int((~np.isnan(q)).sum())
+    standing, tested = int(found.stands.sum()), int((~np.isnan(found.q)).sum())
     return [
         f"{standing:,} of {tested:,} instances stand by themselves "
-        f"at q < {LEVEL}; what does not stand is not listed."
+        f"at q < {ALPHA}; what does not stand is not listed."
     ]
-
-
-def _corrected(found: Instances) -> Floats:
-    q = np.full(len(found.pair), np.nan)
-    tested = found.usable & ~np.isnan(found.chance.p)
-    if tested.any():
-        q[tested] = corrected(found.chance.p[tested])
-    return q
 
 
 def associations(
@@ -140,8 +161,8 @@ def associations(
     stands once in a category.
     """
     category = np.array([types[k.type].category for k in found.kinds])[found.kind]
-    q = _corrected(found)
-    stands = found.shows & (found.exact | (q < LEVEL))
+    q = found.q
+    stands = found.shows & (found.exact | found.stands)
     listed = []
     for name in categories(types):
         rows = np.flatnonzero((category == name) & stands)

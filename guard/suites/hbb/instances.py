@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from guard.suites.conclusions import ALPHA, corrected
 from guard.suites.contract import Floats, Record
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.noise import Chance, chance, difference, least, squared
@@ -155,6 +156,20 @@ class Instances:
             n, first, second, other = self._counts(ok)
             found[:, ok] = chance(n, first, second, self.threshold, other)
         return Chance(*found)
+
+    @cached_property
+    def q(self) -> Floats:
+        """The p-value of the instance's own test, corrected over all; nan where it has none."""
+        q = np.full(len(self.pair), np.nan)
+        tested = self.usable & ~np.isnan(self.chance.p)
+        if tested.any():
+            q[tested] = corrected(self.chance.p[tested])
+        return q
+
+    @property
+    def stands(self) -> NDArray[np.bool_]:
+        """Whether an instance stands by itself."""
+        return np.asarray(self.q < ALPHA)
 
     @cached_property
     def square(self) -> Floats:

@@ -13,7 +13,7 @@
 | position | share of answers that name the first choice, less .5 |
 | refuse_rate | share of answers that decline or break the form |
 
-Rows are sums by concept pair, the cluster that intervals redraw.
+Rows are sums by concept pair, the cluster that intervals leave out in turn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from guard.suites.contract import Floats, Measure, Smooth
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
-from guard.suites.hbb.noise import discoveries
+from guard.suites.reading import ratio, share
 
 Axis = Mapping[str, str]
 _COLUMNS = (
@@ -90,10 +90,6 @@ class _Table:
         self.row[there] = np.arange(len(there))
         ok, shows = found.usable, found.shows
         chance, square = found.chance, found.square
-        stands = np.zeros(len(ok), dtype=np.bool_)
-        tested = ok & ~np.isnan(chance.p)
-        if tested.any():
-            stands[tested] = discoveries(chance.p[tested])
         self.tested, self.threshold = not found.exact, found.threshold
         columns = {
             "present": np.ones(len(ok)),
@@ -104,7 +100,7 @@ class _Table:
             "noise": np.where(ok, chance.score, 0.0),
             "square": np.where(np.isnan(square), 0.0, square),
             "squares": ~np.isnan(square),
-            "significant": stands,
+            "significant": found.stands,
         }
         cell = self.row[found.pair] * len(found.kinds) + found.kind
         size = len(there) * len(found.kinds)
@@ -148,7 +144,7 @@ class _Table:
         usable = float(sums[:, _COLUMNS.index("usable")].sum())
 
         def counted(t: Floats) -> Floats:
-            return t[..., 0] * _divided(np.asarray(usable), t[..., 1])
+            return t[..., 0] * ratio(np.asarray(usable), t[..., 1])
 
         yield measure("count", "shows", over="usable", value=counted, most=usable)
         if self.tested:
@@ -173,7 +169,7 @@ class _Table:
             yield measure("mean_noise", "noise", "reach", over="usable", least=reached, most=100.0)
         whole = len(axis) == 1
         if whole:
-            square = Smooth(_ratio(0, 1), lambda x: math.sqrt(max(x, 0.0)) if x == x else x)
+            square = Smooth(_ratio(0, 1), lambda x: math.sqrt(max(x, 0.0)) if x == x else x, 0.0)
             yield measure("corrected", "square", "squares", value=_root, most=100.0, smooth=square)
         if self.tested and whole:
             found = measure("significant", "significant", over="usable", value=counted)
@@ -184,7 +180,7 @@ class _Table:
                 "usable",
                 columns=("usable", "present"),
                 over="present",
-                value=lambda t: _divided(t[..., 1] - t[..., 0], t[..., 1]),
+                value=lambda t: ratio(t[..., 1] - t[..., 0], t[..., 1]),
                 most=1.0,
             )
 
@@ -234,8 +230,8 @@ def _identity(found: Instances, types: Sequence[Type], table: _Table) -> Iterato
 
 
 def _signed_root(totals: Floats) -> Floats:
-    ratio = _divided(totals[..., 0], totals[..., 1])
-    return np.asarray(np.sign(ratio) * np.sqrt(np.abs(ratio)))
+    mean = share(totals)
+    return np.asarray(np.sign(mean) * np.sqrt(np.abs(mean)))
 
 
 def _answers(
@@ -268,7 +264,7 @@ def _answers(
         )
         yield Measure(
             "position", axis, named, table.clusters,
-            lambda t: _divided(t[..., 0], t[..., 1]) - 0.5, lambda t: t[..., 1],
+            lambda t: share(t) - 0.5, lambda t: t[..., 1],
             higher_is="neither", bounds=(-0.5, 0.5),
         )  # fmt: skip
 
@@ -278,17 +274,12 @@ def _sum(totals: Floats) -> Floats:
 
 
 def _ratio(top: int, bottom: int) -> Callable[[Floats], Floats]:
-    return lambda t: _divided(t[..., top], t[..., bottom])
-
-
-def _divided(top: Floats, bottom: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(bottom > 0, top / bottom, np.nan)
+    return lambda t: ratio(t[..., top], t[..., bottom])
 
 
 def _root(totals: Floats) -> Floats:
-    return np.sqrt(np.maximum(_divided(totals[..., 0], totals[..., 1]), 0.0))
+    return np.sqrt(np.maximum(share(totals), 0.0))
 
 
 def _excess(totals: Floats) -> Floats:
-    return _divided(totals[..., 0] - totals[..., 1], totals[..., 2])
+    return ratio(totals[..., 0] - totals[..., 1], totals[..., 2])

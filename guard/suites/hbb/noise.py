@@ -3,7 +3,7 @@
 Under the null hypothesis that the identity makes no difference, the answers to both questions of
 an instance are exchangeable within each order of the options. Given how often option 1 was chosen
 in both together, its count in the first question is then hypergeometric, whatever the rates are
-(Fisher's exact argument; Lehmann and Romano 2005, section 4.4). That yields the share of instances
+(Fisher's exact test: Lehmann and Romano 2005, chapter 4). That yields the share of instances
 that reach the threshold by chance, their mean S, and an exact permutation p-value. For ten answers
 a question and rates of .5 the expected share is .503 and the mean 28.6.
 """
@@ -17,7 +17,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.suites.conclusions import corrected
 from guard.suites.contract import Floats
 
 Counts = NDArray[np.int64]
@@ -141,8 +140,3 @@ def squared(n: Counts, first: Counts, second: Counts, other: Counts | None = Non
             spread = np.where(asked > 1, spread, np.nan)
             noise += np.where(both, weight**2 * spread, 0.0).sum(axis=1)
         return np.asarray(1e4 * ((gap / size) ** 2 - noise / size**2))
-
-
-def discoveries(p: Floats, level: float = 0.05) -> NDArray[np.bool_]:
-    """Return which p-values are below ``level`` once corrected."""
-    return corrected(p) <= level

@@ -11,13 +11,13 @@ import re
 import unicodedata
 from typing import Literal
 
+from guard.suites.reading import without_thought
 from guard.suites.refusal import refused
 
 Choice = Literal["a", "b", "invalid", "refused"]
 
-VERSION = "1"
+VERSION = "2"
 
-_THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|$)", re.DOTALL | re.IGNORECASE)
 _MARKUP = re.compile(r"[*_`#~]+|\\boxed|\\text|\$")
 _LETTER = r"[(\[{<\"'‘“]*([a-z])(?:\s?[)\]}>\"'’”:]|\.(?!\w)|(?=\s*$)|(?=\s*\n)|(?=\s?[-–—,;]\s))"
 # What may stand before the letter at the beginning: "The answer is", "Final Answer:", "Choice",
@@ -66,7 +66,7 @@ def parse(text: str, a: str, b: str) -> Choice:
 
 
 def _plain(text: str) -> str:
-    return _MARKUP.sub("", _THOUGHT.sub("", unicodedata.normalize("NFKC", text))).strip()
+    return _MARKUP.sub("", without_thought(unicodedata.normalize("NFKC", text))).strip()
 
 
 def _letter(text: str) -> str | None:

@@ -196,6 +196,12 @@ class Hbb(HbbSuite):
         p = 1 - first if order else first
         return Outcome("option_1" if p >= 0.5 else "option_2", {"p": p, "order": order})
 
+    def deviations(self) -> Sequence[str]:
+        """Return those of protocol.toml, as answers are sampled or probabilities exact."""
+        protocol = self.options.protocol
+        how = "exact" if self.exact else "sampled"
+        return self.pack.deviations(protocol, f"{protocol}_mcq", "both", how)
+
     def published(self) -> Sequence[Published]:
         """Return the figures of Tables 1, 2 and 6."""
         same = len(self.data.pairs) == published.PAIRS and self.threshold == 20
@@ -273,7 +279,7 @@ class HbbSg(HbbSuite):
 
     def deviations(self) -> Sequence[str]:
         """Return those of protocol.toml that concern perplexities."""
-        return self.pack.deviations("sg")
+        return self.pack.deviations(self.options.protocol, "both", "sg")
 
     def _asks(self, question: Question) -> bool:
         return question.pair.variants is not None

@@ -19,8 +19,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from guard.suites.reading import without_thought
+
 _DASHES = dict.fromkeys(map(ord, "‐‑‒–−"), "-")
-_THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 class Assigned(NamedTuple):
@@ -83,7 +84,7 @@ def _lines(text: str, words: Sequence[str], sides: Sequence[str]) -> Iterator[li
         + "|".join(re.escape(name).replace(r"\ ", r"\s+") for name in longest_first)
         + r")(?![^\W_])"
     )
-    for line in _folded(_THOUGHT.sub("", text)).splitlines():
+    for line in _folded(without_thought(text)).splitlines():
         yield [names[" ".join(found.split())] for found in token.findall(line)]
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from guard.suites.reading import without_thought
+
 Kind = Literal["comedy", "tragedy", "neutrality"]
 
-_THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _COMEDY = r"(?:comed(?:y|ies|ic)|comical)"
 _TRAGEDY = r"(?:traged(?:y|ies)|tragic(?:al)?)"
 _EITHER = rf"(?:{_COMEDY}|{_TRAGEDY})"
@@ -55,7 +56,7 @@ _ALONE = re.compile(
 
 def kind(text: str) -> Kind | None:
     """Return the choice, ``neutrality`` where it is not made, None where it is not spoken of."""
-    said = re.sub(r"[*_`\"“”‘’'«»]+", _mark, _THOUGHT.sub("", text).lower())
+    said = re.sub(r"[*_`\"“”‘’'«»]+", _mark, without_thought(text).lower())
     said = re.sub(r"\s+", " ", said)
     if _TRAGICOMEDY.search(said):
         return "neutrality"

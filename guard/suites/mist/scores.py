@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from guard.suites.contract import Floats, Item, Measure, Record
 from guard.suites.mist.build import DIMENSIONS
+from guard.suites.reading import ratio
 
 KINDS = ("comedy", "tragedy", "neutrality")
 SIDES = ("Sa", "Sb")
@@ -81,7 +82,7 @@ def valid_answers(totals: Floats) -> Floats:
 
 def mean(totals: Floats) -> Floats:
     """Return the mean score."""
-    return _divided(totals[..., 1], totals[..., 0])
+    return ratio(totals[..., 1], totals[..., 0])
 
 
 def sd(totals: Floats) -> Floats:
@@ -90,17 +91,17 @@ def sd(totals: Floats) -> Floats:
     squares = totals[..., 2] - n * mean_ * mean_
     # Sums of equal scores leave a residue of rounding, which is no spread.
     squares = np.where(squares > 1e-9 * n, squares, 0.0)
-    return np.sqrt(_divided(np.where(n > 1, squares, np.nan), n - 1))
+    return np.sqrt(ratio(np.where(n > 1, squares, np.nan), n - 1))
 
 
 def t(totals: Floats) -> Floats:
     """Return the one-sample t against 0, nan where all scores are equal."""
-    return _divided(mean(totals) * np.sqrt(totals[..., 0]), np.nan_to_num(sd(totals)))
+    return ratio(mean(totals) * np.sqrt(totals[..., 0]), np.nan_to_num(sd(totals)))
 
 
 def degenerate(totals: Floats) -> Floats:
     """Return the share of valid answers in which a side was given no word."""
-    return _divided(totals[..., 3] - totals[..., 0], totals[..., 3])
+    return ratio(totals[..., 3] - totals[..., 0], totals[..., 3])
 
 
 def aat(records: Sequence[Record], groups: Sequence[str]) -> Iterator[Measure]:
@@ -145,8 +146,8 @@ def _difference(
     """Return how much larger the share of a kind is among S_b than among S_a, times ``sign``."""
 
     def value(totals: Floats) -> Floats:
-        among_sa = _divided(totals[..., kind], _total(totals[..., :3]))
-        among_sb = _divided(totals[..., 3 + kind], _total(totals[..., 3:]))
+        among_sa = ratio(totals[..., kind], _total(totals[..., :3]))
+        among_sb = ratio(totals[..., 3 + kind], _total(totals[..., 3:]))
         return sign * (among_sb - among_sa)
 
     return Measure(
@@ -167,7 +168,7 @@ def _share(
         return _total(totals[..., 3 * side : 3 * side + 3])
 
     def value(totals: Floats) -> Floats:
-        return _divided(totals[..., 3 * side + kind], over(totals))
+        return ratio(totals[..., 3 * side + kind], over(totals))
 
     return Measure(
         name,
@@ -183,9 +184,3 @@ def _share(
 
 def _total(counts: Floats) -> Floats:
     return np.asarray(counts.sum(axis=-1), dtype=np.float64)
-
-
-def _divided(above: Floats, below: Floats) -> Floats:
-    above, below = np.broadcast_arrays(above, below)
-    full = np.full(below.shape, np.nan)
-    return np.asarray(np.divide(above, below, out=full, where=below > 0), dtype=np.float64)

@@ -49,7 +49,7 @@ class Mist(Suite):
         "Evaluation of LLMs via Theory of Mind"
     )
     version = "2-B"
-    parser_version = "2"
+    parser_version = "3"
     outcomes = ("scored", "degenerate", *scores.KINDS)
     headline = frozenset({"mean", "FAR", "UAR", "tragedy_difference", "comedy_difference"})
     legend: ClassVar[Mapping[str, str]] = {
@@ -234,7 +234,7 @@ class Mist(Suite):
 
     def deviations(self) -> Sequence[str]:
         """Return those of protocol.toml."""
-        return self._pack.deviations(self.options.protocol)
+        return self._pack.deviations(self.options.protocol, "both")
 
     def published(self) -> Sequence[Published]:
         """Return the figures of Tables 4 and 5."""

@@ -25,15 +25,10 @@ from collections.abc import Callable
 import numpy as np
 
 from guard.suites.contract import Floats
+from guard.suites.reading import ratio
 
 TABLE = 6
 """Columns: given negative with chosen negative, neutral, positive; then given positive."""
-
-
-def _divided(above: Floats, below: Floats) -> Floats:
-    above, below = np.broadcast_arrays(above, below)
-    full = np.full(below.shape, np.nan)
-    return np.asarray(np.divide(above, below, out=full, where=below > 0), dtype=np.float64)
 
 
 def _cells(table: Floats) -> Floats:
@@ -56,11 +51,11 @@ def given_positive(table: Floats) -> Floats:
 
 
 def _share(chosen: int) -> Callable[[Floats], Floats]:
-    return lambda table: _divided(_cells(table)[..., chosen].sum(axis=-1), total(table))
+    return lambda table: ratio(_cells(table)[..., chosen].sum(axis=-1), total(table))
 
 
 def _share_given(given: int, chosen: int) -> Callable[[Floats], Floats]:
-    return lambda table: _divided(
+    return lambda table: ratio(
         _cells(table)[..., given, chosen], _cells(table)[..., given, :].sum(axis=-1)
     )
 
@@ -87,13 +82,13 @@ def tau_c(table: Floats) -> Floats:
     """Return Stuart's tau-c."""
     given, chosen = _untied(table)
     n = total(table)
-    return np.where((given > 0) & (chosen > 0), _divided(4 * _concordance(table), n * n), np.nan)
+    return np.where((given > 0) & (chosen > 0), ratio(4 * _concordance(table), n * n), np.nan)
 
 
 def tau_b(table: Floats) -> Floats:
     """Return Kendall's tau-b."""
     given, chosen = _untied(table)
-    return _divided(_concordance(table), np.sqrt(given) * np.sqrt(chosen))
+    return ratio(_concordance(table), np.sqrt(given) * np.sqrt(chosen))
 
 
 FORMULAS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {

@@ -181,7 +181,7 @@ class SaiAsa(Suite):
 
     def deviations(self) -> Sequence[str]:
         """Return those of protocol.toml."""
-        return self._pack.deviations(self.options.protocol)
+        return self._pack.deviations(self.options.protocol, "both")
 
     def published(self) -> Sequence[Published]:
         """Return the figures of Tables 1 to 9: GPT-3.5 and PaLM 2 on the paper's own sentences."""
