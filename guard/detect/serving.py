@@ -23,7 +23,7 @@ from guard.detect.answers import Timed, timed
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector, Session, Window
 from guard.detect.script import wordless
-from guard.detect.workers import FAILED, Asked, ResponseQueue, Workers, on_worker
+from guard.detect.workers import FAILED, Asked, ResponseQueue, Workers, as_worker, on_worker
 from guard.errors import ConfigError
 from guard.policy import Policy, unjudged_verdict
 from guard.verdict import BIAS_TYPES, Scores, Verdict
@@ -116,7 +116,11 @@ class Judge:
         if wordless(window.text):
             return _NOTHING
         number = self._breaker.ask(time.monotonic())
-        return FAILED if number is None else self._noted(number, timed(self._session, window))
+        if number is None:
+            return FAILED
+        with as_worker():
+            answer = timed(self._session, window)
+        return self._noted(number, answer)
 
     def _submit(self, windows: Sequence[Window]) -> list[_Ticket | Timed]:
         return [self._ticket(window) for window in windows]

@@ -20,7 +20,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
@@ -41,6 +41,16 @@ _here = threading.local()
 def on_worker() -> bool:
     """Whether the caller runs on a worker: waiting for another there could wait for itself."""
     return getattr(_here, "working", False)
+
+
+@contextlib.contextmanager
+def as_worker() -> Iterator[None]:
+    """Have the calling thread count as a worker, while a detector is asked on it."""
+    before, _here.working = on_worker(), True
+    try:
+        yield
+    finally:
+        _here.working = before
 
 
 def batch_size(detector: Detector) -> int:
