@@ -89,7 +89,7 @@ async def ajudged(error: Exception, session: Session) -> Exception:
 
 
 def _gate(error: Exception, session: Session) -> ResponseGate[str] | None:
-    """Return a gate with all that an error says; None where that is too much to judge.
+    """Return a gate with all that an error says; None where that cannot be judged.
 
     The guard's own errors say nothing of an answer.
     """
@@ -109,7 +109,7 @@ def _gate(error: Exception, session: Session) -> ResponseGate[str] | None:
                     length += len(part)
             if length > _MOST_TEXT:
                 return None
-    except _TooMuch:
+    except Exception:  # what cannot be read cannot be judged
         return None
     # None of the lines is the context of another.
     policy = session.policy.model_copy(update={"context_segments": 0})
@@ -151,7 +151,7 @@ class _Quotation:
         """Whether ``value``, or anything it leads to but its attribute ``skipped``, quotes."""
         try:
             return any(map(self._in_text, _texts(value, skipped)))
-        except _TooMuch:
+        except Exception:  # what cannot be read may quote
             return True
 
     def _in_text(self, text: str | bytes) -> bool:

@@ -6,7 +6,7 @@ import json
 import re
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import litellm
@@ -142,6 +142,16 @@ class Slotted:
         return self.text
 
 
+class Changing(deque[str]):
+    """Changes while it is read, as what another thread fills does."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("deque mutated during iteration")
+
+    def __repr__(self) -> str:
+        return TEXT
+
+
 def refused() -> ValidationError:
     """An error that shortens what it quotes, and tells all of it where it is asked."""
     with pytest.raises(ValidationError) as caught:
@@ -164,6 +174,7 @@ def refused() -> ValidationError:
         "\u3000".join(WORDS),
         Slotted(TEXT),
         deque([TEXT]),
+        Changing([TEXT]),
         iter([TEXT]),
         memoryview(TEXT.encode()),
         ModelResponseStream(choices=[StreamingChoices(delta=Delta(content=TEXT))]),
