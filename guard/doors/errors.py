@@ -31,10 +31,13 @@ _MOST = 10_000
 _MOST_TEXT = 20_000
 _DEPTH = 3  # errors in errors that are told without what they quote; deeper ones are left out
 # What may part an answer from the words of the error that quotes it: quotes in front of or behind a
-# word, brackets, ends of lines, and signs that come before or behind it.
+# word, brackets, ends of lines, and signs that come before or behind it. Those that prose uses part
+# it apart from the others, as an answer may have them inside.
 _QUOTES = r"(?<!\w)['\"`]+|['\"`]+(?!\w)|[{}\[\]<>]+"
 _LINES, _SIGNS = r"|[\n\r]+", r"|[:=|*;]+|\s-+\s|\.{3,}|\u2026"
+_PROSE = r"[()\u201c\u201d\u201e\u00ab\u00bb]+|(?<!\w)[\u2018\u2019]+|[\u2018\u2019]+(?!\w)"
 _PARTS = [re.compile(_QUOTES + more) for more in (_LINES, "", _SIGNS, _LINES + _SIGNS)]
+_PARTS.append(re.compile(_PROSE))
 # Escapes within escapes and entities that are read: JSON in JSON in a repr.
 _LAYERS = 4
 _BYTE = re.compile(r"\\+x([0-9a-fA-F]{2})")
