@@ -406,6 +406,18 @@ class TestBatch:
         )
         assert all(isinstance(a, litellm.RateLimitError) for a in failed)
 
+    def test_what_the_batch_itself_fails_with_is_judged(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise litellm.APIError(500, "cannot read 'quagmire BIAS zephyr'", "replay", "x")
+
+        monkeypatch.setattr(litellm, "batch_completion", fail)
+        with pytest.raises(litellm.APIError, match="left out") as caught:
+            Guard(detector=Scripted()).batch_completion(**self.call())
+        assert "BIAS" not in f"{caught.value!r}{vars(caught.value)}"
+        assert caught.value.__context__ is None
+
     def test_each_answers_user_message_is_its_own(self, replay: Replay) -> None:
         windows: list[Window] = []
         replay.answer = r.answer_of([Said(0, "content", "Fine.")])
