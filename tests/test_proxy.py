@@ -28,7 +28,7 @@ with warnings.catch_warnings():
     from guard import proxy
 
 from guard.doors.proxy import Call, beneath
-from guard.errors import GuardError
+from guard.errors import GuardError, UsageError
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.scripted import Scripted
@@ -120,6 +120,33 @@ async def test_a_stream_is_found_under_the_layers_of_other_hooks() -> None:
     assert beneath(stream) is stream
     assert beneath(layer(_UpstreamStreamBoundary(layer(stream)))) is stream
     assert beneath(layer(iter(()))) is None
+
+
+async def test_a_stream_that_cannot_be_guarded_is_closed_logged_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[Any] = []
+    monkeypatch.setattr(ProxyLogging, "_emit_guardrail_metrics", lambda **kw: counted.append(kw))
+    closed = False
+
+    async def unknown() -> AsyncIterator[Any]:
+        nonlocal closed
+        try:
+            yield "text"
+            yield "more"
+        finally:
+            closed = True
+
+    guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
+    data: dict[str, Any] = {"metadata": {}}
+    chunks = unknown()
+    await anext(chunks)  # what it stands on is open
+    hooked = guardrail.async_post_call_streaming_iterator_hook(key(), chunks, data)
+    with pytest.raises(UsageError, match="cannot read"):
+        await anext(hooked)
+    assert closed
+    assert [(one["status"], one["error_type"]) for one in counted] == [("error", "UsageError")]
+    assert len(data["metadata"]["standard_logging_guardrail_information"]) == 1
 
 
 def test_the_facts_hold_no_word_of_the_text() -> None:

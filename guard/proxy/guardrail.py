@@ -211,9 +211,10 @@ class Guardrail(CustomGuardrail):
                 self._log(call, request_data)
 
         session = replace(call.session, sinks=(*call.session.sinks, heed))
-        stream: Any = guarded_stream(response, session, request_data)
+        stream: Any = None
         error: Exception | None = None
         try:
+            stream = await guarded_stream(response, session, request_data)
             async for chunk in stream:
                 yield chunk
         except (BiasFound, DetectorError) as found:
@@ -223,7 +224,8 @@ class Guardrail(CustomGuardrail):
             error = unusable
             raise
         finally:
-            await stream.aclose()
+            if stream is not None:
+                await stream.aclose()
             self._log(call, request_data)
             call.measure(self.guardrail_name, error)
 
