@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import json
+import sys
 import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -86,6 +87,25 @@ def test_a_wrong_setting_is_named_and_no_reason_to_start_without(
     assert named in sentence
     assert "\n" not in sentence
     assert capsys.readouterr().err.strip() == sentence
+
+
+@pytest.mark.parametrize("returns", ["UserAPIKeyAuth", "Caller", None])
+def test_it_does_not_start_where_no_route_could_be_refused(
+    monkeypatch: pytest.MonkeyPatch, returns: str | None
+) -> None:
+    def user_api_key_auth() -> None: ...
+
+    user_api_key_auth.__annotations__ = {"return": returns}
+    server = SimpleNamespace(app=SimpleNamespace(dependency_overrides={}))
+    if returns is not None:
+        server.user_api_key_auth = user_api_key_auth
+    monkeypatch.setitem(sys.modules, "litellm.proxy.proxy_server", server)
+    if returns == "UserAPIKeyAuth":
+        assert made(USUAL | {"guard": DETECTOR})
+        return
+    with pytest.raises(GuardError, match="asks who is calling") as raised:
+        made(USUAL | {"guard": DETECTOR})
+    assert not isinstance(raised.value, (ValueError, TypeError))  # LiteLLM would start without it
 
 
 def test_five_lines_make_a_guardrail() -> None:

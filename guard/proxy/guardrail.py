@@ -91,6 +91,7 @@ class Guardrail(CustomGuardrail):
                 raise ConfigError(f"{where}: mode must be 'post_call', got {event_hook!r}.")
             check_others(others, where)
             self._guard = made_guard(guard, where)
+            watch(_refusal)
         except GuardError as error:
             refuse(str(error))
         except Exception as error:
@@ -99,7 +100,6 @@ class Guardrail(CustomGuardrail):
         super().__init__(
             guardrail_name=guardrail_name, event_hook=event_hook, default_on=bool(default_on)
         )
-        watch(_refusal)
 
     def should_run_guardrail(self, data: Any, event_type: GuardrailEventHooks) -> bool:
         """Whether it runs: before the call, where it will behind it or ``guard`` is to be read."""
