@@ -103,6 +103,21 @@ def test_a_hanging_detector_holds_up_a_batch_for_a_few_windows_only(ask: Ask, ha
 
 
 @both
+def test_a_window_given_up_early_is_recorded_with_the_time_it_had(ask: Ask, hanging: Ill) -> None:
+    def fail_or_hang(window: Window) -> None:
+        if window.text == "Fails.":
+            raise RuntimeError
+        hanging.release.wait(30)
+
+    limit = 600_000
+    policy = Policy(timeout_ms=limit, breaker_failures=1, breaker_pause_ms=600_000)
+    judge = Judge(Scripted(before=fail_or_hang), policy)
+    verdicts = ask(judge, [Window("Fails."), WINDOW])
+    assert failures(verdicts) == [True, True]
+    assert all(v.elapsed_ms < limit for v in verdicts)
+
+
+@both
 def test_a_detector_that_hung_on_every_thread_is_asked_again(ask: Ask, hanging: Ill) -> None:
     judge = Judge(hanging, Policy(timeout_ms=30, breaker_failures=None))
     for _ in range(4):
