@@ -1,8 +1,8 @@
 """Runs a detector for a response: time limits, failures, and off the event loop.
 
 The gate has no clock; time limits are kept here. A judge never raises for what a detector does: an
-error, a result that is no score, or a verdict that is late becomes ``unjudged``, and the policy says
-what follows. So does what the breaker keeps from a detector that has failed too often.
+error, a result that is no score, or a verdict that is late becomes ``unjudged``, and the policy
+says what follows. So does what the breaker keeps from a detector that has failed too often.
 
 A verdict's limit counts from when a worker begins its call. Before that it waits for its turn,
 which has a limit of its own: a busy guard is no detector that fails, and opens no breaker.
