@@ -45,7 +45,8 @@ class Guard:
     ``[tool.guard]`` of the working directory and from ``GUARD_*`` variables, unless ``policy`` is a
     whole :class:`Policy`. ``detector`` is ``"encoder"`` or any object of the Detector protocol;
     ``index`` the folder of a bias index for the encoder, which is followed: what changes there
-    serves new streams; ``sinks`` are called with every decision.
+    serves new streams; ``sinks`` are called with every decision, and where a ``rewrite`` fails once
+    more with the ``terminate`` that takes its place.
 
     Raises ConfigError for a setting that is unknown or out of range, WeightsError where the
     detector's weights are missing or not the recorded ones.
