@@ -222,14 +222,14 @@ async def test_mcp_sampling_is_refused_by_name() -> None:
     url = str(sampling._build_sampling_request().url)
     guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
     data: dict[str, Any] = {"model": "x", "proxy_server_request": {"url": url}}
-    with pytest.raises(HTTPException, match="answers to MCP sampling have no door"):
+    with pytest.raises(HTTPException, match="cannot judge answers to MCP sampling, so"):
         await guardrail.async_pre_call_hook(key(), None, data, "acompletion")
 
 
 async def test_a_kind_of_call_that_nobody_has_named_is_refused_by_name() -> None:
     guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
     for kind in ("anew_call", "afile_content", "pass_through_endpoint"):
-        with pytest.raises(HTTPException, match="have no door"):
+        with pytest.raises(HTTPException, match="cannot judge"):
             await guardrail.async_pre_call_hook(key(), None, {"metadata": {}}, kind)
     with pytest.raises(HTTPException, match="'anew_call'"):
         await guardrail.async_pre_call_hook(key(), None, {"metadata": {}}, "anew_call")

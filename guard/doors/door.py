@@ -257,7 +257,7 @@ def unreadable(response: object, kind: str) -> UsageError:
     """Return the error for a response that a door cannot read."""
     return UsageError(
         f"LiteLLM answered a {kind} call with {type(response).__name__}, which guard cannot read;"
-        " call it without guard, or through the door that belongs to it."
+        " call it without guard, or through the function of guard that belongs to it."
     )
 
 

@@ -27,7 +27,7 @@ _RUN = 8
 _LEAST = 3
 # More things than an error leads to in earnest; one that leads to more is taken to quote.
 _MOST = 10_000
-# Characters of an error that are judged; one that says more is told in one sentence.
+# The most characters of an error that are judged; a longer error loses its message.
 _MOST_TEXT = 20_000
 _DEPTH = 3  # errors in errors that are told without what they quote; deeper ones are left out
 # What may part an answer from the words of the error that quotes it: quotes in front of or behind a

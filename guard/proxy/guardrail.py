@@ -281,8 +281,8 @@ class Guardrail(CustomGuardrail):
     def _refused(self, what: str) -> HTTPException:
         return _error(
             400,
-            f"guard: {what} have no door, so that guardrail {self.guardrail_name!r} cannot judge "
-            "them; use another route, or have the key opt out of it.",
+            f"guard: guardrail {self.guardrail_name!r} cannot judge {what}, so the request is "
+            "refused; use another route, or have the owner of the key opt it out.",
         )
 
     def _known(self, data: Mapping[str, Any], key: Any) -> Call:

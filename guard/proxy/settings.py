@@ -19,7 +19,8 @@ from guard.policy import Policy
 class NotStarted(GuardError):
     """A setting in config.yaml cannot be used.
 
-    No ValueError, as ConfigError is: LiteLLM takes one for a reason to start without the guardrail.
+    Not a ValueError (ConfigError is one): LiteLLM skips a guardrail that raises one and starts
+    without it.
     """
 
 
