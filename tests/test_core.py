@@ -468,9 +468,9 @@ def test_a_call_takes_a_policy_in_the_same_ways() -> None:
     assert guard.session(Policy(action="flag")).policy.action == "flag"
     assert guard.session("quiet").policy.operating_point == "quiet"
     for wrong in (5, True):
-        with pytest.raises(ConfigError, match="give a Policy, a mapping of settings or the name"):
+        with pytest.raises(ConfigError, match="takes a Policy, a mapping of settings or the name"):
             guard.session(wrong)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="give a Policy, a mapping of settings or the name"):
+        with pytest.raises(ConfigError, match="takes a Policy, a mapping of settings or the name"):
             Guard(wrong, detector=Scripted())  # type: ignore[arg-type]
 
 

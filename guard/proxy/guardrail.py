@@ -15,7 +15,7 @@ from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucke
 from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_guardrails_header
 from litellm.types.guardrails import GuardrailEventHooks
 
-from guard.config import policy_from
+from guard.config import policy_from, values_of
 from guard.doors import accounting
 from guard.doors.errors import ajudged
 from guard.doors.proxy import (
@@ -28,7 +28,7 @@ from guard.doors.proxy import (
 )
 from guard.errors import BiasFound, ConfigError, DetectorError, GuardError, UsageError
 from guard.proxy.routes import name_of_call, outcome_of_call, watch
-from guard.proxy.settings import check_others, check_possible, made_guard, refuse, values_of
+from guard.proxy.settings import check_others, check_possible, made_guard, refuse
 from guard.tighten import tightened
 from guard.verdict import Decision
 
