@@ -55,6 +55,21 @@ def policy_from(
         raise ConfigError(f"{where}: {_sentence(error)}") from None
 
 
+def values_of(given: object, where: str, also: str = "") -> Mapping[str, Any]:
+    """Return the settings that a mapping or the name of an operating point stands for.
+
+    Raises ConfigError, naming ``where``, on anything else; ``also`` is what else is taken there.
+    """
+    if isinstance(given, str):
+        return {"operating_point": given}
+    if isinstance(given, Mapping):
+        return given
+    raise ConfigError(
+        f"{where}: takes {also}a mapping of settings or the name of an operating point, got "
+        f"{given!r}."
+    )
+
+
 def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of two sources, of which the later wins.
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from guard.config import OWN_KEYS, policy_from, settings
+from guard.config import OWN_KEYS, policy_from, settings, values_of
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
@@ -45,7 +45,8 @@ class Guard:
     ``[tool.guard]`` of the working directory and from ``GUARD_*`` variables, unless ``policy`` is a
     whole :class:`Policy`. ``detector`` is ``"encoder"`` or any object of the Detector protocol;
     ``index`` the folder of a bias index for the encoder, which is followed: what changes there
-    serves new streams; ``sinks`` are called with every decision.
+    serves new streams; ``sinks`` are called with every decision, and where a ``rewrite`` fails once
+    more with the ``terminate`` that takes its place.
 
     Raises ConfigError for a setting that is unknown or out of range, WeightsError where the
     detector's weights are missing or not the recorded ones.
@@ -64,7 +65,8 @@ class Guard:
         given = settings()
         own = {key: given.pop(key) for key in OWN_KEYS if key in given}
         base = policy if isinstance(policy, Policy) else policy_from(given)
-        named = {} if isinstance(policy, Policy) else _named(policy, "Guard")
+        plain = policy is None or isinstance(policy, Policy)
+        named = {} if plain else values_of(policy, "Guard", "a Policy, ")
         self.policy = policy_from({**named, **overrides}, base=base, where="Guard")
         self.sinks = tuple(_shielded(sink) for sink in sinks)
         self._workers = Workers()
@@ -233,7 +235,7 @@ class Guard:
             policy = call
         elif call is not None:
             where = "guard= of this call"
-            policy = policy_from(_named(call, where), base=policy, where=where)
+            policy = policy_from(values_of(call, where, "a Policy, "), base=policy, where=where)
         judge = Judge(self.detector, policy, self._workers, self._breakers)
         return Session(policy=policy, judge=judge, sinks=self.sinks)
 
@@ -302,20 +304,6 @@ def _checked(detector: Detector, index: str | Path | None, weights: str | Path |
             "detector instead."
         )
     return detector
-
-
-def _named(policy: PolicyLike | None, where: str) -> Mapping[str, Any]:
-    """Return the settings that a mapping or the name of an operating point stands for."""
-    if policy is None:
-        return {}
-    if isinstance(policy, str):
-        return {"operating_point": policy}
-    if isinstance(policy, Mapping):
-        return policy
-    raise ConfigError(
-        f"{where}: got a {type(policy).__name__}; give a Policy, a mapping of settings or the name "
-        "of an operating point."
-    )
 
 
 def _shielded(sink: Sink) -> Sink:

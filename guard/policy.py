@@ -92,8 +92,8 @@ class Policy(BaseModel):
     The default is half the minute of silence after which load balancers commonly cut a connection.
     """
     breaker_failures: Annotated[int, Field(ge=1, le=10_000)] | None = 5
-    """Failed or late verdicts in a row after which the detector is not asked for a while: what it
-    would have judged has then failed at once. None asks it every time."""
+    """After so many failed or late verdicts in a row the detector is not called for
+    ``breaker_pause_ms``; those segments count as failed. None calls it every time."""
     breaker_pause_ms: Annotated[float, Field(gt=0, le=86_400_000)] = 10_000.0
     """How long it is then left alone; afterwards one segment is tried, and so on."""
 

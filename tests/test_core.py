@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -191,6 +192,35 @@ def test_a_failing_source_is_closed_and_its_error_is_the_callers(mode: str) -> N
     with pytest.raises(ConnectionError, match="gone"):
         read()
     assert source.closed
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_failing_sources_text_is_judged_and_so_is_its_error(mode: str) -> None:
+    def read(text: str, error: str) -> list[str]:
+        source = Source(["All is well. ", text], fails=ConnectionError(error))
+        stream: Any = (guard.stream if mode == "sync" else guard.astream)(source)
+        got: list[str] = []
+
+        async def aread() -> None:
+            async for piece in stream:
+                got.extend([piece])
+
+        with pytest.raises(ConnectionError) as caught:
+            got.extend(stream) if mode == "sync" else asyncio.run(aread())
+        assert caught.value.__context__ is None
+        return [*got, str(caught.value)]
+
+    guard = make(action="redact")
+    assert read("Half a", "gone") == ["All is well. ", "Half a", "gone"]
+    *got, told = read("BIAS half a", "cannot read 'BIAS half a'")
+    assert got == ["All is well. ", "[removed]"]
+    assert "left out" in told
+    assert "BIAS" not in told
+    guard = make(message="stopped")
+    source = Source(["All is well. ", "BIAS half a"], fails=ConnectionError("gone"))
+    stopped: Any = (guard.stream if mode == "sync" else guard.astream)(source)
+    shown = list(stopped) if mode == "sync" else asyncio.run(collect(stopped))
+    assert shown == ["All is well. ", "stopped"]
 
 
 def test_a_consumer_that_stops_reading_closes_the_source() -> None:
@@ -438,9 +468,9 @@ def test_a_call_takes_a_policy_in_the_same_ways() -> None:
     assert guard.session(Policy(action="flag")).policy.action == "flag"
     assert guard.session("quiet").policy.operating_point == "quiet"
     for wrong in (5, True):
-        with pytest.raises(ConfigError, match="give a Policy, a mapping of settings or the name"):
+        with pytest.raises(ConfigError, match="takes a Policy, a mapping of settings or the name"):
             guard.session(wrong)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="give a Policy, a mapping of settings or the name"):
+        with pytest.raises(ConfigError, match="takes a Policy, a mapping of settings or the name"):
             Guard(wrong, detector=Scripted())  # type: ignore[arg-type]
 
 

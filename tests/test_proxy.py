@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import json
+import sys
 import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,7 +29,7 @@ with warnings.catch_warnings():
     from guard import proxy
 
 from guard.doors.proxy import Call, beneath
-from guard.errors import GuardError
+from guard.errors import GuardError, UsageError
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.scripted import Scripted
@@ -88,6 +89,25 @@ def test_a_wrong_setting_is_named_and_no_reason_to_start_without(
     assert capsys.readouterr().err.strip() == sentence
 
 
+@pytest.mark.parametrize("returns", ["UserAPIKeyAuth", "Caller", None])
+def test_it_does_not_start_where_no_route_could_be_refused(
+    monkeypatch: pytest.MonkeyPatch, returns: str | None
+) -> None:
+    def user_api_key_auth() -> None: ...
+
+    user_api_key_auth.__annotations__ = {"return": returns}
+    server = SimpleNamespace(app=SimpleNamespace(dependency_overrides={}))
+    if returns is not None:
+        server.user_api_key_auth = user_api_key_auth
+    monkeypatch.setitem(sys.modules, "litellm.proxy.proxy_server", server)
+    if returns == "UserAPIKeyAuth":
+        assert made(USUAL | {"guard": DETECTOR})
+        return
+    with pytest.raises(GuardError, match="asks who is calling") as raised:
+        made(USUAL | {"guard": DETECTOR})
+    assert not isinstance(raised.value, (ValueError, TypeError))  # LiteLLM would start without it
+
+
 def test_five_lines_make_a_guardrail() -> None:
     guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
     assert guardrail.guardrail_name == "bias"
@@ -120,6 +140,33 @@ async def test_a_stream_is_found_under_the_layers_of_other_hooks() -> None:
     assert beneath(stream) is stream
     assert beneath(layer(_UpstreamStreamBoundary(layer(stream)))) is stream
     assert beneath(layer(iter(()))) is None
+
+
+async def test_a_stream_that_cannot_be_guarded_is_closed_logged_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[Any] = []
+    monkeypatch.setattr(ProxyLogging, "_emit_guardrail_metrics", lambda **kw: counted.append(kw))
+    closed = False
+
+    async def unknown() -> AsyncIterator[Any]:
+        nonlocal closed
+        try:
+            yield "text"
+            yield "more"
+        finally:
+            closed = True
+
+    guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
+    data: dict[str, Any] = {"metadata": {}}
+    chunks = unknown()
+    await anext(chunks)  # what it stands on is open
+    hooked = guardrail.async_post_call_streaming_iterator_hook(key(), chunks, data)
+    with pytest.raises(UsageError, match="cannot read"):
+        await anext(hooked)
+    assert closed
+    assert [(one["status"], one["error_type"]) for one in counted] == [("error", "UsageError")]
+    assert len(data["metadata"]["standard_logging_guardrail_information"]) == 1
 
 
 def test_the_facts_hold_no_word_of_the_text() -> None:
@@ -175,14 +222,14 @@ async def test_mcp_sampling_is_refused_by_name() -> None:
     url = str(sampling._build_sampling_request().url)
     guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
     data: dict[str, Any] = {"model": "x", "proxy_server_request": {"url": url}}
-    with pytest.raises(HTTPException, match="answers to MCP sampling have no door"):
+    with pytest.raises(HTTPException, match="cannot judge answers to MCP sampling, so"):
         await guardrail.async_pre_call_hook(key(), None, data, "acompletion")
 
 
 async def test_a_kind_of_call_that_nobody_has_named_is_refused_by_name() -> None:
     guardrail = made(USUAL | {"default_on": True, "guard": DETECTOR})
     for kind in ("anew_call", "afile_content", "pass_through_endpoint"):
-        with pytest.raises(HTTPException, match="have no door"):
+        with pytest.raises(HTTPException, match="cannot judge"):
             await guardrail.async_pre_call_hook(key(), None, {"metadata": {}}, kind)
     with pytest.raises(HTTPException, match="'anew_call'"):
         await guardrail.async_pre_call_hook(key(), None, {"metadata": {}}, "anew_call")

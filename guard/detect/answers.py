@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -23,13 +24,14 @@ class Timed(NamedTuple):
 
 
 def timed(session: Session, window: Window) -> Timed:
-    """Have one window scored; never raises."""
+    """Have one window scored; raises as :func:`timed_many` does."""
     return timed_many(session, [window])[0]
 
 
 def timed_many(session: Session, windows: Sequence[Window]) -> list[Timed]:
-    """Have windows scored in one call; never raises.
+    """Have windows scored in one call.
 
+    Raises only what is no Exception and no cancellation, as KeyboardInterrupt.
     Where the call fails, each is asked for by itself: what one window brings about is no fault of
     those beside it.
     """
@@ -39,7 +41,7 @@ def timed_many(session: Session, windows: Sequence[Window]) -> list[Timed]:
         given = list(session.score(windows))
         if len(given) != len(windows):
             raise ValueError
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
         if len(windows) > 1:
             return [timed(session, window) for window in windows]
         # The error's own text may quote the passage: only its type is logged.

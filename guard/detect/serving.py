@@ -1,8 +1,8 @@
 """Runs a detector for a response: time limits, failures, and off the event loop.
 
-The only room with clocks. A judge never raises for what a detector does: an error, a result that
-is no score, or a verdict that is late becomes ``unjudged``, and the policy says what follows. So
-does what the breaker keeps from a detector that has failed too often.
+The gate has no clock; time limits are kept here. A judge never raises for what a detector does: an
+error, a result that is no score, or a verdict that is late becomes ``unjudged``, and the policy
+says what follows. So does what the breaker keeps from a detector that has failed too often.
 
 A verdict's limit counts from when a worker begins its call. Before that it waits for its turn,
 which has a limit of its own: a busy guard is no detector that fails, and opens no breaker.
@@ -23,7 +23,7 @@ from guard.detect.answers import Timed, timed
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector, Session, Window
 from guard.detect.script import wordless
-from guard.detect.workers import FAILED, Asked, ResponseQueue, Workers, on_worker
+from guard.detect.workers import FAILED, Asked, ResponseQueue, Workers, as_worker, on_worker
 from guard.errors import ConfigError
 from guard.policy import Policy, unjudged_verdict
 from guard.verdict import BIAS_TYPES, Scores, Verdict
@@ -116,7 +116,11 @@ class Judge:
         if wordless(window.text):
             return _NOTHING
         number = self._breaker.ask(time.monotonic())
-        return FAILED if number is None else self._noted(number, timed(self._session, window))
+        if number is None:
+            return FAILED
+        with as_worker():
+            answer = timed(self._session, window)
+        return self._noted(number, answer)
 
     def _submit(self, windows: Sequence[Window]) -> list[_Ticket | Timed]:
         return [self._ticket(window) for window in windows]
@@ -157,7 +161,7 @@ class Judge:
         now, limit, began = time.monotonic(), self._limit, one.asked.began
         if limit is not None and not self._breaker.current(one.number):
             # Others have failed since: what hangs with them is not waited for once more.
-            return self._late(one, log=False)
+            return self._late(one, waited=now - (one.asked.since if began is None else began))
         if began is not None:
             left = None if limit is None else began + limit - now
             return _Wait(left) if left is None or left > 0 else self._late(one)
@@ -185,13 +189,14 @@ class Judge:
             _log.warning("detector %s judges again", self._name)
         return timed
 
-    def _late(self, one: _Ticket, *, log: bool = True) -> Timed:
+    def _late(self, one: _Ticket, waited: float | None = None) -> Timed:
+        """Give up a window at its limit, or before that where ``waited`` (seconds) says so."""
         limit = self.policy.timeout_ms or 0.0
         self._workers.cancel(one.asked)
         self._workers.replace_hung()
-        if log:
+        if waited is None:
             _log.error("detector %s gave no verdict within %g ms", self._name, limit)
-        return self._noted(one.number, Timed(None, limit))
+        return self._noted(one.number, Timed(None, limit if waited is None else waited * 1000))
 
     def _overloaded(self, one: _Ticket, waited: float) -> Timed:
         # The breaker is told nothing: the detector has not been asked.

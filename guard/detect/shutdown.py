@@ -65,5 +65,6 @@ def _park_what_ends() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A fork leaves all threads behind.
+    # A fork leaves all threads behind. Registered before what workers.py registers, so that it runs
+    # first in the child: else the child's new pool would be cleared too.
     os.register_at_fork(after_in_child=_leaving.clear)

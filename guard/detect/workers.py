@@ -15,12 +15,13 @@ for the next one.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
@@ -29,6 +30,7 @@ from guard.detect.protocol import Detector, Session, Window
 from guard.detect.shutdown import leaves_at_exit
 from guard.errors import ConfigError
 
+_log = logging.getLogger("guard")
 #: Seconds for which the first window of a call waits for others.
 LINGER = 0.002
 #: What a window has that was not scored.
@@ -41,6 +43,16 @@ _here = threading.local()
 def on_worker() -> bool:
     """Whether the caller runs on a worker: waiting for another there could wait for itself."""
     return getattr(_here, "working", False)
+
+
+@contextlib.contextmanager
+def as_worker() -> Iterator[None]:
+    """Have the calling thread count as a worker, while a detector is asked on it."""
+    before, _here.working = on_worker(), True
+    try:
+        yield
+    finally:
+        _here.working = before
 
 
 def batch_size(detector: Detector) -> int:
@@ -114,12 +126,12 @@ class _Call:
     def run(self) -> None:
         try:
             answers = timed_many(self.session, [asked.window for asked in self.asked])
-        except BaseException as error:
-            for asked in self.asked:
-                asked.future.set_exception(error)
-        else:
-            for asked, answer in zip(self.asked, answers, strict=True):
-                asked.future.set_result(answer)
+        except BaseException as error:  # SystemExit, say: nobody who reads may meet that
+            _log.error("detector failed with %s", type(error).__name__)
+            failed = Timed(None, (time.monotonic() - self.began) * 1000)
+            answers = [failed] * len(self.asked)
+        for asked, answer in zip(self.asked, answers, strict=True):
+            asked.future.set_result(answer)
 
 
 class _Pool:

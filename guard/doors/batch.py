@@ -34,8 +34,14 @@ def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str,
     n = number_of_choices(call)
     several = call.get("messages") or ()
     users = [chat.DOOR.user_shown(session, {"messages": messages}) for messages in several]
-    with inside():
-        answers = litellm.batch_completion(*args, **kwargs)
+    failed: Exception | None = None
+    try:
+        with inside():
+            answers = litellm.batch_completion(*args, **kwargs)
+    except Exception as error:
+        failed = error
+    if failed is not None:  # raised out here, it does not lead to the one that it stands for
+        raise judged(failed, session)
     return [_guarded(session, a, user, n) for a, user in zip(answers, users, strict=True)]
 
 

@@ -17,6 +17,7 @@ from guard.doors.errors import ajudged, judged
 from guard.doors.records import open_books
 from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
 from guard.doors.session import Session
+from guard.doors.strings import member
 from guard.errors import UsageError
 from guard.gate import ResponseGate
 
@@ -257,7 +258,7 @@ def unreadable(response: object, kind: str) -> UsageError:
     """Return the error for a response that a door cannot read."""
     return UsageError(
         f"LiteLLM answered a {kind} call with {type(response).__name__}, which guard cannot read;"
-        " call it without guard, or through the door that belongs to it."
+        " call it without guard, or through the function of guard that belongs to it."
     )
 
 
@@ -281,7 +282,7 @@ def last_message(messages: object) -> str:
         return messages
     if not isinstance(messages, Sequence):
         return ""
-    return next((_text(m) for m in reversed(messages) if _member(m, "role") == "user"), "")
+    return next((_text(m) for m in reversed(messages) if member(m, "role") == "user"), "")
 
 
 def _names(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -291,12 +292,8 @@ def _names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _text(message: Any) -> str:
-    content = _member(message, "content")
+    content = member(message, "content")
     if isinstance(content, str):
         return content
-    parts = (_member(p, "text") for p in (content if isinstance(content, Sequence) else ()))
+    parts = (member(p, "text") for p in (content if isinstance(content, Sequence) else ()))
     return "\n".join(part for part in parts if isinstance(part, str))
-
-
-def _member(owner: Any, name: str) -> Any:
-    return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)

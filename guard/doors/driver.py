@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -308,6 +309,13 @@ class GuardedStream:
         said = self._said()
         return cleaned(error, said.released, said.withheld, began=said.began, shown=said.shown)
 
+    def _tellable(self, error: Exception) -> Exception:
+        """Return a provider's error as LiteLLM's callbacks may hear of it.
+
+        LiteLLM tells them one of its own making, or one that a Router did not end the stream for.
+        """
+        return self._cleaned(judged(error, replace(self._session, sinks=())))
+
     def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
         if self._out:
             return self._out.popleft()
@@ -327,7 +335,7 @@ class GuardedStream:
             changed=changed,
             stopped=dropped or self.guard.stopped,
             reported=self._gate.stopped and not self._ended,
-            clean=self._cleaned,
+            clean=self._tellable,
         )
 
     def _drop(self) -> None:

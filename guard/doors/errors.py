@@ -27,14 +27,17 @@ _RUN = 8
 _LEAST = 3
 # More things than an error leads to in earnest; one that leads to more is taken to quote.
 _MOST = 10_000
-# Characters of an error that are judged; one that says more is told in one sentence.
+# The most characters of an error that are judged; a longer error loses its message.
 _MOST_TEXT = 20_000
 _DEPTH = 3  # errors in errors that are told without what they quote; deeper ones are left out
 # What may part an answer from the words of the error that quotes it: quotes in front of or behind a
-# word, brackets, ends of lines, and signs that come before or behind it.
+# word, brackets, ends of lines, and signs that come before or behind it. Those that prose uses part
+# it apart from the others, as an answer may have them inside.
 _QUOTES = r"(?<!\w)['\"`]+|['\"`]+(?!\w)|[{}\[\]<>]+"
 _LINES, _SIGNS = r"|[\n\r]+", r"|[:=|*;]+|\s-+\s|\.{3,}|\u2026"
+_PROSE = r"[()\u201c\u201d\u201e\u00ab\u00bb]+|(?<!\w)[\u2018\u2019]+|[\u2018\u2019]+(?!\w)"
 _PARTS = [re.compile(_QUOTES + more) for more in (_LINES, "", _SIGNS, _LINES + _SIGNS)]
+_PARTS.append(re.compile(_PROSE))
 # Escapes within escapes and entities that are read: JSON in JSON in a repr.
 _LAYERS = 4
 _BYTE = re.compile(r"\\+x([0-9a-fA-F]{2})")
@@ -89,7 +92,7 @@ async def ajudged(error: Exception, session: Session) -> Exception:
 
 
 def _gate(error: Exception, session: Session) -> ResponseGate[str] | None:
-    """Return a gate with all that an error says; None where that is too much to judge.
+    """Return a gate with all that an error says; None where that cannot be judged.
 
     The guard's own errors say nothing of an answer.
     """
@@ -109,7 +112,7 @@ def _gate(error: Exception, session: Session) -> ResponseGate[str] | None:
                     length += len(part)
             if length > _MOST_TEXT:
                 return None
-    except _TooMuch:
+    except Exception:  # what cannot be read cannot be judged
         return None
     # None of the lines is the context of another.
     policy = session.policy.model_copy(update={"context_segments": 0})
@@ -151,7 +154,7 @@ class _Quotation:
         """Whether ``value``, or anything it leads to but its attribute ``skipped``, quotes."""
         try:
             return any(map(self._in_text, _texts(value, skipped)))
-        except _TooMuch:
+        except Exception:  # what cannot be read may quote
             return True
 
     def _in_text(self, text: str | bytes) -> bool:

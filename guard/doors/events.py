@@ -19,8 +19,15 @@ from pydantic import BaseModel, ValidationError
 
 from guard.doors.event_names import CALLS, ITEMS, SLOTS, SOUND, TEXTS
 from guard.doors.fields import walk_annotation
-from guard.doors.strings import is_data, is_name, members, walked, without_prose, without_text
-from guard.errors import UsageError
+from guard.doors.strings import (
+    is_data,
+    is_name,
+    members,
+    not_text,
+    walked,
+    without_prose,
+    without_text,
+)
 from guard.verdict import ChannelKind
 
 
@@ -328,8 +335,5 @@ def visited(visit: Visit, place: Place, kind: ChannelKind, text: object) -> Any:
     if text is None or text == "":
         return text
     if not isinstance(text, str):
-        raise UsageError(
-            f"A response carries {kind} of type {type(text).__name__}; guard judges text only."
-            " Call the provider without guard for this kind of output."
-        )
+        raise not_text(kind, text)
     return visit(place, kind, text)

@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping
 from functools import lru_cache
 from typing import Any
 
-from guard.doors.strings import is_name, members, walked
+from guard.doors.strings import is_name, member, members, not_text, walked
 from guard.errors import UsageError
 from guard.gate import Part
 from guard.verdict import Channel, ChannelKind, GuardTrail
@@ -70,10 +70,7 @@ def parts_of(speech: Any, choice: int) -> list[Part]:
         if text is None or text == "":
             return
         if not isinstance(text, str):
-            raise UsageError(
-                f"A response carries {kind} of type {type(text).__name__}; guard judges text only."
-                " Call the provider without guard for this kind of output."
-            )
+            raise not_text(kind, text)
         parts.append(Part(channel_of(choice, kind, number), text))
 
     reasoning, thinking = said.get("reasoning_content"), _thinking(said)
@@ -82,10 +79,10 @@ def parts_of(speech: Any, choice: int) -> list[Part]:
     add(thinking, "reasoning", THINKING)
     add(content, "content")
     add(_refusal(said), "content", REFUSAL)
-    add(_member(said.get("audio"), "transcript"), "content", TRANSCRIPT)
+    add(member(said.get("audio"), "transcript"), "content", TRANSCRIPT)
     for position, call in enumerate(said.get("tool_calls") or ()):
         add(_arguments(call), "tool", tool_number(call, position))
-    add(_member(said.get("function_call"), "arguments"), "tool", FUNCTION_CALL)
+    add(member(said.get("function_call"), "arguments"), "tool", FUNCTION_CALL)
     for name in more:
         if name not in _READ:
             parts += _others(name, said[name], choice)
@@ -269,20 +266,20 @@ def _without(value: Any, names: Container[str]) -> Any:
 
 def _walk_call(call: Any, path: str, visit: Any) -> None:
     for part in ("function", "custom"):
-        if (given := _member(call, part)) is not None:
+        if (given := member(call, part)) is not None:
             walked(_without(given, ("arguments", "input")), path, visit)
     walked(_without(call, ("function", "custom", "arguments")), path, visit)
 
 
 def walk_annotation(annotation: Any, path: str, visit: Any) -> None:
     """Visit the strings of an annotation that are no words of what it points at."""
-    kind = str(_member(annotation, "type"))
+    kind = str(member(annotation, "type"))
     found = _ANNOTATIONS.get(kind)
     if found is None:
         walked(annotation, path, visit)
         return
     walked(_without(annotation, (kind, *found)), path, visit)
-    walked(_without(_member(annotation, kind), found), path, visit)
+    walked(_without(member(annotation, kind), found), path, visit)
 
 
 def _tokens(logprobs: Any, choice: int) -> list[Part]:
@@ -294,8 +291,8 @@ def _tokens(logprobs: Any, choice: int) -> list[Part]:
         if name == "tokens":  # of a text completion
             runs.append((name, list(entries or ())))
         elif isinstance(entries, (list, tuple)) and name in ("content", "refusal"):
-            runs.append((name, [_member(one, "token") for one in entries]))
-            rare = [_member(a, "token") for e in entries for a in _member(e, "top_logprobs") or ()]
+            runs.append((name, [member(one, "token") for one in entries]))
+            rare = [member(a, "token") for e in entries for a in member(e, "top_logprobs") or ()]
             # What might have been said instead are tokens, not texts.
             runs.append((f"{name}.top", [t for t in rare if t is not None and len(t) > _TOKEN]))
             more[name] = _without(entries, ("token", "top_logprobs"))
@@ -325,13 +322,13 @@ def is_custom(call: Any) -> bool:
 
 def _arguments(call: Any) -> object:
     if is_custom(call):
-        return _member(call.custom, "input")
-    return _member(getattr(call, "function", None), "arguments")
+        return member(call.custom, "input")
+    return member(getattr(call, "function", None), "arguments")
 
 
 def _thinking(said: Mapping[str, Any]) -> object:
     """Return the text of the thinking blocks; of blocks that hold no text, what they hold."""
-    texts = [_member(block, "thinking") for block in said.get("thinking_blocks") or ()]
+    texts = [member(block, "thinking") for block in said.get("thinking_blocks") or ()]
     texts = [text for text in texts if text]
     other = [text for text in texts if not isinstance(text, str)]
     return other[0] if other else "".join(texts)
@@ -344,8 +341,4 @@ def thinking_blocks(text: str | None) -> list[Any] | None:
 
 def _refusal(said: Mapping[str, Any]) -> object:
     # A delta has it as an attribute, a whole message among the provider's fields.
-    return said.get("refusal") or _member(said.get("provider_specific_fields"), "refusal")
-
-
-def _member(owner: Any, name: str) -> Any:
-    return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
+    return said.get("refusal") or member(said.get("provider_specific_fields"), "refusal")

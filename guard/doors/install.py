@@ -132,7 +132,7 @@ class _Patch:
         missing = [name for name in self.takes if name not in known]
         if missing:
             raise ConfigError(
-                f"install() does not know {self.name} of LiteLLM {_version()}, which takes no "
+                f"guard does not know {self.name} of LiteLLM {_version()}, which takes no "
                 f"{missing[0]!r}; call the functions of guard itself."
             )
         self.code = self.function.__code__
@@ -154,7 +154,7 @@ class _Patch:
     def _door(self) -> Any:
         if self.door is None:
             raise UsageError(
-                f"{self.name} has no door of guard's; call it where guard is not installed."
+                f"guard cannot judge {self.name}; call it where guard is not installed."
             )
         return self.door
 
@@ -313,7 +313,7 @@ def _unpatch() -> None:
 def _check_version() -> None:
     if not SpecifierSet(SUPPORTED).contains(_version(), prereleases=True):
         raise ConfigError(
-            f"install() knows LiteLLM {SUPPORTED} and found {_version()}; install one of that "
+            f"guard knows LiteLLM {SUPPORTED} and found {_version()}; install one of that "
             "range, or call the functions of guard itself."
         )
 
@@ -341,7 +341,7 @@ def _targets() -> Iterator[_Patch]:
     made = [name for name in _MADE if name in _ROUTER.__dict__]
     if made:
         raise ConfigError(
-            f"install() does not know litellm.Router.{made[0]} of LiteLLM {_version()}, which is "
+            f"guard does not know litellm.Router.{made[0]} of LiteLLM {_version()}, which is "
             "no method made for each Router; call the functions of guard itself."
         )
 
@@ -356,7 +356,7 @@ def _function(name: str, value: Any) -> FunctionType:
         function = getattr(function, "__wrapped__", None)
     if function is None:
         raise ConfigError(
-            f"install() expected {name} of LiteLLM {_version()} to be a function of LiteLLM's, and "
+            f"guard expected {name} of LiteLLM {_version()} to be a function of LiteLLM's, and "
             f"found {type(value).__name__}; call the functions of guard itself."
         )
     return function

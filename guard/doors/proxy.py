@@ -29,7 +29,7 @@ from litellm.types.utils import (
 )
 from litellm.utils import TextCompletionStreamWrapper
 
-from guard.doors import chat, messages, responses, text_completion
+from guard.doors import chat, closing, messages, responses, text_completion
 from guard.doors.door import Arguments, Door, unreadable
 from guard.doors.driver import GuardedStream
 from guard.doors.messages import MessagesStream
@@ -72,12 +72,20 @@ class Layers:
         return await self._async_generator.__anext__()
 
 
-def guarded_stream(chunks: Any, session: Session, call: Arguments) -> GuardedStream:
+async def guarded_stream(chunks: Any, session: Session, call: Arguments) -> GuardedStream:
     """Return the guarded stream of what a hook of the proxy is given to read.
 
     ``call`` holds the request's arguments. Raises UsageError where no stream of a door lies
-    beneath.
+    beneath; what was to be read is closed then.
     """
+    try:
+        return _guarded_stream(chunks, session, call)
+    except BaseException:
+        await closing.aclose(chunks)
+        raise
+
+
+def _guarded_stream(chunks: Any, session: Session, call: Arguments) -> GuardedStream:
     if _of_messages(call):
         user, _ = _asked(messages.DOOR, session, call)
         return MessagesStream(Layers(chunks, _unwrapped(chunks)), session, user=user)

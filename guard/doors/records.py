@@ -16,7 +16,7 @@ import inspect
 import threading
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -54,7 +54,7 @@ class _Closing(NamedTuple):
     changed: bool = False
     stopped: bool = False  # then it is no answer that a cache could give again
     reported: bool = False  # the guard has told the callbacks
-    clean: Callable[[Exception], Exception] | None = None  # rids an error of what was withheld
+    clean: Callable[[Exception], Exception] | None = None  # returns an error as it may be told
 
 
 class Books:
@@ -106,9 +106,7 @@ class Books:
             if self._closing is None:
                 self._entries.append(entry)
                 return
-        task = self._told(entry)
-        if task is not None:
-            await task
+        await self._told(entry)
 
     def close(
         self,
@@ -167,8 +165,13 @@ class Books:
         with self._telling if entry.kind == "report" else contextlib.nullcontext():
             entry.context.copy().run(entry.do, self._instead(entry))
 
-    def _told(self, entry: _Entry) -> Awaitable[Any] | None:
-        return entry.do(self._instead(entry)) if self._wanted(entry) else None
+    async def _told(self, entry: _Entry) -> None:
+        if not self._wanted(entry):
+            return
+        if entry.kind == "failure":  # it is judged first
+            await entry.do(await asyncio.to_thread(self._instead, entry))
+        else:
+            await entry.do(self._instead(entry))
 
     def _wanted(self, entry: _Entry) -> bool:
         end = self._closing
@@ -369,8 +372,6 @@ def _trace(error: Exception, own: Exception, trace: str) -> str:
 
 def _spawn(awaitable: Any) -> None:
     """Run what LiteLLM would await: on the running loop, else on one of LiteLLM's threads."""
-    if awaitable is None:
-        return
 
     async def run() -> None:
         with contextlib.suppress(Exception):  # a callback's or a cache's own affair

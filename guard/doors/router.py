@@ -127,8 +127,8 @@ class GuardedRouter:
         if name in HARMLESS or (not name.startswith("_") and _plain(value)):
             return value
         raise NotGuarded(
-            f"Router.{name} has no door of guard's, and may bring text of a model; take it from "
-            "the Router itself, where it is not guarded."
+            f"guard cannot judge what Router.{name} may bring; take it from the Router itself, "
+            "where it is not guarded."
         )
 
 

@@ -18,10 +18,24 @@ from guard.doors.session import Session
 class ChatStream(GuardedStream, CustomStreamWrapper):
     """LiteLLM's chat stream, guarded.
 
-    What is not found here is read from the stream underneath, so it looks like LiteLLM's own;
-    ``chunks`` and ``response_uptil_now`` hold released text only. ``n`` is the number of choices
-    that were asked for.
+    What says how the call was made is read from the stream underneath; what else LiteLLM's stream
+    holds, the provider's own stream and pieces of text among it, is not to be had here. ``chunks``
+    and ``response_uptil_now`` hold released text only. ``n`` is the number of choices that were
+    asked for.
     """
+
+    _OWN = (
+        "model",
+        "messages",
+        "custom_llm_provider",
+        "logging_obj",
+        "logging_loop",
+        "stream_options",
+        "send_stream_usage",
+        "created",
+        "_hidden_params",
+        "_response_headers",
+    )
 
     def __init__(
         self, upstream: CustomStreamWrapper, session: Session, *, user: str = "", n: int = 1
@@ -39,8 +53,13 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         first = (c.choices[0].delta.content for c in self.chunks if c.choices)
         return "".join(text for text in first if text)
 
+    @property
+    def completion_stream(self) -> Any:
+        """This stream itself; LiteLLM's Router asks whether there is one."""
+        return self
+
     def __getattr__(self, name: str) -> Any:
-        if name == "_upstream":  # not there yet: the constructor failed
+        if name not in ChatStream._OWN:
             raise AttributeError(name)
         return getattr(self._upstream, name)
 

@@ -58,6 +58,11 @@ def members(model: Any) -> Mapping[str, Any]:
     return {**fields, **extra} if extra else fields
 
 
+def member(owner: Any, name: str) -> Any:
+    """Return a value of a mapping or an object, None where it has none of that name."""
+    return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
+
+
 def is_name(text: str) -> bool:
     """Whether a string can be the name of a thing: no prose, and nothing long."""
     return _NAME.fullmatch(text) is not None
@@ -66,6 +71,14 @@ def is_name(text: str) -> bool:
 def is_data(text: object) -> bool:
     """Whether a value is no text that could be read: it has no white space."""
     return not isinstance(text, str) or _DATA.fullmatch(text) is not None
+
+
+def not_text(what: str, value: object) -> UsageError:
+    """Return the error for a value where a text was to be: it cannot be judged."""
+    return UsageError(
+        f"A response carries {what} of type {type(value).__name__}; guard judges text only."
+        " Call the provider without guard for this kind of output."
+    )
 
 
 def walked(value: Any, path: str, visit: Visit, *, measures: bool = False) -> Any:
@@ -98,10 +111,7 @@ def walked(value: Any, path: str, visit: Visit, *, measures: bool = False) -> An
             whole = " ".join(value)
             return list(value) if visit(path, whole) == whole else []
         return [walked(v, f"{path}.{n}", visit, measures=measures) for n, v in enumerate(value)]
-    raise UsageError(
-        f"A response carries {type(value).__name__} as {path or 'an answer'}; guard judges text"
-        " only. Call the provider without guard for this kind of output."
-    )
+    raise not_text(path or "an answer", value)
 
 
 def says(name: str, value: Any) -> bool:

@@ -56,7 +56,9 @@ class TextCodec:
 class TextStream:
     """Released text of a source of strings; ``guard`` is the trail so far.
 
-    The source is closed as soon as the guard stops it, it fails, or this stream is closed.
+    The source is closed as soon as the guard stops it, it fails, or this stream is closed. What it
+    fails with is raised after the text that may still go out, without its message where that is
+    found biased.
     """
 
     def __init__(self, texts: Iterable[str], session: Session) -> None:
@@ -83,22 +85,31 @@ class TextStream:
             close()
 
     def _run(self, session: Session, gate: ResponseGate[str]) -> Generator[str, None, None]:
-        over = False
+        over, chunk = False, ""
+        failed: Exception | None = None
         try:
             while not gate.stopped and not over:
                 try:
-                    gate.push(next(self._source))
+                    chunk = next(self._source)
                 except StopIteration:
                     over = True
+                except Exception as error:
+                    over, failed = True, error
+                if over:
                     gate.finish()
-                if not over:
+                else:
+                    gate.push(chunk)
                     yield from gate.emit()  # what waits for no verdict
                 session.settle(gate)
-                if gate.stopped:  # before the last text: its reader may not come back
+                if gate.stopped or failed is not None:  # first: its reader may not come back
                     self._shut()
                 yield from gate.emit()
             if gate.error is not None:
                 raise gate.error
+            if failed is not None and not gate.stopped:
+                from guard.doors.errors import judged  # loads LiteLLM
+
+                raise judged(failed, session)
         finally:
             self._shut()
 
@@ -130,23 +141,32 @@ class AsyncTextStream:
             await close()
 
     async def _run(self, session: Session, gate: ResponseGate[str]) -> AsyncGenerator[str, None]:
-        over = False
+        over, chunk = False, ""
+        failed: Exception | None = None
         try:
             while not gate.stopped and not over:
                 try:
-                    gate.push(await anext(self._source))
+                    chunk = await anext(self._source)
                 except StopAsyncIteration:
                     over = True
+                except Exception as error:
+                    over, failed = True, error
+                if over:
                     gate.finish()
-                if not over:
+                else:
+                    gate.push(chunk)
                     for text in gate.emit():  # what waits for no verdict
                         yield text
                 await session.asettle(gate)
-                if gate.stopped:  # before the last text: its reader may not come back
+                if gate.stopped or failed is not None:  # first: its reader may not come back
                     await self._shut()
                 for text in gate.emit():
                     yield text
             if gate.error is not None:
                 raise gate.error
+            if failed is not None and not gate.stopped:
+                from guard.doors.errors import ajudged  # loads LiteLLM
+
+                raise await ajudged(failed, session)
         finally:
             await self._shut()

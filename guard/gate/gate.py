@@ -39,8 +39,8 @@ class Gate:
     takes one verdict for the oldest of them; ``settled`` gives the fates decided since the last
     call. Once ``stopped``, nothing more goes out and nothing more is asked. In the hold modes that
     let text out before its verdict, ``flow`` settles what may go; ``view`` is the choice's own.
-    ``said`` is text of the channel that went out before the first that is fed. Where that is said
-    again at the beginning, it is neither judged nor let out a second time. ``goes_on_from`` is the
+    ``said`` is what this channel let out in an earlier answer. If the new text begins by repeating
+    it, the repeat is neither judged nor sent. ``goes_on_from`` is the
     unfinished sentence of an earlier channel that this one continues; it was judged there, and is
     judged again as the beginning of the first segment here.
 

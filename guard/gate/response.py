@@ -313,10 +313,12 @@ class ResponseGate(Generic[C]):
         return turns.waits(gate, before=job.turn)
 
     def give_up(self) -> None:
-        """End what was to be asked again as a termination ends it."""
+        """End what was to be asked again as a termination ends it; the sinks hear of it too."""
         self.again = False
         last = self.trail.decisions[-1] = replace(self.trail.decisions[-1], action="terminate")
         self._out.append(self._last(last.channel.choice, self._policy.message))
+        for sink in self._sinks:
+            sink(last)
 
     def _rewrites(self, channel: Channel) -> bool:
         """Whether the model could go on where ``channel`` is stopped.

@@ -15,7 +15,7 @@ from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucke
 from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_guardrails_header
 from litellm.types.guardrails import GuardrailEventHooks
 
-from guard.config import policy_from
+from guard.config import policy_from, values_of
 from guard.doors import accounting
 from guard.doors.errors import ajudged
 from guard.doors.proxy import (
@@ -28,7 +28,7 @@ from guard.doors.proxy import (
 )
 from guard.errors import BiasFound, ConfigError, DetectorError, GuardError, UsageError
 from guard.proxy.routes import name_of_call, outcome_of_call, watch
-from guard.proxy.settings import check_others, check_possible, made_guard, refuse, values_of
+from guard.proxy.settings import check_others, check_possible, made_guard, refuse
 from guard.tighten import tightened
 from guard.verdict import Decision
 
@@ -91,6 +91,7 @@ class Guardrail(CustomGuardrail):
                 raise ConfigError(f"{where}: mode must be 'post_call', got {event_hook!r}.")
             check_others(others, where)
             self._guard = made_guard(guard, where)
+            watch(_refusal)
         except GuardError as error:
             refuse(str(error))
         except Exception as error:
@@ -99,7 +100,6 @@ class Guardrail(CustomGuardrail):
         super().__init__(
             guardrail_name=guardrail_name, event_hook=event_hook, default_on=bool(default_on)
         )
-        watch(_refusal)
 
     def should_run_guardrail(self, data: Any, event_type: GuardrailEventHooks) -> bool:
         """Whether it runs: before the call, where it will behind it or ``guard`` is to be read."""
@@ -211,9 +211,10 @@ class Guardrail(CustomGuardrail):
                 self._log(call, request_data)
 
         session = replace(call.session, sinks=(*call.session.sinks, heed))
-        stream: Any = guarded_stream(response, session, request_data)
+        stream: Any = None
         error: Exception | None = None
         try:
+            stream = await guarded_stream(response, session, request_data)
             async for chunk in stream:
                 yield chunk
         except (BiasFound, DetectorError) as found:
@@ -223,7 +224,8 @@ class Guardrail(CustomGuardrail):
             error = unusable
             raise
         finally:
-            await stream.aclose()
+            if stream is not None:
+                await stream.aclose()
             self._log(call, request_data)
             call.measure(self.guardrail_name, error)
 
@@ -279,8 +281,8 @@ class Guardrail(CustomGuardrail):
     def _refused(self, what: str) -> HTTPException:
         return _error(
             400,
-            f"guard: {what} have no door, so that guardrail {self.guardrail_name!r} cannot judge "
-            "them; use another route, or have the key opt out of it.",
+            f"guard: guardrail {self.guardrail_name!r} cannot judge {what}, so the request is "
+            "refused; use another route, or have the owner of the key opt it out.",
         )
 
     def _known(self, data: Mapping[str, Any], key: Any) -> Call:

@@ -17,6 +17,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from guard.errors import ConfigError
+
 Outcome = Literal["guarded", "no text", "refused"]
 
 _TABLES: dict[str, Any] = tomllib.loads(
@@ -50,6 +52,12 @@ def outcome_of_route(endpoint: Callable[..., Any] | None) -> Outcome:
     return "guarded" if "guarded" in tables else "no text"
 
 
+def _says_who(dependency: object) -> bool:
+    """Whether a dependency of LiteLLM's says who is calling, by what it says it returns."""
+    annotations = getattr(dependency, "__annotations__", {})
+    return "UserAPIKeyAuth" in str(annotations.get("return"))
+
+
 class _Dependencies(dict[Callable[..., Any], Callable[..., Any]]):
     """FastAPI's replaced dependencies: each that says who is calling is followed by a check.
 
@@ -65,7 +73,7 @@ class _Dependencies(dict[Callable[..., Any], Callable[..., Any]]):
 
     def get(self, known_by: Any, default: Any = None) -> Any:
         ask = super().get(known_by, default)
-        if "UserAPIKeyAuth" not in str(getattr(known_by, "__annotations__", {}).get("return")):
+        if not _says_who(known_by):
             return ask
 
         @functools.wraps(ask)
@@ -86,11 +94,17 @@ def watch(refusal: Callable[[dict[str, Any], str], Exception | None]) -> None:
     and of websockets some only about what the socket itself says, so those are refused where it
     says who is calling, by FastAPI's way to replace a dependency. ``refusal`` takes a request's
     data as LiteLLM gives them to guardrails, and the route; it returns the error to raise, None
-    where no guardrail is on.
+    where no guardrail is on. Raises ConfigError where LiteLLM's own way to know who is calling
+    cannot be told any more: then no route would be refused.
     """
     server = sys.modules.get("litellm.proxy.proxy_server")
     if server is None:  # no proxy runs here
         return
+    if not _says_who(getattr(server, "user_api_key_auth", None)):
+        raise ConfigError(
+            "guard does not find where LiteLLM's proxy asks who is calling, so it could refuse no "
+            "route; use a LiteLLM of the supported range."
+        )
     app = server.app
     if isinstance(app.dependency_overrides, _Dependencies):
         return

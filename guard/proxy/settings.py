@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from litellm.types.guardrails import LitellmParams
 
-from guard.config import OWN_KEYS, known_keys, policy_from
+from guard.config import OWN_KEYS, known_keys, policy_from, values_of
 from guard.core import Guard
 from guard.errors import ConfigError, GuardError
 from guard.policy import Policy
@@ -19,7 +19,8 @@ from guard.policy import Policy
 class NotStarted(GuardError):
     """A setting in config.yaml cannot be used.
 
-    No ValueError, as ConfigError is: LiteLLM takes one for a reason to start without the guardrail.
+    Not a ValueError (ConfigError is one): LiteLLM skips a guardrail that raises one and starts
+    without it.
     """
 
 
@@ -64,17 +65,6 @@ def _detector(path: str, where: str) -> Any:
         return getattr(importlib.import_module(module), name)()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: detector {path!r} cannot be imported ({error}).") from None
-
-
-def values_of(given: Any, where: str) -> Mapping[str, Any]:
-    """Return the settings that a mapping or the name of an operating point stands for."""
-    if isinstance(given, str):
-        return {"operating_point": given}
-    if isinstance(given, Mapping):
-        return given
-    raise ConfigError(
-        f"{where}: takes a mapping of settings or the name of an operating point, got {given!r}."
-    )
 
 
 def check_others(others: Mapping[str, Any], where: str) -> None:

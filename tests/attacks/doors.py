@@ -18,7 +18,7 @@ from guard.policy import Policy
 from tests.attacks.bound import Held
 from tests.attacks.case import Case, Marked
 from tests.attacks.provider import Provider
-from tests.attacks.reading import Emitted, Joined, parsed
+from tests.attacks.reading import Emitted, Joined, ProxyAnswered, parsed
 from tests.doors.replay import close_clients
 from tests.doors.table import end_tasks
 
@@ -211,7 +211,7 @@ class Doors:
                     return emitted
                 said = response.read()
             if response.status_code != 200:
-                emitted.error = RuntimeError(said.decode())
+                emitted.error = ProxyAnswered(response.status_code, said.decode())
             else:
                 emitted.objects.append(response.json())
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
@@ -9,7 +10,16 @@ from typing import NamedTuple
 from guard.policy import Policy
 from tests.attacks import bound
 from tests.attacks.case import Case, Plant
-from tests.attacks.reading import Emitted, Joined, Key, by_door, decoded, sent, unplaced
+from tests.attacks.reading import (
+    Emitted,
+    Joined,
+    Key,
+    ProxyAnswered,
+    by_door,
+    decoded,
+    sent,
+    unplaced,
+)
 
 
 class Found(NamedTuple):
@@ -31,9 +41,10 @@ crash: an error that neither the guard's policy nor the provider explains.
 """
 STOPS = ("terminate", "redact", "raise", "rewrite")
 _POLICY = Policy()
-# What a provider that fails may come out as: errors of these packages and classes.
+# What a provider that fails may come out as: errors of these packages, and lost connections.
 _TOLD = ("litellm", "openai", "httpx", "httpcore", "aiohttp")
-_RAISED = (ConnectionError, RuntimeError)
+# How what guard itself says begins, wherever the proxy puts it.
+_OWN = re.compile(r"\bguard(rail '[^']*')?(: | cannot )")
 
 
 def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Found]:
@@ -127,10 +138,20 @@ def _crash(case: Case, emitted: Emitted, planted: bool) -> Found | None:
         return None
     if name == "BiasFound":
         return Found("over-block", str(error))
-    told = type(error).__module__.split(".")[0] in _TOLD or isinstance(error, _RAISED)
-    if told and case.streamed and case.answer.ending in ("drop", "error", "early", "unfinished"):
+    fails = case.streamed and case.answer.ending in ("drop", "error", "early", "unfinished")
+    if fails and _providers(case, error):
         return None
     return Found("crash", f"{name}: {error}"[:300])
+
+
+def _providers(case: Case, error: BaseException) -> bool:
+    """Whether an error can be the provider's, as LiteLLM or its proxy tell it."""
+    if isinstance(error, ProxyAnswered):
+        return _OWN.search(error.text) is None
+    if isinstance(error, RuntimeError):  # the replayed provider's own
+        return not case.route.socket
+    told = type(error).__module__.split(".")[0] in _TOLD
+    return told or isinstance(error, ConnectionError)
 
 
 def _intact(

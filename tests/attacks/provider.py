@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from tests.attacks import wires
 from tests.attacks.case import Answer, Case, Wire, make
@@ -117,7 +116,7 @@ class Provider:
         last = "[DONE]" if wire in ("chat", "text") else ""
         said = list(wires.events(wire, answer, usage=usage))
         # A stalling provider has said everything but how it ends.
-        tail = len(said) - _closing(wire, said)
+        tail = len(said) - (2 if wire == "messages" else 1)
         for number, (name, data) in enumerate(said):
             if number == tail and answer.ending == "stall":
                 out.flush()
@@ -182,15 +181,6 @@ class _Out:
 
     def end(self) -> None:
         self.connection.sendall(b"0\r\n\r\n")
-
-
-def _closing(wire: Wire, said: list[tuple[str, Any]]) -> int:
-    """Return how many events at the end say nothing but that a choice or the answer is over."""
-    if wire == "messages":
-        return 2
-    if wire == "responses":
-        return 1
-    return 1
 
 
 def _wait_until_left(connection: socket.socket) -> None:

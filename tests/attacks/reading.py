@@ -19,6 +19,14 @@ PARTED = "\0"  # where a call's block ends: it may go on in another, but no esca
 Reader = Callable[[Any], Iterable[tuple[Key, str]]]
 
 
+class ProxyAnswered(Exception):
+    """The proxy answered with an error: its status and all that it said."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status}: {text}")
+        self.status, self.text = status, text
+
+
 @dataclass
 class Emitted:
     """What came out of one call."""

@@ -20,7 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -233,12 +233,13 @@ def _config(provider: Provider) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _proxy(options: argparse.Namespace) -> AbstractContextManager[tuple[str, int]]:
+    return nullcontext(("", 0)) if options.no_proxy else proxied()
+
+
 @contextmanager
-def _proxy(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
-    """Run a proxy before a provider of its own, for all processes."""
-    if options.no_proxy:
-        yield "", 0
-        return
+def proxied() -> Iterator[tuple[str, int]]:
+    """Run a proxy before a provider of its own: its address, and the provider's port."""
     from tests.doors.proxy_process import running
 
     with (

@@ -11,7 +11,11 @@ from aiohttp import ClientSession
 from guard.core import Guard
 from guard.doors.driver import GuardedStream
 from guard.policy import Policy
+from tests.attacks import running
 from tests.attacks.attacker import Attacker, Tally, attacking, report
+from tests.attacks.case import make
+from tests.attacks.oracle import judge
+from tests.attacks.reading import Emitted, ProxyAnswered
 from tests.scripted import Scripted
 
 pytestmark = [
@@ -68,3 +72,34 @@ def test_nothing_is_found(attacker: Attacker, first: int) -> None:
     for number in range(first, first + 50):
         attacker.run(str(number), tally)
     assert tally.found == [], report(tally)
+
+
+@pytest.mark.slow
+def test_nothing_is_found_on_the_proxy() -> None:
+    pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
+    tally = Tally()
+    with running.proxied() as (url, port), attacking(url, port) as attacker:
+        for number in range(40):
+            attacker.run(f"{number}p", tally)
+    assert tally.ways == {"proxy": 40}
+    assert tally.found == [], report(tally)
+
+
+@pytest.mark.parametrize(
+    ("text", "excused"),
+    [
+        ('{"error": {"message": "litellm.APIConnectionError: gone"}}', True),
+        ('{"error": {"message": "{\'error\': \'guard: chats have no ...\'}"}}', False),
+        ('{"error": {"message": "guardrail \'bias\': LiteLLM answered"}}', False),
+        ('{"error": {"message": "left out, as it quotes text that the guard withheld."}}', True),
+    ],
+)
+def test_what_the_guard_itself_says_is_no_error_of_the_provider(text: str, excused: bool) -> None:
+    numbers = map(str, range(1000))
+    case = next(c for c in map(make, numbers) if c.streamed and c.answer.ending == "error")
+    emitted = Emitted(error=ProxyAnswered(500, text))
+    found = [f.kind for f in judge(case, emitted, Emitted) if f.kind == "crash"]
+    assert found == ([] if excused else ["crash"])
+    socket = case.route.socket
+    own = Emitted(error=RuntimeError("made here"))
+    assert ("crash" in [f.kind for f in judge(case, own, Emitted)]) == socket

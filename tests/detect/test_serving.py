@@ -103,6 +103,47 @@ def test_a_hanging_detector_holds_up_a_batch_for_a_few_windows_only(ask: Ask, ha
 
 
 @both
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, GeneratorExit])
+def test_whatever_a_detector_raises_is_a_failed_verdict(
+    ask: Ask, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave(window: Window) -> None:
+        raise error(f"secret: {window.text}")
+
+    detector = Scripted(before=leave)
+    judge = Judge(detector, Policy(breaker_failures=2, breaker_pause_ms=600_000))
+    for _ in range(3):
+        assert failures(ask(judge, [WINDOW])) == [True]
+    assert detector.calls == 2
+    said = [record.message for record in caplog.records]
+    assert said[:2] == [f"detector failed with {error.__name__}"] * 2
+    assert "secret" not in caplog.text
+
+
+def test_a_cancellation_inside_a_detector_is_its_own_on_the_callers_thread_too() -> None:
+    def cancelled(window: Window) -> None:
+        raise asyncio.CancelledError
+
+    judge = Judge(Scripted(before=cancelled), Policy(timeout_ms=None))
+    assert failures(judge.judge([WINDOW])) == [True]
+
+
+@both
+def test_a_window_given_up_early_is_recorded_with_the_time_it_had(ask: Ask, hanging: Ill) -> None:
+    def fail_or_hang(window: Window) -> None:
+        if window.text == "Fails.":
+            raise RuntimeError
+        hanging.release.wait(30)
+
+    limit = 600_000
+    policy = Policy(timeout_ms=limit, breaker_failures=1, breaker_pause_ms=600_000)
+    judge = Judge(Scripted(before=fail_or_hang), policy)
+    verdicts = ask(judge, [Window("Fails."), WINDOW])
+    assert failures(verdicts) == [True, True]
+    assert all(v.elapsed_ms < limit for v in verdicts)
+
+
+@both
 def test_a_detector_that_hung_on_every_thread_is_asked_again(ask: Ask, hanging: Ill) -> None:
     judge = Judge(hanging, Policy(timeout_ms=30, breaker_failures=None))
     for _ in range(4):

@@ -22,6 +22,7 @@ from guard.core import Guard
 from guard.doors import chat
 from guard.doors.context import guarded, inside
 from guard.doors.door import last_message
+from guard.doors.stream import ChatStream
 from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window
@@ -508,6 +509,21 @@ class TestStreamObject:
         r.drain(stream)
         assert "BIAS" not in r.serialised(*stream.chunks)
         assert "BIAS" not in stream.response_uptil_now
+
+    def test_what_litellms_stream_holds_of_the_text_is_not_to_be_had(self, replay: Replay) -> None:
+        sent = [r.chunk_of(Said(0, "content", t)) for t in ("Fine. ", "quagmire", " BIAS is.")]
+        stream = r.stream(replay, sent, r.session(Policy(), Scripted()))
+        next(stream)
+        under = stream._upstream
+        under.new_in_litellm = under.holding_chunk = "quagmire"
+        assert stream.completion_stream is stream
+        held = ("complete_response", "holding_chunk", "new_in_litellm")
+        assert [name for name in held if hasattr(stream, name)] == []
+        assert all(hasattr(under, name) for name in held)
+        # What is left of its attributes says how the call was made.
+        left = {name for name in vars(under) if hasattr(stream, name)}
+        left -= {*vars(stream), *vars(ChatStream)}
+        assert left <= set(ChatStream._OWN)
 
 
 @pytest.mark.parametrize("content", [5, None, {"text": "x"}, [5], [{"text": 5}]])

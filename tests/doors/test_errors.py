@@ -105,6 +105,19 @@ class Held:
         self.text = SAID
 
 
+class Unreadable(list[str]):
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("changed while it was read")
+
+    def __repr__(self) -> str:
+        return "unreadable"
+
+
+def test_an_error_that_cannot_be_searched_is_taken_to_quote() -> None:
+    twin: Any = cleaned(Refused(7, Unreadable([SAID])), "", [SAID], began=True)
+    assert (type(twin), twin.code, twin.body) == (Refused, 7, None)
+
+
 @pytest.mark.parametrize(
     "body",
     [

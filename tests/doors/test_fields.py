@@ -790,7 +790,7 @@ def codec_event(name: str) -> Any:
 
 
 def test_what_is_not_json_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"carries bytes as a\.b"):
+    with pytest.raises(UsageError, match=r"carries a\.b of type bytes"):
         walked({"b": b"x"}, "a", lambda path, text: text)
 
 

@@ -255,7 +255,7 @@ class TestRoutes:
             timeout=120,
         )
         assert answer.status_code == 400
-        assert "generateContent have no door" in answer.text
+        assert "generateContent, so the request is refused" in answer.text
         assert provider.served == []
 
 

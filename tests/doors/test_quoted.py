@@ -6,7 +6,7 @@ import json
 import re
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import litellm
@@ -142,6 +142,16 @@ class Slotted:
         return self.text
 
 
+class Changing(deque[str]):
+    """Changes while it is read, as what another thread fills does."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("deque mutated during iteration")
+
+    def __repr__(self) -> str:
+        return TEXT
+
+
 def refused() -> ValidationError:
     """An error that shortens what it quotes, and tells all of it where it is asked."""
     with pytest.raises(ValidationError) as caught:
@@ -164,6 +174,7 @@ def refused() -> ValidationError:
         "\u3000".join(WORDS),
         Slotted(TEXT),
         deque([TEXT]),
+        Changing([TEXT]),
         iter([TEXT]),
         memoryview(TEXT.encode()),
         ModelResponseStream(choices=[StreamingChoices(delta=Delta(content=TEXT))]),
@@ -213,6 +224,11 @@ LINES = "Old people\nare useless\nat work."
         "Invalid response object: content={}",
         "message={};code=3",
         "got `{}` instead",
+        "The model's answer could not be used ({}) and the call failed with code 3.",
+        "The provider refused \u201c{}\u201d as it does not fit the schema that was asked for",
+        "could not parse the output of the model \u2018{}\u2019 as JSON, please try again",
+        "invalid output \u00ab{}\u00bb was given by the model, so the call failed",
+        "the value \u201e{}\u201c is not a dict",
         "Output was: {}... please try another prompt, or ask the support of this provider.",
         "1 validation error\ncontent\n  Input should be valid [type=dict_type, input_value={!r}]",
     ],
@@ -223,6 +239,13 @@ def test_the_words_around_a_quotation_do_not_hide_it(said: str, told_of: str) ->
     twin = judged(error, Guard().session())
     assert "left out" in str(twin)
     assert not set(re.findall(r"\w+", said)) & set(re.findall(r"\w+", told(twin))) - {"at", "are"}
+
+
+@pytest.mark.parametrize("told_of", ["got '{}' instead of what was asked for", "content=`{}`"])
+def test_signs_inside_a_quotation_do_not_hide_it(told_of: str) -> None:
+    said = "Old people (my neighbours too) are useless at work."
+    error = litellm.BadRequestError(told_of.format(said), "x", "openai")
+    assert "left out" in str(judged(error, Guard().session()))
 
 
 @pytest.mark.parametrize(

@@ -454,12 +454,17 @@ def test_a_routers_answers_are_reported_once(world: World, keeper: Keeper, way: 
     assert [word for word in WITHHELD if word in keeper.everything] == []
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [("All is well. ", "Quagmire BIAS zephyr. ", "More"), ("All is well. ",), ()],
+    ids=["sent", "never sent", "nothing sent"],
+)
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_a_failure_quotes_nothing_that_was_withheld(
-    world: World, keeper: Keeper, asynchronous: bool
+    world: World, keeper: Keeper, asynchronous: bool, sent: tuple[str, ...]
 ) -> None:
     def source() -> Iterator[Any]:
-        for text in ("All is well. ", "Quagmire BIAS zephyr. ", "More"):
+        for text in sent:
             yield r.chunk_of(r.Said(0, "content", text))
         raise ValueError("cannot parse 'Quagmire BIAS zephyr. More'")
 

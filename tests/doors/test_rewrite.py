@@ -160,8 +160,11 @@ def test_an_answer_biased_from_its_first_word_is_begun_again(
 @every
 def test_where_asking_again_fails_the_answer_is_terminated(provider: Provider, read: Read) -> None:
     provider.scripts = [Script([BIASED]), Script(status=500)]
-    outcome = read(guard(), call(provider))
+    events: list[Any] = []
+    outcome = read(guard(sinks=[events.append]), call(provider))
     assert outcome.error is None
+    assert [d.action for d in events] == ["pass", "rewrite", "terminate"]
+    assert events[-1] == outcome.trail.decisions[-1]
     assert outcome.texts == {Channel(): "All is well. " + REWRITE.message}
     assert outcome.ends == {0: "content_filter"}
     assert outcome.trail.stopped

@@ -201,7 +201,7 @@ def test_every_attribute_of_a_router_is_guarded_refused_or_known_to_bring_no_tex
         if name in GUARDED:
             assert getattr(guarded, name) is not getattr(router, name), name
         elif name in REFUSED or name.startswith("_"):
-            with pytest.raises(UsageError, match=rf"^Router\.{name} has no door of guard's"):
+            with pytest.raises(UsageError, match=rf"^guard cannot judge what Router\.{name} "):
                 getattr(guarded, name)
         else:
             # A new name: to be guarded, or put among those that are refused or harmless.
@@ -223,7 +223,7 @@ def test_what_looks_at_all_of_a_guarded_router_finds_no_more_than_is_guarded(rou
     found = {name for name, _ in inspect.getmembers(guarded)}
     assert "completion" in found
     assert "function_with_fallbacks" not in found
-    with pytest.raises(UsageError, match="has no door"):
+    with pytest.raises(UsageError, match="cannot judge what Router"):
         guarded._acompletion  # noqa: B018
 
 
@@ -405,6 +405,18 @@ class TestBatch:
             **self.call(mock_response=litellm.RateLimitError("full", "replay", "x"))
         )
         assert all(isinstance(a, litellm.RateLimitError) for a in failed)
+
+    def test_what_the_batch_itself_fails_with_is_judged(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise litellm.APIError(500, "cannot read 'quagmire BIAS zephyr'", "replay", "x")
+
+        monkeypatch.setattr(litellm, "batch_completion", fail)
+        with pytest.raises(litellm.APIError, match="left out") as caught:
+            Guard(detector=Scripted()).batch_completion(**self.call())
+        assert "BIAS" not in f"{caught.value!r}{vars(caught.value)}"
+        assert caught.value.__context__ is None
 
     def test_each_answers_user_message_is_its_own(self, replay: Replay) -> None:
         windows: list[Window] = []
