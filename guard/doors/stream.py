@@ -88,9 +88,9 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
             self._out.append(chunk)
         return over
 
-    def _take(self, chunk: ModelResponseStream) -> bool:
+    def _read(self, chunk: ModelResponseStream) -> ModelResponseStream:
         self._sent.append(chunk)
-        return self._gate.push(chunk) if self._began else super()._take(chunk)
+        return chunk
 
     def _sealed(self, chunk: ModelResponseStream) -> Iterable[ModelResponseStream]:
         sealed = self._codec.seal(chunk, self.chunks)
