@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from guard.train import own as own_texts
-from guard.train import sources
+from guard.train import sources, stance
 from guard.train.config import REPEATS, TrainConfig
 from guard.train.rows import BAGGED, PAIRED, Row, Statement, fold, share
 from guard.train.spans import TermLists
@@ -85,7 +85,12 @@ def build(config: TrainConfig) -> Corpus:
     the two disagree on what a text is.
     """
     rng = random.Random(config.seed)
-    rows = list(own_texts.own(config.statements))
+    rows = [
+        *own_texts.own(config.statements),
+        *stance.framed(config.statements),
+        *stance.listed(config.statements),
+        *stance.carried(),
+    ]
     statements = own_texts.own_statements(config.statements)
     if config.data is not None:
         rows += licensed_rows(config.data, whole=config.whole)

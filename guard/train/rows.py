@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from guard.verdict import BIAS_TYPES, BiasType, Span
 
 # Sources whose families are minimal pairs: rows of one family differ in what decides.
-PAIRED = ("pairs", "stereoset")
+PAIRED = ("pairs", "stereoset", "carried")
 # Sources whose families are texts of several segments with one label for all of them together.
 BAGGED = ("redditbias", "redditbias_rest")
 # Sources written for guard.
-WRITTEN = ("own", "negatives", "pairs", "invented", "renamed", "bare")
+WRITTEN = (
+    *("own", "negatives", "pairs", "framed", "listed", "carried"),
+    *("invented", "renamed", "bare"),
+)
 _WORDS = re.compile(r"\w+")
 
 

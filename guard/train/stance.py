@@ -1,0 +1,158 @@
+"""Rows about stance: the same statements endorsed, opposed, listed, or carried over two sentences.
+
+Frames and patterns of lists are written for guard and filled with plain statements written for it;
+which statements a frame gets follows from the frame alone. A frame is a family: all of its rows
+train, or all of them validate.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from guard.train.own import HERE
+from guard.train.rows import Row, fold
+from guard.train.sources import CONTEXT_SEGMENTS, in_context, pieces, read_jsonl
+from guard.train.spans import find_phrase
+from guard.verdict import BiasType
+
+_FILLS = 14  # statements a frame is filled with
+_GROUPS = 12  # groups a pattern of a list is filled with
+_MOST_WORDS = 14
+_SLOT = re.compile(r"\{([sSgGpP])(\d?)\}")
+_VERBS = frozenset(
+    "are can can't cannot could couldn't do don't have haven't will won't would wouldn't should "
+    "shouldn't must never always only just get make ruin live sleep run take breed steal hoard own "
+    "eat drink drag treat hate want endanger turn overcharge whine hide wait come came stay bring "
+    "expect believe lie cheat smell gossip nag panic drive spend think need".split()
+)
+
+
+class Said(NamedTuple):
+    """A statement of the form "<group> <predicate>."; the group as it stands inside a sentence."""
+
+    group: str
+    predicate: str
+    bias_type: BiasType
+
+    def fill(self, slot: str, *, first: bool) -> str:
+        """Return what stands in a slot: ``g`` group, ``p`` predicate, ``s`` both.
+
+        A capital ``S`` begins with one, and so does a capital ``G`` where it stands ``first``.
+        """
+        text = {"g": self.group, "p": self.predicate}.get(
+            slot.lower(), f"{self.group} {self.predicate}"
+        )
+        return text[:1].upper() + text[1:] if slot == "S" or (slot == "G" and first) else text
+
+
+def plain(statements: Path, folder: Path = HERE) -> list[Said]:
+    """Return the plain statements among the index's and the biased halves of the pairs, once."""
+    found: dict[str, Said] = {}
+    items = [(i["statement"], i) for i in read_jsonl(statements)]
+    items += [(i["biased"], i) for i in read_jsonl(folder / "pairs.jsonl")]
+    for text, item in items:
+        group = item["group"]
+        rest = text[len(group) + 1 : -1]
+        alone = text.endswith(".") and not re.search(r"[.,;:!?\"“—–-]", rest)
+        if (
+            alone
+            and text.lower().startswith(f"{group.lower()} ")
+            and len(text.split()) <= _MOST_WORDS
+            and rest.split()[:1]
+            and rest.split()[0] in _VERBS
+        ):
+            found.setdefault(fold(text), Said(group, rest, item["bias_type"]))
+    return list(found.values())
+
+
+def framed(statements: Path, folder: Path = HERE) -> Iterator[Row]:
+    """Yield statements in frames that endorse them (biased) or oppose and report them (harmless).
+
+    The segment with the predicate is judged, those before it are its context.
+    """
+    said = plain(statements, folder)
+    for item in read_jsonl(folder / "frames.jsonl"):
+        frame, biased = item["frame"], item["stance"] == "endorse"
+        rng = random.Random(f"frame:{frame}")
+        for one in rng.sample(said, _FILLS):
+            text = _filled(frame, {"": one}, one)
+            yield from _judged(text, one, biased, "framed", f"frame:{fold(frame)}")
+
+
+def listed(statements: Path, folder: Path = HERE) -> Iterator[Row]:
+    """Yield the lines of lists with those before them, as far as the guard shows these."""
+    by_group: dict[str, list[Said]] = defaultdict(list)
+    for one in plain(statements, folder):
+        by_group[one.group].append(one)
+    for item in read_jsonl(folder / "lists.jsonl"):
+        lines = item["lines"]
+        slots = {number for line in lines for _, number in _SLOT.findall(line) if number}
+        usable = sorted(g for g, of in by_group.items() if len(of) >= len(slots))
+        family = f"list:{fold(' '.join(lines))}"
+        rng = random.Random(family)
+        for group in rng.sample(usable, min(_GROUPS, len(usable))):
+            chosen = rng.sample(by_group[group], max(1, len(slots)))
+            said = dict(zip(sorted(slots) or ["1"], chosen, strict=True))
+            yield from _list(lines, item["biased"], said, family)
+
+
+def _list(
+    lines: list[str], biased: list[bool], said: dict[str, Said], family: str
+) -> Iterator[Row]:
+    first = next(iter(said.values()))
+    before: list[str] = []
+    for number, (line, label) in enumerate(zip(lines, biased, strict=True)):
+        one = next((said[n] for _, n in _SLOT.findall(line) if n), first)
+        text = _filled(line, said, first)
+        # What a line further down means may depend on a heading that the guard no longer shows.
+        if number <= CONTEXT_SEGMENTS:
+            yield from _judged(text, one, label, "listed", family, before)
+        before += pieces(text)
+
+
+def _filled(pattern: str, said: Mapping[str, Said], default: Said) -> str:
+    def fill(slot: re.Match[str]) -> str:
+        first = not any(c.isalnum() for c in pattern[: slot.start()])
+        return said.get(slot[2], default).fill(slot[1], first=first)
+
+    return _SLOT.sub(fill, pattern)
+
+
+def carried(folder: Path = HERE) -> Iterator[Row]:
+    """Yield sentences that are biased behind one sentence, and harmless behind another."""
+    for item in read_jsonl(folder / "carried.jsonl"):
+        text, kind = item["text"], item["bias_type"]
+        family = f"carried:{fold(text)}"
+        for biased in (True, False):
+            told = item["biased_context" if biased else "harmless_context"]
+            before = [part for one in told for part in pieces(one)]
+            segments = pieces(text)
+            context = tuple([*before, *segments[:-1]][-CONTEXT_SEGMENTS:])
+            attribute = find_phrase(segments[-1], item["attribute"]) if biased else None
+            yield Row(
+                segments[-1], biased, "carried", family, context, kind, attribute=attribute,
+                spans=attribute is not None, alone=biased,
+            )  # fmt: skip
+
+
+def _judged(
+    text: str, said: Said, biased: bool, source: str, family: str, before: list[str] | None = None
+) -> Iterator[Row]:
+    """Yield the segment of ``text`` that has the predicate, or the last where none has it."""
+    parts = [*(before or ()), *pieces(text)]
+    own = in_context(parts)[len(before or ()) :]
+    if not own:
+        return
+    segment, context = next((s for s in own if find_phrase(s[0], said.predicate)), own[-1])
+    group, attribute = find_phrase(segment, said.group), find_phrase(segment, said.predicate)
+    known = biased and attribute is not None
+    yield Row(
+        segment, biased, source, family, context, said.bias_type,
+        group=group if known else None, attribute=attribute if known else None,
+        spans=known, alone=biased,
+    )  # fmt: skip

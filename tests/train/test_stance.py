@@ -1,0 +1,99 @@
+"""Rows about stance: what is filled into frames and lists, and what their labels stand on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from guard.train import stance
+from guard.train.config import QUOTAS, TrainConfig
+from guard.train.corpus import Corpus, build
+from guard.train.rows import Row, fold
+
+STATEMENTS = TrainConfig(work=Path()).statements
+ROWS = {
+    "framed": list(stance.framed(STATEMENTS)),
+    "listed": list(stance.listed(STATEMENTS)),
+    "carried": list(stance.carried()),
+}
+ALL = [row for rows in ROWS.values() for row in rows]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return build(TrainConfig(work=tmp_path_factory.mktemp("run"), data=None, invented=60))
+
+
+def said(row: Row, part: str) -> str | None:
+    span = getattr(row, part)
+    return None if span is None else row.text[span.start : span.end]
+
+
+@pytest.mark.parametrize("source", ROWS)
+def test_a_source_has_what_an_epoch_draws_of_it_and_both_labels(source: str) -> None:
+    rows = ROWS[source]
+    assert {r.source for r in rows} == {source}
+    assert len(rows) >= QUOTAS[source] * 0.8
+    assert 0.2 < sum(r.biased for r in rows) / len(rows) < 0.8
+
+
+def test_every_slot_is_filled() -> None:
+    assert not any(re.search(r"[{}]", " ".join([r.text, *r.context])) for r in ALL)
+
+
+def test_spans_are_known_of_biased_rows_alone_and_lie_in_their_text() -> None:
+    for row in ALL:
+        assert row.biased or not row.spans
+        if row.spans:
+            assert said(row, "attribute")
+            assert said(row, "group") != ""
+
+
+def test_what_is_filled_in_reads_as_its_place_wants() -> None:
+    one = stance.Said("women", "are late", "gender")
+    filled = stance._filled("{G} {p}; {S}, and {G}? He said {s} {P1}.", {"": one, "1": one}, one)
+    assert filled == "Women are late; Women are late, and women? He said women are late are late."
+
+
+def test_a_frame_trains_or_validates_as_a_whole(corpus: Corpus) -> None:
+    sides: dict[str, set[str]] = defaultdict(set)
+    for name, rows in (("train", corpus.train), ("validation", corpus.validation)):
+        for row in rows:
+            if row.source in ROWS:
+                sides[row.family].add(name)
+    assert all(len(found) == 1 for found in sides.values())
+    kept = {f for f, found in sides.items() if found == {"validation"}}
+    assert len([f for f in kept if f.startswith("frame:")]) >= 20
+
+
+def test_a_statement_stands_in_frames_that_endorse_and_in_frames_that_do_not() -> None:
+    labels = defaultdict(set)
+    for one in stance.plain(STATEMENTS):
+        for row in ROWS["framed"]:
+            if one.predicate in row.text:
+                labels[one].add(row.biased)
+        if len(labels) > 40:
+            break
+    both = [one for one, found in labels.items() if found == {True, False}]
+    assert len(both) > len(labels) / 2
+
+
+def test_a_carried_sentence_is_the_same_behind_either_context() -> None:
+    texts: dict[str, dict[bool, Row]] = defaultdict(dict)
+    for row in ROWS["carried"]:
+        texts[row.family][row.biased] = row
+    assert len(texts) >= 400
+    for one in texts.values():
+        assert one[True].text == one[False].text
+        assert one[True].context != one[False].context
+
+
+@pytest.mark.parametrize(("file", "field"), [("frames", "frame"), ("lists", "lines")])
+def test_no_pattern_is_written_twice(file: str, field: str) -> None:
+    lines = (stance.HERE / f"{file}.jsonl").read_text(encoding="utf-8").splitlines()
+    folded = [fold(re.sub(r"\{\w+\}", "", str(json.loads(line)[field]))) for line in lines]
+    assert len(folded) == len(set(folded))
