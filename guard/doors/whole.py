@@ -56,10 +56,6 @@ class AnswerCodec:
         """Return the answer's choice: it is whole."""
         return [chunk.choice]
 
-    def closed(self, chunk: Answer) -> list[Channel]:
-        """Return the channels of all texts: each is whole."""
-        return [channel for channel, _ in chunk.texts]
-
     def cut(
         self, chunk: Answer, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
     ) -> Answer:
