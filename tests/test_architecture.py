@@ -84,6 +84,7 @@ ALLOWED = {
         "policy",
         "core",
         "evaluate",
+        "local.download",
     },
 }
 
