@@ -83,7 +83,8 @@ def known_texts() -> set[str]:
         for path in files
         for line in path.read_text(encoding="utf-8").split("\n")
         if line.strip()
-        for value in json.loads(line).values()
+        for field in json.loads(line).values()
+        for value in (field if isinstance(field, list) else [field])
         if isinstance(value, str)
     }
 
