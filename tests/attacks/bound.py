@@ -34,7 +34,8 @@ def free(plant: Plant, key: Key, pieces: Iterable[tuple[Key, str]], policy: Poli
     mine = [(k, text) for k, text in pieces if k[0] == key[0]]
     said = decoded("".join(text for k, text in mine if k == key))
     at = said.index(plant.phrase)
-    begins = [0, *(end.end() for end in _ENDS.finditer(said, 0, at))]
+    # The phrase begins with the white space that may show the end of the sentence before it.
+    begins = [0, *(end.end() for end in _ENDS.finditer(said, 0, at + 1))]
     end = _ENDS.search(said, at)
     long = (end.end() if end else len(said)) - begins[-1] >= roomy(
         policy.max_segment_chars, policy.overlap

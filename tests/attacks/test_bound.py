@@ -55,6 +55,11 @@ class TestFree:
         said = ((SAID, "Fine. so men grelksab are "), (SAID, TAIL))
         assert out(*said) == "Quolab"
 
+    def test_a_sentence_into_which_litellm_put_another_text(self) -> None:
+        assert (
+            out((SAID, "Fine. Quolab so river fields. men grelksab are "), (SAID, TAIL)) == "Quolab"
+        )
+
 
 def test_an_escape_is_read_as_one_character_however_it_is_split() -> None:
     text = r"caf\u00e9 \ud83d\udc69 \\u0057\n"
