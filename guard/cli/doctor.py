@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import click
 from packaging.requirements import Requirement
 
+from guard import installed
 from guard.cli import stdout_kept
 from guard.errors import GuardError
 
@@ -124,11 +125,9 @@ def _installed(name: str) -> bool:
 
 def _names() -> Iterator[Finding]:
     """Name foreign distributions that also install a package called ``guard``."""
-    owners = set(importlib.metadata.packages_distributions().get("guard", []))
-    foreign = sorted(owners - {"biasguard"})
-    if foreign:
-        detail = f"also provides a package 'guard'; uninstall it: pip uninstall {foreign[0]}"
-        yield Finding("names", foreign[0], "broken", detail)
+    for other in installed.foreign():
+        detail = f"also provides a package 'guard'; run: {installed.mend(other)}"
+        yield Finding("names", other, "broken", detail)
 
 
 def _settings() -> Iterator[Finding]:
