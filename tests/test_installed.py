@@ -11,12 +11,14 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 import guard
 from guard import _biasguard
+from guard.installed import install_command
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -187,3 +189,63 @@ def test_a_module_of_the_users_own_is_named(environment: Environment, ours: Path
     (environment.site.parent / "guard.py").write_text("")
     done = environment.run(environment.python, "-m", "biasguard", "--version")
     assert "guard.py hides the package guard of biasguard; rename or move it." in done.stderr
+
+
+class Noted(metadata.Distribution):
+    """A distribution of which pip noted where it came from."""
+
+    def __init__(self, direct_url: object) -> None:
+        self.direct_url = direct_url
+
+    def read_text(self, filename: str) -> str | None:
+        return None if self.direct_url is None else json.dumps(self.direct_url)
+
+    def locate_file(self, path: object) -> Path:
+        raise NotImplementedError
+
+
+@pytest.mark.skipif(os.name == "nt", reason="paths as POSIX has them")
+@pytest.mark.parametrize(
+    ("direct_url", "command"),
+    [
+        (None, "pip install 'biasguard[eval]'"),
+        (
+            {"url": "file:///home/me/guard", "dir_info": {"editable": True}},
+            "pip install -e '/home/me/guard[eval]'",
+        ),
+        (
+            {"url": "file:///home/me/my%20guard", "dir_info": {}},
+            "pip install '/home/me/my guard[eval]'",
+        ),
+        (
+            {"url": "file:///tmp/biasguard-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "pip install 'biasguard[eval] @ file:///tmp/biasguard-0.1.0-py3-none-any.whl'",
+        ),
+        (
+            {
+                "url": "https://example.org/guard.git",
+                "vcs_info": {"vcs": "git", "commit_id": "0a1b", "requested_revision": "v1"},
+            },
+            "pip install 'biasguard[eval] @ git+https://example.org/guard.git@v1'",
+        ),
+        ({"nothing": "of use"}, f"pip install -e '{ROOT}[eval]'"),
+    ],
+)
+def test_a_hint_installs_from_where_this_copy_came_from(
+    direct_url: object, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "distribution", lambda name: Noted(direct_url))
+    assert install_command("eval") == command
+
+
+def test_a_hint_from_a_checkout_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> metadata.Distribution:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", none)
+    assert install_command("eval") == f"pip install -e '{ROOT}[eval]'"
+
+
+def test_every_hint_is_made_there() -> None:
+    for path in (ROOT / "guard").rglob("*.py"):
+        assert "biasguard[" not in path.read_text("utf-8"), path

@@ -12,6 +12,7 @@ import click
 from guard.cli import stdout_kept
 from guard.cli.audit_options import asking_options, guard_options, suite_options
 from guard.errors import UsageError
+from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
@@ -182,7 +183,7 @@ def _check_extra() -> None:
     from importlib.util import find_spec
 
     if find_spec("scipy") is None:
-        raise UsageError("guard audit needs scipy: pip install 'biasguard[audit]'.")
+        raise UsageError(f"guard audit needs scipy: {install_command('audit')}")
 
 
 def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:

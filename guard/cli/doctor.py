@@ -109,7 +109,7 @@ def _proxy() -> Iterator[Finding]:
     missing = [r.name for r in asked if _asked_by(r, "proxy") and not _installed(r.name)]
     name = "guard.proxy.Guardrail"
     if missing:
-        detail = f"pip install 'biasguard[proxy]'; not installed: {', '.join(missing)}"
+        detail = f"{installed.install_command('proxy')}; not installed: {', '.join(missing)}"
         yield Finding("proxy", name, "absent", detail)
     else:
         yield Finding("proxy", name, "ok", "LiteLLM's proxy can be guarded")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.errors import UsageError
+from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.evaluate.behaviours import Behaviours
@@ -192,7 +193,7 @@ def _check_extra() -> None:
     from importlib.util import find_spec
 
     if find_spec("sklearn") is None:
-        raise UsageError("guard eval needs scikit-learn: pip install 'biasguard[eval]'.")
+        raise UsageError(f"guard eval needs scikit-learn: {install_command('eval')}")
 
 
 def _list(data_dir: Path, as_json: bool) -> None:

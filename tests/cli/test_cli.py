@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.cli import doctor, main
+from guard.installed import install_command
 
 BIASED = "Old people are useless at work."
 HARMLESS = "The library opens at nine."
@@ -292,7 +293,7 @@ def test_doctor_says_whether_the_proxy_can_be_guarded(monkeypatch: pytest.Monkey
     monkeypatch.setattr(doctor, "_installed", lambda name: name != "fastapi")
     (finding,) = doctor._proxy()
     assert finding.state == "absent"
-    assert finding.detail == "pip install 'biasguard[proxy]'; not installed: fastapi"
+    assert finding.detail == f"{install_command('proxy')}; not installed: fastapi"
 
 
 def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

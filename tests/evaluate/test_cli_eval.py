@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 import guard.cli
 import guard.core
+from guard.installed import install_command
 from tests.scripted import Scripted
 
 ROWS = """text,label,bias_type
@@ -178,7 +179,7 @@ def test_an_interruption_keeps_the_sets_that_are_done(
 
 def test_without_the_extra_one_sentence_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'biasguard[eval]'" in sentence(run("--data", "mine.csv"))
+    assert install_command("eval") in sentence(run("--data", "mine.csv"))
 
 
 def test_the_module_loads_nothing_heavy() -> None:
