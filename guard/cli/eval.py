@@ -32,7 +32,7 @@ _PIPED_WIDTH = 200
     is_flag=False,
     flag_value="",
     metavar="[FOLDER]",
-    help="Check named behaviours, by default those of this checkout.",
+    help="Check named behaviours, by default guard's own.",
 )
 @click.option(
     "--data-dir",
