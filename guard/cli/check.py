@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from guard.cli import results_console
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -211,11 +212,9 @@ def _segment(decision: Decision) -> dict[str, Any]:
 
 
 def _show(said: str, decisions: list[Decision], trail: GuardTrail) -> None:
-    from rich.console import Console
-
     from guard.cli.evidence import show_verdict
 
-    console = Console(highlight=False)
+    console = results_console()
     for decision in decisions:
         show_verdict(console, said[slice(*decision.span)].strip(), decision.verdict)
     unjudged = [d.verdict.unjudged for d in trail if d.verdict.unjudged]

@@ -13,7 +13,7 @@ import click
 from packaging.requirements import Requirement
 
 from guard import installed
-from guard.cli import stdout_kept
+from guard.cli import results_console, stdout_kept
 from guard.errors import GuardError
 
 State = Literal["ok", "absent", "note", "broken"]
@@ -47,29 +47,32 @@ def doctor(as_json: bool) -> None:
 
 
 def _show(findings: list[Finding]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     colours = {"ok": "green", "absent": "dim", "note": "yellow", "broken": "bold red"}
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for _ in Finding._fields:
+        table.add_column(overflow="fold")
     area = ""
     for finding in findings:
         head = "" if finding.area == area else finding.area
         area = finding.area
         state = Text(finding.state, style=colours[finding.state])
         table.add_row(Text(head, "bold"), Text(finding.name), state, Text(finding.detail))
-    Console(highlight=False).print(table)
+    # In a pipe each finding is one whole line.
+    results_console(piped_width=10_000).print(table)
 
 
 def _packages() -> Iterator[Finding]:
     yield Finding("python", platform.python_version(), "ok", sys.executable)
-    seen: set[str] = set()
-    for extra in ("", "local", "train", "eval", "audit"):
+    needed: set[str] = {"biasguard"}  # an extra may ask for another one of this distribution
+    for extra in ("", *_extras()):
         for requirement in _stated():
-            if requirement.name in seen or not _asked_by(requirement, extra):
+            if requirement.name in needed or not _asked_by(requirement, extra):
                 continue
-            seen.add(requirement.name)
+            if not extra:
+                needed.add(requirement.name)
             yield _package(requirement, f"extra [{extra}]" if extra else "packages", not extra)
 
 
@@ -77,6 +80,13 @@ def _stated() -> list[Requirement]:
     """Return what this distribution says it needs; nothing where it is run without an install."""
     try:
         return [Requirement(line) for line in importlib.metadata.requires("biasguard") or []]
+    except importlib.metadata.PackageNotFoundError:
+        return []
+
+
+def _extras() -> list[str]:
+    try:
+        return importlib.metadata.metadata("biasguard").get_all("Provides-Extra") or []
     except importlib.metadata.PackageNotFoundError:
         return []
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from guard.cli import results_console
 from guard.errors import UsageError
 from guard.installed import install_command
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from guard.evaluate.behaviours import Behaviours
     from guard.evaluate.example import Types
     from guard.evaluate.result import Result
-
-# Tables are wide; where nobody's terminal says how wide, they are not folded.
-_PIPED_WIDTH = 200
 
 
 @click.command("eval")
@@ -217,13 +215,9 @@ def _svg(name: str) -> str:
 
 
 def _show(results: list[Result], checked: Behaviours | None) -> None:
-    from rich.console import Console
-
     from guard.evaluate import behaviour_tables, report
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_PIPED_WIDTH)
+    console = results_console()
     for result in results:
         report.show(console, result)
     if checked is not None:

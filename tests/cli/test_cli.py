@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -369,6 +370,31 @@ def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert result.exit_code == 1
     (broken,) = [f for f in json.loads(result.stdout)["findings"] if f["state"] == "broken"]
     assert broken["area"] == "detector"
+
+
+def test_doctor_knows_every_extra() -> None:
+    declared = importlib.metadata.metadata("biasguard").get_all("Provides-Extra") or []
+    areas = {f["area"] for f in json.loads(run("doctor", "--json").stdout)["findings"]}
+    # `proxy` asks for nothing but an extra of LiteLLM's, which has an area of its own.
+    assert {f"extra [{name}]" for name in declared} - areas <= {"extra [proxy]"}
+    assert "extra [frameworks]" in areas
+
+
+@pytest.mark.parametrize("columns", [None, "60"])
+def test_doctor_cuts_nothing_in_a_pipe(
+    columns: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    long = "/".join(["folder"] * 60)
+    monkeypatch.setattr(doctor.sys, "executable", long)
+    printed = run("doctor").stdout
+    assert "…" not in printed
+    assert (long in printed) == (columns is None)
+    if columns:
+        assert max(map(len, printed.splitlines())) <= int(columns)
+        assert printed.count("/") >= 59
 
 
 def _until_it_waits(pid: int) -> None:
