@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from guard.verdict import Verdict as Verdict
 
 __version__ = "0.1.0"
+# By this line guard/_biasguard.py knows this package from another of the same name.
+__distribution__ = "biasguard"
 
 _HOMES = {
     "Guard": "guard.core",

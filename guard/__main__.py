@@ -1,5 +1,5 @@
 """``python -m guard`` is the command ``guard``."""
 
-from guard.cli import main
+from guard.installed import main
 
 main(prog_name="guard")

@@ -52,16 +52,3 @@ def check_regular(path: Path) -> None:
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "Not a regular file", str(path))
-
-
-def in_checkout(folder: str) -> Path:
-    """Return a folder that only a checkout has, beside the package.
-
-    Raises:
-        GuardError: guard runs from an install, or the checkout lacks the folder.
-
-    """
-    checkout = _PACKAGE.parent
-    if (checkout / "pyproject.toml").is_file() and (checkout / folder).is_dir():
-        return checkout / folder
-    raise GuardError(f"The folder {folder} is part of guard's checkout and not at {checkout}.")

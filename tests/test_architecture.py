@@ -59,8 +59,10 @@ ALLOWED = {
     },
     "bench": {"verdict", "policy", "errors", "gate", "doors", "core"},
     "default": {"core", "doors", "errors", "forks"},
-    "local": {"errors"},
-    "evaluate": {"verdict", "errors", "policy", "core", "places"},
+    "_biasguard": set(),
+    "installed": {"_biasguard"},
+    "local": {"errors", "installed"},
+    "evaluate": {"verdict", "errors", "policy", "core", "places", "installed"},
     "suites": {"errors", "places"},
     "audit": {
         "verdict",

@@ -29,12 +29,3 @@ def test_where_it_is_missing_the_error_names_it(tmp_path, monkeypatch):
     monkeypatch.setattr(places, "_PACKAGE", tmp_path / "guard")
     with pytest.raises(GuardError, match="'index' was not found"):
         places.shipped("index")
-
-
-def test_folders_of_a_checkout_alone(tmp_path, monkeypatch):
-    assert (places.in_checkout("tests/behaviours") / "cases").is_dir()
-    (tmp_path / "tests").mkdir()
-    monkeypatch.setattr(places, "_PACKAGE", tmp_path / "guard")
-    # Beside an installed package lie other people's folders.
-    with pytest.raises(GuardError, match="part of guard's checkout"):
-        places.in_checkout("tests")

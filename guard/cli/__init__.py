@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from guard import __version__
 from guard.errors import BiasIndexError, GuardError, UsageError, WeightsError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Command -> its module and one line of help: `guard --help` imports no command.
 _COMMANDS = {
@@ -45,6 +49,20 @@ def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
 def stdout_kept() -> redirect_stdout[Any]:
     """Have what LiteLLM prints go to standard error: standard output is for results."""
     return redirect_stdout(sys.stderr)
+
+
+def results_console(piped_width: int = 200) -> Console:
+    """Return a console for standard output, as wide as its terminal or as COLUMNS says.
+
+    In a pipe without COLUMNS it is ``piped_width`` wide: tables are not folded where nobody's
+    terminal says how wide they may be.
+    """
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return console
+    return Console(highlight=False, width=piped_width)
 
 
 class _Lazy(click.Group):

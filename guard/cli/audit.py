@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import stdout_kept
+from guard.cli import results_console, stdout_kept
 from guard.cli.audit_options import asking_options, guard_options, suite_options
 from guard.errors import UsageError
+from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from guard.core import Guard
 
 INCOMPLETE = 3
-_PIPED_WIDTH = 200
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
@@ -174,7 +174,7 @@ def plan(**given: Any) -> None:
     if given["as_json"]:
         click.echo(json.dumps({"suites": [p.as_json() for p in found]}, ensure_ascii=False))
         return
-    plans.show(_console(), found)
+    plans.show(results_console(), found)
 
 
 def _check_extra() -> None:
@@ -182,7 +182,7 @@ def _check_extra() -> None:
     from importlib.util import find_spec
 
     if find_spec("scipy") is None:
-        raise UsageError("guard audit needs scipy: pip install 'biasguard[audit]'.")
+        raise UsageError(f"guard audit needs scipy: {install_command('audit')}")
 
 
 def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -286,13 +286,6 @@ def _guard(given: dict[str, Any]) -> Guard:
     return guard
 
 
-def _console() -> Any:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
-
-
 def _show(
     results: list[SuiteResult], as_json: bool, interrupted: bool, goes_on: bool = False
 ) -> None:
@@ -303,4 +296,4 @@ def _show(
     from guard.audit import report
 
     for result in results:
-        report.show(_console(), result, goes_on=goes_on)
+        report.show(results_console(), result, goes_on=goes_on)

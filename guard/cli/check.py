@@ -5,71 +5,164 @@ from __future__ import annotations
 import errno
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from guard.cli import results_console
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
     from guard.verdict import Decision, GuardTrail, Verdict
 
 
+class _Input(NamedTuple):
+    """A text to judge and what it is called; ``name`` is empty for one given in the command."""
+
+    name: str
+    said: str
+
+
 @click.command()
-@click.argument("text", metavar="TEXT|-|FILE")
+@click.argument("given", nargs=-1, metavar="[TEXT|-|FILE|FOLDER|GLOB]...")
+@click.option(
+    "--file", "files", multiple=True, metavar="FILE|FOLDER|GLOB", help="Judge this; repeatable."
+)
+@click.option(
+    "--text", "texts", multiple=True, metavar="TEXT", help="Judge it as text; repeatable."
+)
 @click.option(
     "--operating-point",
     type=click.Choice(["strict", "balanced", "quiet"]),
     help="Set of thresholds to judge by.",
 )
 @click.option("--all", "every", is_flag=True, help="Show every segment, not the biased ones alone.")
+@click.option(
+    "--exit-code",
+    "strict",
+    is_flag=True,
+    help="Exit with 1 where something is biased, else with 3 where something was not judged.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def check(text: str, operating_point: str | None, every: bool, as_json: bool) -> None:
-    """Judge TEXT, standard input (-) or a FILE.
+def check(
+    given: tuple[str, ...],
+    files: tuple[str, ...],
+    texts: tuple[str, ...],
+    operating_point: str | None,
+    every: bool,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Judge TEXT, standard input (-), or files of UTF-8 text.
 
-    Exits with 0 whatever the verdict is, with 2 where there is nothing to judge.
+    A FOLDER stands for the files in it and below it, but for hidden ones; a GLOB such as
+    'out/**/*.txt' for what it matches. What has no white space and has a slash or a file's suffix
+    is a file's name; --text judges it as text. One text or file gives one JSON object of its
+    verdict and "segments"; several, a folder, a glob and --file give {"files": [...]}, each with
+    its "file". Of several, empty ones are left out.
+
+    Exits with 0 whatever the verdict is, unless --exit-code is given, and with 2 where something
+    cannot be read or there is nothing to judge.
     """
     from guard.core import Guard, highest
 
-    said = _read(text)
+    inputs = [i for text in given for i in _read(text)]
+    inputs += [i for name in files for i in _files(name)]
+    inputs += [_Input("", text) for text in texts]
+    single = len(given) + len(texts) == 1 and not files and not _stands_for_several(given)
+    if not single:
+        inputs = _not_empty(inputs)
     guard = Guard(operating_point=operating_point) if operating_point else Guard()
-    trail = guard.trail(said)
+    trails = [guard.trail(i.said) for i in inputs]
     if as_json:
-        verdict = highest(trail, guard.policy)
-        found = {**_plain(verdict), "segments": [_segment(d) for d in trail]}
-        click.echo(json.dumps(found, ensure_ascii=False))
-        return
-    _show(said, list(trail) if every else trail.findings, trail)
+        found = []
+        for (name, _), trail in zip(inputs, trails, strict=True):
+            named = {} if single else {"file": name or None}
+            verdict = _plain(highest(trail, guard.policy))
+            found.append({**named, **verdict, "segments": [_segment(d) for d in trail]})
+        click.echo(json.dumps(found[0] if single else {"files": found}, ensure_ascii=False))
+    else:
+        for (name, said), trail in zip(inputs, trails, strict=True):
+            if not single and name:
+                click.echo(f"{name}:")
+            _show(said, list(trail) if every else trail.findings, trail)
+    if strict:
+        biased = any(trail.biased for trail in trails)
+        unjudged = any(d.verdict.unjudged for trail in trails for d in trail)
+        raise click.exceptions.Exit(BIASED if biased else NOT_JUDGED if unjudged else 0)
 
 
-def _read(text: str) -> str:
+def _read(text: str) -> list[_Input]:
     if text == "-":
         if sys.stdin is None:
             raise UsageError("Standard input is closed; give text, or a file.")
-        return _contents("standard input", sys.stdin.buffer.read)
-    if not text.strip() or not _there(text):
-        return text
-    path = Path(text)
-    if path.is_dir():
-        raise UsageError(f"{text} is a folder; name a file, or pipe the text: guard check -")
-    return _contents(text, path.read_bytes)
+        return [_Input("standard input", _contents("standard input", sys.stdin.buffer.read))]
+    if not text.strip():
+        return [_Input("", text)]
+    if _there(text) or (_GLOB.search(text) and _matches(text)):
+        return _files(text)
+    if _LIKE_A_PATH.fullmatch(text):
+        raise UsageError(
+            f"There is no file {text}; to judge it as text: guard check --text {shlex.quote(text)}"
+        )
+    return [_Input("", text)]
+
+
+def _files(name: str) -> list[_Input]:
+    """Return the files that a name, a folder or a glob stands for; UsageError where it is none."""
+    paths = [Path(name)]
+    if not _there(name):
+        paths = [path for path in _matches(name) if path.is_file()]
+    elif paths[0].is_dir():
+        paths = [path for path in sorted(paths[0].rglob("*")) if _seen(path, paths[0])]
+    if not paths:
+        raise UsageError(f"There is no file {name}." if not _there(name) else f"{name} is empty.")
+    return [_Input(str(path), _contents(str(path), path.read_bytes)) for path in paths]
+
+
+def _seen(path: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return path.is_file() and not hidden
+
+
+def _matches(pattern: str) -> list[Path]:
+    if "\0" in pattern:
+        return []
+    return [Path(name) for name in sorted(glob(pattern, recursive=True))]
+
+
+def _stands_for_several(given: tuple[str, ...]) -> bool:
+    return any(
+        text.strip()
+        and text != "-"
+        and (Path(text).is_dir() if _there(text) else _GLOB.search(text) and _matches(text))
+        for text in given
+    )
+
+
+def _not_empty(inputs: list[_Input]) -> list[_Input]:
+    for name, said in inputs:
+        if not said.strip():
+            click.echo(f"{name or 'A text'} is empty; left out.", err=True)
+    left = [i for i in inputs if i.said.strip()]
+    if not left:
+        raise UsageError("There is nothing to judge; give text, or files.")
+    return left
 
 
 def _there(text: str) -> bool:
-    """Whether ``text`` is the name of something; raises UsageError where it can be nothing else."""
+    """Whether ``text`` is the name of something."""
     try:
         Path(text).stat()
     except ValueError:  # holds a null character: no path
         return False
     except (FileNotFoundError, NotADirectoryError):
-        if _LIKE_A_FILE.fullmatch(text):
-            raise UsageError(
-                f"There is no file {text}; if it is the text to judge, pipe it: guard check -"
-            ) from None
         return False
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
@@ -78,15 +171,18 @@ def _there(text: str) -> bool:
     return True
 
 
-# One word with a folder before it or a usual ending of text files behind it.
-_LIKE_A_FILE = re.compile(
-    r"(?:[.~]{0,2}/)?[\w.-]+(?:/[\w.-]+)*\.(?:txt|md|csv|tsv|json|jsonl|html|xml|log|rst|yaml|yml)"
-)
+BIASED, NOT_JUDGED = 1, 3
+# One word with a separator in it or a suffix behind it.
+_LIKE_A_PATH = re.compile(r"\S*[/\\]\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
+_GLOB = re.compile(r"^\S*[*?\[]\S*$")
 
 
 def _contents(where: str, read: Callable[[], bytes]) -> str:
     try:
-        return read().decode("utf-8")
+        said = read().decode("utf-8")
+        if "\0" in said:  # a binary file may be valid UTF-8
+            raise UsageError(f"{where} is binary, not text.")
+        return said
     except UnicodeDecodeError:
         raise UsageError(f"{where} is not UTF-8 text; convert it first.") from None
     except OSError as error:
@@ -116,11 +212,9 @@ def _segment(decision: Decision) -> dict[str, Any]:
 
 
 def _show(said: str, decisions: list[Decision], trail: GuardTrail) -> None:
-    from rich.console import Console
-
     from guard.cli.evidence import show_verdict
 
-    console = Console(highlight=False)
+    console = results_console()
     for decision in decisions:
         show_verdict(console, said[slice(*decision.span)].strip(), decision.verdict)
     unjudged = [d.verdict.unjudged for d in trail if d.verdict.unjudged]

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 import click
 from packaging.requirements import Requirement
 
-from guard.cli import stdout_kept
+from guard import installed
+from guard.cli import results_console, stdout_kept
 from guard.errors import GuardError
 
 State = Literal["ok", "absent", "note", "broken"]
@@ -46,29 +47,32 @@ def doctor(as_json: bool) -> None:
 
 
 def _show(findings: list[Finding]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     colours = {"ok": "green", "absent": "dim", "note": "yellow", "broken": "bold red"}
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for _ in Finding._fields:
+        table.add_column(overflow="fold")
     area = ""
     for finding in findings:
         head = "" if finding.area == area else finding.area
         area = finding.area
         state = Text(finding.state, style=colours[finding.state])
         table.add_row(Text(head, "bold"), Text(finding.name), state, Text(finding.detail))
-    Console(highlight=False).print(table)
+    # In a pipe each finding is one whole line.
+    results_console(piped_width=10_000).print(table)
 
 
 def _packages() -> Iterator[Finding]:
     yield Finding("python", platform.python_version(), "ok", sys.executable)
-    seen: set[str] = set()
-    for extra in ("", "local", "train", "eval", "audit"):
+    needed: set[str] = {"biasguard"}  # an extra may ask for another one of this distribution
+    for extra in ("", *_extras()):
         for requirement in _stated():
-            if requirement.name in seen or not _asked_by(requirement, extra):
+            if requirement.name in needed or not _asked_by(requirement, extra):
                 continue
-            seen.add(requirement.name)
+            if not extra:
+                needed.add(requirement.name)
             yield _package(requirement, f"extra [{extra}]" if extra else "packages", not extra)
 
 
@@ -76,6 +80,13 @@ def _stated() -> list[Requirement]:
     """Return what this distribution says it needs; nothing where it is run without an install."""
     try:
         return [Requirement(line) for line in importlib.metadata.requires("biasguard") or []]
+    except importlib.metadata.PackageNotFoundError:
+        return []
+
+
+def _extras() -> list[str]:
+    try:
+        return importlib.metadata.metadata("biasguard").get_all("Provides-Extra") or []
     except importlib.metadata.PackageNotFoundError:
         return []
 
@@ -108,7 +119,7 @@ def _proxy() -> Iterator[Finding]:
     missing = [r.name for r in asked if _asked_by(r, "proxy") and not _installed(r.name)]
     name = "guard.proxy.Guardrail"
     if missing:
-        detail = f"pip install 'biasguard[proxy]'; not installed: {', '.join(missing)}"
+        detail = f"{installed.install_command('proxy')}; not installed: {', '.join(missing)}"
         yield Finding("proxy", name, "absent", detail)
     else:
         yield Finding("proxy", name, "ok", "LiteLLM's proxy can be guarded")
@@ -124,11 +135,9 @@ def _installed(name: str) -> bool:
 
 def _names() -> Iterator[Finding]:
     """Name foreign distributions that also install a package called ``guard``."""
-    owners = set(importlib.metadata.packages_distributions().get("guard", []))
-    foreign = sorted(owners - {"biasguard"})
-    if foreign:
-        detail = f"also provides a package 'guard'; uninstall it: pip uninstall {foreign[0]}"
-        yield Finding("names", foreign[0], "broken", detail)
+    for other in installed.foreign():
+        detail = f"also provides a package 'guard'; run: {installed.mend(other)}"
+        yield Finding("names", other, "broken", detail)
 
 
 def _settings() -> Iterator[Finding]:

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from guard.cli import results_console
 from guard.errors import UsageError
+from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.evaluate.behaviours import Behaviours
     from guard.evaluate.example import Types
     from guard.evaluate.result import Result
-
-# Tables are wide; where nobody's terminal says how wide, they are not folded.
-_PIPED_WIDTH = 200
 
 
 @click.command("eval")
@@ -31,7 +30,7 @@ _PIPED_WIDTH = 200
     is_flag=False,
     flag_value="",
     metavar="[FOLDER]",
-    help="Check named behaviours, by default those of this checkout.",
+    help="Check named behaviours, by default guard's own.",
 )
 @click.option(
     "--data-dir",
@@ -192,7 +191,7 @@ def _check_extra() -> None:
     from importlib.util import find_spec
 
     if find_spec("sklearn") is None:
-        raise UsageError("guard eval needs scikit-learn: pip install 'biasguard[eval]'.")
+        raise UsageError(f"guard eval needs scikit-learn: {install_command('eval')}")
 
 
 def _list(data_dir: Path, as_json: bool) -> None:
@@ -216,13 +215,9 @@ def _svg(name: str) -> str:
 
 
 def _show(results: list[Result], checked: Behaviours | None) -> None:
-    from rich.console import Console
-
     from guard.evaluate import behaviour_tables, report
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_PIPED_WIDTH)
+    console = results_console()
     for result in results:
         report.show(console, result)
     if checked is not None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from guard.installed import install_command
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -48,7 +50,7 @@ def get(name: str, as_json: bool) -> None:
     done = "fetched and verified" if got.fetched else "already here, verified"
     click.echo(f"{model.title}: {done}\n{got.path}")
     if find_spec("torch") is None or find_spec("transformers") is None:
-        click.echo(f"To run it: pip install 'biasguard[{model.extra}]'")
+        click.echo(f"To run it: {install_command(model.extra)}")
 
 
 @models.command("list")

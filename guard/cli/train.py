@@ -13,6 +13,7 @@ import click
 from guard.cli import given
 from guard.cli.train_options import BF16, COUNT, FILE, PATH, RUN, SEED, SHARED, check_folder
 from guard.errors import UsageError
+from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.train.config import TrainConfig
@@ -23,7 +24,7 @@ FIGURES = "figures.json"
 
 @click.group()
 def train() -> None:
-    """Train the embedded detector anew. Needs the extra: pip install 'biasguard[train]'."""
+    """Train the embedded detector anew. Needs the extra `train`."""
     # The base model comes from an installed package; nothing may be fetched in its place.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # Threads that wait by spinning starve each other where other programs share the processor.
@@ -374,9 +375,7 @@ def _needs_training() -> None:
     # The extra `local` brings the first two as well.
     for name in ("torch", "transformers", "onnx", "sklearn"):
         if find_spec(name) is None:
-            raise UsageError(
-                f"{name} is not installed; training needs: pip install 'biasguard[train]'"
-            )
+            raise UsageError(f"{name} is not installed; training needs: {install_command('train')}")
 
 
 def dumps(figures: Any) -> str:

@@ -36,10 +36,10 @@ from guard.evaluate.example import BadRow, Case, Expect
 from guard.evaluate.files import decoded, json_object, read_bytes
 from guard.evaluate.metrics import NAN, exact
 from guard.evaluate.result import ErrorText
-from guard.places import in_checkout
+from guard.places import shipped
 from guard.verdict import GuardTrail, Verdict
 
-SHIPPED = "tests/behaviours/cases"
+SHIPPED = "detector/behaviours"
 #: What every behaviour, and their mean, should reach; what stays below the first is a weak one.
 LEAST, MEAN = 0.75, 0.90
 # Cases judged between two reports of progress; an interruption waits for no more than these.
@@ -155,7 +155,7 @@ class Behaviours:
 
 
 def place(folder: str = "") -> Path:
-    """Return the folder of behaviours: the one named, else that of this checkout.
+    """Return the folder of behaviours: the one named, else the shipped one.
 
     Raises UsageError where there is none.
     """
@@ -164,11 +164,14 @@ def place(folder: str = "") -> Path:
             raise UsageError(f"There is no folder of behaviours at {folder}.")
         return Path(folder)
     try:
-        return in_checkout(SHIPPED)
+        place = shipped("benchmarks") / SHIPPED
+        if not place.is_dir():
+            raise GuardError(SHIPPED)
+        return place
     except GuardError:
         raise UsageError(
-            f"Guard's own behaviours ({SHIPPED}) come with its checkout alone; give --behaviours a "
-            "folder of yours."
+            f"Guard's own behaviours (benchmarks/{SHIPPED}) are missing; reinstall guard, or give "
+            "--behaviours a folder of yours."
         ) from None
 
 

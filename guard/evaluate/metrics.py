@@ -35,6 +35,7 @@ import numpy as np
 
 from guard.errors import UsageError
 from guard.evaluate.columns import Bools, Columns, Floats, Ints
+from guard.installed import install_command
 
 try:
     from sklearn.metrics import (  # type: ignore[import-untyped]
@@ -46,7 +47,7 @@ try:
         roc_auc_score,
     )
 except ImportError:  # pragma: no cover - a test removes the package in a process of its own
-    raise UsageError("guard eval needs scikit-learn: pip install 'biasguard[eval]'.") from None
+    raise UsageError(f"guard eval needs scikit-learn: {install_command('eval')}") from None
 
 NAN = float("nan")
 BINS = 15

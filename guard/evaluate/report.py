@@ -38,10 +38,6 @@ LABELS: Mapping[str, str] = {
     "usable": "usable",
     "ece": "ECE",
 }
-# Shown wherever a set gives no way to check them: an accuracy never stands alone.
-_ALWAYS_SHOWN = frozenset(
-    "accuracy f1 precision alarm miss macro_f1 auroc prevalence overall usable ece".split()
-)
 # A baseline gives no type, group or probability.
 _OF_BASELINES = frozenset("accuracy f1 precision alarm miss macro_f1 auroc prevalence".split())
 _IN_ROWS = ("accuracy", "f1", "macro_f1", "auroc", "alarm", "miss", "prevalence")
@@ -218,7 +214,7 @@ def _measures(result: Result) -> Grid:
     for name, label in LABELS.items():
         mine = whole.figures[name]
         others = [s.figures[name] for s in result.parts]
-        if name not in _ALWAYS_SHOWN and all(math.isnan(f.value) for f in (mine, *others)):
+        if all(math.isnan(f.value) for f in (mine, *others)):
             continue
         row = [label, str(mine.n), _value(name, mine), _interval(name, mine)]
         for figure in others:
@@ -244,20 +240,24 @@ def _published(result: Result) -> Iterator[Grid]:
 
 
 def _points(result: Result) -> Grid:
+    measures = _measured(_IN_ROWS, result.points.values())
     rows = []
     for point, of in result.points.items():
         # The chosen point is named even where the user's own thresholds stand in its place.
         chosen = " (chosen)" if point == result.operating_point else ""
-        rows.append([f"{point}{chosen}", *_cells(of, _IN_ROWS), _value("overall", of["overall"])])
-    return Grid("operating points", ["point", *_labels([*_IN_ROWS, "overall"])], rows)
+        rows.append([f"{point}{chosen}", *_cells(of, measures), _value("overall", of["overall"])])
+    return Grid("operating points", ["point", *_labels([*measures, "overall"])], rows)
+
+
+def _measured(names: Sequence[str], of: Iterable[Mapping[str, Figure]]) -> list[str]:
+    """Return the measures that are a number anywhere; a column of nan says nothing."""
+    of = list(of)
+    return [name for name in names if any(not math.isnan(figures[name].value) for figures in of)]
 
 
 def _breakdowns(result: Result) -> Iterator[Grid]:
     for axis, scopes in result.breakdowns.items():
-        maybe = [
-            m for m in _MAYBE_IN_ROWS if any(not math.isnan(s.figures[m].value) for s in scopes)
-        ]
-        measures = [*_IN_ROWS, *maybe]
+        measures = _measured([*_IN_ROWS, *_MAYBE_IN_ROWS], [s.figures for s in scopes])
         header = [axis, "n", *_labels(measures)]
         header += [f"{baseline} Acc/F1" for baseline in ("always", "terms")]
         shown = scopes[:_GROUPS_SHOWN]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from guard.errors import UsageError, WeightsError
+from guard.installed import install_command
 from guard.local import download
 from guard.local.reading import reading
 
-EXTRA = "pip install 'biasguard[local]'"
 _NEEDED = ("torch", "transformers", "accelerate", "gguf")
 _WAITING = "OMP_WAIT_POLICY"
 
@@ -89,7 +89,8 @@ def _load(path: Path) -> LocalModel:
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
         raise NotInstalled(
-            f"Local models need {error.name}, which is not installed; run: {EXTRA}"
+            f"Local models need {error.name}, which is not installed; run: "
+            f"{install_command('local')}"
         ) from None
     folder: dict[str, Any] = {"pretrained_model_name_or_path": str(path)}
     if path.suffix == ".gguf":

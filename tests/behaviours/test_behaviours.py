@@ -1,4 +1,4 @@
-"""The cases of ``cases/``: that they are written, not made from templates, and what is passed."""
+"""The shipped cases: that they are written, not made from templates, and what is passed."""
 
 from __future__ import annotations
 
@@ -213,4 +213,4 @@ def test_the_datasheet_tells_what_was_measured_and_what_is_weak() -> None:
 
 
 def test_the_folder_is_that_of_the_command() -> None:
-    assert place() == ROOT / SHIPPED
+    assert place() == ROOT / "benchmarks" / SHIPPED

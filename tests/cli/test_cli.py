@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.cli import doctor, main
+from guard.installed import install_command
 
 BIASED = "Old people are useless at work."
 HARMLESS = "The library opens at nine."
@@ -126,15 +128,82 @@ def test_bytes_on_standard_input_that_are_no_text() -> None:
     assert "standard input is not UTF-8 text" in sentence(result)
 
 
-@pytest.mark.parametrize("name", ["missing.txt", "./notes.md", "a/b/c.csv"])
+@pytest.mark.parametrize(
+    "name", ["missing.txt", "missing.docx", "out/answers", "./notes.md", "a/b/c.csv", "and/or"]
+)
 def test_a_file_that_is_not_there_is_not_judged_by_its_name(name: str) -> None:
-    assert f"There is no file {name}" in sentence(run("check", name))
+    said = sentence(run("check", name))
+    assert f"There is no file {name}" in said
+    assert f"guard check --text {name}" in said
+    assert run("check", "--text", name).exit_code == 0
+    assert f"There is no file {name}" in sentence(run("check", "--file", name))
 
 
-def test_a_folder_is_not_judged_by_its_name(tmp_path: Path) -> None:
+@pytest.fixture
+def answers(tmp_path: Path) -> Path:
+    """A folder with a biased text, one that cannot be judged, a harmless one, and an empty one."""
+    (tmp_path / "out" / "deep").mkdir(parents=True)
+    (tmp_path / "out" / "a.txt").write_text(BIASED)
+    (tmp_path / "out" / "b.txt").write_text("図書館は九時に開きます。", "utf-8")
+    (tmp_path / "out" / "deep" / "c.md").write_text(HARMLESS)
+    (tmp_path / "out" / "deep" / "empty.txt").write_text("")
+    (tmp_path / "out" / ".hidden").write_bytes(b"\xff")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize(
+    ("args", "names"),
+    [
+        (["out"], ["out/a.txt", "out/b.txt", "out/deep/c.md"]),
+        (["out/*.txt"], ["out/a.txt", "out/b.txt"]),
+        (["out/**/*.md"], ["out/deep/c.md"]),
+        (["out/a.txt", "--file", "out/deep"], ["out/a.txt", "out/deep/c.md"]),
+        (["--file", "out/*.txt"], ["out/a.txt", "out/b.txt"]),
+        (["out/deep/c.md", "--text", "and/or"], ["out/deep/c.md", None]),
+    ],
+)
+def test_check_of_several_files(answers: Path, args: list[str], names: list[str | None]) -> None:
+    found = json.loads(run("check", "--json", *args).stdout)["files"]
+    assert [f["file"] for f in found] == names
+    assert [f["biased"] for f in found] == [name == "out/a.txt" for name in names]
+    assert [name in run("check", *args).stdout for name in names if name] == [True] * sum(
+        name is not None for name in names
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["out/deep/c.md"], 0),
+        (["out/a.txt"], 1),
+        (["out/b.txt"], 3),
+        (["out"], 1),
+        (["out/b.txt", "out/deep/c.md"], 3),
+        ([BIASED], 1),
+    ],
+)
+def test_the_exit_code_tells_scripts_what_was_found(
+    answers: Path, args: list[str], code: int
+) -> None:
+    assert run("check", "--exit-code", *args).exit_code == code
+    assert run("check", "--exit-code", "--json", *args).exit_code == code
+    assert run("check", *args).exit_code == 0
+
+
+def test_a_binary_file_is_not_judged(answers: Path) -> None:
+    (answers / "image.bin").write_bytes(b"PNG\0\0")
+    assert "image.bin is binary, not text" in sentence(run("check", "out"))
+    (answers / "image.bin").write_bytes(b"\xff\xfe\x00")
+    assert "image.bin is not UTF-8 text" in sentence(run("check", "out/*.bin", "--exit-code"))
+
+
+def test_a_folder_with_nothing_to_judge(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    for name in ("docs", ".", str(tmp_path)):
-        assert f"{name} is a folder" in sentence(run("check", name))
+    for name in ("docs", "."):
+        assert f"{name} is empty" in sentence(run("check", name))
+    (tmp_path / "docs" / "a.txt").write_text(" ")
+    assert "nothing to judge" in sentence(run("check", "docs"))
+    assert "nothing to judge" in sentence(run("check"))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
@@ -172,7 +241,7 @@ def test_standard_output_that_is_full(command: str) -> None:
     assert done.stderr == "Error: No space left on device.\n"
 
 
-@pytest.mark.parametrize("text", ["and/or", "Hello.", "e.g.", "x" * 5000, "a\0b"])
+@pytest.mark.parametrize("text", ["Hello.", "e.g.", "why?", "either /or", "x" * 5000, "a\0b"])
 def test_words_that_resemble_a_path_are_text(text: str) -> None:
     assert run("check", text).exit_code == 0
 
@@ -292,7 +361,7 @@ def test_doctor_says_whether_the_proxy_can_be_guarded(monkeypatch: pytest.Monkey
     monkeypatch.setattr(doctor, "_installed", lambda name: name != "fastapi")
     (finding,) = doctor._proxy()
     assert finding.state == "absent"
-    assert finding.detail == "pip install 'biasguard[proxy]'; not installed: fastapi"
+    assert finding.detail == f"{install_command('proxy')}; not installed: fastapi"
 
 
 def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -301,6 +370,31 @@ def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert result.exit_code == 1
     (broken,) = [f for f in json.loads(result.stdout)["findings"] if f["state"] == "broken"]
     assert broken["area"] == "detector"
+
+
+def test_doctor_knows_every_extra() -> None:
+    declared = importlib.metadata.metadata("biasguard").get_all("Provides-Extra") or []
+    areas = {f["area"] for f in json.loads(run("doctor", "--json").stdout)["findings"]}
+    # `proxy` asks for nothing but an extra of LiteLLM's, which has an area of its own.
+    assert {f"extra [{name}]" for name in declared} - areas <= {"extra [proxy]"}
+    assert "extra [frameworks]" in areas
+
+
+@pytest.mark.parametrize("columns", [None, "60"])
+def test_doctor_cuts_nothing_in_a_pipe(
+    columns: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    long = "/".join(["folder"] * 60)
+    monkeypatch.setattr(doctor.sys, "executable", long)
+    printed = run("doctor").stdout
+    assert "…" not in printed
+    assert (long in printed) == (columns is None)
+    if columns:
+        assert max(map(len, printed.splitlines())) <= int(columns)
+        assert printed.count("/") >= 59
 
 
 def _until_it_waits(pid: int) -> None:

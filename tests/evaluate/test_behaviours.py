@@ -168,8 +168,8 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         place("nowhere")
     with pytest.raises(UsageError, match="holds no case"):
         read(tmp_path)
-    assert place().name == "cases"
-    monkeypatch.setattr(behaviours, "SHIPPED", "tests/nothing")
+    assert place().name == "behaviours"
+    monkeypatch.setattr(behaviours, "SHIPPED", "nothing")
     with pytest.raises(UsageError, match="give --behaviours a folder of yours"):
         place()
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 import guard.cli
 import guard.core
+from guard.installed import install_command
 from tests.scripted import Scripted
 
 ROWS = """text,label,bias_type
@@ -176,9 +177,19 @@ def test_an_interruption_keeps_the_sets_that_are_done(
     assert "not measured: other" in result.stderr
 
 
+def test_a_set_of_harmless_texts_has_no_table_of_nan(tmp_path: Path) -> None:
+    (tmp_path / "harmless.csv").write_text("text,label\nFine words.,0\nMore of them.,0\n")
+    result = run("--data", "harmless.csv", "--bootstrap", "0")
+    assert result.exit_code == 0
+    tables = "\n".join(x for x in result.stdout.splitlines() if "n is each measure's" not in x)
+    assert "false alarms" in tables
+    assert "AUROC" not in tables
+    assert "nan" not in tables
+
+
 def test_without_the_extra_one_sentence_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'biasguard[eval]'" in sentence(run("--data", "mine.csv"))
+    assert install_command("eval") in sentence(run("--data", "mine.csv"))
 
 
 def test_the_module_loads_nothing_heavy() -> None:

@@ -18,6 +18,7 @@ from guard.evaluate.metrics import (
     point,
     reliability,
 )
+from guard.installed import install_command
 from guard.verdict import Attribution, Span
 from tests.evaluate.samples import told, worked
 
@@ -175,4 +176,4 @@ def test_without_the_extra_one_sentence_names_it() -> None:
         "except UsageError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "guard eval needs scikit-learn: pip install 'biasguard[eval]'."
+    assert done.stdout.strip() == f"guard eval needs scikit-learn: {install_command('eval')}"

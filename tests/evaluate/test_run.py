@@ -225,13 +225,18 @@ def test_published_figures_stand_beside_with_their_source(data: Path) -> None:
     assert "A random 40 of 1728 texts (seed 0)" in notes
 
 
-def test_accuracy_never_stands_alone(tmp_path: Path) -> None:
-    grids = report.grids(measured(tmp_path, rows="text,label\nfine,0\n"))
-    labels = [row[0] for row in grids[0].rows]
-    for name in ("Acc", "F1", "false alarms", "misses", "AUROC", "prevalence", "usable"):
-        assert name in labels
-    for grid in grids[1:]:
-        assert {"Acc", "false alarms", "misses", "AUROC", "prevalence"} <= set(grid.header)
+@pytest.mark.parametrize(
+    ("rows", "of_both"),
+    [("text,label\nfine,0\nBIAS,1\n", {"F1", "misses", "AUROC"}), ("text,label\nfine,0\n", set())],
+)
+def test_accuracy_never_stands_alone(tmp_path: Path, rows: str, of_both: set[str]) -> None:
+    grids = report.grids(measured(tmp_path, rows=rows))
+    labels = {row[0] for row in grids[0].rows}
+    assert {"Acc", "false alarms", "prevalence", "usable"} | of_both <= labels
+    # What needs texts of both kinds is nan where nothing is biased.
+    assert of_both or not {"F1", "misses", "AUROC"} & labels
+    for grid in grids[1:2]:
+        assert {"Acc", "false alarms", "prevalence"} | of_both <= set(grid.header)
 
 
 def test_markdown_tables_are_whole(tmp_path: Path) -> None:

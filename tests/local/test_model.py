@@ -90,7 +90,7 @@ def test_a_missing_extra_names_what_to_install(
 ) -> None:
     monkeypatch.setattr(model, "_loaded", {})
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(UsageError, match=r"need accelerate.*pip install 'biasguard\[local\]'"):
+    with pytest.raises(UsageError, match=r"need accelerate.*pip install .*\[local\]'"):
         model.load(str(folder))
 
 

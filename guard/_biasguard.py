@@ -1,0 +1,145 @@
+"""Guard under the name of its distribution: ``import biasguard`` and the command ``biasguard``.
+
+Other distributions ship a package ``guard`` too. A wheel has this file beside the package, as the
+module ``biasguard``, where it can say who took the package's place. It needs the standard library
+alone and imports nothing of ``guard`` before it has looked at it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shlex
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+_NAME = "biasguard"
+# Stands in our guard/__init__.py and in nobody else's.
+_MARK = b'\n__distribution__ = "biasguard"\n'
+
+
+def main(**options: Any) -> None:
+    """Run the command line; ends with one sentence where the package ``guard`` is not ours."""
+    if wrong := conflict():
+        print(f"Error: {wrong}", file=sys.stderr)
+        sys.exit(2)
+    importlib.import_module("guard.cli").main(**options)
+
+
+def __getattr__(name: str) -> Any:
+    # Not `__path__` and the like: they would make a package of this module.
+    if name.startswith("__") and name not in ("__all__", "__version__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if wrong := conflict():
+        raise ImportError(wrong, name=__name__)
+    guard = importlib.import_module("guard")
+    if name != "__all__" and name not in guard.__all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(guard, name)
+
+
+def conflict() -> str | None:
+    """Return None where ``import guard`` gives our package, else who is in its place, and the mend.
+
+    Nothing is imported to find that out.
+    """
+    spec = find_spec("guard")
+    origin = Path(spec.origin) if spec is not None and spec.origin else None
+    if origin is not None and _ours(origin):
+        return None
+    others = foreign()
+    if others:
+        other = metadata.distribution(others[0])
+        theirs = _modules(other)
+        try:
+            both = sorted(theirs & _modules(metadata.distribution(_NAME)))
+        except metadata.PackageNotFoundError:
+            both = []
+        # Beside an editable install nothing is overwritten: the other package is found first.
+        done = "overwrote" if both else "hides"
+        what = ", ".join((both or sorted(theirs))[:3])
+        more = len(both or theirs) - 3
+        what += f" and {more} more files" if more > 0 else ""
+        return (
+            f"{other.name} {other.version} {done} {what} of {_NAME}, and one environment holds "
+            f"only one of them; run: {mend(other.name)}"
+        )
+    if origin is not None and not (origin.parent / "installed.py").is_file():
+        return f"{origin} hides the package guard of {_NAME}; rename or move it."
+    return f"Files of {_NAME} are missing or were replaced; run: {reinstall()}"
+
+
+def foreign() -> list[str]:
+    """Return the names of other distributions that ship a package ``guard``."""
+    return sorted(set(metadata.packages_distributions().get("guard", [])) - {_NAME})
+
+
+def mend(other: str) -> str:
+    """Return the two commands after which ``guard`` is ours and ``other`` is gone."""
+    # To uninstall the other alone would leave a hole where both had a file.
+    return f"pip uninstall {other} && {reinstall()}"
+
+
+def reinstall() -> str:
+    """Return the command that puts this distribution's files back."""
+    return f"pip install --force-reinstall --no-deps {_requirement()}"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds ``extra``, from where this copy was installed from."""
+    return f"pip install {_requirement(extra)}"
+
+
+def _ours(origin: Path) -> bool:
+    try:
+        if _MARK not in origin.read_bytes():
+            return False
+    except OSError:
+        return False
+    # A foreign package core/ would be imported in place of our module core.py.
+    beside = origin.parent.glob("*.py")
+    return not any((file.with_suffix("") / "__init__.py").is_file() for file in beside)
+
+
+def _modules(distribution: metadata.Distribution) -> set[str]:
+    files = distribution.files or []
+    return {str(f) for f in files if f.parts[0] == "guard" and f.suffix == ".py"}
+
+
+def _requirement(extra: str = "") -> str:
+    """Return what pip is to be given, quoted for a shell, and ``-e`` before an editable one."""
+    extras = f"[{extra}]" if extra else ""
+    url, about = _source()
+    if not url:
+        return shlex.quote(_NAME + extras)
+    if "dir_info" not in about:
+        scheme = f"{about['vcs_info']['vcs']}+" if "vcs_info" in about else ""
+        revision = about.get("vcs_info", {}).get("requested_revision")
+        at = f"@{revision}" if revision else ""
+        return shlex.quote(f"{_NAME}{extras} @ {scheme}{url}{at}")
+    place = shlex.quote(url2pathname(urlsplit(url).path) + extras)
+    return f"-e {place}" if about["dir_info"].get("editable") else place
+
+
+def _source() -> tuple[str, dict[str, Any]]:
+    """Return the address this copy was installed from and what pip noted of it (PEP 610)."""
+    try:
+        noted = metadata.distribution(_NAME).read_text("direct_url.json")
+        if noted is None:
+            return "", {}
+        about = json.loads(noted)
+        return str(about["url"]), about
+    except (metadata.PackageNotFoundError, ValueError, KeyError, TypeError):
+        checkout = Path(__file__).resolve().parent.parent
+        if not (checkout / "pyproject.toml").is_file():
+            return "", {}
+        return checkout.as_uri(), {"dir_info": {"editable": True}}
+
+
+if __name__ == "__main__":
+    main(prog_name=_NAME)

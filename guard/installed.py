@@ -1,0 +1,10 @@
+"""How this copy was installed, by the module that a wheel has beside the package."""
+
+from __future__ import annotations
+
+try:
+    from guard._biasguard import foreign, install_command, main, mend
+except ModuleNotFoundError:  # not a checkout
+    from biasguard import foreign, install_command, main, mend  # type: ignore[import-not-found,no-redef]
+
+__all__ = ["foreign", "install_command", "main", "mend"]
