@@ -1,15 +1,18 @@
-"""The suite in the documentation is one that runs."""
+"""The suite in the documentation is one that runs, and so is the CI job's script."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import subprocess
+import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import guard.suites
 from guard.audit.audit import Audit
 from guard.audit.runner import Settings
 from guard.core import Guard
@@ -17,12 +20,13 @@ from guard.suites import Options
 from tests.audit.test_runner import Saying
 from tests.scripted import Scripted
 
-README = Path(guard.suites.__file__).with_name("README.md")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, AUDIT = DOCS / "writing-a-suite.md", DOCS / "audit.md"
 
 
 @pytest.fixture(scope="module")
 def module() -> types.ModuleType:
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert len(code.splitlines()) < 60
     found = types.ModuleType("drivers")
     exec(compile(code, "drivers", "exec"), found.__dict__)
@@ -54,3 +58,16 @@ def test_the_documented_suite_runs(
     assert found["coverage"] == found["guarded"]["coverage"] == coverage
     assert conclusion in found["conclusions"]["plain"][0]
     assert found["samples"] == 12
+    assert (conclusion in gate(found, tmp_path)) is conclusion.startswith("Bias found")
+    assert ("could be read" in gate(found, tmp_path)) is (coverage == 0)
+
+
+def gate(found: dict[str, Any], folder: Path) -> str:
+    """Return what the documented script of a CI job says of a result, nothing where it passes."""
+    (code,) = re.findall(r'title="check_audit.py"\n(.*?)```', AUDIT.read_text("utf-8"), re.DOTALL)
+    (folder / "result.json").write_text(json.dumps({"suites": [found]}), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == bool(done.stderr)
+    return done.stderr
