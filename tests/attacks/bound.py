@@ -14,7 +14,7 @@ from guard.policy import Policy
 from tests.attacks.case import Plant, roomy
 from tests.attacks.reading import PARTED, Key, decoded
 
-_ENDS = re.compile(r"[.!?]\s+")
+_ENDS = re.compile(r"[.!?](?:\s|\\[nrt])+")  # in the arguments of a call a line break is an escape
 _UNFINISHED = re.compile(
     r"\\+(?:u(?:d[89ab][0-9a-f]{2}(?:\\+(?:u[0-9a-f]{0,3})?)?|[0-9a-f]{0,3}))?\Z", re.IGNORECASE
 )

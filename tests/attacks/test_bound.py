@@ -60,6 +60,10 @@ class TestFree:
             out((SAID, "Fine. Quolab so river fields. men grelksab are "), (SAID, TAIL)) == "Quolab"
         )
 
+    def test_a_line_break_of_a_call_ends_a_sentence(self) -> None:
+        said = ((CALL, r"Fine. Quolab so river.\n men grelksab are "), (CALL, TAIL))
+        assert out(*said, key=CALL) == "Quolab"
+
 
 def test_an_escape_is_read_as_one_character_however_it_is_split() -> None:
     text = r"caf\u00e9 \ud83d\udc69 \\u0057\n"
