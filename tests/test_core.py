@@ -477,7 +477,7 @@ def test_a_call_takes_a_policy_in_the_same_ways() -> None:
 def test_settings_of_the_encoder_do_not_get_into_the_way_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("GUARD_INDEX", "/nowhere")
+    monkeypatch.setenv("BIASGUARD_INDEX", "/nowhere")
     assert make().check("BIAS.").biased
 
 
