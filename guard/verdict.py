@@ -6,9 +6,10 @@ gate takes a :class:`Decision` on it; the decisions of one response are its :cla
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
 
 BiasType = Literal[
     "gender",
@@ -154,6 +155,18 @@ class Verdict:
         pairs = " and ".join(f"{a.group} with {a.attribute}" for a in self.attributions)
         return f"{sentence} It specifically manifests as forcibly associating {pairs}."
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields and the ``judgement`` as plain values; what is absent is None.
+
+        Spans are lists of two numbers. Without a judgement there is neither score nor threshold.
+        """
+        found = {**_plain_fields(self), "judgement": self.judgement}
+        return {**found, "score": None, "threshold": None} if self.unjudged else found
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as one JSON object."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
     def shifted(self, offset: int) -> Verdict:
         """Return the same verdict with the spans of its attributions moved by ``offset``."""
         return replace(self, attributions=tuple(a.shifted(offset) for a in self.attributions))
@@ -173,6 +186,18 @@ class Decision:
     span: Span
     counted: bool = True
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, the verdict as :meth:`Verdict.to_dict` gives it."""
+        return {
+            **_plain_fields(self),
+            "verdict": self.verdict.to_dict(),
+            "channel": self.channel._asdict(),
+        }
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as one JSON object."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
 
 @dataclass(slots=True)
 class GuardTrail:
@@ -191,6 +216,19 @@ class GuardTrail:
     def __len__(self) -> int:
         return len(self.decisions)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``biased``, ``stopped``, ``rewrites`` and the decisions as plain values."""
+        return {
+            "biased": self.biased,
+            "stopped": self.stopped,
+            "rewrites": self.rewrites,
+            "decisions": [decision.to_dict() for decision in self.decisions],
+        }
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as one JSON object."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
     @property
     def biased(self) -> bool:
         """Whether any segment was found biased."""
@@ -205,3 +243,16 @@ class GuardTrail:
     def findings(self) -> list[Decision]:
         """The decisions whose segment was found biased, each finding once."""
         return [d for d in self.decisions if d.verdict.biased and d.counted]
+
+
+def _plain_fields(of: Any) -> dict[str, Any]:
+    return {f.name: _plain(getattr(of, f.name)) for f in fields(of)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a field's value as JSON has it; None for an empty text and for nan."""
+    if is_dataclass(value):
+        return _plain_fields(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return None if value == "" or value != value else value
