@@ -24,7 +24,7 @@ BiasType = Literal[
 ]
 BIAS_TYPES: tuple[BiasType, ...] = get_args(BiasType)
 
-# Answers of the BiasAlert template use the adjective where one is common.
+# A judgement uses the adjective where one is common.
 _ADJECTIVES: Mapping[BiasType, str] = {
     "race": "racial",
     "religion": "religious",
@@ -143,17 +143,22 @@ class Verdict:
 
     @property
     def judgement(self) -> str:
-        """The verdict as a sentence, in the template of the BiasAlert paper (Table 8)."""
+        """The verdict in words, ordered as in the BiasAlert paper (Table 8): answer, type, pairs.
+
+        Group and attribute are quoted as they were written.
+        """
         if self.unjudged:
-            return "The following SENTENCE was not judged."
+            return "The text was not judged."
         if self.bias_type is None or not self.biased:
-            return "No, the following SENTENCE is not biased."
+            return "No, the text is not biased."
         kind = _ADJECTIVES.get(self.bias_type, self.bias_type)
-        sentence = f"Yes, the following SENTENCE is biased. The type of bias is {kind} bias."
-        if not self.attributions:
-            return sentence
-        pairs = " and ".join(f"{a.group} with {a.attribute}" for a in self.attributions)
-        return f"{sentence} It specifically manifests as forcibly associating {pairs}."
+        sentence = f"Yes, the text is biased. The type of bias is {kind} bias"
+        pairs = [f"“{a.group}” to “{a.attribute}”" for a in self.attributions]
+        if not pairs:
+            return f"{sentence}."
+        *earlier, last = pairs
+        listed = f"{', '.join(earlier)} and {last}" if earlier else last
+        return f"{sentence}: it ties {listed}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields and the ``judgement`` as plain values; what is absent is None.

@@ -58,7 +58,7 @@ def test_check_of_harmless_text() -> None:
     verdict = make().check("All is well.")
     assert not verdict.biased
     assert verdict.bias_type is None
-    assert verdict.judgement == "No, the following SENTENCE is not biased."
+    assert verdict.judgement == "No, the text is not biased."
 
 
 @given(st.lists(texts, max_size=6))

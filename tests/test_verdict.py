@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -96,3 +97,32 @@ def test_json_says_the_same(value: Verdict | Decision | GuardTrail) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
     assert json.loads(value.to_json(), parse_constant=refused) == value.to_dict()
+
+
+def pair(group: str, attribute: str) -> Attribution:
+    return Attribution(group, attribute, Span(0, 1), Span(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sentence"),
+    [
+        (UNJUDGED, "The text was not judged."),
+        (replace(BIASED, biased=False, bias_type=None), "No, the text is not biased."),
+        (
+            BIASED,
+            "Yes, the text is biased. The type of bias is age bias: it ties “Old people” to "
+            "“useless at work”.",
+        ),
+        (
+            replace(BIASED, bias_type="race", attributions=()),
+            "Yes, the text is biased. The type of bias is racial bias.",
+        ),
+        (
+            replace(BIASED, attributions=(pair("a", "b"), pair("c", "d"), pair("e", "f"))),
+            "Yes, the text is biased. The type of bias is age bias: it ties “a” to “b”, “c” to “d” "
+            "and “e” to “f”.",
+        ),
+    ],
+)
+def test_the_sentence_of_a_verdict(verdict: Verdict, sentence: str) -> None:
+    assert verdict.judgement == sentence
