@@ -1,13 +1,15 @@
-"""Settings: from ``guard.toml`` or ``[tool.guard]``, then ``GUARD_*`` variables, then arguments.
+"""Settings: ``guard.toml`` or ``[tool.guard]``, then ``BIASGUARD_*`` variables, then arguments.
 
 A name nobody knows and a value out of range each end in one sentence that says where it stood.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +26,11 @@ else:
 
 # Settings that are not the policy's.
 OWN_KEYS = ("detector", "index", "weights")
-_PREFIX = "GUARD_"
+_PREFIX = "BIASGUARD_"
+# Understood for one release; other software has variables of this prefix too.
+_OLD_PREFIX = "GUARD_"
+_log = logging.getLogger("guard")
+_warned: set[str] = set()
 # Settings that hold several, as a variable says them.
 _PAIRS = {"thresholds": "gender=0.4,age=0.6", "actions": "appearance=flag,reasoning=redact"}
 _MAY_BE_NONE = ("threshold", "timeout_ms", "queue_ms", "breaker_failures")
@@ -130,8 +136,7 @@ def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     plain = {k: _or_none(k, v) for k, v in values.items()}
     for key, value in plain.items():
         if key not in names:
-            shown = f"{_PREFIX}{key.upper()}" if where == "environment" else key
-            raise ConfigError(f"{where}: unknown setting {shown!r}; known are {', '.join(names)}.")
+            raise ConfigError(f"{where}: unknown setting {key!r}; known are {', '.join(names)}.")
         if key in OWN_KEYS and (not isinstance(value, str) or "\0" in value):
             raise ConfigError(f"{where}: {key} takes a text, got {value!r}.")
     policy_from({k: v for k, v in plain.items() if k not in OWN_KEYS}, where=where)
@@ -182,12 +187,30 @@ def _unreadable(path: Path, error: OSError) -> ConfigError:
 
 
 def _from_environment() -> dict[str, Any]:
+    """Return the settings of variables; one that is none is warned of and left alone."""
+    names = known_keys()
     values: dict[str, Any] = {}
-    for name, text in os.environ.items():
-        if name.startswith(_PREFIX):
-            key = name.removeprefix(_PREFIX).lower()
-            values[key] = spelled(key, text, f"environment: {name}")
+    for name, text in sorted(os.environ.items()):  # new names stand before old ones
+        prefix = _PREFIX if name.startswith(_PREFIX) else _OLD_PREFIX
+        key = name.removeprefix(prefix).lower()
+        if not name.startswith(prefix) or (key not in names and prefix == _OLD_PREFIX):
+            continue
+        if key not in names:
+            closest = get_close_matches(key, names, n=1)
+            meant = f"; was {_PREFIX}{closest[0].upper()} meant?" if closest else "."
+            _warn(f"{name} is no setting of guard and is ignored{meant}")
+            continue
+        if prefix == _OLD_PREFIX:
+            _warn(f"{name} is now called {_PREFIX}{key.upper()}; the next release ignores it.")
+        values.setdefault(key, spelled(key, text, f"environment: {name}"))
     return values
+
+
+def _warn(sentence: str) -> None:
+    # Every Guard reads the settings anew.
+    if sentence not in _warned:
+        _warned.add(sentence)
+        _log.warning(sentence)
 
 
 def _sentence(error: ValidationError) -> str:

@@ -42,11 +42,11 @@ class Guard:
 
     ``policy`` is a :class:`Policy`, a mapping of its settings or the name of an operating point;
     further keyword arguments are single settings. What is not given comes from ``guard.toml`` or
-    ``[tool.guard]`` of the working directory and from ``GUARD_*`` variables, unless ``policy`` is a
-    whole :class:`Policy`. ``detector`` is ``"encoder"`` or any object of the Detector protocol;
-    ``index`` the folder of a bias index for the encoder, which is followed: what changes there
-    serves new streams; ``sinks`` are called with every decision, and where a ``rewrite`` fails once
-    more with the ``terminate`` that takes its place.
+    ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; where ``policy``
+    is a whole :class:`Policy` neither is read. ``detector`` is ``"encoder"`` or any object of the
+    Detector protocol; ``index`` the folder of a bias index for the encoder, which is followed: what
+    changes there serves new streams; ``sinks`` are called with every decision, and where a
+    ``rewrite`` fails once more with the ``terminate`` that takes its place.
 
     Raises ConfigError for a setting that is unknown or out of range, WeightsError where the
     detector's weights are missing or not the recorded ones.
@@ -62,7 +62,7 @@ class Guard:
         sinks: Iterable[Sink] = (),
         **overrides: Any,
     ) -> None:
-        given = settings()
+        given = {} if isinstance(policy, Policy) else settings()
         own = {key: given.pop(key) for key in OWN_KEYS if key in given}
         base = policy if isinstance(policy, Policy) else policy_from(given)
         plain = policy is None or isinstance(policy, Policy)

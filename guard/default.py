@@ -1,7 +1,7 @@
 """LiteLLM's functions as the default guard has them, and that guard.
 
 It is made at the first call, with its settings from ``guard.toml``, ``[tool.guard]`` and
-``GUARD_*``.
+``BIASGUARD_*``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _making = Lock(threading.RLock)
 def completion(*args: Any, **kwargs: Any) -> Any:
     """Call ``litellm.completion`` and guard what it returns, by the default guard.
 
-    The default guard takes its settings from ``guard.toml``, ``[tool.guard]`` and ``GUARD_*``.
+    The default guard's settings are those of ``guard.toml``, ``[tool.guard]``, ``BIASGUARD_*``.
     """
     return default().completion(*args, **kwargs)
 

@@ -6,9 +6,10 @@ gate takes a :class:`Decision` on it; the decisions of one response are its :cla
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
 
 BiasType = Literal[
     "gender",
@@ -23,7 +24,7 @@ BiasType = Literal[
 ]
 BIAS_TYPES: tuple[BiasType, ...] = get_args(BiasType)
 
-# Answers of the BiasAlert template use the adjective where one is common.
+# A judgement uses the adjective where one is common.
 _ADJECTIVES: Mapping[BiasType, str] = {
     "race": "racial",
     "religion": "religious",
@@ -142,17 +143,34 @@ class Verdict:
 
     @property
     def judgement(self) -> str:
-        """The verdict as a sentence, in the template of the BiasAlert paper (Table 8)."""
+        """The verdict in words, ordered as in the BiasAlert paper (Table 8): answer, type, pairs.
+
+        Group and attribute are quoted as they were written.
+        """
         if self.unjudged:
-            return "The following SENTENCE was not judged."
+            return "The text was not judged."
         if self.bias_type is None or not self.biased:
-            return "No, the following SENTENCE is not biased."
+            return "No, the text is not biased."
         kind = _ADJECTIVES.get(self.bias_type, self.bias_type)
-        sentence = f"Yes, the following SENTENCE is biased. The type of bias is {kind} bias."
-        if not self.attributions:
-            return sentence
-        pairs = " and ".join(f"{a.group} with {a.attribute}" for a in self.attributions)
-        return f"{sentence} It specifically manifests as forcibly associating {pairs}."
+        sentence = f"Yes, the text is biased. The type of bias is {kind} bias"
+        pairs = [f"“{a.group}” to “{a.attribute}”" for a in self.attributions]
+        if not pairs:
+            return f"{sentence}."
+        *earlier, last = pairs
+        listed = f"{', '.join(earlier)} and {last}" if earlier else last
+        return f"{sentence}: it ties {listed}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields and the ``judgement`` as plain values; what is absent is None.
+
+        Spans are lists of two numbers. Without a judgement there is neither score nor threshold.
+        """
+        found = {**_plain_fields(self), "judgement": self.judgement}
+        return {**found, "score": None, "threshold": None} if self.unjudged else found
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as one JSON object."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def shifted(self, offset: int) -> Verdict:
         """Return the same verdict with the spans of its attributions moved by ``offset``."""
@@ -173,6 +191,18 @@ class Decision:
     span: Span
     counted: bool = True
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, the verdict as :meth:`Verdict.to_dict` gives it."""
+        return {
+            **_plain_fields(self),
+            "verdict": self.verdict.to_dict(),
+            "channel": self.channel._asdict(),
+        }
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as one JSON object."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
 
 @dataclass(slots=True)
 class GuardTrail:
@@ -191,6 +221,19 @@ class GuardTrail:
     def __len__(self) -> int:
         return len(self.decisions)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``biased``, ``stopped``, ``rewrites`` and the decisions as plain values."""
+        return {
+            "biased": self.biased,
+            "stopped": self.stopped,
+            "rewrites": self.rewrites,
+            "decisions": [decision.to_dict() for decision in self.decisions],
+        }
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as one JSON object."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
     @property
     def biased(self) -> bool:
         """Whether any segment was found biased."""
@@ -205,3 +248,16 @@ class GuardTrail:
     def findings(self) -> list[Decision]:
         """The decisions whose segment was found biased, each finding once."""
         return [d for d in self.decisions if d.verdict.biased and d.counted]
+
+
+def _plain_fields(of: Any) -> dict[str, Any]:
+    return {f.name: _plain(getattr(of, f.name)) for f in fields(of)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a field's value as JSON has it; None for an empty text and for nan."""
+    if is_dataclass(value):
+        return _plain_fields(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return None if value == "" or value != value else value

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard import Guard, config
 from guard.config import merge, policy_from, settings, spelled
 from guard.errors import ConfigError
 from guard.policy import Policy, unjudged_verdict
+from tests.scripted import Scripted
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +46,7 @@ def test_an_overlap_that_leaves_no_progress_is_refused() -> None:
 
 def test_file_then_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "guard.toml").write_text('action = "redact"\nthreshold = 0.4\n')
-    monkeypatch.setenv("GUARD_THRESHOLD", "0.6")
+    monkeypatch.setenv("BIASGUARD_THRESHOLD", "0.6")
     assert settings() == {"action": "redact", "threshold": "0.6"}
     assert policy_from(settings()) == Policy(action="redact", threshold=0.6)
 
@@ -57,9 +59,9 @@ def test_the_table_of_a_project_above_is_found(tmp_path: Path) -> None:
 
 
 def test_thresholds_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GUARD_THRESHOLDS", "gender=0.4, age=0.7")
+    monkeypatch.setenv("BIASGUARD_THRESHOLDS", "gender=0.4, age=0.7")
     assert policy_from(settings()).thresholds == {"gender": 0.4, "age": 0.7}
-    monkeypatch.setenv("GUARD_THRESHOLDS", "gender")
+    monkeypatch.setenv("BIASGUARD_THRESHOLDS", "gender")
     with pytest.raises(ConfigError, match="must look like"):
         settings()
 
@@ -91,10 +93,54 @@ def test_a_mistake_in_a_file_names_the_file(tmp_path: Path, text: str, message: 
         settings()
 
 
-def test_an_unknown_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GUARD_ACTOIN", "flag")
-    with pytest.raises(ConfigError, match="GUARD_ACTOIN"):
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+    """What was warned of, in a process that has not warned yet."""
+    monkeypatch.setattr(config, "_warned", set())
+    return lambda: "\n".join(record.getMessage() for record in caplog.records)
+
+
+def test_a_variable_of_other_software_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, logged: Callable[[], str]
+) -> None:
+    monkeypatch.setenv("GUARD_TOKEN", "secret")
+    assert Guard(detector=Scripted()).policy == Policy()
+    assert logged() == ""
+
+
+def test_a_misspelt_variable_is_warned_of_once_with_the_closest(
+    monkeypatch: pytest.MonkeyPatch, logged: Callable[[], str]
+) -> None:
+    monkeypatch.setenv("BIASGUARD_ACTOIN", "flag")
+    monkeypatch.setenv("BIASGUARD_XYZZY", "secret")
+    assert settings() == settings() == {}
+    assert logged() == (
+        "BIASGUARD_ACTOIN is no setting of guard and is ignored; was BIASGUARD_ACTION meant?\n"
+        "BIASGUARD_XYZZY is no setting of guard and is ignored."
+    )
+
+
+def test_a_variables_old_name_is_understood_and_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, logged: Callable[[], str]
+) -> None:
+    monkeypatch.setenv("GUARD_ACTION", "flag")
+    assert settings() == settings() == {"action": "flag"}
+    assert logged() == ("GUARD_ACTION is now called BIASGUARD_ACTION; the next release ignores it.")
+    monkeypatch.setenv("BIASGUARD_ACTION", "redact")
+    assert settings() == {"action": "redact"}
+    monkeypatch.setenv("GUARD_THRESHOLDS", "gender")
+    with pytest.raises(ConfigError, match="environment: GUARD_THRESHOLDS must look like"):
         settings()
+
+
+def test_a_whole_policy_reads_no_other_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "guard.toml").write_text("no = TOML")
+    monkeypatch.setenv("BIASGUARD_THRESHOLD", "many")
+    assert Guard(Policy(action="flag"), detector=Scripted()).policy == Policy(action="flag")
+    with pytest.raises(ConfigError):
+        Guard(detector=Scripted())
 
 
 def test_thresholds_of_a_type_win_over_one_for_all() -> None:
@@ -144,9 +190,9 @@ def test_an_operating_point_of_the_environment_wins_over_a_threshold_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "guard.toml").write_text("threshold = 0.99\n[thresholds]\ngender = 0.95\n")
-    monkeypatch.setenv("GUARD_OPERATING_POINT", "strict")
+    monkeypatch.setenv("BIASGUARD_OPERATING_POINT", "strict")
     assert settings() == {"operating_point": "strict"}
-    monkeypatch.setenv("GUARD_THRESHOLD", "0.2")
+    monkeypatch.setenv("BIASGUARD_THRESHOLD", "0.2")
     assert settings() == {"operating_point": "strict", "threshold": "0.2"}
 
 
@@ -176,7 +222,7 @@ def test_folders_in_a_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.Mon
     below.mkdir()
     monkeypatch.chdir(below)
     assert settings() == {"weights": str(tmp_path / "w"), "index": "/i"}
-    monkeypatch.setenv("GUARD_WEIGHTS", "mine")
+    monkeypatch.setenv("BIASGUARD_WEIGHTS", "mine")
     assert settings()["weights"] == "mine"
 
 
@@ -265,7 +311,7 @@ def test_no_time_limit_can_be_said_in_a_file_and_in_a_variable(
     (tmp_path / "guard.toml").write_text('timeout_ms = "none"')
     assert policy_from(settings()).timeout_ms is None
     (tmp_path / "guard.toml").unlink()
-    monkeypatch.setenv("GUARD_TIMEOUT_MS", "none")
+    monkeypatch.setenv("BIASGUARD_TIMEOUT_MS", "none")
     assert policy_from(settings()).timeout_ms is None
 
 
@@ -288,7 +334,7 @@ def test_watching_cannot_be_asked_to_stop(setting: dict[str, str]) -> None:
 def test_where_only_watching_was_asked_for_the_defaults_give_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("GUARD_HOLD", "none")
+    monkeypatch.setenv("BIASGUARD_HOLD", "none")
     policy = policy_from(settings())
     assert policy.hold == "none"
     assert not policy.stops_unjudged("failure")
@@ -333,13 +379,13 @@ class TestActions:
             '[actions]\nappearance = "flag"\nreasoning.age = "redact"\n'
         )
         assert policy_from(settings()).actions == {"appearance": "flag", "reasoning.age": "redact"}
-        monkeypatch.setenv("GUARD_ACTIONS", "tool=raise, reasoning.age = flag")
+        monkeypatch.setenv("BIASGUARD_ACTIONS", "tool=raise, reasoning.age = flag")
         policy = policy_from(settings())
         assert policy.actions == {"tool": "raise", "reasoning.age": "flag"}
         call = policy_from({"actions": {"content": "redact"}}, base=policy)
         assert call.actions == {"content": "redact"}
-        monkeypatch.setenv("GUARD_ACTIONS", "tool")
-        with pytest.raises(ConfigError, match="GUARD_ACTIONS must look like 'appearance=flag"):
+        monkeypatch.setenv("BIASGUARD_ACTIONS", "tool")
+        with pytest.raises(ConfigError, match="BIASGUARD_ACTIONS must look like 'appearance=flag"):
             settings()
 
     @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_check_of_harmless_text() -> None:
     verdict = make().check("All is well.")
     assert not verdict.biased
     assert verdict.bias_type is None
-    assert verdict.judgement == "No, the following SENTENCE is not biased."
+    assert verdict.judgement == "No, the text is not biased."
 
 
 @given(st.lists(texts, max_size=6))
@@ -477,7 +477,7 @@ def test_a_call_takes_a_policy_in_the_same_ways() -> None:
 def test_settings_of_the_encoder_do_not_get_into_the_way_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("GUARD_INDEX", "/nowhere")
+    monkeypatch.setenv("BIASGUARD_INDEX", "/nowhere")
     assert make().check("BIAS.").biased
 
 

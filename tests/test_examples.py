@@ -39,7 +39,7 @@ def test_a_chat_removes_what_is_biased_and_goes_on() -> None:
         )
         asked = [served.body["messages"] for served in provider.served]
     assert out.count("model: Ask both the same. [removed] Then decide.") == 2
-    assert "useless" not in out.replace("with useless at work", "")
+    assert "useless" not in out.replace("to “useless at work”", "")
     assert [len(messages) for messages in asked] == [1, 3]
     # The model reads on what the user saw.
     assert asked[1][1]["content"] == "Ask both the same. [removed] Then decide."

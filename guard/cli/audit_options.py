@@ -114,7 +114,7 @@ guard_options = given(
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Any other setting of the guard, as its GUARD_ variable has it; repeatable.",
+        help="Any other setting of the guard, as its BIASGUARD_ variable has it; repeatable.",
     ),
 )
 """The guard of the guarded arm."""

@@ -8,7 +8,6 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +18,7 @@ from guard.cli import results_console
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
-    from guard.verdict import Decision, GuardTrail, Verdict
+    from guard.verdict import Decision, GuardTrail
 
 
 class _Input(NamedTuple):
@@ -84,8 +83,8 @@ def check(
         found = []
         for (name, _), trail in zip(inputs, trails, strict=True):
             named = {} if single else {"file": name or None}
-            verdict = _plain(highest(trail, guard.policy))
-            found.append({**named, **verdict, "segments": [_segment(d) for d in trail]})
+            verdict = highest(trail, guard.policy)
+            found.append({**named, **verdict.to_dict(), "segments": [_segment(d) for d in trail]})
         click.echo(json.dumps(found[0] if single else {"files": found}, ensure_ascii=False))
     else:
         for (name, said), trail in zip(inputs, trails, strict=True):
@@ -193,12 +192,6 @@ def _unreadable(where: str, error: OSError) -> UsageError:
     return UsageError(f"{where} cannot be read: {error.strerror}.")
 
 
-def _plain(verdict: Verdict) -> dict[str, Any]:
-    # nan is not JSON; an unjudged verdict has neither score nor threshold.
-    values = {k: None if v != v else v for k, v in asdict(verdict).items()}
-    return {**values, "judgement": verdict.judgement}
-
-
 def _segment(decision: Decision) -> dict[str, Any]:
     verdict = decision.verdict
     return {
@@ -207,7 +200,7 @@ def _segment(decision: Decision) -> dict[str, Any]:
         "biased": verdict.biased,
         "score": None if verdict.unjudged else verdict.score,
         "bias_type": verdict.bias_type,
-        "unjudged": verdict.unjudged,
+        "unjudged": verdict.unjudged or None,
     }
 
 

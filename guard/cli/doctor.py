@@ -146,10 +146,10 @@ def _settings() -> Iterator[Finding]:
     try:
         found = settings()
     except GuardError as error:
-        yield Finding("settings", "guard.toml, GUARD_*", "broken", str(error))
+        yield Finding("settings", "guard.toml, BIASGUARD_*", "broken", str(error))
         return
     shown = ", ".join(f"{key}={value!r}" for key, value in found.items()) or "defaults"
-    yield Finding("settings", "guard.toml, GUARD_*", "ok", shown)
+    yield Finding("settings", "guard.toml, BIASGUARD_*", "ok", shown)
 
 
 def _detector() -> Iterator[Finding]:

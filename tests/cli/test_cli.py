@@ -273,14 +273,14 @@ def test_an_unknown_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_missing_and_wrong_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from guard.detect.weights import SHIPPED
 
-    monkeypatch.setenv("GUARD_WEIGHTS", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("BIASGUARD_WEIGHTS", str(tmp_path / "nowhere"))
     assert "nowhere" in sentence(run("check", "x"))
     copy = tmp_path / "copy"
     shutil.copytree(SHIPPED, copy)
     with (copy / "encoder.onnx").open("r+b") as file:
         file.seek(1000)
         file.write(b"\0broken\0")
-    monkeypatch.setenv("GUARD_WEIGHTS", str(copy))
+    monkeypatch.setenv("BIASGUARD_WEIGHTS", str(copy))
     assert "encoder.onnx" in sentence(run("check", "x"))
 
 
@@ -365,7 +365,7 @@ def test_doctor_says_whether_the_proxy_can_be_guarded(monkeypatch: pytest.Monkey
 
 
 def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GUARD_WEIGHTS", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("BIASGUARD_WEIGHTS", str(tmp_path / "nowhere"))
     result = run("doctor", "--json")
     assert result.exit_code == 1
     (broken,) = [f for f in json.loads(result.stdout)["findings"] if f["state"] == "broken"]

@@ -99,7 +99,7 @@ def test_stats_and_search_are_of_the_index_in_use(
     assert found["search"] == "exact"
     assert found["statements"] == sum(found["types"].values())
     made = ok("build", file, "--to", "own")
-    monkeypatch.setenv("GUARD_INDEX", "own")
+    monkeypatch.setenv("BIASGUARD_INDEX", "own")
     assert ok("stats")["version"] == made["version"]
     assert ok("search", "a loan")["version"] == made["version"]
 

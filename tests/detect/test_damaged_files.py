@@ -243,7 +243,7 @@ def test_commands_end_with_a_sentence_and_code_2(
     harm(own / name)
     args = COMMANDS[command]
     if command == "check":
-        monkeypatch.setenv("GUARD_INDEX", str(own))
+        monkeypatch.setenv("BIASGUARD_INDEX", str(own))
     else:
         args = (*args, "--index", str(own))
     assert str(own) in sentence(run(*args))
@@ -254,7 +254,7 @@ def test_doctor_names_what_is_damaged(
     own: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
 ) -> None:
     harm(own / "vectors.npy")
-    monkeypatch.setenv("GUARD_INDEX", str(own))
+    monkeypatch.setenv("BIASGUARD_INDEX", str(own))
     found = json.loads(run("doctor", "--json").stdout)["findings"]
     (broken,) = (f for f in found if f["area"] == "detector")
     assert broken["state"] == "broken"
@@ -396,7 +396,7 @@ def test_commands_say_which_weights_are_damaged(
     weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _empty(weights / "encoder.onnx")
-    monkeypatch.setenv("GUARD_WEIGHTS", str(weights))
+    monkeypatch.setenv("BIASGUARD_WEIGHTS", str(weights))
     for command in (("check", "Old people are useless."), ("index", "search", "x")):
         assert "encoder.onnx" in sentence(run(*command))
 
