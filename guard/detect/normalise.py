@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from guard.detect.chat import chatty, marked, parted, run_together, unmarked, written_out
 from guard.detect.lookalikes import (
     CYRILLIC,
     FAINT,
@@ -111,12 +112,18 @@ _ODD = re.compile(
 
 def _stages(text: str) -> Iterator[Stage]:
     if not text.isascii() and _ODD.search(text):
-        yield from (_unseen, _marks, _styled, _alike, joined, spelt)
+        yield from (_unseen, _marks, _styled, _alike, joined, unmarked, spelt, parted, written_out)
         return
     if letters_apart(text):
         yield joined
+    if marked(text):
+        yield unmarked
     if signs_or_runs(text):
         yield spelt
+    if run_together(text):
+        yield parted
+    if chatty(text):
+        yield written_out
 
 
 _UNSEEN = re.compile(f"[{UNSEEN}]+")
