@@ -59,9 +59,13 @@ def unmarked(text: str, known: Known) -> Iterator[Edit]:
             yield Edit(first.start, first.end, "")
             yield Edit(mark.start, mark.end, "")
             del opened[sign[::-1]]
-        elif mark.inside or not before or before.isspace() or before in _BEFORE:
-            if behind.isalnum() or behind in _BEFORE:
-                opened[sign] = mark
+        elif _opens(before, mark, behind):
+            opened[sign] = mark
+
+
+def _opens(before: str, mark: _Mark, behind: str) -> bool:
+    first = mark.inside or not before or before.isspace() or before in _BEFORE
+    return first and (behind.isalnum() or behind in _BEFORE)
 
 
 def _marks(text: str, known: Known) -> Iterator[tuple[str, _Mark]]:
@@ -74,7 +78,7 @@ def _marks(text: str, known: Known) -> Iterator[tuple[str, _Mark]]:
             joins = bool(marks) and sure_word(_MARKS.sub("", chunk[0]).lower(), known)
             for match in marks:
                 start = token.start() + chunk.start()
-                inside = 0 < match.start() and match.end() < len(chunk[0])
+                inside = match.start() > 0 and match.end() < len(chunk[0])
                 if match[0] != "~" and len(match[0]) < 4 and (joins or not inside):
                     yield match[0], _Mark(start + match.start(), start + match.end(), inside)
 
@@ -140,14 +144,13 @@ def _spaced(text: str, at: int, words: list[str]) -> Iterator[Edit]:
 
 # What chats write for words, and how surely: 2 for what is nothing else, 0 for what tells nothing.
 _CHAT: dict[str, tuple[str, int]] = {
-    **dict.fromkeys(("bcuz", "becuz", "bcoz"), ("because", 2)),
-    **dict.fromkeys(("cuz", "coz", "bc"), ("because", 1)),
-    **{"ppl": ("people", 2), "gr8": ("great", 2), "h8": ("hate", 2), "l8r": ("later", 2)},
+    **{"gr8": ("great", 2), "h8": ("hate", 2), "l8r": ("later", 2), "2day": ("today", 2)},
     **{"some1": ("someone", 2), "any1": ("anyone", 2), "every1": ("everyone", 2)},
-    **{"2day": ("today", 2), "2nite": ("tonight", 2), "shud": ("should", 2), "wud": ("would", 2)},
+    **dict.fromkeys(("bcuz", "becuz", "cuz", "coz", "bc"), ("because", 1)),
     **{"r": ("are", 1), "u": ("you", 1), "ur": ("your", 1), "b4": ("before", 1)},
+    **{"ppl": ("people", 1), "shud": ("should", 1), "wud": ("would", 1), "thru": ("through", 1)},
     **{"tbh": ("to be honest", 1), "imo": ("in my opinion", 1), "ngl": ("not going to lie", 1)},
-    **{"idk": ("i don't know", 1), "thru": ("through", 1), "pls": ("please", 1)},
+    **{"idk": ("i don't know", 1), "pls": ("please", 1), "plz": ("please", 1)},
     **{"n": ("and", 0), "da": ("the", 0), "2": ("to", 0), "4": ("for", 0)},
 }
 _SHORT = re.compile(rf"\b(?:[24] [a-z]+ [24]|{'|'.join(w for w in _CHAT if _CHAT[w][1])})\b")
@@ -172,7 +175,7 @@ def chatty(text: str) -> bool:
 
 
 def written_out(text: str, known: Known) -> Iterator[Edit]:
-    """Write out the abbreviations of chats, where a text has a sure one or several others."""
+    """Write out the abbreviations of chats, where a text has several or a sure one."""
     tokens = list(_TOKEN.finditer(text))
     words = ["", *(t[0].strip(_EDGES) for t in tokens), ""]
     edits: list[Edit] = []
