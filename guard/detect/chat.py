@@ -8,6 +8,7 @@ stay.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -28,12 +29,13 @@ def run_together(text: str) -> bool:
     return "#" in text or _JOINED.search(text) is not None
 
 
-_HEADING = re.compile(r"\A[\s>]*(#{1,6}[ \t]+)(?=\S)")
+_HEADING = re.compile(r"\A[\s>]*((?:#{1,6}[ \t][\s>]*)+)")
 _TOKEN = re.compile(r"\S+")
 _ADDRESS = re.compile(r"://|www\.|[@\\]")
 _CHUNK = re.compile(r"[\w*~`]+")
 _MARKS = re.compile(r"[*_~`]+")
 _WORD = re.compile(r"[^\W_]+")
+_FARTHEST = 240  # characters between marks that names may hold too
 _PYTHON = re.compile(r"__[a-z]+__")  # names such as __main__
 # What may stand before marks that open and behind marks that close, besides white space and words.
 _BEFORE, _BEHIND = frozenset("\"'“‘([|>-–—"), frozenset(".,;:!?…\"'”’)]|-–—")
@@ -48,19 +50,18 @@ class _Mark(NamedTuple):
 def unmarked(text: str, known: Known) -> Iterator[Edit]:
     """Take out the marks of Markdown: of headings, and of pairs inside and around words."""
     heading = _HEADING.match(text)
-    if heading:
+    if heading and heading.end() < len(text):
         yield Edit(*heading.span(1), "")
-    opened: dict[str, _Mark] = {}
+    opened: defaultdict[str, list[_Mark]] = defaultdict(list)
     for sign, mark in _marks(text, known):
         before, behind = text[mark.start - 1 : mark.start], text[mark.end : mark.end + 1]
-        first = opened.get(sign[::-1])
+        first = opened[sign[::-1]][-1:]
         closes = mark.inside or not behind or behind.isspace() or behind in _BEHIND
-        if first and closes and not before.isspace() and _paired(text, first, mark, known):
-            yield Edit(first.start, first.end, "")
-            yield Edit(mark.start, mark.end, "")
-            del opened[sign[::-1]]
+        if first and closes and not before.isspace() and _paired(text, first[0], mark, known):
+            for one in (opened[sign[::-1]].pop(), mark):
+                yield Edit(one.start, one.end, "")
         elif _opens(before, mark, behind):
-            opened[sign] = mark
+            opened[sign].append(mark)
 
 
 def _opens(before: str, mark: _Mark, behind: str) -> bool:
@@ -85,16 +86,16 @@ def _marks(text: str, known: Known) -> Iterator[tuple[str, _Mark]]:
 
 def _paired(text: str, first: _Mark, last: _Mark, known: Known) -> bool:
     """Whether two marks are Markdown's own, and neither code nor a name."""
-    sign, between = text[first.start], text[first.end : last.start]
-    if sign in "*~" or not between:
-        return bool(between)
+    sign, between = text[first.start], text[first.end : min(last.start, first.end + _FARTHEST)]
+    if sign in "*~" or first.end + len(between) < last.start:
+        return sign in "*~"
     if sign == "`":  # around whole words it is code
         return (first.inside or last.inside) and not sure_word(between.lower(), known)
     if first.inside or last.inside:
         return True
-    words = _WORD.findall(between.lower())
-    name = _PYTHON.fullmatch(text, first.start, last.end)
-    return not name and all(len(w) == 1 or sure_word(w, known) for w in words)
+    return not _PYTHON.fullmatch(text, first.start, last.end) and all(
+        len(word) == 1 or sure_word(word, known) for word in _WORD.findall(between.lower())
+    )
 
 
 _CODE = re.compile(r"`[^`]+`")
@@ -119,7 +120,9 @@ def parted(text: str, known: Known) -> Iterator[Edit]:
             yield from _spaced(text, match.start(1), words)
     for match in _LONG.finditer(prose):
         words = _parts(match[0], 15, known)
-        if len(words) > 2 and not _SENTENCE.isdisjoint(map(str.lower, words)):
+        # A small letter before the first capital is an identifier's: "theyAreEqual".
+        camel = match[0][0].islower() and not match[0].islower()
+        if len(words) > 2 and not camel and not _SENTENCE.isdisjoint(map(str.lower, words)):
             yield from _spaced(text, match.start(), words)
 
 
@@ -146,12 +149,12 @@ def _spaced(text: str, at: int, words: list[str]) -> Iterator[Edit]:
 _CHAT: dict[str, tuple[str, int]] = {
     **{"gr8": ("great", 2), "h8": ("hate", 2), "l8r": ("later", 2), "2day": ("today", 2)},
     **{"some1": ("someone", 2), "any1": ("anyone", 2), "every1": ("everyone", 2)},
-    **dict.fromkeys(("bcuz", "becuz", "cuz", "coz", "bc"), ("because", 1)),
+    **dict.fromkeys(("bcuz", "becuz", "cuz", "coz"), ("because", 1)),
     **{"r": ("are", 1), "u": ("you", 1), "ur": ("your", 1), "b4": ("before", 1)},
     **{"ppl": ("people", 1), "shud": ("should", 1), "wud": ("would", 1), "thru": ("through", 1)},
     **{"tbh": ("to be honest", 1), "imo": ("in my opinion", 1), "ngl": ("not going to lie", 1)},
     **{"idk": ("i don't know", 1), "pls": ("please", 1), "plz": ("please", 1)},
-    **{"n": ("and", 0), "da": ("the", 0), "2": ("to", 0), "4": ("for", 0)},
+    **{"bc": ("because", 0), "n": ("and", 0), "da": ("the", 0), "2": ("to", 0), "4": ("for", 0)},
 }
 _SHORT = re.compile(rf"\b(?:[24] [a-z]+ [24]|{'|'.join(w for w in _CHAT if _CHAT[w][1])})\b")
 _EDGES = "\"'“”‘’(),.;:!?…"
@@ -182,14 +185,17 @@ def written_out(text: str, known: Known) -> Iterator[Edit]:
     weights: dict[str, int] = {}
     for i, token in enumerate(tokens):
         before, word, behind = words[i : i + 3]
-        key = word if len(word) == 1 else word[:1].lower() + word[1:]
-        if key not in _CHAT or (word in _BETWEEN and not _links(before, token[0], behind)):
+        key = word[0].lower() + word[1:] if len(word) > 2 else word
+        if key not in _CHAT or (
+            word in _BETWEEN
+            and not (tokens[i - 1][0].endswith(before) and _links(before, token[0], behind))
+        ):
             continue
         plain, weight = _CHAT[key]
         if word in "24" and (before in _IS or words[i - 1] == "2"):
             weight = 1  # "are 2 fat", "2 fat 2 walk"
             plain = "too" if word == "2" and before in _IS else plain
-        weights[word] = weights.get(word, 0) + weight if word in "24" else weight
+        weights[key] = weights.get(key, 0) + weight if word in "24" else weight
         start = token.start() + token[0].index(word)
         edits.append(Edit(start, start + len(word), plain if key == word else plain.capitalize()))
     return iter(edits if sum(weights.values()) > 1 else ())
@@ -197,7 +203,7 @@ def written_out(text: str, known: Known) -> Iterator[Edit]:
 
 def _links(before: str, token: str, behind: str) -> bool:
     """Whether a letter or digit stands between words as the verb or conjunction "r", "n", "2"."""
-    if not before.isalpha() or before in _NO_VERB:
+    if not before.isalnum() or before.isdigit() or before in _NO_VERB:
         return False
     if token in ("r", "n"):
         return behind.isalpha() or behind in ("2", "4")
