@@ -366,19 +366,17 @@ HOSTILE = """\
 |r u 2 |2 fat |4r3 |w0m3n |wo**men |**wo** |~~a~~|AAa|gr8 4 |tbh, |a*b*""".split("|")
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(HOSTILE) | st.lists(st.sampled_from(HOSTILE), min_size=1).map("".join))
-def test_ten_times_the_text_takes_ten_times_the_steps(piece: str) -> None:
-    taken = []
-    for length in (1_000, 10_000):
-        calls, characters = steps((piece * length)[:length])
-        taken.append((calls, characters))
-    (few, read_before), (many, read_after) = taken
-    assert many <= 12 * few + 200
-    assert read_after <= 12 * read_before + 2_000
+def test_the_steps_grow_with_the_text_and_not_with_its_square(piece: str) -> None:
+    few, many = (steps((piece * length)[:length]) for length in (10_000, 100_000))
+    # The cut at the end may give reason to read once or twice more.
+    assert many[0] <= 30 * few[0] + 1_000
+    assert many[1] <= 30 * few[1] + 10_000
 
 
 def steps(text: str) -> tuple[int, int]:
-    """Return how often functions are called to read a text, and the length of all words asked for."""
+    """Return how often a function is called to read a text, and the length of words asked for."""
     calls = characters = 0
 
     def count(frame: object, event: str, arg: object) -> None:
