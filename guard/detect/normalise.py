@@ -1,5 +1,7 @@
 """Text as a reader sees it: look-alikes, hidden characters, split and misspelt letters undone.
 
+So are the marks of Markdown, hashtags, words written as one, and the abbreviations of chats.
+
 Ordinary text comes back as the very same string. What is changed keeps the place it came from, so
 a span of the normalised text points into the text as written. Where ordinary text could hold the
 like, only what gives a word of English is undone: "w0men" is read as "women", while "mp3" and
@@ -12,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from guard.detect.chat import chatty, marked, parted, run_together, unmarked, written_out
 from guard.detect.lookalikes import (
     CYRILLIC,
     FAINT,
@@ -66,7 +69,8 @@ def normalise(text: str, known: Known) -> Normalised:
         changed = found
         for stage in _stages(found.text):
             changed = _edited(changed, stage(changed.text, known))
-        # Each change leaves fewer characters beyond ASCII, fewer characters, or more letters.
+        # Each change leaves fewer characters beyond ASCII, fewer characters, more letters or more
+        # words.
         if changed.text == found.text:
             return found
         found = changed
@@ -111,12 +115,18 @@ _ODD = re.compile(
 
 def _stages(text: str) -> Iterator[Stage]:
     if not text.isascii() and _ODD.search(text):
-        yield from (_unseen, _marks, _styled, _alike, joined, spelt)
+        yield from (_unseen, _marks, _styled, _alike, joined, unmarked, spelt, parted, written_out)
         return
     if letters_apart(text):
         yield joined
+    if marked(text):
+        yield unmarked
     if signs_or_runs(text):
         yield spelt
+    if run_together(text):
+        yield parted
+    if chatty(text):
+        yield written_out
 
 
 _UNSEEN = re.compile(f"[{UNSEEN}]+")

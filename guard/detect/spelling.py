@@ -107,13 +107,13 @@ def _spell(letters: Sequence[str], known: Known) -> list[str]:
             return [plain]
     for one in "il":
         plain = "".join(_READ.get(c, one) if c in _OPTIONS else c.lower() for c in letters)
-        pieces = _pieces(plain, known)
+        pieces = words_of(plain, known)
         if pieces:
             return pieces
     return []
 
 
-def _pieces(plain: str, known: Known) -> list[str]:
+def words_of(plain: str, known: Known) -> list[str]:
     """Return the fewest words that make up ``plain``, common ones first."""
     # What the words up to each place cost, and where the last of them starts.
     best: list[tuple[int, int]] = [(0, 0)]
@@ -172,28 +172,52 @@ _LACKING = frozenset(
 
 
 def spelt(text: str, known: Known) -> Iterator[Edit]:
-    """Read words with digits or signs for letters, and with letters thrice and more."""
+    """Read words with digits or signs for letters, and with letters thrice and more.
+
+    Where most words are written so, the short ones are read as well: "4r3", "70".
+    """
     odd = _DRAWN if _thrice(text) else _SIGN
+    read = plain = 0
+    left: list[tuple[str, int]] = []
     for token in _TOKEN.finditer(text):
-        if not (_SIGN.search(token[0]) or odd.search(token[0])) or _CODE.search(token[0]):
+        if not (_SIGN.search(token[0]) or odd.search(token[0])):
+            plain += 1
+            continue
+        if _CODE.search(token[0]):
             continue
         for match in _PIECE.finditer(token[0]):
             word = match[0].rstrip("!")
             start = token.start() + match.start()
-            yield from _reading(word, start, known)
+            edits = list(_reading(word, start, known))
+            yield from edits
+            if edits:
+                read += 1
+            elif _SIGN.search(word):
+                left.append((word, start))
+    if read > max(plain, 1):
+        for word, start in left:
+            yield from _reading(word, start, known, leaning=True)
 
 
-def _reading(word: str, offset: int, known: Known) -> Iterator[Edit]:
-    letters = [c for c in word if c.isalpha()]
-    drawn = _DRAWN.search(word)
-    if len(letters) < 2 or not (drawn or _SIGN.search(word)) or not _disguised(word, known):
+def _reading(word: str, offset: int, known: Known, leaning: bool = False) -> Iterator[Edit]:
+    letters = sum(map(str.isalpha, word))
+    if not (_DRAWN.search(word) or _SIGN.search(word)):
+        return
+    if not leaning and (letters < 2 or not _disguised(word, known)):
         return
     units = list(_units(word))
     readings = list(islice(product(*(u.options for u in units)), _MOST))
     found = _best(readings, known)
-    if found is None or not _enough(word, "".join(found), known):
+    if found is None:
         return
-    upper = word.upper() == word
+    plain = "".join(found)
+    if leaning:
+        enough = plain in ("a", "i") or _common(plain) or (letters and sure_word(plain, known))
+    else:
+        enough = _enough(word, plain, known)
+    if not enough:
+        return
+    upper = word.isupper()
     for unit, new in zip(units, found, strict=True):
         old = word[unit.start : unit.end]
         if new != old.lower():
