@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 
 from hypothesis import settings
@@ -10,6 +11,8 @@ settings.load_profile("guard")
 
 
 def pytest_configure() -> None:
+    # GNU readline, which pytest loads, tells what it starts a width: tables would follow that.
+    os.environ.pop("COLUMNS", None)
     # What a shell starts in the background ignores interrupts, and so would what the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
