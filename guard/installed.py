@@ -5,6 +5,6 @@ from __future__ import annotations
 try:
     from guard._biasguard import foreign, install_command, main, mend
 except ModuleNotFoundError:  # not a checkout
-    from biasguard import foreign, install_command, main, mend  # type: ignore[import-not-found,no-redef]
+    from biasguard import foreign, install_command, main, mend  # type: ignore[no-redef]
 
 __all__ = ["foreign", "install_command", "main", "mend"]
