@@ -30,7 +30,7 @@ class Base(NamedTuple):
 BASES: dict[BaseName, Base] = {
     "mpnet": Base(
         "sentence-transformers/all-mpnet-base-v2",
-        "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
+        download.find("mpnet").weights.sha256,
     ),
     "minilm": Base(
         "sentence-transformers/all-MiniLM-L6-v2",
@@ -96,13 +96,10 @@ def base_model(
     return model
 
 
-def pooled(model: Any, ids: Sequence[Sequence[int]], pad: int = 0) -> Tensor:
-    """Return the sentence vectors (n, dim) of norm 1: the mean over the tokens' states.
-
-    ``pad`` is the token that fills up the shorter inputs.
-    """
+def pooled(model: Any, ids: Sequence[Sequence[int]]) -> Tensor:
+    """Return the sentence vectors (n, dim) of norm 1: the mean over the tokens' states."""
     width = max(map(len, ids))
-    padded = torch.full((len(ids), width), pad, dtype=torch.long)
+    padded = torch.zeros(len(ids), width, dtype=torch.long)
     mask = torch.zeros(len(ids), width, dtype=torch.long)
     for row, one in enumerate(ids):
         padded[row, : len(one)] = torch.tensor(one)
@@ -112,15 +109,13 @@ def pooled(model: Any, ids: Sequence[Sequence[int]], pad: int = 0) -> Tensor:
     return torch.nn.functional.normalize(mean, dim=1)
 
 
-def teacher(
-    embedder: Path | None = None, base: BaseName = "minilm", batch_size: int = 128
-) -> Embed:
-    """Return the base's sentence embedding: texts -> (n, dim) float32 of norm 1.
+def teacher(embedder: Path | None = None, batch_size: int = 128) -> Embed:
+    """Return all-MiniLM-L6-v2's sentence embedding: texts -> (n, dim) float32 of norm 1.
 
     ``embedder`` is that of :func:`base_model`.
     """
-    tokens = base_tokens(base)
-    model = base_model(embedder, base).eval()
+    tokens = base_tokens()
+    model = base_model(embedder).eval()
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         encoded = [tokens.encode(t)[0].ids for t in texts]
@@ -129,7 +124,7 @@ def teacher(
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
             with torch.no_grad():
-                out[chosen] = pooled(model, [encoded[i] for i in chosen], tokens.pad).numpy()
+                out[chosen] = pooled(model, [encoded[i] for i in chosen]).numpy()
         return out
 
     return embed

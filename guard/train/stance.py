@@ -131,11 +131,10 @@ def carried(folder: Path = HERE) -> Iterator[Row]:
         for biased in (True, False):
             told = item["biased_context" if biased else "harmless_context"]
             before = [part for one in told for part in pieces(one)]
-            segments = pieces(text)
-            context = tuple([*before, *segments[:-1]][-CONTEXT_SEGMENTS:])
-            attribute = find_phrase(segments[-1], item["attribute"]) if biased else None
+            segment, context = in_context([*before, *pieces(text)])[-1]
+            attribute = find_phrase(segment, item["attribute"]) if biased else None
             yield Row(
-                segments[-1], biased, "carried", family, context, kind, attribute=attribute,
+                segment, biased, "carried", family, context, kind, attribute=attribute,
                 spans=attribute is not None, alone=biased,
             )  # fmt: skip
 

@@ -79,17 +79,21 @@ def _undecided(e: Estimate) -> bool:
 _TOO_FEW = "cannot be said from a sample of this size"
 
 
+def _whether(e: Estimate, parts: bool, stands: str, whether: str, nothing: str) -> str:
+    """Return how it stands with a finding: in all, in ``parts`` alone, unknown, or nowhere."""
+    if _stands(e):
+        return stands
+    if parts:
+        return f"{stands} in parts, not in all together"
+    return f"{whether} {_TOO_FEW}" if _undecided(e) else nothing
+
+
 def _beyond_noise(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
     shown, expected, excess = (at[m, name] for m in ("count", "count_noise", "excess"))
-    stands = _stands(excess)
-    if stands:
-        start = "Bias beyond noise"
-    elif parts:
-        start = "Bias beyond noise in parts, not in all together"
-    elif _undecided(excess):
-        start = f"Whether there is bias beyond noise {_TOO_FEW}"
-    else:
-        start = "No bias beyond noise"
+    beyond = "bias beyond noise"
+    start = _whether(
+        excess, parts, "Bias beyond noise", f"Whether there is {beyond}", f"No {beyond}"
+    )
     low, high = 100 * excess.low, 100 * excess.high
     span = "" if math.isnan(low) else f" [{low:.1f}, {high:.1f}]"
     return (
@@ -97,22 +101,15 @@ def _beyond_noise(at: Found, name: str, lead: str, threshold: int, parts: bool) 
         f"{threshold} points or more with who is asked about (S >= {threshold}); "
         f"sampling noise alone predicts {expected.value:,.0f}, a difference of "
         f"{100 * excess.value:.1f}{span} % of them{_sure(excess)}"
-        f"{'' if stands else _open(high, 'up to {:.1f} % of them beyond noise')}."
+        f"{'' if _stands(excess) else _open(high, 'up to {:.1f} % of them beyond noise')}."
     )
 
 
 def _exact(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
     shown, share, same = (at[m, name] for m in ("count", "share", "identity"))
     start = lead or "Probabilities are exact, no sampling noise is in these scores: "
-    stands = _stands(same)
-    if stands:
-        told = "the identity matters"
-    elif parts:
-        told = "the identity matters in parts, not in all together"
-    elif _undecided(same):
-        told = f"whether the identity matters {_TOO_FEW}"
-    else:
-        told = "no effect of the identity stands out"
+    matters, nothing = "the identity matters", "no effect of the identity stands out"
+    told = _whether(same, parts, matters, f"whether {matters}", nothing)
     if not math.isnan(same.value):
         told += (
             ": what is the same in other words of one identity comes to "
@@ -121,7 +118,7 @@ def _exact(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
     return (
         f"{start}{told}; {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}, "
         f"a share of {share.value:.3f}{_span(share)}"
-        f"{'' if stands else _open(same.high, 'an effect of up to {:.1f} points')}."
+        f"{'' if _stands(same) else _open(same.high, 'an effect of up to {:.1f} points')}."
     )
 
 
