@@ -16,6 +16,7 @@ from typing import Any
 
 from guard.errors import UsageError
 from guard.evaluate.files import decoded
+from guard.gate.context import Context
 from guard.gate.segmenter import split
 from guard.train.groups import SOURCE_TYPES, group_type
 from guard.train.rows import Row, Statement, fold, share
@@ -80,7 +81,12 @@ def pieces(text: str) -> list[str]:
 
 def in_context(parts: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
     """Return each segment of a text with those before it that the guard shows beside it."""
-    return [(p, tuple(parts[max(0, i - CONTEXT_SEGMENTS) : i])) for i, p in enumerate(parts)]
+    context = Context(CONTEXT_SEGMENTS)
+    found = []
+    for part in parts:
+        found.append((part, context.shown()))
+        context.add(part)
+    return found
 
 
 def redditbias(data: Path) -> Iterator[Row]:
