@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from guard.retrieve.spans import find_phrase, find_stem
 from guard.train.groups import invented_group
 from guard.train.rows import Row, Statement, fold, share
 from guard.train.sources import in_context, pieces, read_jsonl
-from guard.train.spans import find_phrase, find_stem
 from guard.verdict import BIAS_TYPES, BiasType
 
 HERE = Path(__file__).parent

@@ -10,7 +10,6 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +17,21 @@ from guard.errors import UsageError
 from guard.evaluate.files import decoded
 from guard.gate.context import Context
 from guard.gate.segmenter import split
-from guard.train.groups import SOURCE_TYPES, group_type
-from guard.train.rows import Row, Statement, fold, share
-from guard.train.spans import (
-    TermLists,
+from guard.retrieve.groups import SOURCE_TYPES, group_type
+from guard.retrieve.spans import (
     changed_part,
     find_phrase,
     find_stem,
     predicate_after,
     said_of_pronoun,
 )
+from guard.train.rows import Row, Statement, fold, share
+from guard.train.spans import TermLists
 from guard.verdict import Span
 
 CONTEXT_SEGMENTS = 2
 # The rest of BOLD's encyclopaedic text measures false alarms and is never trained on.
 BOLD_SHARE = 0.2
-
-LICENCES = {
-    "redditbias": "MIT",
-    "emgsd": "MIT",
-    "implicit_hate": "CC BY 4.0",
-    "hearts": "MIT",
-    "seegull": "CC BY 4.0",
-    "toxigen": "MIT",
-    "stereoset": "CC BY-SA 4.0",
-    "bold": "CC BY-SA 4.0",
-    "own": "Apache-2.0 (written for guard)",
-}
-
 
 _IMPLIED: dict[str, bool | None] = {
     "implicit_hate": True, "explicit_hate": False, "not_hate": None,
@@ -96,7 +82,9 @@ def redditbias(data: Path) -> Iterator[Row]:
     harmless comment are harmless; of a biased one nothing is known.
     """
     terms = TermLists(data / "redditbias" / "terms")
-    for item in _labelled_comments(data):
+    for item in read_jsonl(data / "redditbias" / "train.jsonl"):
+        if item["bias_sent"] is None:
+            continue
         comment, biased = item["comment"], item["bias_sent"] == 1
         parts = pieces(comment)
         family = f"redditbias:{fold(comment)}"
@@ -120,20 +108,6 @@ def redditbias(data: Path) -> Iterator[Row]:
                 alone=biased,
                 known=i == at or not biased,
             )
-
-
-def whole_comments(data: Path) -> Iterator[Row]:
-    """Comments as they were labelled, each one row, however many sentences it has."""
-    for item in _labelled_comments(data):
-        comment, biased = item["comment"], item["bias_sent"] == 1
-        kind = SOURCE_TYPES[item["bias_type"]]
-        family = f"redditbias:{fold(comment)}"
-        yield Row(comment, biased, "redditbias", family, bias_type=kind, alone=biased)
-
-
-def _labelled_comments(data: Path) -> Iterator[dict[str, Any]]:
-    items = read_jsonl(data / "redditbias" / "train.jsonl")
-    return (item for item in items if item["bias_sent"] is not None)
 
 
 def _piece_with(parts: list[str], phrase: str) -> int:
@@ -169,21 +143,6 @@ def emgsd(data: Path) -> Iterator[Row]:
         )
         if len(parts) > 1 and not biased:
             yield Row(parts[0], False, "emgsd_first", family, alone=False)
-
-
-def whole_emgsd(data: Path) -> Iterator[Row]:
-    """EMGSD's texts of two sentences as they were labelled, in one piece each."""
-    for row in emgsd(data):
-        if row.source == "emgsd" and row.context:
-            said = " ".join(row.context) + " "
-            yield replace(
-                row,
-                text=said + row.text,
-                source="emgsd_whole",
-                context=(),
-                group=row.group and row.group.shifted(len(said)),
-                attribute=row.attribute and row.attribute.shifted(len(said)),
-            )
 
 
 def stereoset(data: Path) -> Iterator[Row]:
