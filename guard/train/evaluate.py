@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.detect.encoder import Encoder
+from guard.gate.context import in_context
 from guard.gate.segmenter import split
 from guard.train.metrics import auroc
-from guard.train.sources import in_bold_share, in_context, read_jsonl
+from guard.train.sources import in_bold_share, read_jsonl
 from guard.verdict import BiasType, Scores, Window
 
 

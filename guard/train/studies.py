@@ -23,6 +23,7 @@ from guard.errors import UsageError
 from guard.evaluate.matching import pair_right
 from guard.evaluate.metrics import exact
 from guard.evaluate.terms import TermList, redditbias_terms
+from guard.gate.context import in_context
 from guard.train.base import Embed, teacher
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus
@@ -40,7 +41,7 @@ from guard.train.own import own_statements
 from guard.train.pools import validates
 from guard.train.references import TrainIndex
 from guard.train.rows import Row, Statement, fold, share
-from guard.train.sources import in_context, pieces, read_jsonl
+from guard.train.sources import pieces, read_jsonl
 from guard.train.spans import TermLists
 from guard.train.validate import by_source, judge
 from guard.verdict import Attribution
