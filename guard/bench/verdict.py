@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from guard.bench.figures import Figure, percentile
 from guard.core import Guard
 from guard.gate import split
+from guard.gate.context import in_context
 from guard.verdict import Window
 
 #: Windows of one call where the throughput is measured.
@@ -16,13 +17,13 @@ BATCH = 32
 
 def windows_of(texts: Iterable[str], context: int = 2) -> list[Window]:
     """Return the windows of ``texts`` as a stream asks for them, with their context."""
-    windows = []
-    for text in texts:
-        segments = [s.text for s in split(text) if not s.text.isspace()]
-        windows += [
-            Window(s, tuple(segments[max(0, i - context) : i])) for i, s in enumerate(segments)
-        ]
-    return windows
+    return [
+        Window(segment, before)
+        for text in texts
+        for segment, before in in_context(
+            (s.text for s in split(text) if not s.text.isspace()), context
+        )
+    ]
 
 
 def figures(

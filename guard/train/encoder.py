@@ -128,7 +128,8 @@ def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
         decay = config.weight_decay if parameter.dim() > 1 else 0.0
         groups.setdefault((lr, decay), []).append(parameter)
     return torch.optim.AdamW(
-        [{"params": p, "lr": lr, "weight_decay": decay} for (lr, decay), p in groups.items()]
+        [{"params": p, "lr": lr, "weight_decay": decay} for (lr, decay), p in groups.items()],
+        fused=True,
     )
 
 

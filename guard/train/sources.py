@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from guard.errors import UsageError
 from guard.evaluate.files import decoded
-from guard.gate.context import Context
+from guard.gate.context import in_context
 from guard.gate.segmenter import split
 from guard.retrieve.groups import SOURCE_TYPES, group_type
 from guard.retrieve.spans import (
@@ -63,16 +63,6 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 def pieces(text: str) -> list[str]:
     """Return the segments of ``text`` as the gate would cut them, without blank ones."""
     return [s.text.strip() for s in split(text) if s.text.strip()]
-
-
-def in_context(parts: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return each segment of a text with those before it that the guard shows beside it."""
-    context = Context(CONTEXT_SEGMENTS)
-    found = []
-    for part in parts:
-        found.append((part, context.shown()))
-        context.add(part)
-    return found
 
 
 def redditbias(data: Path) -> Iterator[Row]:
