@@ -74,8 +74,8 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
         shutil.copyfile(config.statements, index / "statements.jsonl")
     teacher = _embedder(work / "embedder", config)
     config = replace(config, work=work / "encoder", embedder=teacher)
-    _encoder(config)
-    if not (to / CARD).exists():
+    final = _encoder(config)
+    if not _is_released(final, to):
         _release(config, to, index)
     _tell("weights", to, as_json)
 
@@ -191,10 +191,21 @@ def _release(config: TrainConfig, to: Path, index: Path) -> str:
     from guard.train.release import release as export
 
     kept = dumps(export(config, final, to, index, lambda line: click.echo(line, err=True)))
-    (to / FIGURES).write_text(kept + "\n", encoding="utf-8")
-    # Written last, and from what is kept, so that it can always be written anew.
+    # Made from what is kept, so that the card can always be written anew.
     (to / CARD).write_text(text(json.loads(kept)), encoding="utf-8")
+    (to / FIGURES).write_text(kept + "\n", encoding="utf-8")
     return kept
+
+
+def _is_released(final: Path, to: Path) -> bool:
+    """Whether ``to`` holds the release of this run; the figures are its last file."""
+    from guard.train.card import is_known
+    from guard.train.checkpoint import final as read
+
+    figures = _object(to / FIGURES) if (to / FIGURES).is_file() else None
+    if figures is None or not is_known(figures):
+        return False
+    return bool(figures["training"][-1] == json.loads(dumps(read(final)["settings"])))
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def _points(points: dict[str, Any]) -> str:
             f"| {name} | {stated:.2%} | {_rate(harmless)} | {bound:.2%} "
             f"| {_rate(unseen)} | {of['accuracy']:.3f} | {of['recall']:.3f} |"
         )
-    ece = points["calibration"]["mixture"]
+    ece = points["calibration"]
     bins = points["reliability"]
     scores = " | ".join(f"{b['score']:.2f}" for b in bins)
     biased = " | ".join(f"{b['biased']:.2f}" for b in bins)

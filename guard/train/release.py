@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -145,13 +144,14 @@ def set_points(
     scores = calibrate.sigmoid(logits)
     points = calibrate.operating_points(texts, scores)
     _change(folder, temperature=temperature, operating_points=points)
+    bins = calibrate.reliability(scores, texts.biased, weights)
+    low, high = calibrate.calibration_interval(texts, scores)
     return {
         "temperature": temperature,
         "log_loss": calibrate.log_loss(logits, texts.biased, weights),
         "n": {name: int(np.isin(texts.pool, of).sum()) for name, of in calibrate.SOURCES.items()},
-        "harmless": dict(Counter(texts.pool[~texts.biased].tolist())),
-        "calibration": calibration(texts, scores),
-        "reliability": [b._asdict() for b in calibrate.reliability(scores, texts.biased, weights)],
+        "calibration": {"ece": calibrate.calibration_error(bins), "low": low, "high": high},
+        "reliability": [b._asdict() for b in bins],
         "thresholds": points,
         "measured": {
             name: calibrate.as_plain(calibrate.measured(texts, scores, limits))
@@ -198,23 +198,6 @@ def _scored(
         if not verdict.unjudged:
             assert verdict.bias_type is not None, "at the threshold 0 everything has a type"
             yield text, verdict.score, verdict.bias_type
-
-
-def calibration(texts: calibrate.Judged, scores: calibrate.Floats) -> dict[str, Any]:
-    """Return the expected calibration error with its interval: of the mixture, of each source."""
-    out = {"mixture": _calibration(texts, scores)}
-    for name, of in calibrate.SOURCES.items():
-        inside = np.isin(texts.pool, of)
-        if inside.any():
-            out[name] = _calibration(texts.where(inside), scores[inside])
-    return out
-
-
-def _calibration(texts: calibrate.Judged, scores: calibrate.Floats) -> dict[str, Any]:
-    weights = calibrate.equal_weights(texts)
-    bins = calibrate.reliability(scores, texts.biased, weights)
-    low, high = calibrate.calibration_interval(texts, scores)
-    return {"n": len(scores), "ece": calibrate.calibration_error(bins), "low": low, "high": high}
 
 
 def network(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from guard.errors import UsageError
 from guard.evaluate.files import decoded
+from guard.evaluate.terms import redditbias_terms
 from guard.gate.context import in_context
 from guard.gate.segmenter import split
 from guard.retrieve.groups import SOURCE_TYPES, group_type
@@ -26,7 +28,6 @@ from guard.retrieve.spans import (
     said_of_pronoun,
 )
 from guard.train.rows import Row, Statement, fold, share
-from guard.train.spans import TermLists
 from guard.verdict import Span
 
 CONTEXT_SEGMENTS = 2
@@ -65,13 +66,27 @@ def pieces(text: str) -> list[str]:
     return [s.text.strip() for s in split(text) if s.text.strip()]
 
 
+def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | None) -> Span | None:
+    """Return the hit nearest to ``other``, the first without one; hits inside ``within`` win."""
+    hits = [Span(*m.span()) for m in pattern.finditer(text)]
+    if other is not None:
+        hits = [h for h in hits if h.end <= other.start or h.start >= other.end]
+    inside = [h for h in hits if h.start >= within.start and h.end <= within.end]
+    pool = inside or hits
+    if not pool:
+        return None
+    if other is None:
+        return pool[0]
+    return min(pool, key=lambda h: min(abs(h.start - other.end), abs(other.start - h.end)))
+
+
 def redditbias(data: Path) -> Iterator[Row]:
     """Comments as the guard meets them, segment by segment.
 
     The segment that holds the annotated phrase has the comment's label. Other segments of a
     harmless comment are harmless; of a biased one nothing is known.
     """
-    terms = TermLists(data / "redditbias" / "terms")
+    terms = redditbias_terms(data / "redditbias" / "terms")
     for item in read_jsonl(data / "redditbias" / "train.jsonl"):
         if item["bias_sent"] is None:
             continue
@@ -84,7 +99,9 @@ def redditbias(data: Path) -> Iterator[Row]:
             group = attribute = None
             if biased and i == at:
                 within = find_phrase(part, item["phrase"]) or Span(0, len(part))
-                group, attribute = terms.find(item["dimension"], part, within)
+                lists = terms[item["dimension"]]
+                group = _closest(lists.targets, part, within, None)
+                attribute = _closest(lists.attributes, part, within, group)
             yield Row(
                 text=part,
                 biased=biased,

@@ -36,7 +36,7 @@ FIGURES: dict[str, Any] = {
     "points": {
         "temperature": 1.5,
         "n": {"RedditBias": 600, "own": 1500},
-        "calibration": {"mixture": {"n": 2100, "ece": 0.021, "low": 0.015, "high": 0.03}},
+        "calibration": {"ece": 0.021, "low": 0.015, "high": 0.03},
         "reliability": [{"weight": 0.5, "score": s, "biased": s} for s in (0.1, 0.9)],
         "measured": {
             point: {"accuracy": 0.81, "recall": 0.7, "harmless": SHARE, "pools": {"unseen": SHARE}}

