@@ -134,7 +134,7 @@ def data(tmp_path: Path) -> Path:
     posts = [
         {"post": f"Guess who was on post {i} again, {w}", "label": "implicit_hate",
          "target": w, "implied_statement": f"{w} are late on day {i}"}
-        for i in range(160) for w in (rng.choice(("women", "muslims", "immigrants")),)
+        for i in range(80) for w in (rng.choice(("women", "muslims", "immigrants")),)
     ]  # fmt: skip
     write(folder / "implicit_hate/posts.jsonl", posts)
     write(folder / "implicit_hate/implied.jsonl", posts)
@@ -155,7 +155,7 @@ def test_one_command_makes_what_ships(
     for module in (own, stance, pools):
         monkeypatch.setattr(module, "read_jsonl", lambda path: islice(read_jsonl(path), 150))
     monkeypatch.setattr(release, "SETS", release.SETS[:-1])  # not the thousand of `assistant`
-    lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::25]
+    lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::100]
     statements, work = tmp_path / "statements.jsonl", tmp_path / "work"
     statements.write_text("\n".join(lines) + "\n", "utf-8")
     command = ["train", "all", "--work", str(work), "--data", str(data), "--base", "minilm",
