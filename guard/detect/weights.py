@@ -34,8 +34,9 @@ class Settings:
 
     ``k`` references at most, none with a cosine below ``floor``. A score is
     ``sigmoid((network + references + lexical_weight * n-grams) / temperature)``.
-    ``operating_points`` holds a threshold in [0, 1] per bias type for each name. ``languages`` are
-    ISO 639-1 codes.
+    ``operating_points`` holds a threshold in [0, 1] per bias type for each name, ``own_thresholds``
+    the one most accurate on the validation part of a source, by the source's name (older weights
+    have none). ``languages`` are ISO 639-1 codes.
     """
 
     version: str
@@ -47,6 +48,7 @@ class Settings:
     temperature: float
     operating_points: Mapping[str, Mapping[BiasType, float]]
     languages: tuple[str, ...]
+    own_thresholds: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             temperature=float(raw["temperature"]),
             operating_points=points,
             languages=tuple(map(str, raw["languages"])),
+            own_thresholds={str(k): float(v) for k, v in raw.get("own_thresholds", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{folder / CONFIG} lacks a setting ({error}): {_MEND}.") from error
@@ -166,6 +169,9 @@ def _out_of_range(found: Settings) -> str:
         f"threshold of {name} for {kind}": (limit, 0 <= limit <= 1)
         for name, row in found.operating_points.items()
         for kind, limit in row.items()
+    } | {
+        f"own threshold of {source}": (limit, 0 <= limit <= 1)
+        for source, limit in found.own_thresholds.items()
     }
     named = found.operating_points.keys() >= set(get_args(OperatingPoint))
     possible = {

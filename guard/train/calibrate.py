@@ -308,6 +308,21 @@ def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
     return {point: float(GRID[place]) for point, place in places.items()}
 
 
+def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
+    """Return the threshold most accurate on the texts of each of ``COMMENTS``, for all types.
+
+    What a detector made for that source alone would choose. Accuracy is averaged over ``WIDTH``;
+    of thresholds as accurate the highest is taken, which gives the fewest false alarms.
+    """
+    found = {}
+    for pool in COMMENTS:
+        inside = texts.pool == pool
+        if inside.any():
+            rate = _smooth(curves(texts.where(inside), scores[inside]).accuracy.rate)
+            found[pool] = float(GRID[np.flatnonzero(rate == rate.max())[-1]])
+    return found
+
+
 class Price(NamedTuple):
     """What a stated rate of alarms costs: the common threshold it leads to, and its rates."""
 
