@@ -12,7 +12,6 @@ from guard.evaluate.metrics import Bin
 from guard.evaluate.published import Published
 from guard.evaluate.sources import Dataset
 
-
 # The columns of a set's figures: at the chosen operating point, and at the set's own threshold.
 GUARD, OWN = "guard", "own threshold"
 
@@ -101,7 +100,8 @@ class Result:
                 for p in self.published
             ],
             "operating_points": {k: _figures(v) for k, v in self.points.items()},
-            "own_threshold": self.own and self.own._asdict() | {"figures": _figures(self.own.figures)},
+            "own_threshold": self.own
+            and self.own._asdict() | {"figures": _figures(self.own.figures)},
             "parts": [_scope(s) for s in self.parts],
             "breakdowns": {k: [_scope(s) for s in v] for k, v in self.breakdowns.items()},
             "reliability": [b._asdict() for b in self.reliability],
@@ -109,6 +109,10 @@ class Result:
         if self.errors:
             found["errors"] = [e._asdict() for e in self.errors]
         return found
+
+
+def _own(own: OwnThreshold) -> dict[str, Any]:
+    return {"threshold": own.threshold, "figures": _figures(own.figures)}
 
 
 def compares_with(published: Published) -> str:
