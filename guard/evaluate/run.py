@@ -196,7 +196,11 @@ class _Measure:
 
 def _at(policy: Policy, point: str, threshold: float | None = None) -> Policy:
     """Return the policy at a named operating point or one threshold, without the user's own."""
-    update = {"operating_point": point, "threshold": threshold, "thresholds": {}}
+    update: dict[str, object] = {
+        "operating_point": point,
+        "threshold": threshold,
+        "thresholds": {},
+    }
     return policy.model_copy(update=update)
 
 
