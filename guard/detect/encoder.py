@@ -162,6 +162,11 @@ class Encoder:
         return self._weights.settings.operating_points
 
     @property
+    def own_thresholds(self) -> Mapping[str, float]:
+        """By source, the threshold most accurate on its validation part; for ``guard eval``."""
+        return self._weights.settings.own_thresholds
+
+    @property
     def languages(self) -> tuple[str, ...]:
         """ISO 639-1 codes of the languages the weights were trained on."""
         return self._weights.settings.languages

@@ -38,8 +38,9 @@ class Settings:
     ``name`` is that of the detector whose weights they are, ``version`` that of these weights.
     ``k`` references at most, none with a cosine below ``floor``. A score is
     ``sigmoid((network + references + lexical_weight * n-grams) / temperature)``.
-    ``operating_points`` holds a threshold in [0, 1] per bias type for each name. ``languages`` are
-    ISO 639-1 codes.
+    ``operating_points`` holds a threshold in [0, 1] per bias type for each name, ``own_thresholds``
+    the one most accurate on the validation part of a source, by the source's name (older weights
+    have none). ``languages`` are ISO 639-1 codes.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Settings:
     temperature: float
     operating_points: Mapping[str, Mapping[BiasType, float]]
     languages: tuple[str, ...]
+    own_thresholds: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             temperature=float(raw["temperature"]),
             operating_points=points,
             languages=tuple(map(str, raw["languages"])),
+            own_thresholds={str(k): float(v) for k, v in raw.get("own_thresholds", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{folder / CONFIG} lacks a setting ({error}): {_MEND}.") from error
@@ -188,6 +191,9 @@ def _out_of_range(found: Settings) -> str:
         f"threshold of {name} for {kind}": (limit, 0 <= limit <= 1)
         for name, row in found.operating_points.items()
         for kind, limit in row.items()
+    } | {
+        f"own threshold of {source}": (limit, 0 <= limit <= 1)
+        for source, limit in found.own_thresholds.items()
     }
     named = found.operating_points.keys() >= set(get_args(OperatingPoint))
     possible = {

@@ -22,6 +22,9 @@ from guard.train.model import DIM, BiasNet
 from guard.verdict import BIAS_TYPES
 
 OPSET = 17
+# Of a weight. With 8 the scores differ between processors: those without VNNI add two products in
+# 16 bits, which can overflow. With 7 they cannot.
+BITS: Literal[7, 8] = 7
 _INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 _OUTPUTS = ["embedding", "state", "logit", "types", "spans", "implied"]
 
@@ -60,12 +63,8 @@ def export_onnx(nets: Nets, path: Path) -> None:
         )
 
 
-def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = 7) -> None:
-    """Store weights as int8 with a scale per channel; activations are scaled as they come.
-
-    With ``bits=8`` the scores differ between processors: those without VNNI add two products in
-    16 bits, which can overflow. With 7 they cannot.
-    """
+def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = BITS) -> None:
+    """Store weights as int8 with a scale per channel; activations are scaled as they come."""
     import logging
 
     runtime()

@@ -23,7 +23,7 @@ from guard.train.base import BASES, Embed, teacher
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Sampler, build
 from guard.train.encoder import Nets, load_final
-from guard.train.export import export, placeholder_points, write_config
+from guard.train.export import BITS, export, placeholder_points, write_config
 from guard.train.flips import flips
 from guard.train.rows import fold, share
 from guard.train.validate import ablation
@@ -55,6 +55,7 @@ def release(
         "lexical_weight": lexical.WEIGHT,
         "temperature": 1.0,
         "operating_points": placeholder_points(),
+        "bits": BITS,
         "base": {"name": BASES[config.base].title, "sha256": BASES[config.base].sha256},
         "training": content["settings"],
     }
@@ -149,6 +150,7 @@ def set_points(
     points = calibrate.operating_points(texts, scores)
     raw["temperature"] = temperature
     raw["operating_points"] = points
+    raw["own_thresholds"] = calibrate.own_thresholds(texts, scores)
     write_config(folder, raw)
     counts = {
         kind: {
@@ -189,8 +191,8 @@ def judged(folder: Path, index: Path, texts: Sequence[pools.Text]) -> calibrate.
     ]
     rest = BiasIndex([full.statements[i] for i in kept], full.vectors[kept], encoder.name)
     temperature = float(json.loads((folder / CONFIG).read_bytes())["temperature"])
-    stated = [t for t in texts if t.pool == "statements"]
-    others = [t for t in texts if t.pool != "statements"]
+    stated = [t for t in texts if t.pool in pools.STATED]
+    others = [t for t in texts if t.pool not in pools.STATED]
     scores = evaluate.segments(encoder, [t.text for t in others])
     encoder.use_index(rest)
     scores += evaluate.segments(encoder, [t.text for t in stated])

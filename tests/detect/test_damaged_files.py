@@ -355,6 +355,7 @@ def _points(**of_age: float) -> dict[str, Any]:
         {"languages": [5]},
         {"operating_points": {}},
         *(_points(age=value) for value in (2, -1, math.nan)),
+        *({"own_thresholds": {"emgsd": value}} for value in (2, -1, math.nan)),
     ],
     ids=str,
 )
