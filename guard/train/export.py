@@ -16,7 +16,8 @@ from guard.detect import weights as files
 from guard.detect.lexical import LexicalHead
 from guard.detect.runtime import runtime
 from guard.train import lexical
-from guard.train.base import BaseName, base_folder
+from guard.train.base import base_folder
+from guard.train.config import BaseName
 from guard.train.encoder import Nets
 from guard.train.model import DIM, BiasNet
 from guard.verdict import BIAS_TYPES

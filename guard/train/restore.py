@@ -22,9 +22,9 @@ def restore(folder: Path, to: Path) -> Path:
     """Write the network of released weights to ``to`` as a finished run; return the file's path.
 
     Each weight is what its 8-bit integer stands for, at most half a step of its channel's scale
-    from what was trained. The file's ``settings`` and ``before`` are the stages that the release's
-    ``figures.json`` records; ``restored`` says where the weights come from. The n-grams beside the
-    network and the thresholds stay behind: `guard train release` makes both anew.
+    from what was trained. The file's ``settings`` and ``before`` are the runs that the release's
+    ``figures.json`` records. The n-grams beside the network and the thresholds stay behind: `guard
+    train release` makes both anew.
 
     Raises WeightsError where ``folder`` holds no whole weights, UsageError where they come without
     the record of their training or hold another network.
@@ -33,6 +33,8 @@ def restore(folder: Path, to: Path) -> Path:
     try:
         training = json.loads((folder / "figures.json").read_bytes())
         *before, last = training["training"]
+        # Earlier releases had one base, all of it, and name neither.
+        last = {"base": "minilm", "layers": None} | last
         rows = training["rows"]
     except (OSError, ValueError, LookupError, TypeError):
         raise UsageError(
@@ -56,7 +58,6 @@ def restore(folder: Path, to: Path) -> Path:
         "before": before,
         "rows": rows,
         "quotas": last["quotas"],
-        "restored": True,
     }
     checkpoint.save(file, content)
     return file

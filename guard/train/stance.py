@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from guard.gate.context import in_context, is_heading
+from guard.retrieve.spans import find_phrase
 from guard.train.own import HERE
 from guard.train.rows import Row, fold
 from guard.train.sources import CONTEXT_SEGMENTS, pieces, read_jsonl
-from guard.train.spans import find_phrase
 from guard.verdict import BiasType
 
 _FILLS = 14  # statements a frame is filled with

@@ -9,11 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from guard.core import Guard
 from guard.detect.encoder import Encoder
 from guard.detect.protocol import Detector, Window
 from guard.detect.weights import shipped_weights
 from guard.errors import BiasIndexError
-from guard.places import ENCODERS, shipped
+from guard.evaluate.baselines import terms_for
+from guard.evaluate.bootstrap import Figure
+from guard.evaluate.run import evaluate
+from guard.evaluate.sources import load
+from guard.places import ENCODERS
+from guard.policy import Policy
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import Statement
 from guard.verdict import BIAS_TYPES, Scores
@@ -216,31 +222,24 @@ def test_the_segment_is_judged_and_not_its_context(each: Encoder) -> None:
     assert biased(each, one(each, OLD, HARMLESS[0]))
 
 
+def figures_of(encoder: Encoder, dataset: str, data: Path) -> dict[str, Figure]:
+    patient = Guard(Policy(timeout_ms=None, queue_ms=None), detector=encoder)
+    return evaluate(load(dataset, data), patient, terms=terms_for(data), draws=0).whole.figures
+
+
 @needs_data
 def test_quality_on_redditbias(measured: Encoder) -> None:
-    from guard.train.evaluate import binary, redditbias_eval, segments
-
-    labelled = redditbias_eval(DATA)
-    found = binary(
-        segments(measured, labelled.texts),
-        labelled.labels,
-        dict(measured.operating_points["balanced"]),
-    )
-    assert found.n > 1700
+    found = figures_of(measured, "redditbias", DATA)
+    assert found["accuracy"].n > 1700
     # The weights before had .779 here, and alarmed on 1.0 % of the assistant sentences below.
-    assert found.accuracy >= 0.785
-    assert found.auroc >= 0.88
+    assert found["accuracy"].value >= 0.785
+    assert found["auroc"].value >= 0.88
 
 
 def test_quality_on_harmless_assistant_sentences(measured: Encoder) -> None:
-    from guard.train.evaluate import segments
-    from guard.train.sources import read_jsonl
-
-    rows = list(read_jsonl(shipped("benchmarks") / "detector" / "assistant.jsonl"))
-    found = segments(measured, [row["text"] for row in rows])
-    assert len(found) > 1000
-    alarms = sum(any(biased(measured, s) for s in of) for of in found)
-    assert alarms / len(found) <= 0.0070
+    found = figures_of(measured, "assistant", DATA)
+    assert found["alarm"].n > 1000
+    assert found["alarm"].value <= 0.0070
 
 
 def test_half_characters_are_judged_with_their_sentence() -> None:
