@@ -32,7 +32,7 @@ from guard.train.base import BASES
 from guard.train.config import QUOTAS, TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
-from guard.train.export import export, placeholder_points, write_config
+from guard.train.export import BITS, export, placeholder_points, write_config
 from guard.train.flips import flips
 from guard.train.rows import fold, share
 
@@ -96,6 +96,7 @@ def release(
         "lexical_weight": lexical.WEIGHT,
         "temperature": 1.0,
         "operating_points": placeholder_points(),
+        "bits": BITS,
         "base": {"name": base.title, "sha256": base.sha256},
         "training": last,
     }
@@ -143,7 +144,12 @@ def set_points(
     logits = texts.logit / temperature
     scores = calibrate.sigmoid(logits)
     points = calibrate.operating_points(texts, scores)
-    _change(folder, temperature=temperature, operating_points=points)
+    _change(
+        folder,
+        temperature=temperature,
+        operating_points=points,
+        own_thresholds=calibrate.own_thresholds(texts, scores),
+    )
     bins = calibrate.reliability(scores, texts.biased, weights)
     low, high = calibrate.calibration_interval(texts, scores)
     return {
@@ -176,7 +182,7 @@ def judged(
     rows: list[tuple[pools.Text, float, str]] = []
     for of, used in ((False, index), (True, rest)):
         encoder.use_index(used)
-        some = [t for t in texts if (t.pool == "statements") == of]
+        some = [t for t in texts if (t.pool in pools.STATED) == of]
         rows += _scored(encoder, some)
     p = np.clip([score for _, score, _ in rows], 1e-15, 1 - 1e-15)
     return calibrate.Judged(

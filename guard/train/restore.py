@@ -15,6 +15,7 @@ from torch import Tensor
 from guard.detect import weights as files
 from guard.errors import UsageError
 from guard.train import checkpoint
+from guard.train.base import BaseName, base_folder
 from guard.train.encoder import untrained
 
 
@@ -43,6 +44,11 @@ def restore(folder: Path, to: Path) -> Path:
         ) from None
     nets = untrained(last)
     state = network(folder / files.ONNX)
+    name = "net.encoder.embeddings.word_embeddings.weight"
+    base: BaseName = last.get("base", "minilm")
+    state[name] = _all_tokens(
+        state[name], folder / files.TOKENIZER, nets.state_dict()[name], base_folder(base)
+    )
     with np.load(folder / files.FUSION) as fusion:
         state |= {f"fusion.{name}": torch.from_numpy(array) for name, array in fusion.items()}
     expected = {name: tensor.shape for name, tensor in nets.state_dict().items()}
@@ -61,6 +67,17 @@ def restore(folder: Path, to: Path) -> Path:
     }
     checkpoint.save(file, content)
     return file
+
+
+def _all_tokens(found: Tensor, tokenizer: Path, base: Tensor, folder: Path) -> Tensor:
+    """Return the embeddings of the base's tokens: those that a release left out are the base's."""
+    vocabulary, known = (
+        json.loads(path.read_bytes())["model"]["vocab"]
+        for path in (folder / "tokenizer.json", tokenizer)
+    )
+    whole = base.clone()
+    whole[[vocabulary[token] for token in known]] = found[list(known.values())]
+    return whole
 
 
 def network(path: Path) -> dict[str, Tensor]:
