@@ -28,7 +28,7 @@ from guard.policy import Policy
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
 from guard.train import calibrate, lexical, pools, retrieval
-from guard.train.base import BASES
+from guard.train.base import BASES, base_tokens
 from guard.train.config import QUOTAS, TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
@@ -114,7 +114,7 @@ def release(
         "training": [*content.get("before", []), last],
         "rows": content["rows"],
         "retrieval": found,
-        "network": network(nets, folder, [t.text for t in texts if t.pool == "redditbias"]),
+        "network": network(nets, config, folder, [t.text for t in texts if t.pool == "redditbias"]),
         "points": set_points(config, folder, built, texts, passes),
     }
     say(f"calibrated: {figures['points']['measured']}")
@@ -207,7 +207,7 @@ def _scored(
 
 
 def network(
-    nets: Nets, folder: Path, comments: Sequence[str], count: int = 400
+    nets: Nets, config: TrainConfig, folder: Path, comments: Sequence[str], count: int = 400
 ) -> dict[str, float]:
     """Return the network's size and speed, and how the int8 one differs from the float32 one.
 
@@ -215,13 +215,14 @@ def network(
     ``logit`` the mean absolute difference, ``flips`` the share whose sign of the logit changes,
     ``cosine`` the mean cosine of the embeddings.
     """
-    encoder = Encoder(folder, use_references=False)
+    encoder, tokens = Encoder(folder, use_references=False), base_tokens(config.base)
     short = [text for text in comments if len(text) < 300]
     texts = sorted(short, key=lambda t: share(t, "parity"))[:count]
     seconds, differences, changed, cosines = [], [], [], []
     for text in texts:
-        one = encoder.tokens.encode(text)[0]
-        ids, types = torch.tensor([one.ids]), torch.tensor([one.types])
+        # The release numbers its tokens anew.
+        before, one = (of.encode(text)[0] for of in (tokens, encoder.tokens))
+        ids, types = torch.tensor([before.ids]), torch.tensor([before.types])
         with torch.no_grad():
             exact = nets.net(ids, torch.ones_like(ids), types)
         started = time.perf_counter()

@@ -29,6 +29,7 @@ from guard.train.card import is_known
 from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets
 from guard.train.sources import read_jsonl
+from tests.small import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -37,24 +38,22 @@ _RUDE = "rude lazy loud dishonest useless".split()
 
 
 def test_the_network_runs_once_for_each_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    from guard.detect.weights import SHIPPED
-
     ran: list[list[int]] = []
     run = Encoder.run
     monkeypatch.setattr(
         Encoder, "run", lambda self, encoded: (ran.append(encoded.ids), run(self, encoded))[1]
     )
     passes: release.Passes = {}
-    first = release.CachedEncoder(passes, SHIPPED)
+    first = release.CachedEncoder(passes, WEIGHTS)
     windows = [Window("Old people are useless."), Window("The shop is shut.")]
     scores = first.snapshot().score(windows)
     count = len(ran)
-    second = release.CachedEncoder(passes, SHIPPED)
+    second = release.CachedEncoder(passes, WEIGHTS)
     assert second.snapshot().score(windows) == scores
     assert second.snapshot().score([*windows, Window("It opens at nine.")])[:2] == scores
     # The trial input of loading is one of those that are kept.
     assert len(ran) == count + 1
-    assert scores == Encoder(SHIPPED, use_references=False).snapshot().score(windows)
+    assert scores == Encoder(WEIGHTS, use_references=False).snapshot().score(windows)
 
 
 def test_a_run_without_references_is_not_released(tmp_path: Path) -> None:

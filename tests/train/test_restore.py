@@ -22,7 +22,7 @@ from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets, load_final
 from guard.train.export import export_onnx, quantise
 from guard.train.restore import network
-from tests.train import WEIGHTS
+from tests.small import WEIGHTS
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from guard.train.encoder import Prepared, build_nets, load_final, make_batch, pr
 from guard.train.loop import Progress
 from guard.train.model import losses
 from guard.train.sources import read_jsonl
-from tests.train import WEIGHTS
+from tests.small import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
