@@ -16,7 +16,7 @@ import torch
 from guard import __version__
 from guard.core import Guard, highest
 from guard.detect.encoder import Encoder, Pass
-from guard.detect.tokens import Encoded
+from guard.detect.tokens import Encoded, WindowTokens
 from guard.detect.weights import CONFIG, ONNX
 from guard.errors import UsageError
 from guard.evaluate import run
@@ -114,7 +114,12 @@ def release(
         "training": [*content.get("before", []), last],
         "rows": content["rows"],
         "retrieval": found,
-        "network": network(nets, config, folder, [t.text for t in texts if t.pool == "redditbias"]),
+        "network": network(
+            nets,
+            base_tokens(config.base),
+            folder,
+            [t.text for t in texts if t.pool == "redditbias"],
+        ),
         "points": set_points(config, folder, built, texts, passes),
     }
     say(f"calibrated: {figures['points']['measured']}")
@@ -207,22 +212,22 @@ def _scored(
 
 
 def network(
-    nets: Nets, config: TrainConfig, folder: Path, comments: Sequence[str], count: int = 400
+    nets: Nets, tokens: WindowTokens, folder: Path, comments: Sequence[str], count: int = 400
 ) -> dict[str, float]:
     """Return the network's size and speed, and how the int8 one differs from the float32 one.
 
+    ``tokens`` are those of the float32 one; the int8 one numbers its own.
     Over ``count`` of the comments: ``ms`` is the median time of one pass on one thread,
     ``logit`` the mean absolute difference, ``flips`` the share whose sign of the logit changes,
     ``cosine`` the mean cosine of the embeddings.
     """
-    encoder, tokens = Encoder(folder, use_references=False), base_tokens(config.base)
+    encoder = Encoder(folder, use_references=False)
     short = [text for text in comments if len(text) < 300]
     texts = sorted(short, key=lambda t: share(t, "parity"))[:count]
     seconds, differences, changed, cosines = [], [], [], []
     for text in texts:
-        # The release numbers its tokens anew.
-        before, one = (of.encode(text)[0] for of in (tokens, encoder.tokens))
-        ids, types = torch.tensor([before.ids]), torch.tensor([before.types])
+        one, whole = encoder.tokens.encode(text)[0], tokens.encode(text)[0]
+        ids, types = torch.tensor([whole.ids]), torch.tensor([whole.types])
         with torch.no_grad():
             exact = nets.net(ids, torch.ones_like(ids), types)
         started = time.perf_counter()
