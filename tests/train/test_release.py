@@ -34,6 +34,10 @@ from tests.small import WEIGHTS
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
 _JOBS = "drummers pipers bakers tailors sailors miners clerks potters".split()
+_WORDS = (
+    "river lamp garden winter ticket ladder window silver morning paper bridge carpet engine valley "
+    "button market pencil orange kettle island"
+).split()
 _RUDE = "rude lazy loud dishonest useless".split()
 
 
@@ -84,11 +88,11 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
 
     def texts(n: int, part: str) -> list[tuple[str, bool]]:
-        places = [f"on {part} street number {i}" for i in range(n)]
+        places = [f"{' '.join(rng.choices(_WORDS, k=6))} {part} {i}" for i in range(n)]
+        said = [rng.choice(_RUDE) if i % 2 == 0 else "here" for i in range(n)]
         return [
-            (f"The {rng.choice(_JOBS)} {place} {w} to guests.", i % 2 == 0)
-            for i, place in enumerate(places)
-            for w in (f"are {rng.choice(_RUDE)}" if i % 2 == 0 else "wave",)
+            (f"{place}: the {rng.choice(_JOBS)} are {word}.", word != "here")
+            for place, word in zip(places, said, strict=True)
         ]
 
     for part, n in (("train", 160), ("eval", 20)):
@@ -108,7 +112,7 @@ def data(tmp_path: Path) -> Path:
         (terms / f"{dimension}.txt").write_text("\n".join(_RUDE) + "\n", "utf-8")
         (terms / f"{dimension.split('_')[0]}_opposites.txt").write_text("drummers are,pipers are\n")
     write(folder / "crows_pairs/eval.jsonl", [
-        {"sent_more": t, "sent_less": t.replace("guests", "friends"), "direction": "stereo",
+        {"sent_more": t, "sent_less": t.replace("the", "my"), "direction": "stereo",
          "bias_type": "race-color"} for t, _ in texts(6, "crow")
     ])  # fmt: skip
     write(folder / "toxicbias/eval.jsonl", [
