@@ -41,6 +41,7 @@ ALLOWED = {
         "errors",
         "config",
         "forks",
+        "places",
         "gate",
         "detect",
         "doors",
