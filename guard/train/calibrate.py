@@ -36,8 +36,6 @@ PLAIN = "statements"
 
 #: Share of harmless texts that a point may call biased.
 ALARMS = {"strict": 0.08, "balanced": 0.02, "quiet": 0.0025}
-#: Other rates, whose price the card shows beside `balanced`'s.
-OTHER_ALARMS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 1.0)
 #: `strict` finds this share of biased comments where its alarms allow it.
 RECALL = 0.9
 #: `quiet` gives at most this share of `balanced`'s false alarms.
@@ -105,14 +103,6 @@ def fit_temperature(logits: Floats, biased: Bools, weights: Floats | None = None
         weights = np.full(len(logits), 1 / len(logits))
     grid = np.geomspace(0.5, 5, 240)
     return float(grid[int(np.argmin([log_loss(logits / t, biased, weights) for t in grid]))])
-
-
-def gain_of_a_bias(logits: Floats, biased: Bools, weights: Floats) -> float:
-    """Return how much log loss a constant beside the temperature would save."""
-    shifts = np.linspace(-1.5, 1.5, 61)
-    return log_loss(logits, biased, weights) - min(
-        log_loss(logits + b, biased, weights) for b in shifts
-    )
 
 
 class Share(NamedTuple):
@@ -372,27 +362,6 @@ def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
         if inside.any():
             rate = _smooth(curves(texts.where(inside), scores[inside]).accuracy.rate)
             found[pool] = float(GRID[np.flatnonzero(rate == rate.max())[-1]])
-    return found
-
-
-class Price(NamedTuple):
-    """What a stated rate of alarms costs: the common threshold it leads to, and its rates."""
-
-    stated: float
-    threshold: float
-    accuracy: float
-    recall: float
-
-
-def prices(texts: Judged, scores: Floats, stated: Sequence[float]) -> list[Price]:
-    """Return what `balanced` would be at other stated rates, with one threshold for all types."""
-    rates = Rates(*(c.rate for c in curves(texts, scores)))
-    found = []
-    for most in stated:
-        at = _most_accurate(rates, most)
-        found.append(
-            Price(most, float(GRID[at]), float(rates.accuracy[at]), float(rates.recall[at]))
-        )
     return found
 
 

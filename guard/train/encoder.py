@@ -223,7 +223,7 @@ def merged_state(nets: Nets, config: TrainConfig) -> dict[str, Any]:
 
 def untrained(settings: Mapping[str, Any]) -> Nets:
     """Return a network of the shape that a run of these settings trains."""
-    encoder = base_model(base=settings["base"], layers=settings["layers"])
+    encoder = base_model(base=settings["base"], layers=settings.get("layers"))
     return Nets(BiasNet(encoder, dropout=0.0), Fusion())
 
 

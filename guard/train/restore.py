@@ -15,7 +15,7 @@ from torch import Tensor
 from guard.detect import weights as files
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import BaseName, base_folder
+from guard.train.base import base_folder
 from guard.train.encoder import untrained
 
 
@@ -34,8 +34,8 @@ def restore(folder: Path, to: Path) -> Path:
     try:
         training = json.loads((folder / "figures.json").read_bytes())
         *before, last = training["training"]
-        # Earlier releases had one base, all of it, and name neither.
-        last = {"base": "minilm", "layers": None} | last
+        # Earlier releases had one base and do not name it.
+        last = {"base": "minilm"} | last
         rows = training["rows"]
     except (OSError, ValueError, LookupError, TypeError):
         raise UsageError(
@@ -45,9 +45,8 @@ def restore(folder: Path, to: Path) -> Path:
     nets = untrained(last)
     state = network(folder / files.ONNX)
     name = "net.encoder.embeddings.word_embeddings.weight"
-    base: BaseName = last.get("base", "minilm")
     state[name] = _all_tokens(
-        state[name], folder / files.TOKENIZER, nets.state_dict()[name], base_folder(base)
+        state[name], folder / files.TOKENIZER, nets.state_dict()[name], base_folder(last["base"])
     )
     with np.load(folder / files.FUSION) as fusion:
         state |= {f"fusion.{name}": torch.from_numpy(array) for name, array in fusion.items()}

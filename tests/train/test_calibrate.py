@@ -26,11 +26,9 @@ from guard.train.calibrate import (
     curves,
     equal_weights,
     fit_temperature,
-    gain_of_a_bias,
     measured,
     operating_points,
     own_thresholds,
-    prices,
     reliability,
     sigmoid,
     upper_bound,
@@ -61,15 +59,6 @@ def test_the_temperature_of_too_sure_logits_is_found() -> None:
     labels = (rng.random(20_000) < sigmoid(honest)).astype(float)
     assert fit_temperature(honest * 2, labels) == pytest.approx(2, rel=0.05)
     assert fit_temperature(honest, labels) == pytest.approx(1, rel=0.05)
-
-
-def test_a_constant_beside_the_temperature_is_worth_what_it_shifts() -> None:
-    rng = np.random.default_rng(1)
-    honest = rng.normal(0, 2, 20_000)
-    labels = rng.random(20_000) < sigmoid(honest)
-    even = np.full(20_000, 1 / 20_000)
-    assert gain_of_a_bias(honest, labels, even) < 0.001
-    assert gain_of_a_bias(honest + 1, labels, even) > 0.03
 
 
 def test_every_source_weighs_the_same() -> None:
@@ -151,18 +140,6 @@ def test_few_texts_are_held_to_the_common_threshold_and_many_are_not() -> None:
 
     assert 0 <= moved(60) <= 0.12
     assert moved(1500) >= 0.2
-
-
-def test_a_lower_rate_of_alarms_costs_accuracy_and_never_lowers_the_threshold() -> None:
-    texts, _ = drawn(8)
-    logit = np.where(np.isin(texts.pool, HARMLESS), texts.logit + 2, texts.logit)
-    stated = (0.001, ALARMS["balanced"], 0.05, 1.0)
-    found = prices(texts, sigmoid(logit), stated)
-    assert [p.stated for p in found] == list(stated)
-    assert [p.threshold for p in found] == sorted((p.threshold for p in found), reverse=True)
-    assert [p.recall for p in found] == sorted(p.recall for p in found)
-    assert found[0].accuracy < found[-1].accuracy
-    assert found[1].threshold == common_points(texts, sigmoid(logit))["balanced"]
 
 
 def test_alarms_of_one_type_raise_its_threshold() -> None:

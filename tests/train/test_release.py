@@ -29,6 +29,7 @@ from guard.train.card import is_known
 from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets
 from guard.train.sources import read_jsonl
+from tests.small import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -37,24 +38,22 @@ _RUDE = "rude lazy loud dishonest useless".split()
 
 
 def test_the_network_runs_once_for_each_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    from guard.detect.weights import SHIPPED
-
     ran: list[list[int]] = []
     run = Encoder.run
     monkeypatch.setattr(
         Encoder, "run", lambda self, encoded: (ran.append(encoded.ids), run(self, encoded))[1]
     )
     passes: release.Passes = {}
-    first = release.CachedEncoder(passes, SHIPPED)
+    first = release.CachedEncoder(passes, WEIGHTS)
     windows = [Window("Old people are useless."), Window("The shop is shut.")]
     scores = first.snapshot().score(windows)
     count = len(ran)
-    second = release.CachedEncoder(passes, SHIPPED)
+    second = release.CachedEncoder(passes, WEIGHTS)
     assert second.snapshot().score(windows) == scores
     assert second.snapshot().score([*windows, Window("It opens at nine.")])[:2] == scores
     # The trial input of loading is one of those that are kept.
     assert len(ran) == count + 1
-    assert scores == Encoder(SHIPPED, use_references=False).snapshot().score(windows)
+    assert scores == Encoder(WEIGHTS, use_references=False).snapshot().score(windows)
 
 
 def test_a_run_without_references_is_not_released(tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ def data(tmp_path: Path) -> Path:
     posts = [
         {"post": f"Guess who was on post {i} again, {w}", "label": "implicit_hate",
          "target": w, "implied_statement": f"{w} are late on day {i}"}
-        for i in range(160) for w in (rng.choice(("women", "muslims", "immigrants")),)
+        for i in range(80) for w in (rng.choice(("women", "muslims", "immigrants")),)
     ]  # fmt: skip
     write(folder / "implicit_hate/posts.jsonl", posts)
     write(folder / "implicit_hate/implied.jsonl", posts)
@@ -155,7 +154,7 @@ def test_one_command_makes_what_ships(
     for module in (own, stance, pools):
         monkeypatch.setattr(module, "read_jsonl", lambda path: islice(read_jsonl(path), 150))
     monkeypatch.setattr(release, "SETS", release.SETS[:-1])  # not the thousand of `assistant`
-    lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::25]
+    lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::100]
     statements, work = tmp_path / "statements.jsonl", tmp_path / "work"
     statements.write_text("\n".join(lines) + "\n", "utf-8")
     command = ["train", "all", "--work", str(work), "--data", str(data), "--base", "minilm",

@@ -25,6 +25,7 @@ from guard.train.encoder import Prepared, build_nets, load_final, make_batch, pr
 from guard.train.loop import Progress
 from guard.train.model import losses
 from guard.train.sources import read_jsonl
+from tests.small import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -181,10 +182,9 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
 
 
 def test_a_run_may_begin_with_what_ships(few: Path, tmp_path: Path) -> None:
-    from guard.detect.weights import SHIPPED
     from guard.train.restore import restore
 
-    shipped = restore(SHIPPED, tmp_path / "shipped")
+    shipped = restore(WEIGHTS, tmp_path / "shipped")
     recorded = torch.load(shipped, weights_only=True)
     settings = config(tmp_path / "on", few, start=shipped, base=recorded["settings"]["base"],
                       max_steps=1)  # fmt: skip
