@@ -14,6 +14,9 @@ settings.load_profile("guard")
 
 
 def pytest_configure() -> None:
+    # Most tests need a judge and no particular one: the small detector is the fastest. What is
+    # about the default one names it, or takes this variable away.
+    os.environ.setdefault("BIASGUARD_DETECTOR", "encoder-small")
     # GNU readline, which pytest loads, tells what it starts a width: tables would follow that.
     os.environ.pop("COLUMNS", None)
     # What a shell starts in the background ignores interrupts, and so would what the tests start.

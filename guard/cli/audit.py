@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import results_console, stdout_kept
+from guard.cli import detector_option, results_console, stdout_kept
 from guard.cli.audit_options import asking_options, guard_options, suite_options
 from guard.errors import UsageError
 from guard.installed import install_command
@@ -34,6 +34,7 @@ def audit() -> None:
 @suite_options
 @guard_options
 @click.option("--plain-only", is_flag=True, help="Leave the guarded arm out.")
+@detector_option
 @click.option("--index", type=click.Path(path_type=Path), help="Folder of a bias index.")
 @click.option(
     "--out",
@@ -276,7 +277,7 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
 def _guard(given: dict[str, Any]) -> Guard:
     from guard.core import Guard
 
-    guard = Guard(_settings(given), index=given["index"])
+    guard = Guard(_settings(given), detector=given["detector"], index=given["index"])
     if guard.policy.rewrites:
         # What is recorded cannot be gone on from; the guarded arm would show something else.
         raise UsageError(

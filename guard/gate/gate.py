@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
 
+from guard.gate.context import Context
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
 from guard.gate.restart import Restart
@@ -71,7 +72,7 @@ class Gate:
         self._escapes = Escapes(letters=channel.kind == "tool")
         self._user = user if policy.user_context else ""
         before = (s.text for s in split(said, *limits) if not s.text.isspace())
-        self._context = deque(before, maxlen=policy.context_segments)
+        self._context = Context(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
         self._beginnings = 0  # among them, of segments that were judged early
         self._flow: Flow | None = None
@@ -193,7 +194,7 @@ class Gate:
         if self._flow is not None:
             self._free.append(self._flow.free)
         if segment.text.strip():
-            self._early = Window(segment.text, tuple(self._context), self._user)
+            self._early = Window(segment.text, self._context.shown(), self._user)
             self._new.append((self._early, fresh))
         self._pass_blanks()
 
@@ -284,12 +285,12 @@ class Gate:
         for segment in segments:
             self._asked.append(_Asked(segment))
             if not segment.text.isspace():
-                window = Window(segment.text, tuple(self._context), self._user)
+                window = Window(segment.text, self._context.shown(), self._user)
                 fresh = max(segment.fresh, self._asked_to)
                 # White space belongs to no turn of its channel's.
                 fresh += _blank(segment.text[fresh - segment.start :])
                 self._new.append((window, fresh))
-                self._context.append(segment.text)
+                self._context.add(segment.text)
                 self._user = ""
         self._pass_blanks()
 

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from guard.gate.context import in_context, is_heading
+from guard.retrieve.spans import find_phrase
 from guard.train.own import HERE
 from guard.train.rows import Row, fold
-from guard.train.sources import CONTEXT_SEGMENTS, in_context, pieces, read_jsonl
-from guard.train.spans import find_phrase
+from guard.train.sources import CONTEXT_SEGMENTS, pieces, read_jsonl
 from guard.verdict import BiasType
 
 _FILLS = 14  # statements a frame is filled with
@@ -109,8 +110,8 @@ def _list(
     for number, (line, label) in enumerate(zip(lines, biased, strict=True)):
         one = next((said[n] for _, n in _SLOT.findall(line) if n), first)
         text = _filled(line, said, first)
-        # What a line further down means may depend on a heading that the guard no longer shows.
-        if number <= CONTEXT_SEGMENTS:
+        # What a line further down means may depend on one that the guard no longer shows.
+        if number <= CONTEXT_SEGMENTS or is_heading(before[0]):
             yield from _judged(text, one, label, "listed", family, before)
         before += pieces(text)
 

@@ -35,11 +35,9 @@ from guard.train.calibrate import (
     sigmoid,
     upper_bound,
 )
-from guard.train.evaluate import binary, windows
-from guard.train.metrics import auroc
 from guard.train.own import own
 from guard.train.rows import fold
-from guard.verdict import BIAS_TYPES, BiasType, Scores
+from guard.verdict import BIAS_TYPES, BiasType
 
 Floats = NDArray[np.float64]
 
@@ -362,41 +360,3 @@ def test_every_harmless_text_weighs_the_same() -> None:
     texts = Judged(pool, biased, np.full(8, "age"), np.log(scores / (1 - scores)))
     at = int(np.argmin(np.abs(GRID - 0.5)))
     assert curves(texts, scores).harmless.rate[at] == pytest.approx(2 / 4)
-
-
-def test_auroc_is_the_share_of_rightly_ordered_pairs() -> None:
-    # scikit-learn's example: roc_auc_score([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]) == 0.75
-    scores = np.array([0.1, 0.4, 0.35, 0.8])
-    assert auroc(scores, np.array([0.0, 0, 1, 1])) == pytest.approx(0.75, abs=1e-12)
-    # A tie is half a pair.
-    assert auroc(np.array([1.0, 1.0]), np.array([0.0, 1.0])) == 0.5
-    assert math.isnan(auroc(scores, np.ones(4)))
-
-
-def test_rates_of_an_absent_label_are_nan() -> None:
-    found = binary([[Scores(0.9, "age")], [Scores(0.1, "age")]], [False, False], 0.5)
-    assert found.alarm == 0.5
-    assert math.isnan(found.miss)
-    assert math.isnan(found.auroc)
-    assert found.accuracy == 0.5
-
-
-def test_thresholds_can_differ_by_type() -> None:
-    scores = [[Scores(0.6, "age")], [Scores(0.6, "race")]]
-    limits = {"age": 0.5, "race": 0.7}
-    assert binary(scores, [True, False], limits).accuracy == 1.0  # type: ignore[arg-type]
-
-
-def test_any_segment_decides_as_in_the_guard() -> None:
-    # The highest segment stays below the threshold of its type, another reaches that of its own.
-    text = [Scores(0.65, "race"), Scores(0.6, "age")]
-    limits = {"age": 0.5, "race": 0.7}
-    assert binary([text], [True], limits).miss == 0.0  # type: ignore[arg-type]
-    assert binary([text[:1]], [True], limits).miss == 1.0  # type: ignore[arg-type]
-
-
-def test_windows_carry_two_segments_of_context() -> None:
-    found = windows("One is here. Two is here. Three is here. Four is here.")
-    assert len(found) == 4
-    assert found[0].context == ()
-    assert [c.strip() for c in found[3].context] == ["Two is here.", "Three is here."]
