@@ -36,8 +36,6 @@ PLAIN = "statements"
 
 #: Share of harmless texts that a point may call biased.
 ALARMS = {"strict": 0.08, "balanced": 0.02, "quiet": 0.0025}
-#: Other rates, whose price the card shows beside `balanced`'s.
-OTHER_ALARMS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 1.0)
 #: `strict` finds this share of biased comments where its alarms allow it.
 RECALL = 0.9
 #: `quiet` gives at most this share of `balanced`'s false alarms.
@@ -107,14 +105,6 @@ def fit_temperature(logits: Floats, biased: Bools, weights: Floats | None = None
     return float(grid[int(np.argmin([log_loss(logits / t, biased, weights) for t in grid]))])
 
 
-def gain_of_a_bias(logits: Floats, biased: Bools, weights: Floats) -> float:
-    """Return how much log loss a constant beside the temperature would save."""
-    shifts = np.linspace(-1.5, 1.5, 61)
-    return log_loss(logits, biased, weights) - min(
-        log_loss(logits + b, biased, weights) for b in shifts
-    )
-
-
 class Share(NamedTuple):
     """``hits`` of ``n``, with the exact one-sided 95 % upper bound of the rate behind it."""
 
@@ -129,52 +119,6 @@ def upper_bound(count: int, n: int, level: float = 0.95) -> float:
     The rate at which so few would be seen with probability 1 - ``level`` (Biometrika 26, 1934).
     """
     return exact(count, n, 2 * level - 1)[1]
-
-
-class Bin(NamedTuple):
-    """Texts of like score: their weight, mean score and share of biased ones."""
-
-    weight: float
-    score: float
-    biased: float
-
-
-def reliability(scores: Floats, biased: Bools, weights: Floats, bins: int = 10) -> list[Bin]:
-    """Return the reliability diagram in bins of equal weight, lowest scores first.
-
-    Equal scores share a bin.
-    """
-    _, place = np.unique(scores, return_inverse=True)
-    mass = np.bincount(place, weights)
-    middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-    bin_of = np.minimum((middle * bins).astype(int), bins - 1)[place]
-    found = []
-    for b in np.unique(bin_of):
-        w = weights * (bin_of == b)
-        total = float(w.sum())
-        found.append(Bin(total, float(w @ scores) / total, float(w @ biased) / total))
-    return found
-
-
-def calibration_error(bins: Sequence[Bin]) -> float:
-    """Return the expected calibration error (Guo et al. 2017, equation 5)."""
-    return sum(b.weight * abs(b.biased - b.score) for b in bins) / sum(b.weight for b in bins)
-
-
-def calibration_interval(
-    texts: Judged, scores: Floats, draws: int = 500, seed: int = 0
-) -> tuple[float, float]:
-    """Return the 95 % interval of the error by redrawing texts within each pool."""
-    rng = np.random.default_rng(seed)
-    pools = [np.flatnonzero(texts.pool == p) for p in np.unique(texts.pool)]
-    found = []
-    for _ in range(draws):
-        ids = np.concatenate([rng.choice(p, len(p)) for p in pools])
-        drawn = texts.where(ids)
-        bins = reliability(scores[ids], drawn.biased, equal_weights(drawn))
-        found.append(calibration_error(bins))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return float(low), float(high)
 
 
 class Curve(NamedTuple):
@@ -354,12 +298,6 @@ def _share(scores: Floats, threshold: float) -> float:
     return float((scores >= threshold).mean()) if len(scores) else 0.0
 
 
-def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
-    """Return the threshold of each point for a type without texts of its own."""
-    places = _places(Rates(*(c.rate for c in curves(texts, scores))))
-    return {point: float(GRID[place]) for point, place in places.items()}
-
-
 def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
     """Return the threshold most accurate on the texts of each of ``COMMENTS``, for all types.
 
@@ -372,27 +310,6 @@ def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
         if inside.any():
             rate = _smooth(curves(texts.where(inside), scores[inside]).accuracy.rate)
             found[pool] = float(GRID[np.flatnonzero(rate == rate.max())[-1]])
-    return found
-
-
-class Price(NamedTuple):
-    """What a stated rate of alarms costs: the common threshold it leads to, and its rates."""
-
-    stated: float
-    threshold: float
-    accuracy: float
-    recall: float
-
-
-def prices(texts: Judged, scores: Floats, stated: Sequence[float]) -> list[Price]:
-    """Return what `balanced` would be at other stated rates, with one threshold for all types."""
-    rates = Rates(*(c.rate for c in curves(texts, scores)))
-    found = []
-    for most in stated:
-        at = _most_accurate(rates, most)
-        found.append(
-            Price(most, float(GRID[at]), float(rates.accuracy[at]), float(rates.recall[at]))
-        )
     return found
 
 
