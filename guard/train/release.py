@@ -16,7 +16,7 @@ import torch
 from guard import __version__
 from guard.core import Guard, highest
 from guard.detect.encoder import Encoder, Pass
-from guard.detect.tokens import Encoded
+from guard.detect.tokens import Encoded, WindowTokens
 from guard.detect.weights import CONFIG, ONNX
 from guard.errors import UsageError
 from guard.evaluate import run
@@ -28,7 +28,7 @@ from guard.policy import Policy
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
 from guard.train import calibrate, lexical, pools, reliability, retrieval
-from guard.train.base import BASES
+from guard.train.base import BASES, base_tokens
 from guard.train.config import QUOTAS, TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
@@ -114,7 +114,12 @@ def release(
         "training": [*content.get("before", []), last],
         "rows": content["rows"],
         "retrieval": found,
-        "network": network(nets, folder, [t.text for t in texts if t.pool == "redditbias"]),
+        "network": network(
+            nets,
+            base_tokens(config.base),
+            folder,
+            [t.text for t in texts if t.pool == "redditbias"],
+        ),
         "points": set_points(config, folder, built, texts, passes),
     }
     say(f"calibrated: {figures['points']['measured']}")
@@ -207,10 +212,11 @@ def _scored(
 
 
 def network(
-    nets: Nets, folder: Path, comments: Sequence[str], count: int = 400
+    nets: Nets, tokens: WindowTokens, folder: Path, comments: Sequence[str], count: int = 400
 ) -> dict[str, float]:
     """Return the network's size and speed, and how the int8 one differs from the float32 one.
 
+    ``tokens`` are those of the float32 one; the int8 one numbers its own.
     Over ``count`` of the comments: ``ms`` is the median time of one pass on one thread,
     ``logit`` the mean absolute difference, ``flips`` the share whose sign of the logit changes,
     ``cosine`` the mean cosine of the embeddings.
@@ -220,8 +226,8 @@ def network(
     texts = sorted(short, key=lambda t: share(t, "parity"))[:count]
     seconds, differences, changed, cosines = [], [], [], []
     for text in texts:
-        one = encoder.tokens.encode(text)[0]
-        ids, types = torch.tensor([one.ids]), torch.tensor([one.types])
+        one, whole = encoder.tokens.encode(text)[0], tokens.encode(text)[0]
+        ids, types = torch.tensor([whole.ids]), torch.tensor([whole.types])
         with torch.no_grad():
             exact = nets.net(ids, torch.ones_like(ids), types)
         started = time.perf_counter()
