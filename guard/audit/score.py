@@ -122,9 +122,8 @@ def result_of(
         arm: ArmResult(len(found), tally(suite, found), coverage(suite, found))
         for arm, found in records.arms()
     }
-    scores = {
-        arm: list(suite.measures([*found, *records.further])) for arm, found in records.arms()
-    }
+    all_of = {arm: [*found, *records.further] for arm, found in records.arms()}
+    scores = {arm: list(suite.measures(found)) for arm, found in all_of.items()}
     silent = {arm: silence.measures(suite, found) for arm, found in records.arms()}
     # One family: what is tested of an arm is corrected together.
     every = [[*scores[arm], *silent[arm]] for arm in scores]
@@ -147,7 +146,7 @@ def result_of(
         stopped = mitigation.conclusion(stops, bias=bias, readable=arms["plain"].coverage > 0)
         concluded[arm] = [stopped, *filter(None, (also,)), f"{_SURVIVORS} {told[0]} {read}"]
     findings: dict[str, dict[str, Any]] = {
-        arm: dict(suite.findings([*found, *records.further])) for arm, found in records.arms()
+        arm: dict(suite.findings(found)) for arm, found in all_of.items()
     }
     if "guarded" in arms:
         findings["guarded"]["false stops"] = mitigation.false_stops(suite, records, sides)

@@ -22,7 +22,8 @@ _HINT = "give the suite's options that the answers were asked with."
 def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
     """Return the result of the answers in a journal, a CSV or JSON lines; asks no model.
 
-    Of a table only the plain arm is known, and of what follows from it what ``embedder`` unifies. Raises UsageError where the file cannot be read, or is
+    Of a table only the plain arm is known, and of what follows from it what ``embedder`` unifies.
+    Raises UsageError where the file cannot be read, or is
     of other data, prompts or options.
     """
     if not answers.is_file():

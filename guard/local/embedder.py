@@ -20,7 +20,7 @@ _LONGEST = 384  # tokens, as sentence-transformers cuts for all-mpnet-base-v2
 
 
 class SentenceEmbedder:
-    """``mpnet`` (all-mpnet-base-v2, as ``guard models get mpnet`` fetches it), a folder or a hub id.
+    """``mpnet`` (all-mpnet-base-v2, by ``guard models get mpnet``), a folder or a hub id.
 
     Loaded when it is first used. Raises WeightsError where ``mpnet`` is not here, or is not what
     its authors published.
@@ -39,12 +39,13 @@ class SentenceEmbedder:
         """Return the vectors of ``texts``: (n, dim)."""
         if self._model is None:
             self._load()
-        lengths = sorted(range(len(texts)), key=lambda n: len(texts[n]))
-        found: list[NDArray[np.float32]] = []
-        for begin in range(0, len(texts), _BATCH):
-            found.append(self._of([texts[n] for n in lengths[begin : begin + _BATCH]]))
-        sorted_ = np.concatenate(found) if found else np.zeros((0, 0), np.float32)
-        return sorted_[np.argsort(lengths)] if len(texts) else sorted_
+        if not texts:
+            return np.zeros((0, 1), np.float32)
+        # Texts of one length need no padding.
+        order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
+        lots = [order[n : n + _BATCH] for n in range(0, len(order), _BATCH)]
+        found = np.concatenate([self._of([texts[n] for n in lot]) for lot in lots])
+        return np.asarray(found[np.argsort(order)])
 
     def _of(self, texts: list[str]) -> NDArray[np.float32]:
         import torch
