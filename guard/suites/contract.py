@@ -28,9 +28,10 @@ from guard.suites.requests import Unify as Unify
 
 Floats = NDArray[np.float64]
 
-Capability = Literal["chat", "logprobs", "given_logprobs"]
+Capability = Literal["chat", "logprobs", "given_logprobs", "patching"]
 """``chat``: answers to messages. ``logprobs``: those of an answer's first token with them.
-``given_logprobs``: the log-probabilities of a text that the request gives."""
+``given_logprobs``: the log-probabilities of a text that the request gives. ``patching``: states of
+one prompt put into another."""
 
 Side = Literal["biased", "other", ""]
 
