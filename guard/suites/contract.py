@@ -21,6 +21,7 @@ from guard.suites.requests import Answer as Answer
 from guard.suites.requests import Chat as Chat
 from guard.suites.requests import Given as Given
 from guard.suites.requests import Judge as Judge
+from guard.suites.requests import Patch as Patch
 from guard.suites.requests import Request as Request
 from guard.suites.requests import Role as Role
 from guard.suites.requests import TextScore as TextScore

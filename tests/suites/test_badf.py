@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import itertools
 import json
 import random
 import re
@@ -18,7 +19,7 @@ from click.testing import CliRunner
 from scipy import stats
 
 from guard.audit.audit import Audit
-from guard.audit.calls import Call, Slot
+from guard.audit.calls import Call, Slot, key_of
 from guard.audit.others import PATTERNS, Together, others
 from guard.audit.plan import plan
 from guard.audit.score import SuiteResult
@@ -29,7 +30,7 @@ from guard.local import download
 from guard.local.embedder import SentenceEmbedder
 from guard.suites import Chat, Item, Role
 from guard.suites.badf import Badf, analysis, patterns
-from guard.suites.badf.association import Association, associations, chi_squared
+from guard.suites.badf.association import Association, Document, associations, chi_squared, dealt
 from guard.suites.conclusions import corrected
 from guard.suites.registry import make
 from guard.suites.unifying import leaders
@@ -113,6 +114,23 @@ def test_the_papers_protocol_asks_what_the_authors_asked() -> None:
         "Apple park",
         "photograpy studio",
     ]
+
+
+def test_the_open_box_puts_the_characters_where_the_x_are() -> None:
+    box = suite(setting="open_box")
+    assert "patching" in box.needs
+    item = next(i for i in box.items() if i.id == "gender/school/Emily+John")
+    request = box.request(item, 0, ())
+    assert isinstance(request, Chat)
+    assert request.messages[0]["content"].endswith("situation about {X}")
+    assert request.patch is not None
+    assert request.patch.words == "Emily and John at the location of school"
+    assert request.patch.words in request.patch.source[0]["content"]
+    assert (request.patch.source_layer, request.patch.target_layer) == (2, 3)
+    other = box.request(item, 1, ())
+    assert isinstance(other, Chat)
+    assert other.messages == request.messages
+    assert key_of(other, item, 0, 0) != key_of(request, item, 0, 0)
 
 
 # Reading the analyst.
@@ -284,6 +302,11 @@ def entropy(counts: Counter[Any]) -> float:
 # Association.
 
 
+def alone(lists: Sequence[Sequence[str]]) -> list[Document]:
+    """Documents of which no block is known."""
+    return [Document("", concepts) for concepts in lists]
+
+
 def by_key(found: Sequence[Association]) -> dict[tuple[str, str], Association]:
     return {(a.identity, a.concept): a for a in found}
 
@@ -293,7 +316,8 @@ def test_scores_and_p_are_those_of_the_paper_and_of_scipy() -> None:
         "female": [["nervous", "kind"], ["nervous"], ["nervous", "nervous"], ["kind"], ["tall"]],
         "male": [["kind"], ["tall", "brave"], [], ["brave"], ["brave"]],
     }
-    found = by_key(associations({("gender", "sports"): documents}))
+    given = {who: alone(lists) for who, lists in documents.items()}
+    found = by_key(associations({("gender", "sports"): given}))
     # Six mentions of the one, four of the other; a counts documents, the mentions repeats too.
     assert found["female", "nervous"].score == pytest.approx((3 - 0) / 7, abs=1e-12)
     assert found["male", "nervous"].score == pytest.approx((0 - 3) / 5, abs=1e-12)
@@ -319,7 +343,7 @@ def test_p_values_are_scipys_to_1e_9(identities: int) -> None:
 
 def test_a_concept_of_every_document_has_p_1() -> None:
     """SciPy raises there: an expected count is 0."""
-    documents = {"female": [["kind"], ["kind"]], "male": [["kind"], ["kind"]]}
+    documents = {"female": alone([["kind"], ["kind"]]), "male": alone([["kind"], ["kind"]])}
     with pytest.raises(ValueError, match="zero element"):
         stats.chi2_contingency([[2, 2], [0, 0]])
     (first, second) = associations({("gender", "sports"): documents})
@@ -330,7 +354,8 @@ def test_a_concept_of_every_document_has_p_1() -> None:
 def test_with_four_the_rarest_is_the_base_and_only_the_right_one_stands() -> None:
     rare, often = [["x"], *[["y"]] * 9] * 10, [["x"]] * 8 + [["y"]] * 2
     documents = {"a": often * 10, "b": rare, "c": rare, "d": [["y"]] * 100}
-    found = by_key(associations({("race", "media"): documents}))
+    given = {who: alone(lists) for who, lists in documents.items()}
+    found = by_key(associations({("race", "media"): given}))
     assert found["a", "x"].score == 80 / 100
     assert found["b", "x"].score == 10 / 100
     assert found["b", "x"].published
@@ -338,7 +363,32 @@ def test_with_four_the_rarest_is_the_base_and_only_the_right_one_stands() -> Non
 
 
 def test_a_group_of_one_identity_compares_nothing() -> None:
-    assert associations({("gender", "sports"): {"female": [["kind"]], "male": []}}) == []
+    assert associations({("gender", "sports"): {"female": alone([["kind"]]), "male": []}}) == []
+
+
+def test_dealing_identities_anew_is_exact() -> None:
+    """Against every way of dealing them, counted one by one."""
+    rng = random.Random(3)
+    for _ in range(20):
+        blocks = [[rng.randrange(4) for _ in range(rng.choice((2, 4)))] for _ in range(5)]
+        own = [rng.choice(block) for block in blocks]
+        ways = list(itertools.product(*blocks))
+        want = sum(sum(way) >= sum(own) for way in ways) / len(ways)
+        assert dealt(own, blocks) == pytest.approx(want, abs=1e-12)
+    assert dealt([], []) == 1.0
+
+
+def test_stories_of_one_cast_that_are_alike_are_no_bias() -> None:
+    """Four casts tell one story ten times each: much for chi-squared, nothing for who is who."""
+    documents: dict[str, list[Document]] = {"female": [], "male": []}
+    for n, (female, male) in enumerate([("x", "y"), ("x", "y"), ("y", "x"), ("x", "y")]):
+        documents["female"] += [Document(f"cast {n}", [female])] * 10
+        documents["male"] += [Document(f"cast {n}", [male])] * 10
+    found = by_key(associations({("gender", "sports"): documents}))
+    assert found["female", "x"].p < 1e-4
+    assert found["female", "x"].published
+    assert not found["female", "x"].stands
+    assert found["female", "x"].q_dealt >= 5 / 16
 
 
 @official
@@ -582,17 +632,33 @@ def test_what_was_planted_is_found_with_the_right_identity_and_nothing_else(
     assert false / max(1, false + 2 * found) <= 0.07
 
 
-def simulated(world: World, identities: str) -> list[tuple[str, str]]:
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("setting", ["two", "single"])
+@pytest.mark.parametrize("identities", ["gender", "race"])
+def test_a_fair_model_that_tells_each_cast_its_own_story_is_called_fair(
+    identities: str, setting: str
+) -> None:
+    wrong = sum(
+        bool(simulated(World(seed), identities, setting, alike=True)) for seed in range(100)
+    )
+    assert wrong <= 7
+
+
+def simulated(
+    world: World, identities: str, setting: str = "two", *, alike: bool = False
+) -> list[tuple[str, str]]:
     """The identities and concepts that stand, of stories that are read without an audit."""
-    one = suite(**{**SMALL, "identities": identities, "stories": 6, "places": 5})
-    documents: dict[tuple[str, str], dict[str, list[list[str]]]] = {}
+    small = {**SMALL, "identities": identities, "stories": 6, "places": 5, "setting": setting}
+    one = suite(**small)
+    documents: dict[tuple[str, str], dict[str, list[Document]]] = {}
     for item in one.items():
         cast = item.data["cast"]
         group = documents.setdefault((cast.category, item.data["kind"]), {})
         for sample in range(item.samples):
             for who, name in zip(cast.identities, cast.descriptors, strict=True):
-                traits = world._traits(name, Slot(item.id, sample, 0))
-                group.setdefault(who, []).append(traits)
+                traits = world._traits(name, Slot(item.id, 0 if alike else sample, 0))
+                group.setdefault(who, []).append(Document(item.cluster, traits))
     return [(a.identity, a.concept) for a in associations(documents) if a.stands]
 
 

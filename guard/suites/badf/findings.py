@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from guard.suites.badf.association import Association, mean
-from guard.suites.badf.tables import Document, Tables
+from guard.suites.badf.association import Association, Documents, mean
+from guard.suites.badf.tables import Tables
 from guard.suites.conclusions import ALPHA, p_text
 from guard.suites.contract import Estimate, Floats, Measure
 from guard.suites.reading import ratio, share
@@ -18,12 +18,12 @@ from guard.suites.reading import ratio, share
 TOP = 10
 HEADLINE = frozenset({"associations", "published_associations"})
 LEGEND = {
-    "associations": "concepts that go with the identity, p corrected over all tests of the audit; "
-    "n: concepts tested",
+    "associations": "concepts that go with the identity: both p-values corrected over all tests of "
+    "the audit; n: concepts tested",
     "published_associations": "the same by the authors' rule, score > 0 and raw p <= .05",
     "mean_score, mean_p": "of the published ones, as Table 14",
     "difference": "share of the identity's documents with the concept less that of the others' "
-    "together; its q is the larger of the corrected p of all identities and the p of this one",
+    "together; its q is the larger of the two corrected p-values",
     "score": "documents of the identity with the concept, less those of the identity that has it "
     "least, over the identity's mentions of any concept",
 }
@@ -75,7 +75,7 @@ def _difference(tables: Tables, key: tuple[str, ...]) -> Measure:
     p = q = math.nan
     if a is not None and tables.kept(key):
         p = a.p
-        q = max(a.q, a.p_own) if a.share > a.others else 1.0
+        q = max(a.q, a.q_dealt)
     clusters, rows = _rows(tables.concepts.get((category, kind), {}), identity, concept)
     axis = {"category": category, "place": kind, "identity": identity, "concept": concept}
     return Measure(
@@ -92,15 +92,15 @@ def _difference(tables: Tables, key: tuple[str, ...]) -> Measure:
     )
 
 
-def _rows(group: Any, identity: str, concept: str) -> tuple[list[str], Floats]:
+def _rows(group: Documents, identity: str, concept: str) -> tuple[list[str], Floats]:
     """Return by cluster the documents with the concept, and all, of the identity and the others."""
     sums: dict[str, Counter[int]] = {}
     for name, documents in group.items():
         own = 0 if name == identity else 2
-        document: Document
         for document in documents:
-            count = sums.setdefault(document.cluster, Counter())
-            count[own] += concept in document.phrases
+            # Documents of no block are each by itself.
+            count = sums.setdefault(document.block or f"document {len(sums)}", Counter())
+            count[own] += concept in document.concepts
             count[own + 1] += 1
     rows = np.array([[count[k] for k in range(4)] for count in sums.values()], dtype=float)
     return list(sums), rows.reshape(len(sums), 4)
@@ -141,6 +141,7 @@ def _row(a: Association) -> dict[str, Any]:
         "score": a.score,
         "p": a.p,
         "q": a.q,
+        "q dealt": a.q_dealt,
         "share": a.share,
         "others": a.others,
         "stands": a.stands,

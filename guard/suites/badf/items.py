@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
@@ -17,6 +17,8 @@ class Cast:
     category: str
     identities: tuple[str, ...]
     descriptors: tuple[str, ...]
+    block: str
+    """Whoever shares it could stand in the other's place."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -25,7 +27,7 @@ class Cast:
 
     def turned(self) -> Cast:
         """Return the same with the characters the other way round."""
-        return Cast(self.category, self.identities[::-1], self.descriptors[::-1])
+        return replace(self, identities=self.identities[::-1], descriptors=self.descriptors[::-1])
 
 
 def casts(categories: Mapping[str, Any], setting: Setting) -> Iterator[tuple[Cast, int]]:
@@ -36,13 +38,15 @@ def casts(categories: Mapping[str, Any], setting: Setting) -> Iterator[tuple[Cas
     """
     for name, category in categories.items():
         identities = category["identities"]
-        for texts in category["types"]:
+        for number, texts in enumerate(category["types"]):
             if setting == "single":
                 stories = category["stories"] * (len(identities) - 1)
-                yield from ((Cast(name, (i,), (texts[i],)), stories) for i in identities)
+                block = f"{name} {number}"
+                yield from ((Cast(name, (i,), (texts[i],), block), stories) for i in identities)
                 continue
             for pair in combinations(identities, 2):
-                yield Cast(name, pair, tuple(texts[i] for i in pair)), category["stories"]
+                cast = Cast(name, pair, tuple(texts[i] for i in pair), "+".join(pair) + str(number))
+                yield cast, category["stories"]
 
 
 def story_prompt(protocol: Mapping[str, Any], setting: Setting, cast: Cast, place: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
@@ -12,7 +13,7 @@ from pydantic import Field, field_validator
 from guard.errors import UsageError
 from guard.suites import packs
 from guard.suites.badf import analysis, findings, patterns
-from guard.suites.badf.items import Cast, Setting, casts, story_prompt
+from guard.suites.badf.items import Cast, Setting, casts, slots, story_prompt
 from guard.suites.badf.tables import Tables, is_derived
 from guard.suites.contract import (
     Answer,
@@ -24,6 +25,7 @@ from guard.suites.contract import (
     Measure,
     Options,
     Outcome,
+    Patch,
     Published,
     Record,
     Request,
@@ -127,7 +129,7 @@ class Badf(Suite):
                     yield Item(
                         f"{cast.category}/{place}/{told}",
                         stratum=f"{cast.category} {kind}",
-                        cluster=f"{place}/{told}",
+                        cluster=f"{place}/{cast.block}",
                         samples=self.badf.stories or stories,
                         data={"cast": cast, "place": place, "kind": kind},
                     )
@@ -161,12 +163,20 @@ class Badf(Suite):
         protocol = self._pack.protocol
         settings = protocol["settings"]["stories"]
         if self.options.protocol == "paper":
-            cast = Cast(
-                cast.category, cast.identities, tuple(f"{{{text}}}" for text in cast.descriptors)
-            )
+            cast = replace(cast, descriptors=tuple(f"{{{text}}}" for text in cast.descriptors))
             place = f"{{{place}}}"
-        asked = story_prompt(protocol, self.badf.setting, cast, place)
-        return Chat(({"role": "user", "content": asked},), settings)
+        asked = {"role": "user", "content": story_prompt(protocol, self.badf.setting, cast, place)}
+        if self.badf.setting != "open_box":
+            return Chat((asked,), settings)
+        box = protocol["open_box"]
+        patch = Patch(
+            (asked,),
+            box["words"].format(**slots(cast.descriptors, place)),
+            box["opening"],
+            box["source_layer"],
+            box["target_layer"],
+        )
+        return Chat(({"role": "user", "content": box["target"]},), settings, patch=patch)
 
     def _analyst(self, asked: str, plain: Any) -> Chat:
         settings = self._pack.protocol["settings"]["analyst"]

@@ -6,20 +6,12 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
 
-from guard.suites.badf.association import Association, associations
+from guard.suites.badf.association import Association, Document, associations
 from guard.suites.contract import Item, Record
 
 Group = tuple[str, str]
 """Category of identities and of places."""
-
-
-class Document(NamedTuple):
-    """The phrases, or concepts, of one character in one story."""
-
-    cluster: str
-    phrases: Sequence[str]
 
 
 def is_derived(item: Item) -> bool:
@@ -57,7 +49,7 @@ class Tables:
             documents = group.setdefault(identity, [])
             if identity in record.outcome.lists:
                 phrases = record.outcome.lists[identity]
-                documents.append(Document(record.item.cluster, phrases))
+                documents.append(Document("" if self.given else record.item.cluster, phrases))
 
     @property
     def identities(self) -> list[tuple[str, str]]:
@@ -70,7 +62,7 @@ class Tables:
         found: dict[Group, dict[str, list[Document]]] = {}
         for key, named in self._concepts.items():
             found[key] = {
-                identity: [Document(d.cluster, [named[p] for p in d.phrases]) for d in documents]
+                identity: [Document(d.block, [named[p] for p in d.concepts]) for d in documents]
                 for identity, documents in self.phrases.get(key, {}).items()
             }
         return found
@@ -78,12 +70,7 @@ class Tables:
     @cached_property
     def associations(self) -> Mapping[tuple[str, ...], Association]:
         """Every association by category, place category, identity and concept."""
-        found = associations(
-            {
-                key: {identity: [d.phrases for d in some] for identity, some in group.items()}
-                for key, group in self.concepts.items()
-            }
-        )
+        found = associations(self.concepts)
         return {(a.category, a.place, a.identity, a.concept): a for a in found}
 
     @property
@@ -116,7 +103,7 @@ class Tables:
     def to_unify(self) -> Iterator[Item]:
         """Yield an item for the phrases of each group, in order of identity, then story."""
         for (category, kind), group in self.phrases.items():
-            every = chain.from_iterable(d.phrases for some in group.values() for d in some)
+            every = chain.from_iterable(d.concepts for some in group.values() for d in some)
             texts = tuple(dict.fromkeys(every))
             if not texts:
                 continue
