@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.cli import detector_option, results_console, stdout_kept
-from guard.cli.audit_options import asking_options, guard_options, suite_options
+from guard.cli.audit_options import (
+    asking_options,
+    embedder_option,
+    guard_options,
+    suite_options,
+)
 from guard.errors import UsageError
 from guard.installed import install_command
 
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from guard.core import Guard
 
 INCOMPLETE = 3
+ANALYST = "analyst"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
@@ -122,17 +128,19 @@ def run(**given: Any) -> None:
     "turns.",
 )
 @suite_options
+@embedder_option
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers as a live audit would, without a call."""
     _check_extra()
     from guard.audit.tables import score as scored
 
     for text in given["own"]:
-        if "." not in text.partition("=")[0]:
+        suite_, dot, _ = text.partition("=")[0].partition(".")
+        if not dot or suite_ == ANALYST:
             raise UsageError(f"--set takes SUITE.KEY=VALUE here, got {text!r}: nothing is asked.")
     with stdout_kept():
         (audit_,) = _audits({**given, "suites": suite, "size": None}, _own(given))
-        result = scored(audit_, answers)
+        result = scored(audit_, answers, given["embedder"])
     if result.about.get("damaged_lines"):
         from guard.audit.command import damage
 
@@ -194,9 +202,27 @@ def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:
         suite, dot, key = name.rpartition(".")
         if not equals or not key:
             raise UsageError(f"--set takes SUITE.KEY=VALUE or KEY=VALUE, got {text!r}.")
-        if dot:
+        if dot and suite != ANALYST:
             found.setdefault(suite, {})[key] = value
     return found
+
+
+def _analyst_sending(given: dict[str, Any]) -> Sending:
+    """Return what the analyst is to be asked with."""
+    from guard.audit.sending import Sending, read_setting
+
+    settings: dict[str, Any] = {}
+    base = None
+    for text in given["own"]:
+        name, _, value = text.partition("=")
+        who, dot, key = name.partition(".")
+        if dot and who == ANALYST and key == "api_base":
+            base = value
+        elif dot and who == ANALYST:
+            settings[key] = read_setting(key, value)
+    if (settings or base) and given["analyst"] is None:
+        raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
+    return Sending(settings, api_base=base)
 
 
 def _sending(given: dict[str, Any]) -> Sending:
@@ -257,7 +283,20 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
         from guard.audit.sending import check_dropped
 
         check_dropped(given["dropped"], suites)
-    return [Audit.of(suite, given["size"], allocate) for suite in suites]
+    if given.get("replay") is not None and given["analyst"] is not None:
+        raise UsageError("A cassette holds what the analyst said; leave --analyst out.")
+    if given.get("replay") is not None or "scorer" not in given:
+        asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
+    else:
+        from guard.audit.others import others
+
+        sending = _analyst_sending(given)
+        named = {key: given[key] for key in ("analyst", "scorer", "embedder")}
+        asked = [others(suite, **named, sending=sending) for suite in suites]
+    return [
+        Audit.of(suite, given["size"], allocate, others=other)
+        for suite, other in zip(suites, asked, strict=True)
+    ]
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ SUITES: dict[str, str] = {
     "hbb_sg": "guard.suites.hbb.suite:HbbSg",
     "mist": "guard.suites.mist:Mist",
     "sai_asa": "guard.suites.sai_asa:SaiAsa",
+    "badf": "guard.suites.badf:Badf",
 }
 
 
