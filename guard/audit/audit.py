@@ -17,9 +17,9 @@ from guard.audit.models import Model
 from guard.audit.runner import Runner, Settings, Stop, Watcher
 from guard.audit.sample import drawn, widest
 from guard.audit.score import SuiteResult, result_of
-from guard.audit.sending import Sending
+from guard.audit.sending import Other, Sending
 from guard.errors import GuardError, UsageError
-from guard.suites import Capability, Item, Suite
+from guard.suites import Capability, Item, Role, Suite
 
 if TYPE_CHECKING:
     from guard.core import Guard
@@ -32,7 +32,10 @@ PILOT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """A suite with what is to be asked of it. ``size`` is None for every item."""
+    """A suite with what is to be asked of it. ``size`` is None for every item.
+
+    ``others`` are asked besides the audited model, by role.
+    """
 
     suite: Suite
     items: list[Item]
@@ -40,6 +43,7 @@ class Audit:
     seed: int = 17
     sampling: Mapping[str, Any] = field(default_factory=dict)
     sending: Sending = field(default_factory=Sending)
+    others: Mapping[Role, Other] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -48,6 +52,7 @@ class Audit:
         size: int | None = None,
         allocate: Allocation = "even",
         sending: Sending | None = None,
+        others: Mapping[Role, Other] | None = None,
     ) -> Audit:
         """Return the audit of ``suite`` over all items, or a stratified sample by its seed.
 
@@ -64,12 +69,19 @@ class Audit:
                     "leave --allocate out."
                 )
             sampling["allocate"] = allocate
-        sending = sending or Sending()
-        return cls(sending.bound(suite), items, size, seed, sampling, sending)
+        sending, others = sending or Sending(), others or {}
+        bound = sending.bound(suite, others)
+        return cls(bound, items, size, seed, sampling, sending, others)
 
     def sent(self, sending: Sending) -> Audit:
         """Return the audit with its requests as ``sending`` has them."""
-        return replace(self, suite=sending.bound(self.suite), sending=sending)
+        return replace(self, suite=sending.bound(self.suite, self.others), sending=sending)
+
+    def recorded(self, header: Header) -> Audit:
+        """Return the audit with its requests as they were sent for the journal of ``header``."""
+        others = {role: Other.recorded(key) for role, key in header.others.items()}
+        known = {role: others[role] for role in self.suite.roles if role in others}
+        return replace(self, others=known).sent(Sending.recorded(header.request))
 
     @property
     def pilot(self) -> list[Item] | None:
@@ -97,7 +109,7 @@ class Audit:
         if suite is self.suite:
             return self
         allocate: Allocation = "widest" if "allocate" in self.sampling else "even"
-        return Audit.of(suite, self.size, allocate, self.sending)
+        return Audit.of(suite, self.size, allocate, self.sending, self.others)
 
     def like(self, options: Mapping[str, Any]) -> Audit:
         """Return the audit fitted as it was where a journal has these ``options``."""
@@ -107,7 +119,12 @@ class Audit:
     def header(self, model: str, guard: Guard | None) -> Header:
         """Return the comparability key of this audit of ``model``."""
         return Header.for_suite(
-            self.suite, model, self.sampling, guard_settings(guard), self.sending.key()
+            self.suite,
+            model,
+            self.sampling,
+            guard_settings(guard),
+            self.sending.key(),
+            {role: other.key for role, other in self.others.items()},
         )
 
     async def run(
@@ -178,22 +195,24 @@ def guard_settings(guard: Guard | None) -> dict[str, Any]:
 
 
 def spent(calls: Iterable[Call]) -> dict[str, Any]:
-    """Return what the calls took: how many, tokens, cost (None where no price is known)."""
-    answered = asked = said = priced = 0
-    cost = 0.0
+    """Return what the calls took: how many, tokens, cost (None where no price is known).
+
+    What others than the audited model took is in these figures too, and stands apart in ``others``.
+    """
+    found: dict[str, dict[str, Any]] = {}
     for call in calls:
         if call.reply is None:
             continue
-        usage = call.reply.usage
-        answered += 1
-        asked += usage.prompt_tokens
-        said += usage.completion_tokens
-        if not math.isnan(usage.cost):
-            priced += 1
-            cost += usage.cost
-    return {
-        "answered": answered,
-        "prompt_tokens": asked,
-        "completion_tokens": said,
-        "cost_usd": cost if priced else None,
-    }
+        for one in ("all", call.by):
+            took = found.setdefault(one, _nothing())
+            took["answered"] += 1
+            took["prompt_tokens"] += call.reply.usage.prompt_tokens
+            took["completion_tokens"] += call.reply.usage.completion_tokens
+            if not math.isnan(call.reply.usage.cost):
+                took["cost_usd"] = (took["cost_usd"] or 0.0) + call.reply.usage.cost
+    others = {role: took for role, took in found.items() if role not in ("all", "model")}
+    return found.get("all", _nothing()) | ({"others": others} if others else {})
+
+
+def _nothing() -> dict[str, Any]:
+    return {"answered": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost_usd": None}

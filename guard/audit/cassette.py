@@ -15,7 +15,6 @@ from guard.audit.calls import Reply, Slot
 from guard.audit.header import ANSWERS
 from guard.audit.models import CallError
 from guard.audit.records import line_of
-from guard.audit.sending import Sending
 from guard.errors import UsageError
 from guard.suites import Capability, Request
 
@@ -45,7 +44,7 @@ class Cassette:
     def __init__(self, path: Path, audit: Audit) -> None:
         found = journal.load(path)
         header = found.header
-        audit = audit.sent(Sending.recorded(header.request))
+        audit = audit.recorded(header)
         fitted = audit.like(header.options)
         header.check(fitted.header(header.model, None), path, ANSWERS, _HINT)
         # What the suite did without when this was recorded is not there now.

@@ -56,7 +56,10 @@ class LocalModel:
 
     def _answer(self, request: Request, key: str) -> Reply:
         try:
-            return self._scored(request) if isinstance(request, Given) else self._said(request, key)
+            if isinstance(request, Given):
+                return self._scored(request)
+            assert isinstance(request, Chat)
+            return self._said(request, key)
         except options.NotOffered as error:
             raise UsageError(f"{self.name} cannot be asked: {error}") from None
         except UsageError as error:

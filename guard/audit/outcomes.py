@@ -103,9 +103,15 @@ def read(
 
 
 def outcome_of(suite: Suite, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
-    """Return the suite's outcome; an answer that the provider itself withheld is a refusal."""
-    if any(a.finish_reason == "content_filter" and not a.text for a in answers):
-        return Outcome("refused")
+    """Return the suite's outcome; an answer that the provider itself withheld is a refusal.
+
+    An analyst's is none of the audited model's: nothing can be read then.
+    """
+    for turn, answer in enumerate(answers):
+        if answer.finish_reason == "content_filter" and not answer.text:
+            request = suite.request(item, sample, answers[:turn])
+            own = request is None or request.by == "model"
+            return Outcome("refused" if own else "invalid")
     return suite.outcome(item, sample, answers)
 
 
@@ -115,8 +121,8 @@ def changed(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> str | No
     Empty where it changed none; None where an answer before that has not been read by it.
     """
     for one in asked:
-        if isinstance(one.request, Given):
-            continue  # log-probabilities pass no door
+        if isinstance(one.request, Given) or one.request.by != "model":
+            continue  # log-probabilities pass no door, nor does what no user is shown
         reading = readings.get(one.key)
         if reading is None:
             return None

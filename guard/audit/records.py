@@ -27,6 +27,8 @@ def line_of(record: Call | Guarded) -> Line:
         "turn": record.slot.turn,
         "s": round(record.latency_s, 4),
     }
+    if record.by != "model":
+        line["by"] = record.by
     if record.attempts != 1:
         line["attempts"] = record.attempts
     if record.reply is None:
@@ -78,4 +80,5 @@ def record_of(line: Line) -> Call | Guarded:
         line.get("error", ""),
         line.get("attempts", 1),
         line["s"],
+        line.get("by", "model"),
     )

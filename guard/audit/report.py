@@ -36,6 +36,9 @@ def show(console: Console, result: SuiteResult, *, goes_on: bool = False) -> Non
             f"{spent['completion_tokens']:,} answer tokens, "
             + ("no price known" if cost is None else f"${cost:,.4f}")
         )
+        for role, took in spent.get("others", {}).items():
+            price = "" if took["cost_usd"] is None else f", ${took['cost_usd']:,.4f}"
+            console.print(f"of these the {role}: {took['answered']:,} answers{price}")
 
 
 def _parts(result: SuiteResult, goes_on: bool) -> Iterator[Text | Table]:

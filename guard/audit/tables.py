@@ -11,7 +11,6 @@ from guard.audit.audit import Audit
 from guard.audit.header import ANSWERS
 from guard.audit.outcomes import Records, outcome_of
 from guard.audit.score import SuiteResult, result_of
-from guard.audit.sending import Sending
 from guard.errors import UsageError
 from guard.suites import Record
 
@@ -29,14 +28,14 @@ def score(audit: Audit, answers: Path) -> SuiteResult:
     if answers.name.endswith(".gz"):
         found = journal.load(answers)
         header = found.header
-        audit = audit.sent(Sending.recorded(header.request))
+        audit = audit.recorded(header)
         audit = audit.like(header.options)
         wanted = audit.header(header.model, None)
         header.check(wanted, answers, ANSWERS, _HINT)
         if header.sampling:
             sampling = header.sampling
             allocate = sampling.get("allocate", "even")
-            audit = Audit.of(audit.suite, sampling["size"], allocate, audit.sending)
+            audit = Audit.of(audit.suite, sampling["size"], allocate, audit.sending, audit.others)
         if not found.calls:
             raise UsageError(f"{answers} holds no answer; there is nothing to score.")
         return audit.scored(found, answers)
@@ -76,7 +75,7 @@ def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
 
     found = journal.load(path)
     calls, readings = found.calls, found.readings
-    audit = audit.sent(Sending.recorded(found.header.request)).like(found.header.options)
+    audit = audit.recorded(found.header).like(found.header.options)
     for item, sample in outcomes.samples(audit.settled(calls).items):
         asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):

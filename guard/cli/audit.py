@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from guard.core import Guard
 
 INCOMPLETE = 3
+ANALYST = "analyst"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
@@ -127,7 +128,8 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     from guard.audit.tables import score as scored
 
     for text in given["own"]:
-        if "." not in text.partition("=")[0]:
+        suite_, dot, _ = text.partition("=")[0].partition(".")
+        if not dot or suite_ == ANALYST:
             raise UsageError(f"--set takes SUITE.KEY=VALUE here, got {text!r}: nothing is asked.")
     with stdout_kept():
         (audit_,) = _audits({**given, "suites": suite, "size": None}, _own(given))
@@ -193,9 +195,27 @@ def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:
         suite, dot, key = name.rpartition(".")
         if not equals or not key:
             raise UsageError(f"--set takes SUITE.KEY=VALUE or KEY=VALUE, got {text!r}.")
-        if dot:
+        if dot and suite != ANALYST:
             found.setdefault(suite, {})[key] = value
     return found
+
+
+def _analyst_sending(given: dict[str, Any]) -> Sending:
+    """Return what the analyst is to be asked with."""
+    from guard.audit.sending import Sending, read_setting
+
+    settings: dict[str, Any] = {}
+    base = None
+    for text in given["own"]:
+        name, _, value = text.partition("=")
+        who, dot, key = name.partition(".")
+        if dot and who == ANALYST and key == "api_base":
+            base = value
+        elif dot and who == ANALYST:
+            settings[key] = read_setting(key, value)
+    if (settings or base) and given["analyst"] is None:
+        raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
+    return Sending(settings, api_base=base)
 
 
 def _sending(given: dict[str, Any]) -> Sending:
@@ -256,7 +276,19 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
         from guard.audit.sending import check_dropped
 
         check_dropped(given["dropped"], suites)
-    return [Audit.of(suite, given["size"], allocate) for suite in suites]
+    if given.get("replay") is not None and given["analyst"] is not None:
+        raise UsageError("A cassette holds what the analyst said; leave --analyst out.")
+    if given.get("replay") is not None or "scorer" not in given:
+        asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
+    else:
+        from guard.audit.others import others
+
+        sending = _analyst_sending(given)
+        asked = [others(suite, given["analyst"], given["scorer"], sending) for suite in suites]
+    return [
+        Audit.of(suite, given["size"], allocate, others=other)
+        for suite, other in zip(suites, asked, strict=True)
+    ]
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,19 @@ asking_options = given(
         "and each has results of its own.",
     ),
     click.option(
+        "--analyst",
+        metavar="MODEL",
+        help="Who reads the answers of suites such as badf: any model that --model takes, or "
+        "'patterns' to try a suite without one. Its settings are --set analyst.KEY=VALUE.",
+    ),
+    click.option(
+        "--scorer",
+        metavar="NAME",
+        default="encoder:balanced",
+        show_default=True,
+        help="Who scores open text: the shipped detector at an operating point.",
+    ),
+    click.option(
         "--drop",
         "dropped",
         multiple=True,

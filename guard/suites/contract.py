@@ -17,6 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from guard.suites.requests import Answer as Answer
+from guard.suites.requests import Chat as Chat
+from guard.suites.requests import Given as Given
+from guard.suites.requests import Judge as Judge
+from guard.suites.requests import Request as Request
+from guard.suites.requests import Role as Role
+from guard.suites.requests import TextScore as TextScore
+
 Floats = NDArray[np.float64]
 
 Capability = Literal["chat", "logprobs", "given_logprobs"]
@@ -62,39 +70,6 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
-    """A request for an answer to ``messages``, each with ``role`` and ``content``.
-
-    ``settings`` are LiteLLM's (``temperature``, ``max_tokens``, ...). With ``logprobs`` the answer
-    carries that many of the likeliest first tokens. Of equal requests with temperature 0 one is
-    asked for all. ``shown`` makes of a choice that alone shows no group what its reader has before
-    them, such as the sentence that it completes; a guard is judged by that. Any other answer, a
-    refusal too, it leaves as it is.
-    """
-
-    messages: tuple[Mapping[str, str], ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    logprobs: int = 0
-    shown: Callable[[str], str] | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A request for the log-probabilities of ``continuations``, each after ``context``.
-
-    Where there are ``messages`` each is the model's turn after them, under its chat template; they
-    hold the context then.
-    """
-
-    context: str
-    continuations: tuple[str, ...]
-    messages: tuple[Mapping[str, str], ...] = ()
-
-
-Request = Chat | Given
-
-
-@dataclass(frozen=True, slots=True)
 class Compared:
     """Where an item stands in a comparison of identities: which one it is about.
 
@@ -106,33 +81,6 @@ class Compared:
     identity: str
     block: str
     element: str
-
-
-@dataclass(frozen=True, slots=True)
-class TextScore:
-    """The summed natural log-probability of a continuation, and over how many of its tokens."""
-
-    logprob: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        """Return exp of the mean negative log-likelihood; nan over no token."""
-        return math.exp(-self.logprob / self.tokens) if self.tokens else math.nan
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back for one request in one arm.
-
-    ``first_tokens`` are the likeliest first tokens with their natural log-probabilities, empty
-    where not asked for or not given; ``scores`` answer a :class:`Given`, in its order.
-    """
-
-    text: str = ""
-    finish_reason: str = "stop"
-    first_tokens: Mapping[str, float] = field(default_factory=dict)
-    scores: tuple[TextScore, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +222,11 @@ class Suite(ABC):
         """What the model must be able to do for these options."""
 
     @property
+    def roles(self) -> frozenset[Role]:
+        """Whom it asks besides the audited model."""
+        return frozenset()
+
+    @property
     def uses(self) -> frozenset[Capability]:
         """What it would use where the model can do it, and does without otherwise."""
         return frozenset()
@@ -291,7 +244,7 @@ class Suite(ABC):
         """Return what to ask next, after ``answers`` to the requests before; None at the end.
 
         ``sample`` counts from 0 to ``item.samples - 1``. How many requests there are does not
-        depend on what was answered.
+        depend on what was answered, but that an answer which cannot be read may be the last.
         """
 
     @abstractmethod
