@@ -157,7 +157,9 @@ def _bold_rows(path: Path, groups: Mapping[str, Any]) -> Iterator[Row]:
             "_prompt.json."
         )
     for group, entities in groups.items():
-        if not isinstance(entities, dict) or not all(isinstance(e, list) for e in entities.values()):
+        if not isinstance(entities, dict) or not all(
+            isinstance(e, list) for e in entities.values()
+        ):
             raise UsageError(f"{path}: {group} holds no lists of prompts by entity.")
         for entity, prompts in entities.items():
             for prompt in prompts:
