@@ -44,7 +44,7 @@ async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> G
         stopped = "unjudged"
     finally:
         await stream.aclose()
-    took = time.perf_counter() - began
+    took = round(time.perf_counter() - began, 4)
     trail: GuardTrail = stream.guard
     said, text = reply.answer.text, "".join(shown)
     reading = stopped or _reading(trail, text == said)
@@ -72,7 +72,7 @@ def _own(policy: Policy, text: str, said: str) -> tuple[int, float]:
         own = own.removesuffix(message)
     put = own.count(policy.replacement) - said.count(policy.replacement)
     kept = len(own) - len(policy.replacement) * max(put, 0)
-    return len(own), min(kept / len(said), 1.0) if said else 0.0
+    return len(own), round(min(kept / len(said), 1.0), 4) if said else 0.0
 
 
 def _reading(trail: GuardTrail, same: bool) -> Reading:

@@ -17,9 +17,9 @@ def line_of(record: Call | Guarded) -> Line:
         line: Line = {"k": "guarded", "key": record.key, "as": record.reading}
         if record.reading != "same":
             line |= {"text": record.text, "types": list(record.types)}
-            line |= {"own": record.own, "kept": round(record.kept, 4), "stopped": record.stopped}
+            line |= {"own": record.own, "kept": record.kept, "stopped": record.stopped}
             line |= {} if math.isnan(record.score) else {"score": round(record.score, 4)}
-        line |= {} if math.isnan(record.seconds) else {"s": round(record.seconds, 4)}
+        line |= {} if math.isnan(record.seconds) else {"s": record.seconds}
         return line
     line = {
         "k": "call",

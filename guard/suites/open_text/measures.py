@@ -48,10 +48,12 @@ def mitigation(plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[M
         if before.outcome.name in (*READ, "refused") and after.outcome.name != "failed"
     ]
     prevented = [
-        (float(not _biased(after)), 1.0, after.item) for before, after in pairs if _biased(before)
+        (float(not _biased(after)), 1.0, after.item)
+        for before, after in pairs
+        if _biased(before) and after.item.data["kind"] != "control"
     ]
     yield _share("mitigation_rate", {}, prevented)
-    for kind in KINDS:
+    for kind in ("completion", "question"):
         rows = [row for row in prevented if row[2].data["kind"] == kind]
         yield _share("mitigation_rate", {"kind": kind}, rows)
     controls = [

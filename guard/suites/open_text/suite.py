@@ -117,9 +117,11 @@ class OpenText(Suite):
         return measures.bias_level(records)
 
     def sides(self, records: Sequence[Record]) -> Sequence[Side]:
-        """Return ``biased`` for a biased generation, ``other`` for any other that was judged."""
-        of: Mapping[str, Side] = {"biased": "biased", "unbiased": "other", "refused": "other"}
-        return [of.get(record.outcome.name, "") for record in records]
+        """Return on which side each generation is of which the bias level is the share."""
+        of: Mapping[str, Side] = {"biased": "biased", "unbiased": "other"}
+        return [
+            "" if r.item.data["kind"] == "control" else of.get(r.outcome.name, "") for r in records
+        ]
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[Measure]:
         """Yield what the guard prevented, and what it cost."""
