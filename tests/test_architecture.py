@@ -63,7 +63,7 @@ ALLOWED = {
     "installed": {"_biasguard"},
     "local": {"errors", "installed"},
     "evaluate": {"verdict", "errors", "policy", "core", "places", "installed"},
-    "suites": {"errors", "places"},
+    "suites": {"errors", "places", "verdict"},
     "audit": {
         "verdict",
         "errors",
