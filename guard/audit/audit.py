@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -79,9 +79,9 @@ class Audit:
 
     def recorded(self, header: Header) -> Audit:
         """Return the audit with its requests as they were sent for the journal of ``header``."""
-        others = {role: Other.recorded(key) for role, key in header.others.items()}
-        known = {role: others[role] for role in self.suite.roles if role in others}
-        return replace(self, others=known).sent(Sending.recorded(header.request))
+        known = header.others
+        others = {role: Other.recorded(known[role]) for role in self.suite.roles if role in known}
+        return replace(self, others=others).sent(Sending.recorded(header.request))
 
     @property
     def pilot(self) -> list[Item] | None:
@@ -124,8 +124,12 @@ class Audit:
             self.sampling,
             guard_settings(guard),
             self.sending.key(),
-            {role: other.key for role, other in self.others.items()},
+            {role: other.key for role, other in self.others.items()} | self._reading(),
         )
+
+    def _reading(self) -> dict[str, Mapping[str, Any]]:
+        told = self.suite.options.model_dump(mode="json", include=set(self.suite.reading))
+        return {"reading": told} if told else {}
 
     async def run(
         self,
@@ -154,11 +158,27 @@ class Audit:
                 # A run that was told to stop has not answered the pilot, and begins nothing more.
                 settled = self.settled(journal.calls)
                 await runner.run(settled.items)
+                await self._follow(runner, settled.items, found, stop)
             except GuardError:
                 if ended is not None and journal.calls:
                     ended.append(self.scored(found, path))
                 raise
         return self.scored(found, path)
+
+    async def _follow(
+        self, runner: Runner, items: Sequence[Item], found: Contents, stop: Stop | None
+    ) -> None:
+        """Ask what follows from the answers to ``items``, and what follows from that."""
+        if type(self.suite).further is Suite.further:
+            return
+        asked: set[str] = set()
+        while stop is None or not stop.asked:
+            following = outcomes.read(self.suite, items, found.calls, None).following
+            new = [item for item in following if item.id not in asked]
+            if not new:
+                return
+            await runner.run(new)
+            asked |= {item.id for item in new}
 
     def result(self, path: Path) -> SuiteResult:
         """Return the result of the journal at ``path``; asks nothing and changes nothing."""

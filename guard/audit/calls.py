@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from guard.suites import Answer, Chat, Given, Item, Judge, Request, Role, TextScore
+from guard.suites import Answer, Chat, Given, Item, Judge, Request, Role, TextScore, Unify
 
 Reading = Literal["same", "guarded", "unjudged"]
 """What the guarded arm shows of an answer: the answer itself, something that the guard put in its
@@ -108,6 +108,8 @@ def key_of(request: Request, item: Item, sample: int, turn: int) -> str:
     """
     if isinstance(request, Judge):
         said: list[Any] = ["judge", request.text, request.user]
+    elif isinstance(request, Unify):
+        said = ["unify", request.texts, request.threshold]
     elif isinstance(request, Given):
         said = ["given", request.context, request.continuations]
         said += [[dict(m) for m in request.messages]] if request.messages else []

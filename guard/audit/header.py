@@ -38,8 +38,9 @@ class Header:
     ``sampling`` holds the size and seed of a stratified sample, empty for all items; ``guard`` the
     policy and the detector of the guarded arm, empty where there is none; ``request`` what was sent
     otherwise than the suite asks (:meth:`guard.audit.sending.Sending.key`). ``others`` says by role
-    who else is asked, with which settings: what the audited model answered does not depend on it,
-    so a journal goes on with another analyst.
+    who else is asked, with which settings, and under ``reading`` the options that only decide how
+    answers are read: what the audited model answered does not depend on it, so a journal goes on
+    with another analyst.
     """
 
     suite: str
@@ -132,7 +133,7 @@ def told(suite: Suite) -> dict[str, Any]:
 
     Where official data lies is nobody's business: its hash says what it is.
     """
-    return suite.options.model_dump(mode="json", exclude={"data"})
+    return suite.options.model_dump(mode="json", exclude={"data", *suite.reading})
 
 
 def _difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> str:

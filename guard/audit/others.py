@@ -1,12 +1,13 @@
 """Who is asked besides the audited model: an analyst of what it wrote, and a scorer.
 
 An analyst is any model that an audit can ask, or the suite's own patterns. The scorer is the
-shipped detector at an operating point.
+shipped detector at an operating point, the embedder a sentence encoder.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
@@ -15,25 +16,30 @@ from guard.audit.models import CallError, Model, check_model, open_model
 from guard.audit.sending import Other, Sending
 from guard.errors import UsageError
 from guard.policy import OperatingPoint, Policy
-from guard.suites import Capability, Chat, Judge, Request, Role, Suite
+from guard.suites import Capability, Chat, Judge, Request, Role, Suite, Unify
+from guard.suites.unifying import leaders
 
 if TYPE_CHECKING:
     from guard.core import Guard
 
 PATTERNS = "patterns"
 """The analyst that is no model: good for trying a suite out, not for its figures."""
-SCORER = "encoder:balanced"
 _POINTS: tuple[str, ...] = get_args(OperatingPoint)
 
 
 def others(
-    suite: Suite, analyst: str | None, scorer: str, sending: Sending
+    suite: Suite,
+    analyst: str | None,
+    scorer: str = "encoder:balanced",
+    embedder: str = "mpnet",
+    sending: Sending | None = None,
 ) -> Mapping[Role, Other]:
     """Return whom ``suite`` asks besides the audited model; ``sending`` is what the analyst gets.
 
     Raises UsageError where one is missing or cannot be asked.
     """
     found: dict[Role, Other] = {}
+    sending = sending or Sending()
     if "analyst" in suite.roles:
         if analyst is None:
             raise UsageError(
@@ -46,6 +52,8 @@ def others(
         found["analyst"] = Other.of(analyst, sending)
     if "scorer" in suite.roles:
         found["scorer"] = _scorer_key(scorer)
+    if "embedder" in suite.roles:
+        found["embedder"] = Other.of(embedder, Sending())
     return found
 
 
@@ -62,7 +70,7 @@ def _guard(name: str) -> Guard:
     if point not in _POINTS:
         raise UsageError(
             f"There is no scorer {name!r}; give a detector and an operating point "
-            f"({', '.join(_POINTS)}), such as {SCORER}."
+            f"({', '.join(_POINTS)}), such as encoder:strict."
         )
     return Guard(Policy.model_validate({"operating_point": point}), detector=detector)
 
@@ -76,6 +84,8 @@ def together(model: Model, asked: Mapping[Role, Other], *, timeout_s: float) -> 
     for role, other in asked.items():
         if role == "scorer":
             found[role] = Scorer(other.name)
+        elif role == "embedder":
+            found[role] = Embedder(other.name)
         elif other.name == PATTERNS:
             found[role] = Patterns()
         else:
@@ -173,3 +183,35 @@ class Scorer:
 
     async def aclose(self) -> None:
         """Do nothing: its threads end with the process."""
+
+
+class Embedder:
+    """A sentence encoder in this process; its answer is the leader of each text, as JSON.
+
+    Raises WeightsError where it is not here.
+    """
+
+    most: int | None = 1
+
+    def __init__(self, name: str) -> None:
+        from guard.local.embedder import SentenceEmbedder
+
+        self.name = name
+        self._embedder = SentenceEmbedder(name)
+
+    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
+        """Return nothing: it answers no chats."""
+        return frozenset()
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        """Return the leaders."""
+        assert isinstance(request, Unify)
+        return await asyncio.to_thread(self.unified, request)
+
+    def unified(self, request: Unify) -> Reply:
+        """Return the leaders."""
+        found = leaders(self._embedder.embed(request.texts), request.threshold)
+        return Reply((Piece(json.dumps(found, separators=(",", ":"))),))
+
+    async def aclose(self) -> None:
+        """Do nothing."""

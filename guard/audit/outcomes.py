@@ -33,6 +33,9 @@ class Records:
     guarded: list[Record] = field(default_factory=list)
     missing: int = 0
     verdicts: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    further: list[Record] = field(default_factory=list)
+    """Those of the items that follow from the plain arm; ``following`` has them all."""
+    following: list[Item] = field(default_factory=list)
 
     def arms(self) -> Iterator[tuple[Arm, list[Record]]]:
         """Yield the arms that there are."""
@@ -79,8 +82,32 @@ def read(
 ) -> Records:
     """Return the outcome of every sample in each arm; ``readings`` is None for the plain arm alone.
 
-    A sample of which a request has no outcome is left out, and the request counted as missing.
+    A sample of which a request has no outcome is left out, and the request counted as missing. What
+    follows from the answers is read once none is missing.
     """
+    records = _read(suite, items, calls, readings)
+    known: set[str] = set()
+    while not records.missing and (new := _new(suite, records, known)):
+        known |= {item.id for item in new}
+        found = _read(suite, new, calls, None)
+        records.following += new
+        records.further += found.plain
+        records.missing += found.missing
+    return records
+
+
+def _new(suite: Suite, records: Records, known: set[str]) -> list[Item]:
+    """Return the items that follow from ``records`` and are not ``known``."""
+    found = suite.further([*records.plain, *records.further])
+    return [item for item in found if item.id not in known]
+
+
+def _read(
+    suite: Suite,
+    items: Iterable[Item],
+    calls: Mapping[str, Call],
+    readings: Mapping[str, Guarded] | None,
+) -> Records:
     records = Records()
     for item, sample in samples(items):
         asked, answers, failed = walk(suite, item, sample, calls)
@@ -186,7 +213,7 @@ def _types(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> tuple[str
 def tally(suite: Suite, records: Iterable[Record]) -> dict[str, int]:
     """Return how often each outcome came, in the suite's order, those that never came too."""
     found = Counter(record.outcome.name for record in records)
-    names = dict.fromkeys((*suite.outcomes, *NON_ANSWERS, *found))
+    names = dict.fromkeys((*suite.outcomes, *suite.unread, *NON_ANSWERS, *found))
     return {name: found[name] for name in names}
 
 

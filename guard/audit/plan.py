@@ -20,7 +20,7 @@ from guard.audit.outcomes import samples
 from guard.audit.remote_model import may_give_logprobs, price
 from guard.audit.score import number
 from guard.audit.sending import Sending, reasons
-from guard.suites import Answer, Capability, Chat, Judge, Request, Role
+from guard.suites import Answer, Capability, Chat, Judge, Request, Role, Unify
 
 # Requests whose tokens are counted; the others are taken to be like them.
 _COUNTED = 200
@@ -304,8 +304,8 @@ def _limit(request: Request) -> float:
 
 
 def _bytes(request: Request) -> int:
-    if isinstance(request, Judge):
-        return len(request.text.encode())
+    if isinstance(request, Judge | Unify):
+        return 0  # it is no language model's
     before = sum(len(m["content"].encode()) + _FRAME for m in request.messages) + _FRAME
     if isinstance(request, Chat):
         return before
@@ -316,8 +316,8 @@ def _bytes(request: Request) -> int:
 
 def _prompt_tokens(request: Request, sending: Sending, model: str | None) -> int:
     name = model or ""
-    if isinstance(request, Judge):
-        return 0  # it is no language model's
+    if isinstance(request, Judge | Unify):
+        return 0
     if isinstance(request, Chat):
         messages: Any = sending.messages(request)
         return int(litellm.token_counter(model=name, messages=messages))

@@ -123,7 +123,8 @@ def result_of(
         arm: ArmResult(len(found), tally(suite, found), coverage(suite, found))
         for arm, found in records.arms()
     }
-    scores = {arm: list(suite.measures(found)) for arm, found in records.arms()}
+    all_of = {arm: [*found, *records.further] for arm, found in records.arms()}
+    scores = {arm: list(suite.measures(found)) for arm, found in all_of.items()}
     silent = {arm: silence.measures(suite, found) for arm, found in records.arms()}
     # One family: what is tested of an arm is corrected together.
     every = [[*scores[arm], *silent[arm]] for arm in scores]
@@ -139,7 +140,8 @@ def result_of(
         of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
         told = suite.conclusions([(m, e) for m, e in of if e is not None])
         also = silence.conclusion(by_identity, guarded=arm == "guarded")
-        read = _read(arms[arm], differs=bool(also), tested=_tested(by_identity, arm))
+        tested = _tested(by_identity, arm)
+        read = _read(arms[arm], suite.unread, differs=bool(also), tested=tested)
         if arm == "plain":
             # Whom it leaves without answers comes first: a score is of the answers that there are.
             concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
@@ -152,7 +154,7 @@ def result_of(
             continue
         concluded[arm] = [stopped, *filter(None, (also,)), f"{_SURVIVORS} {told[0]} {read}"]
     findings: dict[str, dict[str, Any]] = {
-        arm: dict(suite.findings(found)) for arm, found in records.arms()
+        arm: dict(suite.findings(found)) for arm, found in all_of.items()
     }
     if "guarded" in arms:
         findings["guarded"]["false stops"] = mitigation.false_stops(suite, records, sides)
@@ -189,12 +191,14 @@ _LOST = {
 }
 
 
-def _read(arm: ArmResult, *, differs: bool, tested: bool) -> str:
+def _read(arm: ArmResult, unread: Sequence[str], *, differs: bool, tested: bool) -> str:
     """Return over how many answers scores are, and what became of the others."""
     readable = round(arm.coverage * arm.samples) if arm.samples else 0
     told = f"Over {readable:,} readable answers of {arm.samples:,}"
     lost = [
-        f"{n / arm.samples:.1%} {word}" for name, word in _LOST.items() if (n := arm.outcomes[name])
+        f"{n / arm.samples:.1%} {word}"
+        for name, word in (_LOST | {name: name for name in unread}).items()
+        if (n := arm.outcomes[name])
     ]
     if not lost:
         return f"{told}."

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from guard.audit.calls import placeholder
 from guard.errors import UsageError
-from guard.suites import Answer, Capability, Chat, Item, Judge, Request, Role, Suite
+from guard.suites import Answer, Capability, Chat, Item, Judge, Request, Role, Suite, Unify
 
 _LOGPROBS = "logprobs"
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -188,7 +188,7 @@ class Other:
     def request(self, request: Request) -> Request:
         """Return ``request`` as it is asked of this one."""
         sent, whom = self.sending.request(request), json.dumps(self.key, sort_keys=True)
-        assert isinstance(sent, Chat | Judge)
+        assert isinstance(sent, Chat | Judge | Unify)
         return replace(sent, whom=whom)
 
 

@@ -137,7 +137,7 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     p = measure.p if math.isnan(measure.null) else found.p(at, measure.null)
     if measure.above and at < measure.null and not math.isnan(p):
         p = 1.0
-    return Estimate(value, max(low, least), min(high, most), n, p)
+    return Estimate(value, max(low, least), min(high, most), n, p, measure.q)
 
 
 class _Spread:
@@ -266,9 +266,12 @@ def _scalar(value: Floats | float) -> float:
 
 
 def _corrected(lines: Sequence[Line]) -> list[Line]:
-    """Return ``lines`` with q: own tests by arm, effects apart, each over all of the suite's."""
-    plain = false_discovery([line.plain.p for line in lines])
-    guarded = false_discovery([line.guarded.p if line.guarded else math.nan for line in lines])
+    """Return ``lines`` with q: own tests by arm, effects apart, each over all of the suite's.
+
+    What the suite has corrected itself keeps its q.
+    """
+    plain = _own([line.plain for line in lines])
+    guarded = _own([line.guarded for line in lines])
     effect = false_discovery([line.effect.p if line.effect else math.nan for line in lines])
     return [
         Line(
@@ -279,6 +282,13 @@ def _corrected(lines: Sequence[Line]) -> list[Line]:
         )
         for line, q_plain, q_guarded, q_effect in zip(lines, plain, guarded, effect, strict=True)
     ]
+
+
+def _own(found: Sequence[Estimate | None]) -> list[float]:
+    """Return the q of an arm's estimates, nan where there is none."""
+    given = [math.nan if e is None else e.q for e in found]
+    p = [math.nan if e is None or not math.isnan(e.q) else e.p for e in found]
+    return [q if math.isnan(own) else own for q, own in zip(false_discovery(p), given, strict=True)]
 
 
 def false_discovery(p: Sequence[float]) -> list[float]:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.cli import results_console, stdout_kept
-from guard.cli.audit_options import asking_options, guard_options, suite_options
+from guard.cli.audit_options import (
+    asking_options,
+    embedder_option,
+    guard_options,
+    suite_options,
+)
 from guard.errors import UsageError
 from guard.installed import install_command
 
@@ -122,6 +127,7 @@ def run(**given: Any) -> None:
     "turns.",
 )
 @suite_options
+@embedder_option
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers as a live audit would, without a call."""
     _check_extra()
@@ -133,7 +139,7 @@ def score(suite: str, answers: Path, **given: Any) -> None:
             raise UsageError(f"--set takes SUITE.KEY=VALUE here, got {text!r}: nothing is asked.")
     with stdout_kept():
         (audit_,) = _audits({**given, "suites": suite, "size": None}, _own(given))
-        result = scored(audit_, answers)
+        result = scored(audit_, answers, given["embedder"])
     if result.about.get("damaged_lines"):
         from guard.audit.command import damage
 
@@ -337,7 +343,8 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
         from guard.audit.others import others
 
         sending = _analyst_sending(given)
-        asked = [others(suite, given["analyst"], given["scorer"], sending) for suite in suites]
+        named = {key: given[key] for key in ("analyst", "scorer", "embedder")}
+        asked = [others(suite, **named, sending=sending) for suite in suites]
     return [
         Audit.of(suite, given["size"], allocate, others=other)
         for suite, other in zip(suites, asked, strict=True)

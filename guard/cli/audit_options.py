@@ -31,6 +31,15 @@ suite_options = given(
 """What a suite is made and scored with."""
 
 
+embedder_option = click.option(
+    "--embedder",
+    metavar="NAME",
+    default="mpnet",
+    show_default=True,
+    help="What unifies phrases: mpnet (guard models get mpnet), a folder or a name on the hub.",
+)
+
+
 asking_options = given(
     click.option(
         "--suite", "suites", required=True, metavar="A,B", help="Suites; see guard suites list."
@@ -56,6 +65,7 @@ asking_options = given(
         help="Who scores open text: a detector at an operating point. It should not be the one "
         "that guards.",
     ),
+    embedder_option,
     click.option(
         "--drop",
         "dropped",

@@ -23,6 +23,7 @@ from guard.suites.contract import (
     Smooth,
     Suite,
     TextScore,
+    Unify,
 )
 
 __all__ = [
@@ -46,4 +47,5 @@ __all__ = [
     "Smooth",
     "Suite",
     "TextScore",
+    "Unify",
 ]

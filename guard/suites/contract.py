@@ -24,6 +24,7 @@ from guard.suites.requests import Judge as Judge
 from guard.suites.requests import Request as Request
 from guard.suites.requests import Role as Role
 from guard.suites.requests import TextScore as TextScore
+from guard.suites.requests import Unify as Unify
 
 Floats = NDArray[np.float64]
 
@@ -87,12 +88,13 @@ class Compared:
 class Outcome:
     """What the answers to one sample of an item amount to.
 
-    ``name`` is one of the suite's ``outcomes`` or of :data:`NON_ANSWERS`; ``values`` holds what the
-    measures need of it.
+    ``name`` is one of the suite's ``outcomes``, of what it calls ``unread`` or of
+    :data:`NON_ANSWERS`; ``values`` and ``lists`` hold what the measures need of it.
     """
 
     name: str
     values: Mapping[str, float] = field(default_factory=dict)
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,9 @@ class Measure:
     comes of leaving out each cluster in turn; so do a change between arms and, where ``null`` says
     what the value is when there is nothing to find, its p-value. ``above`` is for a value of which
     only more than ``null`` is something found: less has p = 1. A suite with an exact test of its
-    own gives ``p`` instead. The audit corrects those of one suite and arm together. ``higher_is``
-    says what more of it means, for the direction of a change.
+    own gives ``p`` instead. The audit corrects those of one suite and arm together, but those whose
+    ``q`` the suite gives: it has corrected them over tests that are no measures. ``higher_is`` says
+    what more of it means, for the direction of a change.
 
     ``bounds`` are the least and the most that the value can be: what has 0 or more and a finite
     number for them is taken for a mean of what lies between, such as a share, or for a count of a
@@ -145,6 +148,7 @@ class Measure:
     value: Callable[[Floats], Floats]
     n: Callable[[Floats], Floats]
     p: float = math.nan
+    q: float = math.nan
     higher_is: Literal["worse", "better", "neither"] = "neither"
     null: float = math.nan
     above: bool = False
@@ -196,6 +200,10 @@ class Suite(ABC):
     """Changes whenever the same answer may get another outcome."""
     outcomes: ClassVar[tuple[str, ...]]
     """Names of readable outcomes."""
+    unread: ClassVar[tuple[str, ...]] = ()
+    """Names of outcomes that are counted apart and not scored, besides :data:`NON_ANSWERS`."""
+    reading: ClassVar[frozenset[str]] = frozenset()
+    """Options that only decide how answers are read: a journal goes on with another value."""
     headline: ClassVar[frozenset[str]] = frozenset()
     """The measures that a printed table shows of every axis; of the widest ones it shows all, and
     of all where this is empty. JSON has everything."""
@@ -258,9 +266,17 @@ class Suite(ABC):
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
         """Read the answers to all of a sample's requests. Never raises for what a model wrote."""
 
+    def further(self, records: Sequence[Record]) -> Iterable[Item]:
+        """Yield the items that follow from the ``records`` of the plain arm, as far as known.
+
+        They are asked of others than the audited model, once every item has its outcome; what came
+        of those yielded before is among the records then. They count for no outcome.
+        """
+        return ()
+
     @abstractmethod
     def measures(self, records: Sequence[Record]) -> Iterable[Measure]:
-        """Yield every measure over the records of one arm.
+        """Yield every measure over the records of one arm, and of the items that follow from them.
 
         ``records`` may be some of the items only. The same axes and names come for both arms.
         Without a readable outcome a measure is still there, and nan.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-Role = Literal["model", "analyst", "scorer"]
-"""Who is asked: the audited ``model``, an ``analyst`` that reads what it wrote, or a ``scorer``,
-the detector that judges it."""
+Role = Literal["model", "analyst", "scorer", "embedder"]
+"""Who is asked: the audited ``model``, an ``analyst`` that reads what it wrote, a ``scorer``, the
+detector that judges it, or an ``embedder``, which says how alike texts are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,21 @@ class Judge:
     by: ClassVar[Role] = "scorer"
 
 
-Request = Chat | Given | Judge
+@dataclass(frozen=True, slots=True)
+class Unify:
+    """A request to the embedder for groups of ``texts`` that are alike.
+
+    The text of the answer is a JSON list: for each text the place of the one that leads its group
+    (:func:`guard.suites.unifying.leaders`). ``whom`` is the audit's, as in :class:`Chat`.
+    """
+
+    texts: tuple[str, ...]
+    threshold: float
+    whom: str = ""
+    by: ClassVar[Role] = "embedder"
+
+
+Request = Chat | Given | Judge | Unify
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,16 +235,16 @@ def test_settings_of_the_one_are_not_sent_to_the_other() -> None:
 
 def test_openai_is_not_asked_for_what_only_servers_like_it_take() -> None:
     suite = Read(Options())
-    sent = others(suite, "openai/gpt-4o", "encoder:balanced", Sending())["analyst"]
+    sent = others(suite, "openai/gpt-4o")["analyst"]
     assert sent.key["left_out"] == ["top_k"]
     base = Sending(api_base="http://127.0.0.1/v1")
-    assert "left_out" not in others(suite, "openai/x", "encoder:balanced", base)["analyst"].key
+    assert "left_out" not in others(suite, "openai/x", sending=base)["analyst"].key
 
 
 def test_the_shipped_detector_scores_and_patterns_read_without_a_model(tmp_path: Path) -> None:
     import asyncio
 
-    asked = others(Read(Options()), PATTERNS, "encoder:balanced", Sending())
+    asked = others(Read(Options()), PATTERNS)
     assert asked["scorer"].key["policy"]["operating_point"] == "balanced"
     model = together(Saying(story), asked, timeout_s=5)
     of = Audit.of(Read(Options()), others=asked)
