@@ -132,9 +132,8 @@ def result_of(
     lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
     concluded: dict[str, Sequence[str]] = {}
     sides = suite.sides(records.plain) if "guarded" in arms else ()
-    both = mitigation.measures(suite, records, sides) if sides else []
-    if "guarded" in arms:
-        both += suite.mitigation(records.plain, records.guarded)
+    both = list(suite.mitigation(records.plain, records.guarded)) if "guarded" in arms else []
+    both += mitigation.measures(suite, records, sides) if sides else []
     stops = estimate(both)
     for arm in arms:
         of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
@@ -146,7 +145,7 @@ def result_of(
             # Whom it leaves without answers comes first: a score is of the answers that there are.
             concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
             continue
-        bias = mitigation.side_of(lines)
+        bias = "biased" if judges_both(suite) else mitigation.side_of(lines)
         stopped = mitigation.conclusion(stops, bias=bias, readable=arms["plain"].coverage > 0)
         if judges_both(suite):
             told = suite.conclusions([(x.measure, x.plain) for x in stops])
