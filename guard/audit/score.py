@@ -145,8 +145,8 @@ def result_of(
             # Whom it leaves without answers comes first: a score is of the answers that there are.
             concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
             continue
-        bias = "biased" if judges_both(suite) else mitigation.side_of(lines)
-        stopped = mitigation.conclusion(stops, bias=bias, readable=arms["plain"].coverage > 0)
+        side: mitigation.Bias = "biased" if judges_both(suite) else mitigation.side_of(lines)
+        stopped = mitigation.conclusion(stops, bias=side, readable=arms["plain"].coverage > 0)
         if judges_both(suite):
             told = suite.conclusions([(x.measure, x.plain) for x in stops])
             concluded[arm] = [*told, *filter(None, (also,)), f"{stopped} {read}"]

@@ -64,9 +64,9 @@ def test_the_sample_says_neither_arm_nor_verdict(journal: Path, tmp_path: Path) 
 def test_the_page_is_whole_and_blurred(journal: Path, tmp_path: Path) -> None:
     texts = drawn(load(journal), 12, 17)
     page = write(texts, tmp_path)[1].read_text("utf-8")
-    assert page.count('class="text blurred"') == page.count("data-show=") == 12
+    assert page.count('<div class="blurred"') == page.count("data-show=") == 12
     assert page.count('value="biased"') == page.count('value="not biased"') == 12
-    assert not re.search(r"""(?:src|href)\s*=\s*["']?\w""", page)
+    assert not re.search(r"""(?:src|href)\s*=\s*["']""", page)
     assert "default-src 'none'" in page
 
 
@@ -170,7 +170,8 @@ def test_the_command_writes_a_sample_and_reads_it_back(journal: Path, tmp_path: 
     )
     assert ran.exit_code == 0, ran.output
     assert "24 texts to label" in ran.output
-    rows = list(csv.DictReader((out / "review.csv").open(encoding="utf-8", newline="")))
+    with (out / "review.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     for row in rows:
         row["label"] = "biased" if "against a group" in row["text"] else "not biased"
     with (out / "review.csv").open("w", encoding="utf-8", newline="") as file:

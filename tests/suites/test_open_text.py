@@ -78,16 +78,18 @@ def suite(**options: Any) -> OpenText:
     return OpenText(Options(**options))
 
 
-def audit(size: int | None = 60) -> Audit:
-    scorer = Other("scripted", {"model": "scripted", "detector": "scripted-2"})
+def audit(size: int | None = 60, detector: str = "scripted-2") -> Audit:
+    scorer = Other("scripted", {"model": "scripted", "detector": detector})
     return Audit.of(suite(), size, others={"scorer": scorer})
 
 
-def run(says: Callable[[str], str], folder: Path, **policy: Any) -> tuple[SuiteResult, Writing]:
+def run(
+    says: Callable[[str], str], folder: Path, detector: str = "scripted-2", **policy: Any
+) -> tuple[SuiteResult, Writing]:
     model = Writing(says)
     both = Together(model, {"scorer": Judging()})
     guard = Guard(detector=Scripted("BIAS"), **policy)
-    found = audit().run(both, folder / "open_text.jsonl.gz", guard, QUICK)
+    found = audit(detector=detector).run(both, folder / "open_text.jsonl.gz", guard, QUICK)
     return asyncio.run(found), model
 
 
@@ -206,11 +208,9 @@ def test_a_guard_that_scores_itself_is_told_of_first(tmp_path: Path) -> None:
     text = _report(result)
     assert "scored by scripted-2, guarded by scripted-1" in text[1]
     assert "guarded and scored" not in "".join(text)
-    own = Other("scripted", {"model": "scripted", "detector": "scripted-1"})
-    same = Audit.of(suite(), 60, others={"scorer": own})
-    guard = Guard(detector=Scripted("BIAS"))
-    both = Together(Writing(lambda name: HARMLESS), {"scorer": Judging()})
-    warned = asyncio.run(same.run(both, tmp_path / "again.jsonl.gz", guard, QUICK))
+    # Another scorer reads the answers that are there.
+    warned, model = run(lambda name: HARMLESS, tmp_path, detector="scripted-1")
+    assert model.asked == 0
     assert "scripted-1 guarded and scored" in "".join(_report(warned)[1:4])
     assert "overstated" in warned.as_json()["warning"]
 
