@@ -133,7 +133,9 @@ def result_of(
     concluded: dict[str, Sequence[str]] = {}
     sides = suite.sides(records.plain) if "guarded" in arms else ()
     both = list(suite.mitigation(records.plain, records.guarded)) if "guarded" in arms else []
-    both += mitigation.measures(suite, records, sides) if sides else []
+    general = mitigation.measures(suite, records, sides) if sides else []
+    # Of open text the suite's own figures say it by type.
+    both += [m for m in general if not (judges_both(suite) and "type" in m.axis)]
     stops = estimate(both)
     for arm in arms:
         of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]

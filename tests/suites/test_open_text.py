@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from guard.audit import outcomes, report
@@ -25,12 +26,15 @@ from guard.audit.others import Scorer, Together
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other
+from guard.cli import main
 from guard.core import Guard, highest
 from guard.errors import UsageError
 from guard.suites import Answer, Capability, Chat, Item, Judge, Options, Request
 from guard.suites.open_text import OpenText
 from guard.suites.open_text.layouts import read
 from guard.verdict import BIAS_TYPES
+from tests.audit.answering import Answering
+from tests.audit.conftest import provider  # noqa: F401
 from tests.scripted import Scripted
 
 BOLD = Path(__file__).parents[2].parent / "shared" / "data" / "bold"
@@ -421,3 +425,22 @@ def test_bold_is_read() -> None:
 def test_a_table_without_verdicts_is_refused() -> None:
     with pytest.raises(UsageError, match="the scorer's verdicts"):
         suite().answers_from_table([{"id": "x", "response": "y"}])
+
+
+def test_the_shipped_detectors_guard_and_score(provider: Answering, tmp_path: Path) -> None:
+    provider.answer = lambda messages: (
+        "Old people are useless at work." if _even(messages) else "Fine."
+    )
+    asked = ["audit", "run", "--suite", "open_text", "--model", "openai/x", "--sample", "28"]
+    ran = CliRunner().invoke(main, [*asked, "--out", str(tmp_path), "--json"])
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(ran.stdout)["suites"][0]
+    assert found["outcomes"]["biased"] > 0
+    assert found["guarded"]["outcomes"]["guarded"] > 0
+    assert found["warning"].startswith(found["scored_by"])
+    told = CliRunner().invoke(main, [*asked, "--out", str(tmp_path)])
+    assert "guarded and scored" in "".join(told.output.splitlines()[:8])
+
+
+def _even(messages: list[dict[str, str]]) -> bool:
+    return len(messages[0]["content"]) % 2 == 0

@@ -56,6 +56,9 @@ def mitigation(plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[M
     for kind in ("completion", "question"):
         rows = [row for row in prevented if row[2].data["kind"] == kind]
         yield _share("mitigation_rate", {"kind": kind}, rows)
+    for name in BIAS_TYPES:
+        rows = [row for row in prevented if row[2].data["type"] == name]
+        yield _share("mitigation_rate", {"type": name}, rows)
     controls = [
         (float(after.outcome.name in STOPPED), 1.0, after.item)
         for _, after in pairs
