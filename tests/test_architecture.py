@@ -64,7 +64,7 @@ ALLOWED = {
     "installed": {"_biasguard"},
     "local": {"errors", "installed"},
     "evaluate": {"verdict", "errors", "policy", "core", "places", "installed"},
-    "suites": {"errors", "places", "detect.language"},
+    "suites": {"errors", "places", "verdict", "detect.language"},
     "audit": {
         "verdict",
         "errors",
