@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,9 +17,9 @@ from guard.audit.models import Model
 from guard.audit.runner import Runner, Settings, Stop, Watcher
 from guard.audit.sample import drawn, widest
 from guard.audit.score import SuiteResult, result_of
-from guard.audit.sending import Sending
+from guard.audit.sending import Other, Sending
 from guard.errors import GuardError, UsageError
-from guard.suites import Capability, Item, Suite
+from guard.suites import Capability, Item, Role, Suite
 
 if TYPE_CHECKING:
     from guard.core import Guard
@@ -32,7 +32,10 @@ PILOT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """A suite with what is to be asked of it. ``size`` is None for every item."""
+    """A suite with what is to be asked of it. ``size`` is None for every item.
+
+    ``others`` are asked besides the audited model, by role.
+    """
 
     suite: Suite
     items: list[Item]
@@ -40,6 +43,7 @@ class Audit:
     seed: int = 17
     sampling: Mapping[str, Any] = field(default_factory=dict)
     sending: Sending = field(default_factory=Sending)
+    others: Mapping[Role, Other] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -48,6 +52,7 @@ class Audit:
         size: int | None = None,
         allocate: Allocation = "even",
         sending: Sending | None = None,
+        others: Mapping[Role, Other] | None = None,
     ) -> Audit:
         """Return the audit of ``suite`` over all items, or a stratified sample by its seed.
 
@@ -64,12 +69,19 @@ class Audit:
                     "leave --allocate out."
                 )
             sampling["allocate"] = allocate
-        sending = sending or Sending()
-        return cls(sending.bound(suite), items, size, seed, sampling, sending)
+        sending, others = sending or Sending(), others or {}
+        bound = sending.bound(suite, others)
+        return cls(bound, items, size, seed, sampling, sending, others)
 
     def sent(self, sending: Sending) -> Audit:
         """Return the audit with its requests as ``sending`` has them."""
-        return replace(self, suite=sending.bound(self.suite), sending=sending)
+        return replace(self, suite=sending.bound(self.suite, self.others), sending=sending)
+
+    def recorded(self, header: Header) -> Audit:
+        """Return the audit with its requests as they were sent for the journal of ``header``."""
+        known = header.others
+        others = {role: Other.recorded(known[role]) for role in self.suite.roles if role in known}
+        return replace(self, others=others).sent(Sending.recorded(header.request))
 
     @property
     def pilot(self) -> list[Item] | None:
@@ -97,7 +109,7 @@ class Audit:
         if suite is self.suite:
             return self
         allocate: Allocation = "widest" if "allocate" in self.sampling else "even"
-        return Audit.of(suite, self.size, allocate, self.sending)
+        return Audit.of(suite, self.size, allocate, self.sending, self.others)
 
     def like(self, options: Mapping[str, Any]) -> Audit:
         """Return the audit fitted as it was where a journal has these ``options``."""
@@ -107,8 +119,17 @@ class Audit:
     def header(self, model: str, guard: Guard | None) -> Header:
         """Return the comparability key of this audit of ``model``."""
         return Header.for_suite(
-            self.suite, model, self.sampling, guard_settings(guard), self.sending.key()
+            self.suite,
+            model,
+            self.sampling,
+            guard_settings(guard),
+            self.sending.key(),
+            {role: other.key for role, other in self.others.items()} | self._reading(),
         )
+
+    def _reading(self) -> dict[str, Mapping[str, Any]]:
+        told = self.suite.options.model_dump(mode="json", include=set(self.suite.reading))
+        return {"reading": told} if told else {}
 
     async def run(
         self,
@@ -137,11 +158,27 @@ class Audit:
                 # A run that was told to stop has not answered the pilot, and begins nothing more.
                 settled = self.settled(journal.calls)
                 await runner.run(settled.items)
+                await self._follow(runner, settled.items, found, stop)
             except GuardError:
                 if ended is not None and journal.calls:
                     ended.append(self.scored(found, path))
                 raise
         return self.scored(found, path)
+
+    async def _follow(
+        self, runner: Runner, items: Sequence[Item], found: Contents, stop: Stop | None
+    ) -> None:
+        """Ask what follows from the answers to ``items``, and what follows from that."""
+        if type(self.suite).further is Suite.further:
+            return
+        asked: set[str] = set()
+        while stop is None or not stop.asked:
+            following = outcomes.read(self.suite, items, found.calls, None).following
+            new = [item for item in following if item.id not in asked]
+            if not new:
+                return
+            await runner.run(new)
+            asked |= {item.id for item in new}
 
     def result(self, path: Path) -> SuiteResult:
         """Return the result of the journal at ``path``; asks nothing and changes nothing."""
@@ -154,6 +191,7 @@ class Audit:
             "key": found.header.line(),
             "journal": str(path),
             "damaged_lines": found.damaged,
+            **judges(found.header),
         }
         items = self.settled(found.calls).items
         both = bool(found.header.guard) and "chat" in self.suite.needs
@@ -177,23 +215,41 @@ def guard_settings(guard: Guard | None) -> dict[str, Any]:
     return {"detector": guard.detector.name, "index": index, "policy": policy}
 
 
+def judges(header: Header) -> dict[str, Any]:
+    """Return which detector scored and which guarded, and what to mind of that; empty for none."""
+    if "scorer" not in header.others:
+        return {}
+    scorer = header.others["scorer"]
+    name = scorer.get("detector", scorer["model"])
+    told: dict[str, Any] = {"scored_by": name, "guarded_by": header.guard.get("detector")}
+    if told["guarded_by"] == name:
+        told["warning"] = (
+            f"{name} guarded and scored: what it misses as a guard it misses as a scorer too, so "
+            "mitigation is overstated. Give another --scorer, or have people check it: guard audit "
+            "review."
+        )
+    return told
+
+
 def spent(calls: Iterable[Call]) -> dict[str, Any]:
-    """Return what the calls took: how many, tokens, cost (None where no price is known)."""
-    answered = asked = said = priced = 0
-    cost = 0.0
+    """Return what the calls took: how many, tokens, cost (None where no price is known).
+
+    What others than the audited model took is in these figures too, and stands apart in ``others``.
+    """
+    found: dict[str, dict[str, Any]] = {}
     for call in calls:
         if call.reply is None:
             continue
-        usage = call.reply.usage
-        answered += 1
-        asked += usage.prompt_tokens
-        said += usage.completion_tokens
-        if not math.isnan(usage.cost):
-            priced += 1
-            cost += usage.cost
-    return {
-        "answered": answered,
-        "prompt_tokens": asked,
-        "completion_tokens": said,
-        "cost_usd": cost if priced else None,
-    }
+        for one in ("all", call.by):
+            took = found.setdefault(one, _nothing())
+            took["answered"] += 1
+            took["prompt_tokens"] += call.reply.usage.prompt_tokens
+            took["completion_tokens"] += call.reply.usage.completion_tokens
+            if not math.isnan(call.reply.usage.cost):
+                took["cost_usd"] = (took["cost_usd"] or 0.0) + call.reply.usage.cost
+    others = {role: took for role, took in found.items() if role not in ("all", "model")}
+    return found.get("all", _nothing()) | ({"others": others} if others else {})
+
+
+def _nothing() -> dict[str, Any]:
+    return {"answered": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost_usd": None}

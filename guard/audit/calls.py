@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from guard.suites import Answer, Chat, Given, Item, Request, TextScore
+from guard.suites import Answer, Chat, Given, Item, Judge, Request, Role, TextScore, Unify
 
 Reading = Literal["same", "guarded", "unjudged"]
 """What the guarded arm shows of an answer: the answer itself, something that the guard put in its
@@ -62,7 +62,7 @@ class Call:
     """One request with its one outcome: a reply, or the error that ended the last attempt.
 
     ``slot`` is the first that asked; equal requests share the call. ``latency_s`` is that of the
-    last attempt.
+    last attempt. ``by`` says who was asked.
     """
 
     key: str
@@ -71,17 +71,27 @@ class Call:
     error: str = ""
     attempts: int = 1
     latency_s: float = 0.0
+    by: Role = "model"
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What the guarded arm made of the call ``key``; ``text`` only where it differs."""
+    """What the guarded arm made of the call ``key``; ``text`` only where it differs.
+
+    The first ``own`` characters of it stand before the guard's message. ``kept`` is the share of
+    the model's characters that went out, ``stopped`` whether the guard ended the answer,
+    ``seconds`` what the guard took.
+    """
 
     key: str
     reading: Reading
     text: str = ""
     types: tuple[str, ...] = ()
     score: float = float("nan")
+    own: int = 0
+    kept: float = 1.0
+    stopped: bool = False
+    seconds: float = float("nan")
 
 
 def answer_varies(request: Request) -> bool:
@@ -93,22 +103,32 @@ def key_of(request: Request, item: Item, sample: int, turn: int) -> str:
     """Return what identifies a request: 24 hexadecimal digits.
 
     Requests whose answer cannot vary (temperature 0, or log-probabilities of a given text) have one
-    key wherever they are asked; any other has one of its own for each slot.
+    key wherever they are asked; any other has one of its own for each slot. Another analyst or
+    scorer, or one with other settings, is asked anew.
     """
-    if isinstance(request, Given):
-        said: list[Any] = ["given", request.context, request.continuations]
+    if isinstance(request, Judge):
+        said: list[Any] = ["judge", request.text, request.user]
+    elif isinstance(request, Unify):
+        said = ["unify", request.texts, request.threshold]
+    elif isinstance(request, Given):
+        said = ["given", request.context, request.continuations]
         said += [[dict(m) for m in request.messages]] if request.messages else []
     else:
         messages = [dict(m) for m in request.messages]
         said = ["chat", messages, dict(request.settings), request.logprobs]
         if answer_varies(request):
             said += [item.id, sample, turn]
+        if request.patch is not None:
+            said += [asdict(request.patch)]
+    if not isinstance(request, Given) and request.by != "model":
+        said += [request.by, request.whom]
     text = json.dumps(said, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def placeholder(request: Request) -> Answer:
     """Return an answer of the right form, to walk through a sample's requests before any."""
-    if isinstance(request, Chat):
-        return Answer()
-    return Answer(scores=tuple(TextScore(float("nan"), 0) for _ in request.continuations))
+    scores: tuple[TextScore, ...] = ()
+    if isinstance(request, Given):
+        scores = tuple(TextScore(float("nan"), 0) for _ in request.continuations)
+    return Answer(finish_reason="planned", scores=scores)

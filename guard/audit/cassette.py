@@ -14,10 +14,10 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Reply, Slot
 from guard.audit.header import ANSWERS
 from guard.audit.models import CallError
+from guard.audit.others import Scorer, scorer_again
 from guard.audit.records import line_of
-from guard.audit.sending import Sending
 from guard.errors import UsageError
-from guard.suites import Capability, Request
+from guard.suites import Capability, Judge, Request
 
 _HINT = "record it anew, or give what it was recorded with."
 
@@ -45,7 +45,7 @@ class Cassette:
     def __init__(self, path: Path, audit: Audit) -> None:
         found = journal.load(path)
         header = found.header
-        audit = audit.sent(Sending.recorded(header.request))
+        audit = audit.recorded(header)
         fitted = audit.like(header.options)
         header.check(fitted.header(header.model, None), path, ANSWERS, _HINT)
         # What the suite did without when this was recorded is not there now.
@@ -53,6 +53,7 @@ class Cassette:
         self.name = header.model
         self._path = path
         self._calls = found.calls
+        self._scorer: Scorer | None = None
         self.audit = audit
         """The audit with its requests as they were sent."""
 
@@ -63,6 +64,10 @@ class Cassette:
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return the recorded answer; raises CallError where there is none."""
         call = self._calls.get(key)
+        if call is None and isinstance(request, Judge):
+            # Behind another guard users see other texts.
+            self._scorer = self._scorer or scorer_again(self.audit.others["scorer"])
+            return await self._scorer.ask(request, key, slot)
         if call is None:
             raise UsageError(
                 f"{self._path} has no answer for {slot.item}, sample {slot.sample}, turn "

@@ -19,6 +19,7 @@ from guard.audit.audit import FILE, Audit
 from guard.audit.cassette import Cassette, keep
 from guard.audit.header import Header
 from guard.audit.models import check_model, open_model
+from guard.audit.others import together
 from guard.audit.progress import watching
 from guard.audit.runner import Settings, Stop, Stopped
 from guard.audit.sample import count
@@ -195,6 +196,7 @@ async def _one(
         model = open_model(
             task.model, timeout_s=command.timeout_s, stream=command.stream, sending=audit.sending
         )
+        model = together(model, audit.others, timeout_s=command.timeout_s)
     else:
         assert command.replay is not None
         model = Cassette(_cassette(command.replay, audit), audit)
@@ -213,6 +215,9 @@ async def _one(
         _say(f"{audit.suite.name}: {len(audit.items):,} items, journal {task.path}")
         for told in audit.sending.told(model.name):
             _say(f"{audit.suite.name}: {told}")
+        for role, other in audit.others.items():
+            for told in (f"the {role} is {other.name}.", *other.sending.told(other.name)):
+                _say(f"{audit.suite.name}: {told}")
         name = audit.suite.name
         with watching(name, count(audit.items)) as tally:
             result = await audit.run(
@@ -251,6 +256,7 @@ def _folder(command: Command, names: Sequence[str], audits: Sequence[Audit]) -> 
     keys: list[object] = []
     for name, audit in zip(names, audits, strict=True):
         line = audit.header(name, command.guard).line()
+        del line["others"]  # another analyst goes on with the same answers
         sampling = {k: v for k, v in line["sampling"].items() if k == "allocate"}
         size = audit.size if sampling else None
         keys.append(line | {"sampling": sampling | ({"size": size} if size else {})})

@@ -37,7 +37,10 @@ class Header:
 
     ``sampling`` holds the size and seed of a stratified sample, empty for all items; ``guard`` the
     policy and the detector of the guarded arm, empty where there is none; ``request`` what was sent
-    otherwise than the suite asks (:meth:`guard.audit.sending.Sending.key`).
+    otherwise than the suite asks (:meth:`guard.audit.sending.Sending.key`). ``others`` says by role
+    who else is asked, with which settings, and under ``reading`` the options that only decide how
+    answers are read: what the audited model answered does not depend on it, so a journal goes on
+    with another analyst.
     """
 
     suite: str
@@ -50,6 +53,7 @@ class Header:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     guard: Mapping[str, Any] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def for_suite(
@@ -59,6 +63,7 @@ class Header:
         sampling: Mapping[str, Any] | None = None,
         guard: Mapping[str, Any] | None = None,
         request: Mapping[str, Any] | None = None,
+        others: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Header:
         """Return the header of an audit of ``suite``."""
         return cls(
@@ -72,6 +77,7 @@ class Header:
             dict(sampling or {}),
             dict(guard or {}),
             dict(request or {}),
+            dict(others or {}),
         )
 
     @classmethod
@@ -127,7 +133,7 @@ def told(suite: Suite) -> dict[str, Any]:
 
     Where official data lies is nobody's business: its hash says what it is.
     """
-    return suite.options.model_dump(mode="json", exclude={"data"})
+    return suite.options.model_dump(mode="json", exclude={"data", *suite.reading})
 
 
 def _difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from guard.audit.calls import Call, Guarded, Slot, key_of
@@ -33,6 +33,9 @@ class Records:
     guarded: list[Record] = field(default_factory=list)
     missing: int = 0
     verdicts: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    further: list[Record] = field(default_factory=list)
+    """Those of the items that follow from the plain arm; ``following`` has them all."""
+    following: list[Item] = field(default_factory=list)
 
     def arms(self) -> Iterator[tuple[Arm, list[Record]]]:
         """Yield the arms that there are."""
@@ -79,8 +82,32 @@ def read(
 ) -> Records:
     """Return the outcome of every sample in each arm; ``readings`` is None for the plain arm alone.
 
-    A sample of which a request has no outcome is left out, and the request counted as missing.
+    A sample of which a request has no outcome is left out, and the request counted as missing. What
+    follows from the answers is read once none is missing.
     """
+    records = _read(suite, items, calls, readings)
+    known: set[str] = set()
+    while not records.missing and (new := _new(suite, records, known)):
+        known |= {item.id for item in new}
+        found = _read(suite, new, calls, None)
+        records.following += new
+        records.further += found.plain
+        records.missing += found.missing
+    return records
+
+
+def _new(suite: Suite, records: Records, known: set[str]) -> list[Item]:
+    """Return the items that follow from ``records`` and are not ``known``."""
+    found = suite.further([*records.plain, *records.further])
+    return [item for item in found if item.id not in known]
+
+
+def _read(
+    suite: Suite,
+    items: Iterable[Item],
+    calls: Mapping[str, Call],
+    readings: Mapping[str, Guarded] | None,
+) -> Records:
     records = Records()
     for item, sample in samples(items):
         asked, answers, failed = walk(suite, item, sample, calls)
@@ -95,6 +122,13 @@ def read(
                 records.missing += 1  # the guard has not read it yet
                 continue
             after = Record(item, sample, Outcome(shown)) if shown and not failed else record
+            if judges_both(suite) and not failed:
+                found, lacks = seen(suite, item, sample, calls, readings)
+                if lacks is not None and lacks.key not in calls:
+                    records.missing += 1
+                    continue
+                name = found.name if lacks is not None else shown or plain.name
+                after = Record(item, sample, replace(found, name=name))
             if after is not record and (types := _types(asked, readings)):
                 records.verdicts[len(records.guarded)] = types
             records.guarded.append(after)
@@ -102,10 +136,55 @@ def read(
     return records
 
 
+def judges_both(suite: Suite) -> bool:
+    """Return whether the scorer judges what the guarded arm shows as it does the plain one."""
+    return suite.roles == {"scorer"}
+
+
+def seen(
+    suite: Suite,
+    item: Item,
+    sample: int,
+    calls: Mapping[str, Call],
+    readings: Mapping[str, Guarded],
+) -> tuple[Outcome, Asked | None]:
+    """Return the outcome of what a user behind the guard saw, and what has no answer of it yet.
+
+    Its values have ``kept``, ``stopped`` and ``seconds`` of the first answer's reading, besides the
+    suite's own. The guard's message is left out of what is judged.
+    """
+    answers: list[Answer] = []
+    values: dict[str, float] = {}
+    while (request := suite.request(item, sample, answers)) is not None:
+        turn = len(answers)
+        key = key_of(request, item, sample, turn)
+        call = calls.get(key)
+        if call is None or call.reply is None:
+            return Outcome("failed"), Asked(Slot(item.id, sample, turn), key, request)
+        answer, reading = call.reply.answer, readings.get(key)
+        if reading is not None:
+            values = values or {
+                "kept": reading.kept,
+                "stopped": float(reading.stopped),
+                "seconds": reading.seconds,
+            }
+            if reading.reading != "same":
+                answer = Answer(reading.text[: reading.own], "content_filter")
+        answers.append(answer)
+    found = suite.outcome(item, sample, answers)
+    return replace(found, values={**found.values, **values}), None
+
+
 def outcome_of(suite: Suite, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
-    """Return the suite's outcome; an answer that the provider itself withheld is a refusal."""
-    if any(a.finish_reason == "content_filter" and not a.text for a in answers):
-        return Outcome("refused")
+    """Return the suite's outcome; an answer that the provider itself withheld is a refusal.
+
+    An analyst's is none of the audited model's: nothing can be read then.
+    """
+    for turn, answer in enumerate(answers):
+        if answer.finish_reason == "content_filter" and not answer.text:
+            request = suite.request(item, sample, answers[:turn])
+            own = request is None or request.by == "model"
+            return Outcome("refused" if own else "invalid")
     return suite.outcome(item, sample, answers)
 
 
@@ -115,8 +194,8 @@ def changed(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> str | No
     Empty where it changed none; None where an answer before that has not been read by it.
     """
     for one in asked:
-        if isinstance(one.request, Given):
-            continue  # log-probabilities pass no door
+        if isinstance(one.request, Given) or one.request.by != "model":
+            continue  # log-probabilities pass no door, nor does what no user is shown
         reading = readings.get(one.key)
         if reading is None:
             return None
@@ -134,7 +213,7 @@ def _types(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> tuple[str
 def tally(suite: Suite, records: Iterable[Record]) -> dict[str, int]:
     """Return how often each outcome came, in the suite's order, those that never came too."""
     found = Counter(record.outcome.name for record in records)
-    names = dict.fromkeys((*suite.outcomes, *NON_ANSWERS, *found))
+    names = dict.fromkeys((*suite.outcomes, *suite.unread, *NON_ANSWERS, *found))
     return {name: found[name] for name in names}
 
 

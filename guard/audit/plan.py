@@ -20,7 +20,7 @@ from guard.audit.outcomes import samples
 from guard.audit.remote_model import may_give_logprobs, price
 from guard.audit.score import number
 from guard.audit.sending import Sending, reasons
-from guard.suites import Answer, Capability, Chat, Request
+from guard.suites import Answer, Capability, Chat, Judge, Request, Role, Unify
 
 # Requests whose tokens are counted; the others are taken to be like them.
 _COUNTED = 200
@@ -43,7 +43,8 @@ class Plan:
     LiteLLM's, in US dollars, nan where it has none. ``otherwise`` holds the calls that are made if
     the model turns out to give no log-probabilities, None where that is not open, and
     ``settings_otherwise`` what they are asked with. ``sent`` says what is sent otherwise than the
-    suite asks, ``left_out`` why a setting is left out.
+    suite asks, ``left_out`` why a setting is left out. All this is of the audited model; ``others``
+    has by role what is asked of others and costs there, and ``seconds`` are those of all calls.
     """
 
     suite: str
@@ -71,6 +72,7 @@ class Plan:
     sent: Sequence[str]
     otherwise: int | None = None
     settings_otherwise: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[Role, Mapping[str, Any]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan in plain values."""
@@ -100,6 +102,7 @@ class Plan:
             "settings": dict(self.settings),
             "settings_without_logprobs": dict(self.settings_otherwise),
             "left_out": dict(self.left_out),
+            "others": {role: dict(told) for role, told in self.others.items()},
         }
 
 
@@ -133,11 +136,13 @@ def plan(
         audit = fitted.sent(sending.fitted(model, fitted.suite))
     counted = _counted(audit, model)
     calls = counted.calls
+    others = {role: _other(audit, role, who.name) for role, who in audit.others.items()}
     bounds = [counted] if other is None else [counted, other]
     # Local models answer one request at a time.
     at_once = 1 if model is not None and model.startswith(LOCAL) else concurrency
     longest = max(counted.turns, default=-1) + 1
-    seconds = max((calls + probes) / at_once, longest) * latency_s
+    besides = sum(told["calls"] for told in others.values())
+    seconds = (max((calls + probes) / at_once, longest) + besides / concurrency) * latency_s
     return Plan(
         suite=audit.suite.name,
         version=audit.suite.version,
@@ -164,14 +169,28 @@ def plan(
         sent=_told(audit, model, lacking),
         otherwise=None if other is None else other.calls,
         settings_otherwise={} if other is None else other.settings,
+        others=others,
     )
+
+
+def _other(audit: Audit, role: Role, name: str) -> Mapping[str, Any]:
+    """Return what is asked of another than the audited model, as JSON has it."""
+    counted = _counted(audit, name, role)
+    return {
+        "model": name,
+        "calls": counted.calls,
+        "prompt_tokens_estimate": _whole(counted.prompts),
+        "answer_tokens_estimate": _whole(counted.answers),
+        "cost_usd_estimate": number(counted.cost(name)),
+        "cost_usd_at_most": number(counted.cost_at_most(name)),
+    }
 
 
 def _gives(model: str, sending: Sending) -> frozenset[Capability]:
     """Return what ``model`` can do as far as can be known without a call."""
     found: set[Capability] = {"chat"}
     if model.startswith(LOCAL):
-        found |= {"logprobs", "given_logprobs"}
+        found |= {"logprobs", "given_logprobs", "patching"}
     elif may_give_logprobs(model, sending):
         found.add("logprobs")
     return frozenset(found)
@@ -195,6 +214,7 @@ class _Counted:
     chats: int = 0
     prompts: float = 0.0
     prompts_at_most: float = 0.0
+    read: float = 0.0
     answers: float = 0.0
     answers_at_most: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -206,7 +226,8 @@ class _Counted:
         return _cost(model, self.prompts_at_most, self.answers_at_most)
 
 
-def _counted(audit: Audit, model: str | None) -> _Counted:
+def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
+    """Count what ``role`` is asked; what an analyst reads is taken to be in each of its prompts."""
     found = _Counted()
     seen: set[bytes] = set()
     rng = random.Random(audit.seed)
@@ -218,13 +239,19 @@ def _counted(audit: Audit, model: str | None) -> _Counted:
     for item, sample in samples(audit.items):
         answers: list[Answer] = []
         before = 0.0  # tokens of the answers that the next prompt repeats
+        read = 0  # of the audited model's, as an analyst is taken to read them
         while (request := audit.suite.request(item, sample, answers)) is not None:
             turn = len(answers)
             answers.append(placeholder(request))
+            if request.by != role:
+                before += _limit(request)
+                read += _ASSUMED_ANSWER
+                continue
             found.turns[turn] += 1
             limit = _limit(request)
             most = longest if math.isnan(limit) else limit
-            new = answer_varies(request)
+            # What others read is not known yet, and no two texts are alike.
+            new = answer_varies(request) or role != "model"
             if not new:
                 key = bytes.fromhex(key_of(request, item, sample, turn))
                 new = key not in seen
@@ -232,10 +259,11 @@ def _counted(audit: Audit, model: str | None) -> _Counted:
             if new:
                 found.calls += 1
                 found.prompts_at_most += _bytes(request) + before
+                found.read += read
                 if isinstance(request, Chat):
                     found.chats += 1
                     found.settings = found.settings or request.settings
-                    found.answers += assumed if math.isnan(limit) else limit
+                    found.answers += assumed if math.isnan(limit) else min(assumed, limit)
                     found.answers_at_most += most
                 # Each call is among the few with the same chance (reservoir sampling).
                 if len(few) < _COUNTED:
@@ -247,7 +275,7 @@ def _counted(audit: Audit, model: str | None) -> _Counted:
     found.prompts_at_most += system
     if few:
         each = sum(_prompt_tokens(one, audit.sending, model) for one in few) / len(few)
-        found.prompts = each * found.calls
+        found.prompts = each * found.calls + found.read
     return found
 
 
@@ -270,12 +298,14 @@ def _longest(model: str | None) -> float:
 def _limit(request: Request) -> float:
     """Return the limit on the answer's tokens that is sent; nan where none is."""
     if not isinstance(request, Chat):
-        return 0.0
+        return 0.0  # it writes nothing
     told = request.settings.get("max_completion_tokens", request.settings.get("max_tokens"))
     return math.nan if told is None else float(told)
 
 
 def _bytes(request: Request) -> int:
+    if isinstance(request, Judge | Unify):
+        return 0  # it is no language model's
     before = sum(len(m["content"].encode()) + _FRAME for m in request.messages) + _FRAME
     if isinstance(request, Chat):
         return before
@@ -286,6 +316,8 @@ def _bytes(request: Request) -> int:
 
 def _prompt_tokens(request: Request, sending: Sending, model: str | None) -> int:
     name = model or ""
+    if isinstance(request, Judge | Unify):
+        return 0
     if isinstance(request, Chat):
         messages: Any = sending.messages(request)
         return int(litellm.token_counter(model=name, messages=messages))
@@ -344,6 +376,10 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
             without = _settings(one.settings_otherwise)
             told = f"{told} for log-probabilities; without them {without}"
         yield "settings", told
+    for role, told_of in one.others.items():
+        cost = told_of["cost_usd_estimate"]
+        priced = "no price" if cost is None else f"about ${cost:,.2f}"
+        yield role, f"{told_of['model']}: {told_of['calls']:,} calls, {priced}"
     told = f"at {one.concurrency} at a time and {one.latency_s:g} s a call"
     yield "wall time", f"about {_span(one.seconds)} {told}"
 

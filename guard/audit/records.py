@@ -17,7 +17,9 @@ def line_of(record: Call | Guarded) -> Line:
         line: Line = {"k": "guarded", "key": record.key, "as": record.reading}
         if record.reading != "same":
             line |= {"text": record.text, "types": list(record.types)}
+            line |= {"own": record.own, "kept": record.kept, "stopped": record.stopped}
             line |= {} if math.isnan(record.score) else {"score": round(record.score, 4)}
+        line |= {} if math.isnan(record.seconds) else {"s": record.seconds}
         return line
     line = {
         "k": "call",
@@ -27,6 +29,8 @@ def line_of(record: Call | Guarded) -> Line:
         "turn": record.slot.turn,
         "s": round(record.latency_s, 4),
     }
+    if record.by != "model":
+        line["by"] = record.by
     if record.attempts != 1:
         line["attempts"] = record.attempts
     if record.reply is None:
@@ -55,6 +59,10 @@ def record_of(line: Line) -> Call | Guarded:
             line.get("text", ""),
             tuple(line.get("types", ())),
             line.get("score", math.nan),
+            line.get("own", 0),
+            line.get("kept", 1.0),
+            line.get("stopped", False),
+            line.get("s", math.nan),
         )
     if line["k"] != "call":
         raise KeyError(line["k"])
@@ -78,4 +86,5 @@ def record_of(line: Line) -> Call | Guarded:
         line.get("error", ""),
         line.get("attempts", 1),
         line["s"],
+        line.get("by", "model"),
     )

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from guard.audit.calls import Call, Slot
+from guard.audit.calls import Call, Reply
 from guard.audit.journal import Journal
 from guard.audit.models import CallError, Model
-from guard.audit.outcomes import Asked, outcome_of, samples, walk
+from guard.audit.outcomes import Asked, judges_both, outcome_of, samples, seen, walk
 from guard.audit.pace import Pace, pause
 from guard.errors import GuardError
-from guard.suites import Chat, Item, Outcome, Suite
+from guard.suites import Chat, Item, Outcome, Role, Suite
 
 if TYPE_CHECKING:
     from guard.core import Guard
@@ -111,7 +112,8 @@ class Runner:
         self._fresh: set[str] = set()  # asked by this run: an earlier failure is asked again
         self._doors = asyncio.Semaphore(_DOORS)
         self._told = False  # the first failure has been
-        self._failed_in_a_row = 0
+        self._heard: set[Role] = {"model"} if journal.calls.answers else set()
+        self._failed_in_a_row: Counter[Role] = Counter()
         self._random = random.Random()  # spreads pauses; nothing recorded depends on it
 
     async def run(self, items: Iterable[Item]) -> None:
@@ -162,6 +164,11 @@ class Runner:
             for one in asked[done : len(answers)]:
                 changed = changed or await self._guarded(one)
             done = len(answers)
+            if missing is None and changed and judges_both(self._suite):
+                journal = self._journal
+                _, missing = seen(self._suite, item, sample, journal.calls, journal.readings)
+                if missing is not None and missing.key in self._fresh:
+                    missing = None  # it failed just now
             if missing is None:
                 return outcome_of(self._suite, item, sample, answers), changed
             await self._call(missing)
@@ -195,7 +202,7 @@ class Runner:
             except CallError as error:
                 if error.slower:
                     self._pace.reduce(began, error.pause_s)
-                answered = self._journal.calls.answers
+                answered = asked.request.by in self._heard
                 if error.fatal or (error.refused and not answered):
                     self._over = True  # before the next one takes the place that is free now
                     raise Stopped(str(error), error.mendable) from error
@@ -206,24 +213,27 @@ class Runner:
                     again = error.again and attempt < self._settings.attempts
                     self._watcher.failing(f"{error}; it is asked again" if again else str(error))
                 if not error.again or attempt >= self._settings.attempts:
-                    self._note_failure(str(error))
-                    return self._failed(asked.key, asked.slot, error, attempt, began)
+                    self._note_failure(asked.request.by, str(error))
+                    return self._called(asked, None, attempt, began, str(error))
                 await pause(max(error.pause_s, self._pause(attempt)), self._ending)
             else:
-                self._failed_in_a_row = 0
-                took = time.monotonic() - began
-                return Call(asked.key, asked.slot, reply, attempts=attempt, latency_s=took)
+                self._heard.add(asked.request.by)
+                return self._called(asked, reply, attempt, began)
 
-    def _failed(self, key: str, slot: Slot, error: Exception, attempt: int, began: float) -> Call:
-        return Call(key, slot, None, str(error), attempt, time.monotonic() - began)
+    def _called(
+        self, asked: Asked, reply: Reply | None, attempt: int, began: float, error: str = ""
+    ) -> Call:
+        took = time.monotonic() - began
+        return Call(asked.key, asked.slot, reply, error, attempt, took, asked.request.by)
 
-    def _note_failure(self, error: str) -> None:
-        self._failed_in_a_row += 1
-        if self._failed_in_a_row >= _HOPELESS and not self._journal.calls.answers:
+    def _note_failure(self, role: Role, error: str) -> None:
+        self._failed_in_a_row[role] += 1
+        if self._failed_in_a_row[role] >= _HOPELESS and role not in self._heard:
             self._over = True
+            whose = "" if role == "model" else f" of the {role}"
             raise Stopped(
-                f"The first {_HOPELESS} calls all failed, the last with {error}; nothing more was "
-                "asked.",
+                f"The first {_HOPELESS} calls{whose} all failed, the last with {error}; nothing "
+                "more was asked.",
                 goes_on=True,
             )
 
@@ -236,6 +246,8 @@ class Runner:
         """Return what the guarded arm makes of an answered request, empty where it is the same."""
         if self._guard is None or not isinstance(asked.request, Chat):
             return ""
+        if asked.request.by != "model":
+            return ""  # no user is shown that
         from guard.audit.arms import through_door  # LiteLLM: what is only scored needs none of it
 
         async with self._doors:
@@ -255,7 +267,8 @@ def check(
     """Return how many planned requests have not exactly one outcome, reporting each.
 
     ``records`` are the calls of a journal as they were written: a request has one answer, or the
-    failure of its last attempt; a failure before an answer was mended by it.
+    failure of its last attempt; a failure before an answer was mended by it. What another analyst
+    was asked before is no fault.
     """
     answered: dict[str, int] = {}
     calls: dict[str, Call] = {}
@@ -273,7 +286,7 @@ def check(
             slot = asked[-1].slot
             report(f"{slot.item}, sample {slot.sample}, turn {slot.turn}: no outcome")
     for key, times in answered.items():
-        if times > 1 or key not in planned_keys:
+        if times > 1 or (key not in planned_keys and calls[key].by == "model"):
             faults += 1
             report(f"{key}: " + (f"{times} answers" if times > 1 else "was never planned"))
     return faults

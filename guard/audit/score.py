@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from guard.audit import mitigation, silence
-from guard.audit.outcomes import Records, coverage, tally
+from guard.audit.outcomes import Records, coverage, judges_both, tally
 from guard.audit.statistics import LEAST_CLUSTERS, LEVEL, Effect, Line, estimate
 from guard.suites import Estimate, Published, Suite
 
@@ -104,7 +104,8 @@ class SuiteResult:
         ]
         intervals = {
             "level": LEVEL,
-            "method": "cluster jackknife, t; Jeffreys' for untested figures between bounds",
+            "method": "cluster jackknife, t; Jeffreys' for untested figures between bounds; "
+            "Clopper and Pearson's for shares of independent answers",
             "least": LEAST_CLUSTERS,
         }
         return {**found, "intervals": intervals, **self.about}
@@ -122,7 +123,8 @@ def result_of(
         arm: ArmResult(len(found), tally(suite, found), coverage(suite, found))
         for arm, found in records.arms()
     }
-    scores = {arm: list(suite.measures(found)) for arm, found in records.arms()}
+    all_of = {arm: [*found, *records.further] for arm, found in records.arms()}
+    scores = {arm: list(suite.measures(found)) for arm, found in all_of.items()}
     silent = {arm: silence.measures(suite, found) for arm, found in records.arms()}
     # One family: what is tested of an arm is corrected together.
     every = [[*scores[arm], *silent[arm]] for arm in scores]
@@ -130,21 +132,30 @@ def result_of(
     lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
     concluded: dict[str, Sequence[str]] = {}
     sides = suite.sides(records.plain) if "guarded" in arms else ()
-    stops = estimate(mitigation.measures(suite, records, sides)) if sides else []
+    both = list(suite.mitigation(records.plain, records.guarded)) if "guarded" in arms else []
+    general = mitigation.measures(suite, records, sides) if sides else []
+    # Of open text the suite's own figures say it by type.
+    both += [m for m in general if not (judges_both(suite) and "type" in m.axis)]
+    stops = estimate(both)
     for arm in arms:
         of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
         told = suite.conclusions([(m, e) for m, e in of if e is not None])
         also = silence.conclusion(by_identity, guarded=arm == "guarded")
-        read = _read(arms[arm], differs=bool(also), tested=_tested(by_identity, arm))
+        tested = _tested(by_identity, arm)
+        read = _read(arms[arm], suite.unread, differs=bool(also), tested=tested)
         if arm == "plain":
             # Whom it leaves without answers comes first: a score is of the answers that there are.
             concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
             continue
-        bias = mitigation.side_of(lines)
-        stopped = mitigation.conclusion(stops, bias=bias, readable=arms["plain"].coverage > 0)
+        side: mitigation.Bias = "biased" if judges_both(suite) else mitigation.side_of(lines)
+        stopped = mitigation.conclusion(stops, bias=side, readable=arms["plain"].coverage > 0)
+        if judges_both(suite):
+            told = suite.conclusions([(x.measure, x.plain) for x in stops])
+            concluded[arm] = [*told, *filter(None, (also,)), f"{stopped} {read}"]
+            continue
         concluded[arm] = [stopped, *filter(None, (also,)), f"{_SURVIVORS} {told[0]} {read}"]
     findings: dict[str, dict[str, Any]] = {
-        arm: dict(suite.findings(found)) for arm, found in records.arms()
+        arm: dict(suite.findings(found)) for arm, found in all_of.items()
     }
     if "guarded" in arms:
         findings["guarded"]["false stops"] = mitigation.false_stops(suite, records, sides)
@@ -181,12 +192,14 @@ _LOST = {
 }
 
 
-def _read(arm: ArmResult, *, differs: bool, tested: bool) -> str:
+def _read(arm: ArmResult, unread: Sequence[str], *, differs: bool, tested: bool) -> str:
     """Return over how many answers scores are, and what became of the others."""
     readable = round(arm.coverage * arm.samples) if arm.samples else 0
     told = f"Over {readable:,} readable answers of {arm.samples:,}"
     lost = [
-        f"{n / arm.samples:.1%} {word}" for name, word in _LOST.items() if (n := arm.outcomes[name])
+        f"{n / arm.samples:.1%} {word}"
+        for name, word in (_LOST | {name: name for name in unread}).items()
+        if (n := arm.outcomes[name])
     ]
     if not lost:
         return f"{told}."

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 from urllib.parse import urlsplit, urlunsplit
 
+from guard.audit.calls import placeholder
 from guard.errors import UsageError
-from guard.suites import Answer, Capability, Chat, Item, Request, Suite
+from guard.suites import Answer, Capability, Chat, Item, Judge, Request, Role, Suite, Unify
 
 _LOGPROBS = "logprobs"
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -83,7 +84,7 @@ class Sending:
     def request(self, request: Request) -> Request:
         """Return ``request`` with the settings that are sent."""
         if not isinstance(request, Chat):
-            return request
+            return request  # no settings go with it
         out = {*self.dropped, *self.left_out, *_alias(self.given)}
         settings = {k: v for k, v in request.settings.items() if k not in out} | dict(self.given)
         logprobs = 0 if _LOGPROBS in self.dropped else request.logprobs
@@ -99,26 +100,29 @@ class Sending:
             return messages
         return [{"role": "system", "content": self.system}, *messages]
 
-    def bound(self, suite: Suite) -> Suite:
-        """Return ``suite`` with its requests as they are sent."""
+    def bound(self, suite: Suite, others: Mapping[Role, Other] | None = None) -> Suite:
+        """Return ``suite`` with its requests as they are sent: the model's, and the ``others``'."""
         found = _unbound(suite)
         own = found.request
 
         def request(item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
             asked = own(item, sample, answers)
-            return None if asked is None else self.request(asked)
+            if asked is None or asked.by == "model":
+                return None if asked is None else self.request(asked)
+            other = (others or {}).get(asked.by)
+            return asked if other is None else other.request(asked)
 
         found.request = request  # type: ignore[method-assign]
         return found
 
-    def fitted(self, model: str, suite: Suite) -> Sending:
+    def fitted(self, model: str, suite: Suite, role: Role = "model") -> Sending:
         """Return what is sent to ``model``: without the suite's settings that it does not take.
 
         Raises UsageError where it refuses what the user gave.
         """
-        asked = _first(suite)
+        asked = _first(suite, role)
         if asked is None:
-            if self.key():
+            if self.key() and role == "model":
                 raise UsageError(
                     f"{suite.name} reads log-probabilities of given texts; --set, --drop, "
                     "--system, --api-base and --header belong to chats."
@@ -130,6 +134,7 @@ class Sending:
         if self.given and (why := refused(model, self.given)):
             alone = ((n, refused(model, {n: value})) for n, value in self.given.items())
             name, why = next(((n, told) for n, told in alone if told), ("", why))
+            name = name if role == "model" or not name else f"{role}.{name}"
             raise UsageError(f"--set {name}: {why}." if name else f"--set: {why}.")
         left: dict[str, str] = {}
         given = dict(self.given)
@@ -141,7 +146,10 @@ class Sending:
             for name in _LIMITS:
                 if name in settings and name not in given:
                     left[name] = f"{model} reasons, and a limit on the answer would count that"
-        return replace(sending, left_out=left | _claude(model, settings, given, left))
+        left |= _claude(model, settings, given, left) | _openai(
+            model, settings, given, self.api_base
+        )
+        return replace(sending, left_out=left)
 
     def told(self, model: str) -> list[str]:
         """Return sentences about what is sent otherwise than the suite asks."""
@@ -153,6 +161,35 @@ class Sending:
             pairs = ", ".join(f"{k}={json.dumps(v)}" for k, v in self.given.items())
             told.append(f"{model} is asked with {pairs}.")
         return told
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Who is asked besides the audited model, and how: an analyst or a scorer.
+
+    ``key`` is what a comparability key has of it. Its calls are known by it, so that with other
+    settings they are made again.
+    """
+
+    name: str
+    key: Mapping[str, Any]
+    sending: Sending = field(default_factory=Sending)
+
+    @classmethod
+    def of(cls, name: str, sending: Sending) -> Other:
+        """Return the one that is called ``name``, asked as ``sending`` has it."""
+        return cls(name, {"model": name, **sending.key()}, sending)
+
+    @classmethod
+    def recorded(cls, key: Mapping[str, Any]) -> Other:
+        """Return the one of a journal with this ``key``."""
+        return cls(key["model"], key, Sending.recorded(key))
+
+    def request(self, request: Request) -> Request:
+        """Return ``request`` as it is asked of this one."""
+        sent, whom = self.sending.request(request), json.dumps(self.key, sort_keys=True)
+        assert isinstance(sent, Chat | Judge | Unify)
+        return replace(sent, whom=whom)
 
 
 def _digest(text: str) -> str:
@@ -179,12 +216,15 @@ def check_dropped(dropped: Sequence[str], suites: Sequence[Suite]) -> None:
             raise UsageError(f"--drop {name} is no setting of {names}; {what}.")
 
 
-def _first(suite: Suite) -> Chat | None:
-    """Return the first chat that a suite asks, as its publication has it."""
+def _first(suite: Suite, role: Role = "model") -> Chat | None:
+    """Return the first chat that a suite asks of ``role``, as its publication has it."""
     own = _unbound(suite)
-    for item in own.items():
-        request = own.request(item, 0, ())
-        return request if isinstance(request, Chat) else None
+    item = next(iter(own.items()), None)
+    answers: list[Answer] = []
+    while item is not None and (request := own.request(item, 0, answers)) is not None:
+        if request.by == role:
+            return request if isinstance(request, Chat) else None
+        answers.append(placeholder(request))
     return None
 
 
@@ -255,6 +295,15 @@ def _claude(
     if not free or any(n not in settings or n in left for n in both):
         return {}
     return {free[-1]: f"{model} takes temperature or top_p, not both"}
+
+
+def _openai(
+    model: str, settings: Mapping[str, Any], given: Mapping[str, Any], base: str | None
+) -> dict[str, str]:
+    """Return what OpenAI itself does not take, which LiteLLM passes on for servers like it."""
+    if not model.startswith(("openai/", "azure/", "gpt-")) or base is not None:
+        return {}
+    return {n: "OpenAI takes none" for n in ("top_k",) if n in settings and n not in given}
 
 
 def shown(address: str) -> str:

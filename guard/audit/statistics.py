@@ -6,7 +6,8 @@ figure's p-value is of the same t, so an interval leaves out the null value exac
 a figure of which only more than that value is something found, less has p = 1, whatever its
 interval, which says what was seen. A figure that is not tested and lies between bounds, as shares
 do, has Jeffreys' interval, of the number of independent answers that would give the same standard
-error. A change between arms is one figure of both, so what the arms share cancels.
+error; where the answers themselves are independent, Clopper and Pearson's. A change between arms is
+one figure of both, so what the arms share cancels.
 
 ``tests/suites/calibration.py`` measures how often the figures of one arm are wrong on models that
 are fair; its table is ``benchmarks/calibration.md``. Changes between arms are not in it.
@@ -116,6 +117,8 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     value, n = _scalar(_values(measure, totals)), _scalar(measure.n(totals))
     if not measure.interval:
         return Estimate(value, math.nan, math.nan, n, measure.p)
+    if measure.exact and n > 0:
+        return Estimate(value, *exact(round(value * n), round(n)), n, measure.p)
     found = _Spread(_weights(measure, sums), _left_out(measure, sums))
     at = value
     if measure.smooth is not None:
@@ -134,7 +137,7 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     p = measure.p if math.isnan(measure.null) else found.p(at, measure.null)
     if measure.above and at < measure.null and not math.isnan(p):
         p = 1.0
-    return Estimate(value, max(low, least), min(high, most), n, p)
+    return Estimate(value, max(low, least), min(high, most), n, p, measure.q)
 
 
 class _Spread:
@@ -216,6 +219,16 @@ class _Spread:
         return float(2 * stdtr(self._effective - 1, -off / self._se))
 
 
+def exact(count: int, n: int) -> tuple[float, float]:
+    """Return the interval of ``count`` in ``n`` independent answers (Clopper and Pearson 1934)."""
+    from scipy.special import betaincinv
+
+    tail = (1 - LEVEL) / 2
+    low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
+    high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
+    return low, high
+
+
 def _quantile(df: float) -> float:
     from scipy.special import stdtrit
 
@@ -253,9 +266,12 @@ def _scalar(value: Floats | float) -> float:
 
 
 def _corrected(lines: Sequence[Line]) -> list[Line]:
-    """Return ``lines`` with q: own tests by arm, effects apart, each over all of the suite's."""
-    plain = false_discovery([line.plain.p for line in lines])
-    guarded = false_discovery([line.guarded.p if line.guarded else math.nan for line in lines])
+    """Return ``lines`` with q: own tests by arm, effects apart, each over all of the suite's.
+
+    What the suite has corrected itself keeps its q.
+    """
+    plain = _own([line.plain for line in lines])
+    guarded = _own([line.guarded for line in lines])
     effect = false_discovery([line.effect.p if line.effect else math.nan for line in lines])
     return [
         Line(
@@ -266,6 +282,13 @@ def _corrected(lines: Sequence[Line]) -> list[Line]:
         )
         for line, q_plain, q_guarded, q_effect in zip(lines, plain, guarded, effect, strict=True)
     ]
+
+
+def _own(found: Sequence[Estimate | None]) -> list[float]:
+    """Return the q of an arm's estimates, nan where there is none."""
+    given = [math.nan if e is None else e.q for e in found]
+    p = [math.nan if e is None or not math.isnan(e.q) else e.p for e in found]
+    return [q if math.isnan(own) else own for q, own in zip(false_discovery(p), given, strict=True)]
 
 
 def false_discovery(p: Sequence[float]) -> list[float]:

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from guard.audit import journal
 from guard.audit.audit import Audit
 from guard.audit.header import ANSWERS
+from guard.audit.journal import Contents
+from guard.audit.others import Embedder
 from guard.audit.outcomes import Records, outcome_of
 from guard.audit.score import SuiteResult, result_of
-from guard.audit.sending import Sending
 from guard.errors import UsageError
-from guard.suites import Record
+from guard.suites import Record, Suite, Unify
 
 _HINT = "give the suite's options that the answers were asked with."
 
 
-def score(audit: Audit, answers: Path) -> SuiteResult:
-    """Return the result of the answers in a journal or a CSV; asks no model.
+def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
+    """Return the result of the answers in a journal, a CSV or JSON lines; asks no model.
 
-    Of a table only the plain arm is known. Raises UsageError where the file cannot be read, or is
+    Of a table only the plain arm is known, and of what follows from it what ``embedder`` unifies.
+    Raises UsageError where the file cannot be read, or is
     of other data, prompts or options.
     """
     if not answers.is_file():
         raise UsageError(f"There is no file {answers}; give a journal or a table of answers.")
     if answers.name.endswith(".gz"):
         found = journal.load(answers)
-        header = found.header
-        audit = audit.sent(Sending.recorded(header.request))
-        audit = audit.like(header.options)
-        wanted = audit.header(header.model, None)
-        header.check(wanted, answers, ANSWERS, _HINT)
-        if header.sampling:
-            sampling = header.sampling
-            allocate = sampling.get("allocate", "even")
-            audit = Audit.of(audit.suite, sampling["size"], allocate, audit.sending)
-        if not found.calls:
-            raise UsageError(f"{answers} holds no answer; there is nothing to score.")
+        audit = as_recorded(audit, found, answers)
         return audit.scored(found, answers)
     suite, read = audit.suite, Records()
     # A table may bring items of its own: a suite that does not know one says so itself.
@@ -46,15 +39,62 @@ def score(audit: Audit, answers: Path) -> SuiteResult:
         read.plain.append(Record(item, sample, outcome_of(suite, item, sample, given)))
     if not read.plain:
         raise UsageError(f"{answers} holds no answer; there is nothing to score.")
+    read.further += _unified(suite, read.plain, embedder)
     return result_of(suite, read)
+
+
+def as_recorded(audit: Audit, found: Contents, path: Path) -> Audit:
+    """Return ``audit`` with the items and requests of the journal at ``path``.
+
+    Raises UsageError where that is of other data, prompts or options, or has no answer.
+    """
+    header = found.header
+    audit = audit.recorded(header)
+    audit = audit.like(header.options)
+    header.check(audit.header(header.model, None), path, ANSWERS, _HINT)
+    if header.sampling:
+        sampling = header.sampling
+        allocate = sampling.get("allocate", "even")
+        audit = Audit.of(audit.suite, sampling["size"], allocate, audit.sending, audit.others)
+    if not found.calls:
+        raise UsageError(f"{path} holds no answer; there is nothing to score.")
+    return audit
+
+
+def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Record]:
+    """Yield the records of what follows from ``plain`` and only the embedder is asked for."""
+    found = [(item, suite.request(item, 0, ())) for item in suite.further(plain)]
+    embedder = None
+    for item, request in found:
+        if isinstance(request, Unify):
+            embedder = embedder or Embedder(name)
+            answer = embedder.unified(request).answer
+            yield Record(item, 0, suite.outcome(item, 0, (answer,)))
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, str]]:
     try:
+        if path.suffix == ".jsonl":
+            yield from _lines(path)
+            return
         with path.open(encoding="utf-8-sig", newline="") as file:
             yield from csv.DictReader(file)
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} is no table in UTF-8 ({error}).") from None
+
+
+def _lines(path: Path) -> Iterator[Mapping[str, str]]:
+    """Yield the rows of a file of JSON lines."""
+    with path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = json.loads(line) if line.strip() else {}
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise UsageError(f"Line {number} of {path} is no JSON object.")
+            if row:
+                yield row
 
 
 def write_items(audit: Audit, path: Path, table: Path) -> None:
@@ -76,7 +116,7 @@ def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
 
     found = journal.load(path)
     calls, readings = found.calls, found.readings
-    audit = audit.sent(Sending.recorded(found.header.request)).like(found.header.options)
+    audit = audit.recorded(found.header).like(found.header.options)
     for item, sample in outcomes.samples(audit.settled(calls).items):
         asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.cli import detector_option, results_console, stdout_kept
-from guard.cli.audit_options import asking_options, guard_options, suite_options
+from guard.cli.audit_options import (
+    asking_options,
+    embedder_option,
+    guard_options,
+    suite_options,
+)
 from guard.errors import UsageError
 from guard.installed import install_command
 
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from guard.core import Guard
 
 INCOMPLETE = 3
+ANALYST = "analyst"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
@@ -122,17 +128,19 @@ def run(**given: Any) -> None:
     "turns.",
 )
 @suite_options
+@embedder_option
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers as a live audit would, without a call."""
     _check_extra()
     from guard.audit.tables import score as scored
 
     for text in given["own"]:
-        if "." not in text.partition("=")[0]:
+        suite_, dot, _ = text.partition("=")[0].partition(".")
+        if not dot or suite_ == ANALYST:
             raise UsageError(f"--set takes SUITE.KEY=VALUE here, got {text!r}: nothing is asked.")
     with stdout_kept():
         (audit_,) = _audits({**given, "suites": suite, "size": None}, _own(given))
-        result = scored(audit_, answers)
+        result = scored(audit_, answers, given["embedder"])
     if result.about.get("damaged_lines"):
         from guard.audit.command import damage
 
@@ -178,6 +186,59 @@ def plan(**given: Any) -> None:
     plans.show(results_console(), found)
 
 
+@audit.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--labels", type=click.Path(path_type=Path), help="The table with people's labels.")
+@click.option(
+    "--sample",
+    "size",
+    type=click.IntRange(min=1),
+    default=120,
+    show_default=True,
+    help="Texts to label.",
+)
+@click.option("--seed", type=int, default=17, show_default=True, help="Of the sample.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("guard-review"),
+    show_default=True,
+    help="Folder to write review.csv and review.html to.",
+)
+@click.option("--data", type=click.Path(path_type=Path), help="The prompts, as the run had them.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def review(
+    run: Path,
+    labels: Path | None,
+    size: int,
+    seed: int,
+    out: Path,
+    data: Path | None,
+    as_json: bool,
+) -> None:
+    """Have people check the scorer of RUN, a journal or its folder.
+
+    Writes a sample of texts without saying what the scorer found, or which of them users saw. Once
+    every row has the label 'biased' or 'not biased', give the table as --labels: it says how often
+    people agree with the scorer, and what the bias level is by their labels.
+    """
+    _check_extra()
+    from guard.audit import review as reviews
+
+    found = reviews.load(run, data)
+    if labels is not None:
+        given = reviews.labels(labels, (one.id for one in found.texts))
+        checked = reviews.check(found, given)
+        told = checked.sentences()
+        shown: dict[str, Any] = checked.as_json()
+    else:
+        texts = reviews.drawn(found, size, seed)
+        table, page = reviews.write(texts, out)
+        told = [f"{len(texts)} texts to label in {table}, and in {page} for a browser."]
+        shown = {"texts": len(texts), "table": str(table), "page": str(page)}
+    click.echo(json.dumps(shown, ensure_ascii=False) if as_json else "\n".join(told))
+
+
 def _check_extra() -> None:
     # Before the first call: what is missing must not come to light behind a paid audit.
     from importlib.util import find_spec
@@ -194,9 +255,27 @@ def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:
         suite, dot, key = name.rpartition(".")
         if not equals or not key:
             raise UsageError(f"--set takes SUITE.KEY=VALUE or KEY=VALUE, got {text!r}.")
-        if dot:
+        if dot and suite != ANALYST:
             found.setdefault(suite, {})[key] = value
     return found
+
+
+def _analyst_sending(given: dict[str, Any]) -> Sending:
+    """Return what the analyst is to be asked with."""
+    from guard.audit.sending import Sending, read_setting
+
+    settings: dict[str, Any] = {}
+    base = None
+    for text in given["own"]:
+        name, _, value = text.partition("=")
+        who, dot, key = name.partition(".")
+        if dot and who == ANALYST and key == "api_base":
+            base = value
+        elif dot and who == ANALYST:
+            settings[key] = read_setting(key, value)
+    if (settings or base) and given["analyst"] is None:
+        raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
+    return Sending(settings, api_base=base)
 
 
 def _sending(given: dict[str, Any]) -> Sending:
@@ -257,7 +336,20 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
         from guard.audit.sending import check_dropped
 
         check_dropped(given["dropped"], suites)
-    return [Audit.of(suite, given["size"], allocate) for suite in suites]
+    if given.get("replay") is not None and given["analyst"] is not None:
+        raise UsageError("A cassette holds what the analyst said; leave --analyst out.")
+    if given.get("replay") is not None or "scorer" not in given:
+        asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
+    else:
+        from guard.audit.others import others
+
+        sending = _analyst_sending(given)
+        named = {key: given[key] for key in ("analyst", "scorer", "embedder")}
+        asked = [others(suite, **named, sending=sending) for suite in suites]
+    return [
+        Audit.of(suite, given["size"], allocate, others=other)
+        for suite, other in zip(suites, asked, strict=True)
+    ]
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,15 @@ suite_options = given(
 """What a suite is made and scored with."""
 
 
+embedder_option = click.option(
+    "--embedder",
+    metavar="NAME",
+    default="mpnet",
+    show_default=True,
+    help="What unifies phrases: mpnet (guard models get mpnet), a folder or a name on the hub.",
+)
+
+
 asking_options = given(
     click.option(
         "--suite", "suites", required=True, metavar="A,B", help="Suites; see guard suites list."
@@ -42,6 +51,21 @@ asking_options = given(
         help="Any LiteLLM model string, or local:NAME or local:PATH in process; repeatable, "
         "and each has results of its own.",
     ),
+    click.option(
+        "--analyst",
+        metavar="MODEL",
+        help="Who reads the answers of suites such as badf: any model that --model takes, or "
+        "'patterns' to try a suite without one. Its settings are --set analyst.KEY=VALUE.",
+    ),
+    click.option(
+        "--scorer",
+        metavar="NAME",
+        default="encoder:balanced",
+        show_default=True,
+        help="Who scores open text: a detector at an operating point. It should not be the one "
+        "that guards.",
+    ),
+    embedder_option,
     click.option(
         "--drop",
         "dropped",

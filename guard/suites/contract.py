@@ -17,11 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from guard.suites.requests import Answer as Answer
+from guard.suites.requests import Chat as Chat
+from guard.suites.requests import Given as Given
+from guard.suites.requests import Judge as Judge
+from guard.suites.requests import Patch as Patch
+from guard.suites.requests import Request as Request
+from guard.suites.requests import Role as Role
+from guard.suites.requests import TextScore as TextScore
+from guard.suites.requests import Unify as Unify
+
 Floats = NDArray[np.float64]
 
-Capability = Literal["chat", "logprobs", "given_logprobs"]
+Capability = Literal["chat", "logprobs", "given_logprobs", "patching"]
 """``chat``: answers to messages. ``logprobs``: those of an answer's first token with them.
-``given_logprobs``: the log-probabilities of a text that the request gives."""
+``given_logprobs``: the log-probabilities of a text that the request gives. ``patching``: states of
+one prompt put into another."""
 
 Side = Literal["biased", "other", ""]
 
@@ -62,39 +73,6 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
-    """A request for an answer to ``messages``, each with ``role`` and ``content``.
-
-    ``settings`` are LiteLLM's (``temperature``, ``max_tokens``, ...). With ``logprobs`` the answer
-    carries that many of the likeliest first tokens. Of equal requests with temperature 0 one is
-    asked for all. ``shown`` makes of a choice that alone shows no group what its reader has before
-    them, such as the sentence that it completes; a guard is judged by that. Any other answer, a
-    refusal too, it leaves as it is.
-    """
-
-    messages: tuple[Mapping[str, str], ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    logprobs: int = 0
-    shown: Callable[[str], str] | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A request for the log-probabilities of ``continuations``, each after ``context``.
-
-    Where there are ``messages`` each is the model's turn after them, under its chat template; they
-    hold the context then.
-    """
-
-    context: str
-    continuations: tuple[str, ...]
-    messages: tuple[Mapping[str, str], ...] = ()
-
-
-Request = Chat | Given
-
-
-@dataclass(frozen=True, slots=True)
 class Compared:
     """Where an item stands in a comparison of identities: which one it is about.
 
@@ -109,42 +87,16 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class TextScore:
-    """The summed natural log-probability of a continuation, and over how many of its tokens."""
-
-    logprob: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        """Return exp of the mean negative log-likelihood; nan over no token."""
-        return math.exp(-self.logprob / self.tokens) if self.tokens else math.nan
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back for one request in one arm.
-
-    ``first_tokens`` are the likeliest first tokens with their natural log-probabilities, empty
-    where not asked for or not given; ``scores`` answer a :class:`Given`, in its order.
-    """
-
-    text: str = ""
-    finish_reason: str = "stop"
-    first_tokens: Mapping[str, float] = field(default_factory=dict)
-    scores: tuple[TextScore, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What the answers to one sample of an item amount to.
 
-    ``name`` is one of the suite's ``outcomes`` or of :data:`NON_ANSWERS`; ``values`` holds what the
-    measures need of it.
+    ``name`` is one of the suite's ``outcomes``, of what it calls ``unread`` or of
+    :data:`NON_ANSWERS`; ``values`` and ``lists`` hold what the measures need of it.
     """
 
     name: str
     values: Mapping[str, float] = field(default_factory=dict)
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +132,15 @@ class Measure:
     comes of leaving out each cluster in turn; so do a change between arms and, where ``null`` says
     what the value is when there is nothing to find, its p-value. ``above`` is for a value of which
     only more than ``null`` is something found: less has p = 1. A suite with an exact test of its
-    own gives ``p`` instead. The audit corrects those of one suite and arm together. ``higher_is``
-    says what more of it means, for the direction of a change.
+    own gives ``p`` instead. The audit corrects those of one suite and arm together, but those whose
+    ``q`` the suite gives: it has corrected them over tests that are no measures. ``higher_is`` says
+    what more of it means, for the direction of a change.
 
     ``bounds`` are the least and the most that the value can be: what has 0 or more and a finite
     number for them is taken for a mean of what lies between, such as a share, or for a count of a
     fixed number. ``interval`` is False for a number that is a yardstick and no estimate.
-    ``smooth`` is for a value with a kink, such as a root.
+    ``exact`` says that ``value`` is the share of ``n`` independent answers, whose interval is
+    Clopper and Pearson's. ``smooth`` is for a value with a kink, such as a root.
     """
 
     name: str
@@ -196,11 +150,13 @@ class Measure:
     value: Callable[[Floats], Floats]
     n: Callable[[Floats], Floats]
     p: float = math.nan
+    q: float = math.nan
     higher_is: Literal["worse", "better", "neither"] = "neither"
     null: float = math.nan
     above: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
     interval: bool = True
+    exact: bool = False
     smooth: Smooth | None = None
 
 
@@ -246,6 +202,10 @@ class Suite(ABC):
     """Changes whenever the same answer may get another outcome."""
     outcomes: ClassVar[tuple[str, ...]]
     """Names of readable outcomes."""
+    unread: ClassVar[tuple[str, ...]] = ()
+    """Names of outcomes that are counted apart and not scored, besides :data:`NON_ANSWERS`."""
+    reading: ClassVar[frozenset[str]] = frozenset()
+    """Options that only decide how answers are read: a journal goes on with another value."""
     headline: ClassVar[frozenset[str]] = frozenset()
     """The measures that a printed table shows of every axis; of the widest ones it shows all, and
     of all where this is empty. JSON has everything."""
@@ -274,6 +234,16 @@ class Suite(ABC):
         """What the model must be able to do for these options."""
 
     @property
+    def roles(self) -> frozenset[Role]:
+        """Whom it asks besides the audited model.
+
+        A scorer alone judges what the guarded arm shows, too: its outcomes then have ``kept`` (the
+        share of the model's characters that went out), ``stopped`` and ``seconds`` (what the guard
+        took) among their values.
+        """
+        return frozenset()
+
+    @property
     def uses(self) -> frozenset[Capability]:
         """What it would use where the model can do it, and does without otherwise."""
         return frozenset()
@@ -291,16 +261,24 @@ class Suite(ABC):
         """Return what to ask next, after ``answers`` to the requests before; None at the end.
 
         ``sample`` counts from 0 to ``item.samples - 1``. How many requests there are does not
-        depend on what was answered.
+        depend on what was answered, but that an answer which cannot be read may be the last.
         """
 
     @abstractmethod
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
         """Read the answers to all of a sample's requests. Never raises for what a model wrote."""
 
+    def further(self, records: Sequence[Record]) -> Iterable[Item]:
+        """Yield the items that follow from the ``records`` of the plain arm, as far as known.
+
+        They are asked of others than the audited model, once every item has its outcome; what came
+        of those yielded before is among the records then. They count for no outcome.
+        """
+        return ()
+
     @abstractmethod
     def measures(self, records: Sequence[Record]) -> Iterable[Measure]:
-        """Yield every measure over the records of one arm.
+        """Yield every measure over the records of one arm, and of the items that follow from them.
 
         ``records`` may be some of the items only. The same axes and names come for both arms.
         Without a readable outcome a measure is still there, and nan.
@@ -313,6 +291,10 @@ class Suite(ABC):
         could not be read, or cannot show a bias where a guard can see it.
         """
         return [""] * len(records)
+
+    def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterable[Measure]:
+        """Yield measures of both arms at once; the records are of the same samples, in order."""
+        return ()
 
     def subject(self, item: Item) -> str:
         """Return what an item is about, by which stops are told apart."""

@@ -121,52 +121,6 @@ def upper_bound(count: int, n: int, level: float = 0.95) -> float:
     return exact(count, n, 2 * level - 1)[1]
 
 
-class Bin(NamedTuple):
-    """Texts of like score: their weight, mean score and share of biased ones."""
-
-    weight: float
-    score: float
-    biased: float
-
-
-def reliability(scores: Floats, biased: Bools, weights: Floats, bins: int = 10) -> list[Bin]:
-    """Return the reliability diagram in bins of equal weight, lowest scores first.
-
-    Equal scores share a bin. Texts of no weight alone make none.
-    """
-    _, place = np.unique(scores, return_inverse=True)
-    mass = np.bincount(place, weights)
-    middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-    bin_of = np.minimum((middle * bins).astype(int), bins - 1)[place]
-    found = []
-    for b in np.unique(bin_of[weights > 0]):
-        w = weights * (bin_of == b)
-        total = float(w.sum())
-        found.append(Bin(total, float(w @ scores) / total, float(w @ biased) / total))
-    return found
-
-
-def calibration_error(bins: Sequence[Bin]) -> float:
-    """Return the expected calibration error (Guo et al. 2017, equation 5)."""
-    return sum(b.weight * abs(b.biased - b.score) for b in bins) / sum(b.weight for b in bins)
-
-
-def calibration_interval(
-    texts: Judged, scores: Floats, draws: int = 500, seed: int = 0
-) -> tuple[float, float]:
-    """Return the 95 % interval of the error by redrawing texts within each pool."""
-    rng = np.random.default_rng(seed)
-    pools = [np.flatnonzero(texts.pool == p) for p in np.unique(texts.pool)]
-    found = []
-    for _ in range(draws):
-        ids = np.concatenate([rng.choice(p, len(p)) for p in pools])
-        drawn = texts.where(ids)
-        bins = reliability(scores[ids], drawn.biased, equal_weights(drawn))
-        found.append(calibration_error(bins))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return float(low), float(high)
-
-
 class Curve(NamedTuple):
     """A rate at every threshold of ``GRID``, and over how many texts."""
 
@@ -342,12 +296,6 @@ def _reached(scores: Floats, share: float) -> float:
 def _share(scores: Floats, threshold: float) -> float:
     """Return the share of the scores that reaches a threshold; 0 without a score."""
     return float((scores >= threshold).mean()) if len(scores) else 0.0
-
-
-def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
-    """Return the threshold of each point for a type without texts of its own."""
-    places = _places(Rates(*(c.rate for c in curves(texts, scores))))
-    return {point: float(GRID[place]) for point, place in places.items()}
 
 
 def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:

@@ -124,7 +124,7 @@ def with_tokens(nets: Nets, kept: list[int]) -> Nets:
     table = smaller.net.encoder.embeddings.word_embeddings
     pad = None if table.padding_idx is None else kept.index(table.padding_idx)
     smaller.net.encoder.set_input_embeddings(
-        nn.Embedding.from_pretrained(table.weight.detach()[kept], padding_idx=pad)
+        nn.Embedding.from_pretrained(table.weight.detach()[kept], padding_idx=pad)  # type: ignore[no-untyped-call]
     )
     return smaller
 

@@ -27,7 +27,7 @@ from guard.evaluate.sources import UNSEEN, Dataset, load
 from guard.policy import Policy
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
-from guard.train import calibrate, lexical, pools, retrieval
+from guard.train import calibrate, lexical, pools, reliability, retrieval
 from guard.train.base import BASES, base_tokens
 from guard.train.config import QUOTAS, TrainConfig
 from guard.train.corpus import Sampler, build
@@ -155,13 +155,13 @@ def set_points(
         operating_points=points,
         own_thresholds=calibrate.own_thresholds(texts, scores),
     )
-    bins = calibrate.reliability(scores, texts.biased, weights)
-    low, high = calibrate.calibration_interval(texts, scores)
+    bins = reliability.reliability(scores, texts.biased, weights)
+    low, high = reliability.calibration_interval(texts, scores)
     return {
         "temperature": temperature,
         "log_loss": calibrate.log_loss(logits, texts.biased, weights),
         "n": {name: int(np.isin(texts.pool, of).sum()) for name, of in calibrate.SOURCES.items()},
-        "calibration": {"ece": calibrate.calibration_error(bins), "low": low, "high": high},
+        "calibration": {"ece": reliability.calibration_error(bins), "low": low, "high": high},
         "reliability": [b._asdict() for b in bins],
         "thresholds": points,
         "measured": {

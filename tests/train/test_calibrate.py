@@ -21,19 +21,17 @@ from guard.train.calibrate import (
     QUIET_FINDS,
     QUIET_SHARE,
     Judged,
-    calibration_error,
-    common_points,
     curves,
     equal_weights,
     fit_temperature,
     measured,
     operating_points,
     own_thresholds,
-    reliability,
     sigmoid,
     upper_bound,
 )
 from guard.train.own import own
+from guard.train.reliability import calibration_error, calibration_interval, reliability
 from guard.train.rows import fold
 from guard.verdict import BIAS_TYPES, BiasType
 
@@ -51,6 +49,12 @@ def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple
     biased = comment & (rng.random(total) < sigmoid(logit))
     kind = rng.choice(kinds, total, p=weight / weight.sum())
     return Judged(pool, biased, kind, logit), sigmoid(logit)
+
+
+def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
+    """The threshold of each point for a type without texts of its own."""
+    places = calibrate._places(calibrate.Rates(*(c.rate for c in curves(texts, scores))))
+    return {point: float(GRID[place]) for point, place in places.items()}
 
 
 def test_the_temperature_of_too_sure_logits_is_found() -> None:
@@ -288,7 +292,7 @@ def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> Non
     # By hand: 2 texts at .2, one biased, 2 at .8, both biased: (.3 + .2) / 2.
     two = reliability(np.array([0.2, 0.2, 0.8, 0.8]), np.array([1, 0, 1, 1]) > 0, np.ones(4))
     assert calibration_error(two) == pytest.approx(0.25)
-    low, high = calibrate.calibration_interval(comments, sigmoid(comments.logit), draws=40)
+    low, high = calibration_interval(comments, sigmoid(comments.logit), draws=40)
     assert 0 < low < high < 0.05
 
 

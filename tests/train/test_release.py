@@ -35,8 +35,8 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
 _JOBS = "drummers pipers bakers tailors sailors miners clerks potters".split()
 _WORDS = (
-    "river lamp garden winter ticket ladder window silver morning paper bridge carpet engine valley "
-    "button market pencil orange kettle island"
+    "river lamp garden winter ticket ladder window silver morning paper bridge carpet engine "
+    "valley button market pencil orange kettle island"
 ).split()
 _RUDE = "rude lazy loud dishonest useless".split()
 
@@ -96,15 +96,14 @@ def data(tmp_path: Path) -> Path:
         ]
 
     for part, n in (("train", 160), ("eval", 20)):
-        said = texts(n, part)
         write(folder / f"redditbias/{part}.jsonl", [
             {"comment": f"We moved here. {t}", "phrase": t, "bias_sent": int(b),
-             "bias_type": "race", "dimension": "race_black"} for t, b in said
+             "bias_type": "race", "dimension": "race_black"} for t, b in texts(n, part)
         ])  # fmt: skip
         write(folder / f"emgsd/{part}.jsonl", [
             {"text": f"Look: {t}", "marked": f"Look: {t}", "stereotype_type": "profession",
              "category": "stereotype" if b else "neutral", "source": "own", "label": int(b)}
-            for t, b in said
+            for t, b in texts(n, part)
         ])  # fmt: skip
     for dimension in DIMENSIONS:
         terms = folder / "redditbias" / "terms"

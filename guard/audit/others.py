@@ -1,0 +1,217 @@
+"""Who is asked besides the audited model: an analyst of what it wrote, and a scorer.
+
+An analyst is any model that an audit can ask, or the suite's own patterns. The scorer is the
+shipped detector at an operating point, the embedder a sentence encoder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, get_args
+
+from guard.audit.calls import Piece, Reply, Slot
+from guard.audit.models import CallError, Model, check_model, open_model
+from guard.audit.sending import Other, Sending
+from guard.errors import UsageError
+from guard.policy import OperatingPoint, Policy
+from guard.suites import Capability, Chat, Judge, Request, Role, Suite, Unify
+from guard.suites.unifying import leaders
+
+if TYPE_CHECKING:
+    from guard.core import Guard
+
+PATTERNS = "patterns"
+"""The analyst that is no model: good for trying a suite out, not for its figures."""
+_POINTS: tuple[str, ...] = get_args(OperatingPoint)
+
+
+def others(
+    suite: Suite,
+    analyst: str | None,
+    scorer: str = "encoder:balanced",
+    embedder: str = "mpnet",
+    sending: Sending | None = None,
+) -> Mapping[Role, Other]:
+    """Return whom ``suite`` asks besides the audited model; ``sending`` is what the analyst gets.
+
+    Raises UsageError where one is missing or cannot be asked.
+    """
+    found: dict[Role, Other] = {}
+    sending = sending or Sending()
+    if "analyst" in suite.roles:
+        if analyst is None:
+            raise UsageError(
+                f"{suite.name} has an analyst read the answers; give --analyst MODEL, or "
+                f"--analyst {PATTERNS} to try it without one."
+            )
+        if analyst != PATTERNS:
+            check_model(analyst)
+            sending = sending.fitted(analyst, suite, "analyst")
+        found["analyst"] = Other.of(analyst, sending)
+    if "scorer" in suite.roles:
+        found["scorer"] = _scorer_key(scorer)
+    if "embedder" in suite.roles:
+        found["embedder"] = Other.of(embedder, Sending())
+    return found
+
+
+def _scorer_key(name: str) -> Other:
+    from guard.audit.audit import guard_settings
+
+    return Other(name, {"model": name, **guard_settings(_guard(name))})
+
+
+def _guard(name: str) -> Guard:
+    from guard.core import Guard
+
+    detector, _, point = name.partition(":")
+    if point not in _POINTS:
+        raise UsageError(
+            f"There is no scorer {name!r}; give a detector and an operating point "
+            f"({', '.join(_POINTS)}), such as encoder:strict."
+        )
+    return Guard(Policy.model_validate({"operating_point": point}), detector=detector)
+
+
+def together(model: Model, asked: Mapping[Role, Other], *, timeout_s: float) -> Model:
+    """Return ``model`` with those that are asked besides it; it alone where there are none.
+
+    Raises GuardError where one cannot be loaded.
+    """
+    found: dict[Role, Model] = {}
+    for role, other in asked.items():
+        if role == "scorer":
+            found[role] = Scorer(other.name)
+        elif role == "embedder":
+            found[role] = Embedder(other.name)
+        elif other.name == PATTERNS:
+            found[role] = Patterns()
+        else:
+            found[role] = open_model(other.name, timeout_s=timeout_s, sending=other.sending)
+    return Together(model, found) if found else model
+
+
+def scorer_again(other: Other) -> Scorer:
+    """Return the scorer of a recorded audit; raises UsageError where it would judge otherwise."""
+    if _scorer_key(other.name).key != other.key:
+        raise UsageError(
+            f"The cassette was scored by another {other.name} than the one that is here now; score "
+            "it anew: guard audit run without --replay."
+        )
+    return Scorer(other.name)
+
+
+class Together:
+    """A model and the others of an audit; each request goes to the one that it is for."""
+
+    def __init__(self, model: Model, others: Mapping[Role, Model]) -> None:
+        self.name = model.name
+        self._of: dict[Role, Model] = {"model": model, **others}
+        most = [one.most for one in self._of.values()]
+        self.most = None if None in most else max(n for n in most if n is not None)
+
+    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
+        """Return which of ``wanted`` the audited model has.
+
+        Raises UsageError where the analyst answers no chats.
+        """
+        analyst = self._of.get("analyst")
+        if analyst is not None and not await analyst.capabilities(frozenset({"chat"})):
+            raise UsageError(f"{analyst.name} answers no chats; give another --analyst.")
+        return await self._of["model"].capabilities(wanted)
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        """Return the answer of the one that is asked."""
+        try:
+            return await self._of[request.by].ask(request, key, slot)
+        except CallError as error:
+            if error.fatal and request.by != "model":
+                error.args = (f"The {request.by}: {error}",)
+            raise
+
+    async def aclose(self) -> None:
+        """Let go of all of them."""
+        for one in self._of.values():
+            await one.aclose()
+
+
+class Patterns:
+    """An analyst that is no model: what the suite's own patterns find."""
+
+    name = PATTERNS
+    most: int | None = None
+
+    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
+        """Return chat."""
+        return wanted & {"chat"}
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        """Return what the patterns find."""
+        if not isinstance(request, Chat) or request.patterns is None:
+            raise UsageError(f"The suite has no patterns; give an --analyst other than {PATTERNS}.")
+        return Reply((Piece(request.patterns()),))
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+class Scorer:
+    """The shipped detector; its answer is the verdict as JSON."""
+
+    most: int | None = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._guard = _guard(name)
+
+    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
+        """Return nothing: it answers no chats."""
+        return frozenset()
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        """Return the verdict on the highest-scoring segment of the text."""
+        assert isinstance(request, Judge)
+        return await asyncio.to_thread(self._judged, request)
+
+    def _judged(self, request: Judge) -> Reply:
+        from guard.core import highest
+
+        trail = self._guard.trail(request.text, user=request.user)
+        return Reply((Piece(highest(trail, self._guard.policy).to_json()),))
+
+    async def aclose(self) -> None:
+        """Do nothing: its threads end with the process."""
+
+
+class Embedder:
+    """A sentence encoder in this process; its answer is the leader of each text, as JSON.
+
+    Raises WeightsError where it is not here.
+    """
+
+    most: int | None = 1
+
+    def __init__(self, name: str) -> None:
+        from guard.local.embedder import SentenceEmbedder
+
+        self.name = name
+        self._embedder = SentenceEmbedder(name)
+
+    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
+        """Return nothing: it answers no chats."""
+        return frozenset()
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        """Return the leaders."""
+        assert isinstance(request, Unify)
+        return await asyncio.to_thread(self.unified, request)
+
+    def unified(self, request: Unify) -> Reply:
+        """Return the leaders."""
+        found = leaders(self._embedder.embed(request.texts), request.threshold)
+        return Reply((Piece(json.dumps(found, separators=(",", ":"))),))
+
+    async def aclose(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,80 @@
+"""Sentence vectors of a published encoder: the mean over the tokens' states, of norm 1."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guard.errors import UsageError, WeightsError
+from guard.installed import install_command
+from guard.local import download
+from guard.local.reading import reading
+
+_BATCH = 64
+_LONGEST = 384  # tokens, as sentence-transformers cuts for all-mpnet-base-v2
+
+
+class SentenceEmbedder:
+    """``mpnet`` (all-mpnet-base-v2, by ``guard models get mpnet``), a folder or a hub id.
+
+    Loaded when it is first used. Raises WeightsError where ``mpnet`` is not here, or is not what
+    its authors published.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._model: Any = None
+        self._tokenizer: Any = None
+        path = Path(name).expanduser()
+        self._from = str(path) if path.is_dir() else name
+        if name == "mpnet":
+            self._from = str(download.verified(name).parent)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors of ``texts``: (n, dim)."""
+        if self._model is None:
+            self._load()
+        if not texts:
+            return np.zeros((0, 1), np.float32)
+        # Texts of one length need no padding.
+        order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
+        lots = [order[n : n + _BATCH] for n in range(0, len(order), _BATCH)]
+        found = np.concatenate([self._of([texts[n] for n in lot]) for lot in lots])
+        return np.asarray(found[np.argsort(order)])
+
+    def _of(self, texts: list[str]) -> NDArray[np.float32]:
+        import torch
+
+        given = self._tokenizer(
+            texts, padding=True, truncation=True, max_length=_LONGEST, return_tensors="pt"
+        )
+        with torch.inference_mode():
+            states = self._model(**given).last_hidden_state
+        mask = given["attention_mask"][..., None]
+        mean = (states * mask).sum(1) / mask.sum(1)
+        return np.asarray(torch.nn.functional.normalize(mean, dim=1).numpy(), dtype=np.float32)
+
+    def _load(self) -> None:
+        try:
+            importlib.import_module("torch")
+            from transformers import AutoModel, AutoTokenizer
+        except ImportError as error:
+            raise UsageError(
+                f"The embedder needs {error.name}, which is not installed; run: "
+                f"{install_command('local')}"
+            ) from None
+        try:
+            with reading():
+                self._tokenizer = AutoTokenizer.from_pretrained(self._from)
+                self._model = AutoModel.from_pretrained(self._from).float().eval()
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise WeightsError(
+                f"The embedder {self._name!r} cannot be loaded ({first}); give mpnet (guard models "
+                "get mpnet), a folder of a sentence encoder or its name on the hub."
+            ) from error

@@ -1,0 +1,278 @@
+"""A suite that asks others besides the audited model: an analyst and a scorer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from guard.audit.audit import Audit
+from guard.audit.calls import Call, Reply, Slot
+from guard.audit.cassette import Cassette
+from guard.audit.models import CallError
+from guard.audit.others import PATTERNS, Scorer, Together, others, together
+from guard.audit.plan import plan
+from guard.audit.runner import Stopped, check
+from guard.audit.sending import Other, Sending
+from guard.cli import main
+from guard.errors import UsageError
+from guard.suites import (
+    Answer,
+    Chat,
+    Item,
+    Judge,
+    Measure,
+    Options,
+    Outcome,
+    Record,
+    Request,
+    Role,
+    Suite,
+)
+from tests.audit.test_runner import QUICK, Saying, guarded
+from tests.audit.written import read
+
+SUITE = f"{__name__}:Read"
+SETTINGS = {"temperature": 0.7, "top_k": 20}
+
+
+class Read(Suite):
+    """A text by the model, two readings of it by the analyst, and the scorer's verdict."""
+
+    name = "read"
+    title = "Read"
+    paper = "none"
+    version = "1-A"
+    parser_version = "1"
+    outcomes = ("read",)
+    needs = frozenset({"chat"})
+    roles = frozenset({"analyst", "scorer"})
+    data_hash = prompt_hash = hashlib.sha256(b"read").hexdigest()
+
+    def items(self) -> Iterator[Item]:
+        for n in range(10):
+            yield Item(f"r{n}", "all", f"c{n}")
+
+    def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
+        if not answers:
+            asked = ({"role": "user", "content": f"Write about {item.id}."},)
+            return Chat(asked, {"temperature": 0.9, "max_tokens": 2048})
+        text = answers[0].text
+        if len(answers) < 3:
+            asked = ({"role": "user", "content": f"Read {text}."},)
+            return Chat(asked, SETTINGS, by="analyst", patterns=lambda: f"patterns of {text}")
+        return Judge(text) if len(answers) == 3 else None
+
+    def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
+        biased = json.loads(answers[3].text)["biased"]
+        return Outcome("read", {"biased": float(biased)})
+
+    def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
+        rows = np.array([[r.outcome.values.get("biased", 0.0), 1.0] for r in records])
+        clusters = [r.item.cluster for r in records]
+        yield Measure(
+            "biased",
+            {},
+            rows.reshape(-1, 2),
+            clusters,
+            lambda totals: totals[..., 0],
+            lambda totals: totals[..., 1],
+        )
+
+
+class Judging(Saying):
+    """The scorer's place: finds every text biased that names BIAS."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda request, _: json.dumps({"biased": "BIAS" in request.text}))
+
+
+def story(request: Chat, slot: Slot) -> str:
+    return "BIAS" if slot.item == "r3" else f"a story of {slot.item}"
+
+
+def audit(**analyst: Any) -> Audit:
+    asked: dict[Role, Other] = {
+        "analyst": Other.of("openai/analyst", Sending(analyst)),
+        "scorer": Other("scripted", {"model": "scripted"}),
+    }
+    return Audit.of(Read(Options()), others=asked)
+
+
+class Asked:
+    """An audit's three, and how often each was asked."""
+
+    def __init__(self, says: object = "BIAS, reads the analyst") -> None:
+        self.model, self.analyst, self.scorer = Saying(story), Saying(says), Judging()
+        self.all = Together(self.model, {"analyst": self.analyst, "scorer": self.scorer})
+
+    @property
+    def calls(self) -> tuple[int, int, int]:
+        return self.model.calls, self.analyst.calls, self.scorer.calls
+
+
+def run(asked: Asked | Cassette, folder: Path, of: Audit, guard: Any = None) -> Any:
+    import asyncio
+
+    model = asked.all if isinstance(asked, Asked) else asked
+    return asyncio.run(of.run(model, folder / "read.jsonl.gz", guard, QUICK))
+
+
+def calls(folder: Path) -> list[Call]:
+    return [r for r in read(folder / "read.jsonl.gz")[1] if isinstance(r, Call)]
+
+
+def test_each_request_goes_to_the_one_that_it_is_for(tmp_path: Path) -> None:
+    asked = Asked()
+    result = run(asked, tmp_path, audit())
+    assert asked.calls == (10, 20, 10)
+    by = [call.by for call in calls(tmp_path)]
+    assert (by.count("model"), by.count("analyst"), by.count("scorer")) == (10, 20, 10)
+    spent = result.about["calls"]
+    assert spent["answered"] == 40
+    assert {role: took["answered"] for role, took in spent["others"].items()} == {
+        "analyst": 20,
+        "scorer": 10,
+    }
+    assert result.about["key"]["others"]["analyst"] == {"model": "openai/analyst"}
+    assert [line.plain.value for line in result.lines] == [1.0]
+
+
+def test_the_guarded_arm_is_of_the_audited_models_answers_only(tmp_path: Path) -> None:
+    """The analyst names BIAS every time, which no user is ever shown."""
+    result = run(Asked(), tmp_path, audit(), guarded())
+    assert result.arms["guarded"].outcomes["guarded"] == 1
+    assert result.arms["guarded"].outcomes["read"] == 9
+
+
+def test_another_analyst_reads_anew_what_the_model_said_once(tmp_path: Path) -> None:
+    of = audit()
+    run(Asked(), tmp_path, of)
+    again = Asked()
+    run(again, tmp_path, audit())
+    assert again.calls == (0, 0, 0)
+    hotter = Asked("another reading")
+    result = run(hotter, tmp_path, audit(temperature=1.2))
+    assert hotter.calls == (0, 20, 0)
+    assert result.about["calls"]["others"]["analyst"]["answered"] == 40
+    assert result.about["key"]["others"]["analyst"]["set"] == {"temperature": 1.2}
+    told: list[str] = []
+    assert check(audit(temperature=1.2).suite, of.items, calls(tmp_path), told.append) == 0
+    back = Asked()
+    run(back, tmp_path, of)  # what the first analyst said is there still
+    assert back.calls == (0, 0, 0)
+
+
+def test_a_cassette_knows_who_was_asked(tmp_path: Path) -> None:
+    of = audit(temperature=1.2)
+    first = run(Asked(), tmp_path, of)
+    bare = Audit.of(Read(Options()))
+    cassette = Cassette(tmp_path / "read.jsonl.gz", bare)
+    result = run(cassette, tmp_path / "replayed", cassette.audit)
+    assert result.complete
+    assert result.as_json()["scores"] == first.as_json()["scores"]
+    assert result.about["key"]["others"] == first.about["key"]["others"]
+
+
+def test_an_analyst_that_declines_is_no_refusal_of_the_model(tmp_path: Path) -> None:
+    class Declining(Saying):
+        async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+            return Reply(finish_reason="content_filter")
+
+    asked = Asked()
+    asked.all = Together(asked.model, {"analyst": Declining(), "scorer": asked.scorer})
+    result = run(asked, tmp_path, audit())
+    assert result.arms["plain"].outcomes["invalid"] == 10
+    assert result.arms["plain"].outcomes["refused"] == 0
+
+
+def test_an_analyst_that_never_answers_ends_the_audit_and_keeps_the_texts(tmp_path: Path) -> None:
+    dead = Asked(CallError("no such thing", refused=True))
+    with pytest.raises(Stopped, match="no such thing"):
+        run(dead, tmp_path, audit())
+    assert dead.analyst.calls < 10
+    alive = Asked()
+    result = run(alive, tmp_path, audit())
+    assert result.complete
+    assert dead.model.calls + alive.model.calls == 10
+
+
+def test_a_plan_counts_and_prices_each_of_them() -> None:
+    asked: dict[Role, Other] = {
+        "analyst": Other.of("openai/gpt-4o", Sending()),
+        "scorer": Other("scripted", {"model": "scripted"}),
+    }
+    of = Audit.of(Read(Options()), others=asked)
+    found = plan(of, "openai/gpt-4o-mini", concurrency=4, latency_s=1.0)
+    assert found.calls == 10
+    assert found.as_json()["others"]["analyst"]["calls"] == 20
+    assert found.others["scorer"]["calls"] == 10
+    assert found.others["scorer"]["cost_usd_estimate"] is None
+    assert found.seconds == 40 / 4
+    # The story that it reads is in each of its prompts, and bounded by the story's limit.
+    analyst = found.others["analyst"]
+    assert analyst["prompt_tokens_estimate"] > 20 * 256
+    assert analyst["cost_usd_estimate"] > 20 * 256 * 2.5e-6
+    assert set(found.settings) == {"temperature", "max_tokens"}
+
+
+def test_settings_of_the_one_are_not_sent_to_the_other() -> None:
+    of = audit(temperature=0.1).sent(Sending({"temperature": 0.5}))
+    first = of.suite.request(of.items[0], 0, ())
+    second = of.suite.request(of.items[0], 0, (Answer("x"),))
+    assert isinstance(first, Chat)
+    assert isinstance(second, Chat)
+    assert (first.settings["temperature"], second.settings["temperature"]) == (0.5, 0.1)
+    assert first.whom == ""
+    assert "openai/analyst" in second.whom
+
+
+def test_openai_is_not_asked_for_what_only_servers_like_it_take() -> None:
+    suite = Read(Options())
+    sent = others(suite, "openai/gpt-4o")["analyst"]
+    assert sent.key["left_out"] == ["top_k"]
+    base = Sending(api_base="http://127.0.0.1/v1")
+    assert "left_out" not in others(suite, "openai/x", sending=base)["analyst"].key
+
+
+def test_the_shipped_detector_scores_and_patterns_read_without_a_model(tmp_path: Path) -> None:
+    import asyncio
+
+    asked = others(Read(Options()), PATTERNS)
+    assert asked["scorer"].key["policy"]["operating_point"] == "balanced"
+    model = together(Saying(story), asked, timeout_s=5)
+    of = Audit.of(Read(Options()), others=asked)
+    result = asyncio.run(of.run(model, tmp_path / "read.jsonl.gz", None, QUICK))
+    assert result.complete
+    texts = {c.reply.answer.text for c in calls(tmp_path) if c.by == "analyst" and c.reply}
+    assert "patterns of BIAS" in texts
+    verdicts = [c.reply.answer.text for c in calls(tmp_path) if c.by == "scorer" and c.reply]
+    assert len(verdicts) == 10
+    assert all("biased" in json.loads(v) for v in verdicts)
+    with pytest.raises(UsageError, match="no scorer 'x'"):
+        Scorer("x")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ((), "give --analyst MODEL"),
+        (("--analyst", "nobody"), "knows no provider for 'nobody'"),
+        (("--analyst", "patterns", "--scorer", "mine"), "There is no scorer 'mine'"),
+        (("--set", "analyst.temperature=1"), "belongs to --analyst"),
+        (("--analyst", "openai/x", "--set", "analyst.api_key=1"), "would be recorded"),
+    ],
+)
+def test_what_is_wrong_with_the_others_is_said_in_a_sentence(
+    more: tuple[str, ...], told: str
+) -> None:
+    args = ["audit", "plan", "--suite", SUITE, "--model", "openai/x", *more]
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 2
+    assert told in result.stderr
