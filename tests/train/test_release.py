@@ -163,7 +163,7 @@ def test_one_command_makes_what_ships(
     command = ["train", "all", "--work", str(work), "--data", str(data), "--base", "minilm",
                "--statements", str(statements), "--rows", "64", "--max-steps", "2", "--frozen", "5",
                "--json"]  # fmt: skip
-    done = CliRunner().invoke(main, command)
+    done = CliRunner().invoke(main, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     weights = Path(json.loads(done.stdout.splitlines()[-1])["weights"])
     figures = json.loads((weights / "figures.json").read_text("utf-8"))
@@ -175,13 +175,13 @@ def test_one_command_makes_what_ships(
     # Nothing is made again but what is gone.
     made = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
     (weights / "figures.json").unlink()
-    done = CliRunner().invoke(main, command)
+    done = CliRunner().invoke(main, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     for name in ("embedder/embedder.pt", "encoder/final.pt"):
         assert (work / name).stat().st_mtime_ns == made[work / name]
     assert json.loads((weights / "figures.json").read_text("utf-8")).keys() == figures.keys()
     released = (weights / "figures.json").stat().st_mtime_ns
-    assert CliRunner().invoke(main, command).exit_code == 0
+    assert CliRunner().invoke(main, command, catch_exceptions=False).exit_code == 0
     assert (weights / "figures.json").stat().st_mtime_ns == released
     # Another run does not go on in this folder.
     done = CliRunner().invoke(main, [*command, "--seed", "3"])
