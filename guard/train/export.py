@@ -70,17 +70,17 @@ def export_onnx(nets: Nets, path: Path) -> None:
         )
 
 
-# Inputs of a feed-forward layer's second product that are computed apart, and the texts they are
+# Inputs of each of a feed-forward layer's products that are computed apart, and the texts they are
 # found on.
-_APART = 8
+_APART = 4
 _TEXTS = 256
 
 
 class SplitLinear(nn.Module):
     """A linear layer of which a few inputs have a float32 product of their own.
 
-    Some hidden units of the feed-forward layers are ten to fifty times as large as the others. As
-    8-bit activations share one scale, they would leave the others a few steps: LLM.int8() (Dettmers
+    Some inputs of the feed-forward layers are ten to fifty times as large as the others. As 8-bit
+    activations share one scale, they would leave the others a few steps: LLM.int8() (Dettmers
     et al. 2022, section 3) multiplies such dimensions apart.
     """
 
@@ -107,8 +107,9 @@ class SplitLinear(nn.Module):
 def with_outliers_apart(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) -> Nets:
     """Return a copy of the network whose feed-forward layers keep their largest inputs apart."""
     split = copy.deepcopy(nets).eval()
-    layers = split.net.encoder.encoder.layer
-    largest = [torch.zeros(layer.output.dense.in_features) for layer in layers]
+    parents = [part for layer in split.net.encoder.encoder.layer
+               for part in (layer.intermediate, layer.output)]  # fmt: skip
+    largest = [torch.zeros(part.dense.in_features) for part in parents]
 
     def watch(number: int) -> Callable[[nn.Module, tuple[Tensor]], None]:
         def see(_: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -118,16 +119,14 @@ def with_outliers_apart(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) 
         return see
 
     hooks = [
-        layer.output.dense.register_forward_pre_hook(watch(number))
-        for number, layer in enumerate(layers)
+        part.dense.register_forward_pre_hook(watch(number)) for number, part in enumerate(parents)
     ]
     with torch.no_grad():
         for text in texts:
             split.net(*padded(tokens.encode(text)[:1], tokens.pad))
-    for layer, hook, seen in zip(layers, hooks, largest, strict=True):
+    for part, hook, seen in zip(parents, hooks, largest, strict=True):
         hook.remove()
-        outliers = seen.topk(_APART).indices.sort().values
-        layer.output.dense = SplitLinear(layer.output.dense, outliers)
+        part.dense = SplitLinear(part.dense, seen.topk(_APART).indices.sort().values)
     return split
 
 
