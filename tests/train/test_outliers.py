@@ -1,0 +1,58 @@
+"""Large activations are multiplied apart: the same outputs, and the way back from a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("onnx")
+
+import torch
+
+from guard.train.base import base_tokens
+from guard.train.encoder import Nets, untrained
+from guard.train.export import export_onnx, quantise, with_outliers_apart
+from guard.train.restore import network
+
+TEXTS = ["Old people are slow.", "The library opens at nine.", "She said so, and he agreed."]
+
+
+@pytest.fixture(scope="module")
+def nets() -> Nets:
+    whole = untrained({"base": "minilm", "layers": 2}).eval()
+    with torch.no_grad():
+        # One hidden unit far above the others, as larger bases have them.
+        whole.net.encoder.encoder.layer[1].intermediate.dense.bias[7] = 60.0
+    return whole
+
+
+def logit(nets: Nets, text: str) -> torch.Tensor:
+    one = base_tokens().encode(text)[0]
+    with torch.no_grad():
+        return nets.net(
+            torch.tensor([one.ids]), torch.ones(1, len(one.ids), dtype=torch.long),
+            torch.tensor([one.types]),
+        ).state  # fmt: skip
+
+
+def test_the_split_network_gives_the_same_outputs(nets: Nets) -> None:
+    split = with_outliers_apart(nets, base_tokens(), TEXTS)
+    assert 7 in split.net.encoder.encoder.layer[1].output.dense.outliers
+    for text in TEXTS:
+        assert torch.allclose(logit(split, text), logit(nets, text), atol=1e-4)
+
+
+def test_a_release_of_it_goes_back_to_whole_layers(nets: Nets, tmp_path: Path) -> None:
+    split = with_outliers_apart(nets, base_tokens(), TEXTS)
+    export_onnx(split, tmp_path / "float.onnx")
+    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
+    found, trained = network(tmp_path / "int8.onnx"), nets.state_dict()
+    assert found.keys() == {name for name in trained if name.startswith("net.")}
+    for number, layer in enumerate(split.net.encoder.encoder.layer):
+        for part in ("intermediate", "output"):
+            name = f"net.encoder.encoder.layer.{number}.{part}.dense.weight"
+            apart = getattr(layer, part).dense.outliers
+            assert torch.equal(found[name][:, apart], trained[name][:, apart])
+            assert not torch.equal(found[name], trained[name])
