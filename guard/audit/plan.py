@@ -20,7 +20,7 @@ from guard.audit.outcomes import samples
 from guard.audit.remote_model import may_give_logprobs, price
 from guard.audit.score import number
 from guard.audit.sending import Sending, reasons
-from guard.suites import Answer, Capability, Chat, Judge, Request, Role, Unify
+from guard.suites import Answer, Capability, Chat, Judge, Request, Role, Suite, Unify
 
 # Requests whose tokens are counted; the others are taken to be like them.
 _COUNTED = 200
@@ -200,6 +200,8 @@ def _told(audit: Audit, model: str | None, lacking: frozenset[Capability]) -> Se
     if model is None:
         return ()
     told = audit.sending.told(model)
+    if type(audit.suite).further is not Suite.further:
+        told.append("Calls that follow from all answers together are not counted.")
     if lacking:
         told.append(f"A run skips it: {model} does not give {', '.join(sorted(lacking))}.")
     return told
@@ -227,7 +229,7 @@ class _Counted:
 
 
 def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
-    """Count what ``role`` is asked; what an analyst reads is taken to be in each of its prompts."""
+    """Count what ``role`` is asked; what an analyst reads is taken to be in all its prompts."""
     found = _Counted()
     seen: set[bytes] = set()
     rng = random.Random(audit.seed)

@@ -126,7 +126,8 @@ def _states(model: LocalModel, block: Any, tokens: list[int]) -> torch.Tensor:
     """Return the states (n, hidden) behind ``block`` of a prompt."""
     import torch
 
-    thread, kept = threading.get_ident(), []
+    thread = threading.get_ident()
+    kept: list[torch.Tensor] = []
 
     def keep(block: Any, given: Any, found: Any) -> None:
         if threading.get_ident() == thread:
