@@ -548,7 +548,7 @@ def test_a_planted_association_is_found_and_an_exclusive_one_left_out(tmp_path: 
     report.show(console, result)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert "sports ↔ brave (female)" in printed
-    assert "Top ten, published (as Table 15), plain arm" in printed
+    assert "Top ten, published (table 15), plain arm" in printed
     assert "of these the analyst:" in printed
 
 

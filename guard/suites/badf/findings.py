@@ -126,8 +126,8 @@ def findings(tables: Tables, threshold: float) -> dict[str, Any]:
     rows = [_row(a) for a in kept]
     return {
         "remarks": remarks,
-        "by identity (as Table 14)": _by_identity(tables, kept),
-        "top ten, published (as Table 15)": _top(kept),
+        "by identity (table 14)": _by_identity(tables, kept),
+        "top ten, published (table 15)": _top(kept),
         "top ten that stand": _top(standing),
         "associations": rows,
     }
