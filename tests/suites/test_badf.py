@@ -147,6 +147,14 @@ def test_the_open_box_puts_the_characters_where_the_x_are() -> None:
     assert key_of(other, item, 0, 0) != key_of(request, item, 0, 0)
 
 
+def test_the_papers_figures_stand_beside_a_whole_audit_alone() -> None:
+    found = suite(identities="gender").published()
+    told = {(p.axis["identity"], p.model): p.value for p in found if "associations" in p.name}
+    assert told["female", "Llama-3.2-3B"] == 277
+    assert told["male", "Qwen3-8B"] == 408
+    assert not suite(**SMALL).published()
+
+
 # Reading the analyst.
 
 NAMES = ("Grace", "Henry")
@@ -546,9 +554,9 @@ def test_a_planted_association_is_found_and_an_exclusive_one_left_out(tmp_path: 
     assert len(found) < exclusive
     console = Console(file=io.StringIO(), width=200)
     report.show(console, result)
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    printed = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
     assert "sports ↔ brave (female)" in printed
-    assert "Top ten, published (table 15), plain arm" in printed
+    assert "By identity (table 14), plain arm" in printed
     assert "of these the analyst:" in printed
 
 
