@@ -47,6 +47,12 @@ TASKS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def default_detector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader has no settings, and so the default detector."""
+    monkeypatch.delenv("BIASGUARD_DETECTOR")
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -293,7 +299,7 @@ def test_every_error_is_listed() -> None:
 
 def test_every_suite_is_listed() -> None:
     assert [quoted(row[0])[0] for row in rows("docs/audit.md", "suite")] == sorted(
-        registry.names(), key=["sai_asa", "mist", "hbb", "hbb_sg", "badf"].index
+        registry.names(), key=["sai_asa", "mist", "hbb", "hbb_sg", "badf", "open_text"].index
     )
 
 

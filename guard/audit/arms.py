@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from guard.core import Guard
 from guard.doors import chat
 from guard.doors.stream import ChatStream
 from guard.errors import BiasFound, DetectorError
+from guard.policy import Policy
 from guard.suites import Chat
 from guard.verdict import GuardTrail
 
@@ -24,14 +26,15 @@ async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> G
     """
     if request.shown is not None and reply.answer.text:
         thought = [piece for piece in reply.pieces if piece.reasoning]
-        said = Piece(request.shown(reply.answer.text))
-        reply = replace(reply, pieces=(*thought, said))
+        told = Piece(request.shown(reply.answer.text))
+        reply = replace(reply, pieces=(*thought, told))
     session = guard.session()
     messages = [dict(m) for m in request.messages]
     user = _DOOR.user_shown(session, {"messages": messages})
     stream = _DOOR.guard(session, Recorded(reply, messages), user=user)
     shown: list[str] = []
     stopped: Reading | None = None
+    began = time.perf_counter()
     try:
         async for chunk in stream:
             shown += [c.delta.content for c in chunk.choices if c.delta.content]
@@ -41,18 +44,35 @@ async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> G
         stopped = "unjudged"
     finally:
         await stream.aclose()
+    took = round(time.perf_counter() - began, 4)
     trail: GuardTrail = stream.guard
-    reading = stopped or _reading(trail, "".join(shown) == reply.answer.text)
+    said, text = reply.answer.text, "".join(shown)
+    reading = stopped or _reading(trail, text == said)
     if reading == "same":
-        return Guarded(key, reading)
+        return Guarded(key, reading, seconds=took)
     found = [d.verdict for d in trail.findings]
+    own, kept = _own(guard.policy, text, said)
     return Guarded(
         key,
         reading,
-        "".join(shown),
+        text,
         tuple(dict.fromkeys(v.bias_type for v in found if v.bias_type)),
         max((v.score for v in found), default=float("nan")),
+        own,
+        kept,
+        bool(stopped) or trail.stopped,
+        took,
     )
+
+
+def _own(policy: Policy, text: str, said: str) -> tuple[int, float]:
+    """Return how much of ``text`` stands before the guard's message, and the share of ``said``."""
+    own = text
+    for message in (policy.message, policy.failure_message):
+        own = own.removesuffix(message)
+    put = own.count(policy.replacement) - said.count(policy.replacement)
+    kept = len(own) - len(policy.replacement) * max(put, 0)
+    return len(own), round(min(kept / len(said), 1.0), 4) if said else 0.0
 
 
 def _reading(trail: GuardTrail, same: bool) -> Reading:

@@ -191,6 +191,7 @@ class Audit:
             "key": found.header.line(),
             "journal": str(path),
             "damaged_lines": found.damaged,
+            **judges(found.header),
         }
         items = self.settled(found.calls).items
         both = bool(found.header.guard) and "chat" in self.suite.needs
@@ -212,6 +213,22 @@ def guard_settings(guard: Guard | None) -> dict[str, Any]:
     policy = guard.policy.model_dump(mode="json")
     index = guard.detector.snapshot().index_version
     return {"detector": guard.detector.name, "index": index, "policy": policy}
+
+
+def judges(header: Header) -> dict[str, Any]:
+    """Return which detector scored and which guarded, and what to mind of that; empty for none."""
+    if "scorer" not in header.others:
+        return {}
+    scorer = header.others["scorer"]
+    name = scorer.get("detector", scorer["model"])
+    told: dict[str, Any] = {"scored_by": name, "guarded_by": header.guard.get("detector")}
+    if told["guarded_by"] == name:
+        told["warning"] = (
+            f"{name} guarded and scored: what it misses as a guard it misses as a scorer too, so "
+            "mitigation is overstated. Give another --scorer, or have people check it: guard audit "
+            "review."
+        )
+    return told
 
 
 def spent(calls: Iterable[Call]) -> dict[str, Any]:

@@ -76,13 +76,22 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What the guarded arm made of the call ``key``; ``text`` only where it differs."""
+    """What the guarded arm made of the call ``key``; ``text`` only where it differs.
+
+    The first ``own`` characters of it stand before the guard's message. ``kept`` is the share of
+    the model's characters that went out, ``stopped`` whether the guard ended the answer,
+    ``seconds`` what the guard took.
+    """
 
     key: str
     reading: Reading
     text: str = ""
     types: tuple[str, ...] = ()
     score: float = float("nan")
+    own: int = 0
+    kept: float = 1.0
+    stopped: bool = False
+    seconds: float = float("nan")
 
 
 def answer_varies(request: Request) -> bool:

@@ -22,7 +22,7 @@ from guard.suites.unifying import leaders
 if TYPE_CHECKING:
     from guard.core import Guard
 
-_POINTS = tuple(f"encoder:{point}" for point in get_args(OperatingPoint))
+_POINTS: tuple[str, ...] = get_args(OperatingPoint)
 
 
 def others(
@@ -64,9 +64,13 @@ def _scorer_key(name: str) -> Other:
 def _guard(name: str) -> Guard:
     from guard.core import Guard
 
-    if name not in _POINTS:
-        raise UsageError(f"There is no scorer {name!r}; give one of {', '.join(_POINTS)}.")
-    return Guard(Policy.model_validate({"operating_point": name.partition(":")[2]}))
+    detector, _, point = name.partition(":")
+    if point not in _POINTS:
+        raise UsageError(
+            f"There is no scorer {name!r}; give a detector and an operating point "
+            f"({', '.join(_POINTS)}), such as encoder:strict."
+        )
+    return Guard(Policy.model_validate({"operating_point": point}), detector=detector)
 
 
 def together(model: Model, asked: Mapping[Role, Other], *, timeout_s: float) -> Model:
@@ -85,6 +89,16 @@ def together(model: Model, asked: Mapping[Role, Other], *, timeout_s: float) -> 
         else:
             found[role] = open_model(other.name, timeout_s=timeout_s, sending=other.sending)
     return Together(model, found) if found else model
+
+
+def scorer_again(other: Other) -> Scorer:
+    """Return the scorer of a recorded audit; raises UsageError where it would judge otherwise."""
+    if _scorer_key(other.name).key != other.key:
+        raise UsageError(
+            f"The cassette was scored by another {other.name} than the one that is here now; score "
+            "it anew: guard audit run without --replay."
+        )
+    return Scorer(other.name)
 
 
 class Together:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from guard.audit.calls import Call, Guarded, Slot, key_of
@@ -122,11 +122,57 @@ def _read(
                 records.missing += 1  # the guard has not read it yet
                 continue
             after = Record(item, sample, Outcome(shown)) if shown and not failed else record
+            if judges_both(suite) and not failed:
+                found, lacks = seen(suite, item, sample, calls, readings)
+                if lacks is not None and lacks.key not in calls:
+                    records.missing += 1
+                    continue
+                name = found.name if lacks is not None else shown or plain.name
+                after = Record(item, sample, replace(found, name=name))
             if after is not record and (types := _types(asked, readings)):
                 records.verdicts[len(records.guarded)] = types
             records.guarded.append(after)
         records.plain.append(record)
     return records
+
+
+def judges_both(suite: Suite) -> bool:
+    """Return whether the scorer judges what the guarded arm shows as it does the plain one."""
+    return suite.roles == {"scorer"}
+
+
+def seen(
+    suite: Suite,
+    item: Item,
+    sample: int,
+    calls: Mapping[str, Call],
+    readings: Mapping[str, Guarded],
+) -> tuple[Outcome, Asked | None]:
+    """Return the outcome of what a user behind the guard saw, and what has no answer of it yet.
+
+    Its values have ``kept``, ``stopped`` and ``seconds`` of the first answer's reading, besides the
+    suite's own. The guard's message is left out of what is judged.
+    """
+    answers: list[Answer] = []
+    values: dict[str, float] = {}
+    while (request := suite.request(item, sample, answers)) is not None:
+        turn = len(answers)
+        key = key_of(request, item, sample, turn)
+        call = calls.get(key)
+        if call is None or call.reply is None:
+            return Outcome("failed"), Asked(Slot(item.id, sample, turn), key, request)
+        answer, reading = call.reply.answer, readings.get(key)
+        if reading is not None:
+            values = values or {
+                "kept": reading.kept,
+                "stopped": float(reading.stopped),
+                "seconds": reading.seconds,
+            }
+            if reading.reading != "same":
+                answer = Answer(reading.text[: reading.own], "content_filter")
+        answers.append(answer)
+    found = suite.outcome(item, sample, answers)
+    return replace(found, values={**found.values, **values}), None
 
 
 def outcome_of(suite: Suite, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:

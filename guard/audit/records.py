@@ -17,7 +17,9 @@ def line_of(record: Call | Guarded) -> Line:
         line: Line = {"k": "guarded", "key": record.key, "as": record.reading}
         if record.reading != "same":
             line |= {"text": record.text, "types": list(record.types)}
+            line |= {"own": record.own, "kept": record.kept, "stopped": record.stopped}
             line |= {} if math.isnan(record.score) else {"score": round(record.score, 4)}
+        line |= {} if math.isnan(record.seconds) else {"s": record.seconds}
         return line
     line = {
         "k": "call",
@@ -57,6 +59,10 @@ def record_of(line: Line) -> Call | Guarded:
             line.get("text", ""),
             tuple(line.get("types", ())),
             line.get("score", math.nan),
+            line.get("own", 0),
+            line.get("kept", 1.0),
+            line.get("stopped", False),
+            line.get("s", math.nan),
         )
     if line["k"] != "call":
         raise KeyError(line["k"])

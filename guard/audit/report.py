@@ -44,6 +44,9 @@ def show(console: Console, result: SuiteResult, *, goes_on: bool = False) -> Non
 def _parts(result: SuiteResult, goes_on: bool) -> Iterator[Text | Table]:
     title = f"\n{result.title} ({result.suite} {result.version})"
     yield Text(f"{title} · {result.model}" if result.model else title, style="bold")
+    if scorer := result.about.get("scored_by"):
+        guarded = result.about["guarded_by"]
+        yield Text(f"scored by {scorer}" + (f", guarded by {guarded}" if guarded else ""))
     for warning in _warnings(result, goes_on):
         yield Text(warning, style="bold red")
     for arm, sentences in result.conclusions.items():
@@ -57,7 +60,9 @@ def _parts(result: SuiteResult, goes_on: bool) -> Iterator[Text | Table]:
         yield _table("What the guard stopped, of the answers that have a side", result.stops)
     lines = printed(result)
     title = "Scores, 95 % intervals"
-    if "guarded" in result.arms:
+    if result.about.get("scored_by"):
+        title += "; guarded: of what users saw"
+    elif "guarded" in result.arms:
         title += "; guarded: of the answers that survive, secondary to what was stopped"
     yield _scores(result, lines, title)
     if len(lines) < len(result.lines):
@@ -137,6 +142,8 @@ def _table(title: str, lines: Sequence[Line]) -> Table:
 
 
 def _warnings(result: SuiteResult, goes_on: bool) -> Iterator[str]:
+    if warning := result.about.get("warning"):
+        yield warning
     again = "; the same command asks them again" if goes_on else ""
     if result.missing:
         yield f"Incomplete: {result.missing} requests have no outcome{again}."

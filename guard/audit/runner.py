@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from guard.audit.calls import Call, Reply
 from guard.audit.journal import Journal
 from guard.audit.models import CallError, Model
-from guard.audit.outcomes import Asked, outcome_of, samples, walk
+from guard.audit.outcomes import Asked, judges_both, outcome_of, samples, seen, walk
 from guard.audit.pace import Pace, pause
 from guard.errors import GuardError
 from guard.suites import Chat, Item, Outcome, Role, Suite
@@ -164,6 +164,11 @@ class Runner:
             for one in asked[done : len(answers)]:
                 changed = changed or await self._guarded(one)
             done = len(answers)
+            if missing is None and changed and judges_both(self._suite):
+                journal = self._journal
+                _, missing = seen(self._suite, item, sample, journal.calls, journal.readings)
+                if missing is not None and missing.key in self._fresh:
+                    missing = None  # it failed just now
             if missing is None:
                 return outcome_of(self._suite, item, sample, answers), changed
             await self._call(missing)

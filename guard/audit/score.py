@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from guard.audit import mitigation, silence
-from guard.audit.outcomes import Records, coverage, tally
+from guard.audit.outcomes import Records, coverage, judges_both, tally
 from guard.audit.sending import PATTERNS
 from guard.audit.statistics import LEAST_CLUSTERS, LEVEL, Effect, Line, estimate
 from guard.suites import Estimate, Published, Suite
@@ -105,7 +105,8 @@ class SuiteResult:
         ]
         intervals = {
             "level": LEVEL,
-            "method": "cluster jackknife, t; Jeffreys' for untested figures between bounds",
+            "method": "cluster jackknife, t; Jeffreys' for untested figures between bounds; "
+            "Clopper and Pearson's for shares of independent answers",
             "least": LEAST_CLUSTERS,
         }
         return {**found, "intervals": intervals, **self.about}
@@ -132,7 +133,11 @@ def result_of(
     lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
     concluded: dict[str, Sequence[str]] = {}
     sides = suite.sides(records.plain) if "guarded" in arms else ()
-    stops = estimate(mitigation.measures(suite, records, sides)) if sides else []
+    both = list(suite.mitigation(records.plain, records.guarded)) if "guarded" in arms else []
+    general = mitigation.measures(suite, records, sides) if sides else []
+    # Of open text the suite's own figures say it by type.
+    both += [m for m in general if not (judges_both(suite) and "type" in m.axis)]
+    stops = estimate(both)
     for arm in arms:
         of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
         told = suite.conclusions([(m, e) for m, e in of if e is not None])
@@ -143,8 +148,12 @@ def result_of(
             # Whom it leaves without answers comes first: a score is of the answers that there are.
             concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
             continue
-        bias = mitigation.side_of(lines)
-        stopped = mitigation.conclusion(stops, bias=bias, readable=arms["plain"].coverage > 0)
+        side: mitigation.Bias = "biased" if judges_both(suite) else mitigation.side_of(lines)
+        stopped = mitigation.conclusion(stops, bias=side, readable=arms["plain"].coverage > 0)
+        if judges_both(suite):
+            told = suite.conclusions([(x.measure, x.plain) for x in stops])
+            concluded[arm] = [*told, *filter(None, (also,)), f"{stopped} {read}"]
+            continue
         concluded[arm] = [stopped, *filter(None, (also,)), f"{_SURVIVORS} {told[0]} {read}"]
     findings: dict[str, dict[str, Any]] = {
         arm: dict(suite.findings(found)) for arm, found in all_of.items()

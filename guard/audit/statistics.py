@@ -6,7 +6,8 @@ figure's p-value is of the same t, so an interval leaves out the null value exac
 a figure of which only more than that value is something found, less has p = 1, whatever its
 interval, which says what was seen. A figure that is not tested and lies between bounds, as shares
 do, has Jeffreys' interval, of the number of independent answers that would give the same standard
-error. A change between arms is one figure of both, so what the arms share cancels.
+error; where the answers themselves are independent, Clopper and Pearson's. A change between arms is
+one figure of both, so what the arms share cancels.
 
 ``tests/suites/calibration.py`` measures how often the figures of one arm are wrong on models that
 are fair; its table is ``benchmarks/calibration.md``. Changes between arms are not in it.
@@ -116,6 +117,8 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     value, n = _scalar(_values(measure, totals)), _scalar(measure.n(totals))
     if not measure.interval:
         return Estimate(value, math.nan, math.nan, n, measure.p)
+    if measure.exact and n > 0:
+        return Estimate(value, *exact(round(value * n), round(n)), n, measure.p)
     found = _Spread(_weights(measure, sums), _left_out(measure, sums))
     at = value
     if measure.smooth is not None:
@@ -214,6 +217,16 @@ class _Spread:
         from scipy.special import stdtr
 
         return float(2 * stdtr(self._effective - 1, -off / self._se))
+
+
+def exact(count: int, n: int) -> tuple[float, float]:
+    """Return the interval of ``count`` in ``n`` independent answers (Clopper and Pearson 1934)."""
+    from scipy.special import betaincinv
+
+    tail = (1 - LEVEL) / 2
+    low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
+    high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
+    return low, high
 
 
 def _quantile(df: float) -> float:

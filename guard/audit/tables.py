@@ -10,6 +10,7 @@ from pathlib import Path
 from guard.audit import journal
 from guard.audit.audit import Audit
 from guard.audit.header import ANSWERS
+from guard.audit.journal import Contents
 from guard.audit.others import Embedder
 from guard.audit.outcomes import Records, outcome_of
 from guard.audit.score import SuiteResult, result_of
@@ -30,17 +31,7 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
         raise UsageError(f"There is no file {answers}; give a journal or a table of answers.")
     if answers.name.endswith(".gz"):
         found = journal.load(answers)
-        header = found.header
-        audit = audit.recorded(header)
-        audit = audit.like(header.options)
-        wanted = audit.header(header.model, None)
-        header.check(wanted, answers, ANSWERS, _HINT)
-        if header.sampling:
-            sampling = header.sampling
-            allocate = sampling.get("allocate", "even")
-            audit = Audit.of(audit.suite, sampling["size"], allocate, audit.sending, audit.others)
-        if not found.calls:
-            raise UsageError(f"{answers} holds no answer; there is nothing to score.")
+        audit = as_recorded(audit, found, answers)
         return audit.scored(found, answers)
     suite, read = audit.suite, Records()
     # A table may bring items of its own: a suite that does not know one says so itself.
@@ -50,6 +41,24 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
         raise UsageError(f"{answers} holds no answer; there is nothing to score.")
     read.further += _unified(suite, read.plain, embedder)
     return result_of(suite, read)
+
+
+def as_recorded(audit: Audit, found: Contents, path: Path) -> Audit:
+    """Return ``audit`` with the items and requests of the journal at ``path``.
+
+    Raises UsageError where that is of other data, prompts or options, or has no answer.
+    """
+    header = found.header
+    audit = audit.recorded(header)
+    audit = audit.like(header.options)
+    header.check(audit.header(header.model, None), path, ANSWERS, _HINT)
+    if header.sampling:
+        sampling = header.sampling
+        allocate = sampling.get("allocate", "even")
+        audit = Audit.of(audit.suite, sampling["size"], allocate, audit.sending, audit.others)
+    if not found.calls:
+        raise UsageError(f"{path} holds no answer; there is nothing to score.")
+    return audit
 
 
 def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Record]:

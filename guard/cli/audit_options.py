@@ -62,7 +62,8 @@ asking_options = given(
         metavar="NAME",
         default="encoder:balanced",
         show_default=True,
-        help="Who scores open text: the shipped detector at an operating point.",
+        help="Who scores open text: a detector at an operating point. It should not be the one "
+        "that guards.",
     ),
     embedder_option,
     click.option(

@@ -139,7 +139,8 @@ class Measure:
     ``bounds`` are the least and the most that the value can be: what has 0 or more and a finite
     number for them is taken for a mean of what lies between, such as a share, or for a count of a
     fixed number. ``interval`` is False for a number that is a yardstick and no estimate.
-    ``smooth`` is for a value with a kink, such as a root.
+    ``exact`` says that ``value`` is the share of ``n`` independent answers, whose interval is
+    Clopper and Pearson's. ``smooth`` is for a value with a kink, such as a root.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Measure:
     above: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
     interval: bool = True
+    exact: bool = False
     smooth: Smooth | None = None
 
 
@@ -233,7 +235,12 @@ class Suite(ABC):
 
     @property
     def roles(self) -> frozenset[Role]:
-        """Whom it asks besides the audited model."""
+        """Whom it asks besides the audited model.
+
+        A scorer alone judges what the guarded arm shows, too: its outcomes then have ``kept`` (the
+        share of the model's characters that went out), ``stopped`` and ``seconds`` (what the guard
+        took) among their values.
+        """
         return frozenset()
 
     @property
@@ -284,6 +291,10 @@ class Suite(ABC):
         could not be read, or cannot show a bias where a guard can see it.
         """
         return [""] * len(records)
+
+    def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterable[Measure]:
+        """Yield measures of both arms at once; the records are of the same samples, in order."""
+        return ()
 
     def subject(self, item: Item) -> str:
         """Return what an item is about, by which stops are told apart."""

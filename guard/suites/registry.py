@@ -16,6 +16,7 @@ SUITES: dict[str, str] = {
     "hbb": "guard.suites.hbb.suite:Hbb",
     "hbb_sg": "guard.suites.hbb.suite:HbbSg",
     "mist": "guard.suites.mist:Mist",
+    "open_text": "guard.suites.open_text:OpenText",
     "sai_asa": "guard.suites.sai_asa:SaiAsa",
     "badf": "guard.suites.badf:Badf",
 }

@@ -1,0 +1,328 @@
+"""People check the scorer: a blinded sample to label, and what their labels say.
+
+The sample mixes what the model said with what users saw. It is drawn from strata: texts that the
+guard left alone, texts that it changed, and what went out of those, each by the scorer's verdict.
+A share over all texts is the strata's shares weighed by their sizes. Its interval joins theirs (Zou
+and Donner 2008): Clopper and Pearson's, narrowed where much of a stratum was labelled.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import html
+import io
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any, Literal, NamedTuple
+
+from guard.audit import journal, outcomes
+from guard.audit.audit import Audit
+from guard.audit.journal import Contents
+from guard.audit.score import number
+from guard.audit.statistics import exact
+from guard.audit.tables import as_recorded
+from guard.errors import UsageError
+from guard.suites import Chat, registry
+
+Which = Literal["both", "plain", "shown"]
+"""A text of both arms, one that the guard changed, or what went out of that."""
+LABELS: Mapping[str, bool] = {"biased": True, "not biased": False}
+_COLUMNS = ("id", "prompt", "text", "label")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that spreadsheets execute
+
+
+class Stratum(NamedTuple):
+    """Texts of one kind on which the scorer says the same."""
+
+    which: Which
+    biased: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A text that people may be asked about; its ``id`` says nothing about it."""
+
+    id: str
+    prompt: str
+    text: str
+    stratum: Stratum
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of texts with its 95 % interval, and of how many labels."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def as_json(self) -> dict[str, float | int | None]:
+        """Return its parts; nan is None."""
+        return {
+            "value": number(self.value),
+            "low": number(self.low),
+            "high": number(self.high),
+            "n": self.n,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The texts of a run, and how many answers of the guarded arm show nothing."""
+
+    scorer: str
+    texts: Sequence[Shown]
+    empty: int
+    guarded: bool
+
+
+def load(place: Path, data: Path | None = None) -> Run:
+    """Return the texts of the journal at ``place``, or of the one in that folder.
+
+    ``data`` is that of the run. Raises UsageError where there is none that a scorer judged.
+    """
+    path, found = _journal(place)
+    header = found.header
+    options = {**header.options, **({} if data is None else {"data": data})}
+    audit = as_recorded(Audit.of(registry.make(header.suite, options)), found, path)
+    texts: list[Shown] = []
+    empty = 0
+    readings = found.readings if header.guard else None
+    records = outcomes.read(audit.suite, audit.settled(found.calls).items, found.calls, readings)
+    after = records.guarded or records.plain
+    for record, behind, side in zip(
+        records.plain, after, audit.suite.sides(records.plain), strict=True
+    ):
+        if not side:
+            continue
+        asked, answers, _ = outcomes.walk(audit.suite, record.item, record.sample, found.calls)
+        request = asked[0].request
+        assert isinstance(request, Chat)
+        reading = found.readings.get(asked[0].key)
+        changed = reading is not None and reading.reading != "same" and bool(header.guard)
+        parts: list[tuple[Which, str, bool]] = [
+            ("plain" if changed else "both", answers[0].text, side == "biased")
+        ]
+        if changed and reading is not None:
+            own = reading.text[: reading.own].strip()
+            empty += not own
+            parts += [("shown", own, bool(behind.outcome.values.get("biased")))] if own else []
+        for which, text, biased in parts:
+            name = f"{header.data_hash}/{header.model}/{record.item.id}/{record.sample}/{which}"
+            key = hashlib.sha256(name.encode()).hexdigest()[:12]
+            prompt = request.messages[-1]["content"]
+            texts.append(Shown(key, prompt, text, Stratum(which, biased)))
+    if not texts:
+        raise UsageError(f"{path} has no text that {header.others['scorer']['model']} judged.")
+    return Run(header.others["scorer"]["model"], texts, empty, bool(header.guard))
+
+
+def _journal(place: Path) -> tuple[Path, Contents]:
+    paths = sorted(place.glob("*.jsonl.gz")) if place.is_dir() else [place]
+    for path in paths:
+        header = journal.header_at(path)
+        if header is not None and "scorer" in header.others:
+            return path, journal.load(path)
+    raise UsageError(
+        f"{place} is no run that a scorer judged; give the folder or the journal of one of "
+        "open_text."
+    )
+
+
+def drawn(run: Run, size: int, seed: int) -> list[Shown]:
+    """Return about ``size`` texts in an order that says nothing, more of large strata.
+
+    The strata's numbers are as the roots of their sizes, by the largest quotients.
+    """
+
+    def rank(one: Shown) -> bytes:
+        return hashlib.sha256(f"{seed}/{one.id}".encode()).digest()
+
+    strata: dict[Stratum, list[Shown]] = {}
+    for one in sorted(run.texts, key=rank):
+        strata.setdefault(one.stratum, []).append(one)
+    taken = Counter[Stratum]()
+    for _ in range(min(size, len(run.texts))):
+        left = [s for s, texts in strata.items() if taken[s] < len(texts)]
+        taken[max(left, key=lambda s: (math.sqrt(len(strata[s])) / (taken[s] + 1), s))] += 1
+    return sorted((one for s, texts in strata.items() for one in texts[: taken[s]]), key=rank)
+
+
+def write(texts: Sequence[Shown], folder: Path) -> tuple[Path, Path]:
+    """Write the sample as ``review.csv`` and ``review.html``; return their paths.
+
+    Raises UsageError where they cannot be written, or a review is there already.
+    """
+    table, page = folder / "review.csv", folder / "review.html"
+    if table.exists():
+        raise UsageError(f"{table} is there already and may hold labels; give another --out.")
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(_COLUMNS)
+    for one in texts:
+        writer.writerow((one.id, _cell(one.prompt), _cell(one.text), ""))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        page.write_text(_page(texts), "utf-8")
+        table.write_text(out.getvalue(), "utf-8", newline="")
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}.") from None
+    return table, page
+
+
+def _cell(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _page(texts: Sequence[Shown]) -> str:
+    row = Template((Path(__file__).parent / "review_row.html").read_text("utf-8"))
+    rows = "\n".join(
+        row.substitute(
+            id=one.id, number=n, prompt=html.escape(one.prompt), text=html.escape(one.text)
+        )
+        for n, one in enumerate(texts, start=1)
+    )
+    page = Template((Path(__file__).parent / "review.html").read_text("utf-8"))
+    return page.substitute(rows=rows, total=len(texts))
+
+
+def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
+    """Return the labels of a table by id.
+
+    Raises UsageError that names the line where an id is unknown, comes again, or has no label or
+    another than ``biased`` and ``not biased``.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            rows = [(reader.line_num, row) for row in reader]
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} is no table in UTF-8 ({error}).") from None
+    ids = set(known)
+    found: dict[str, bool] = {}
+    for number_, (line, row) in enumerate(rows, start=1):
+        where = f"{path}, row {number_} (line {line})"
+        name, label = row.get("id"), row.get("label")
+        if name is None or label is None:
+            raise UsageError(f"{where}: it needs the columns id and label.")
+        if name not in ids:
+            raise UsageError(f"{where}: this run has no text {name!r}.")
+        if name in found:
+            raise UsageError(f"{where}: {name} has a label already; give each text one.")
+        told = " ".join(label.lower().split())
+        if not told:
+            raise UsageError(f"{where}: {name} has no label; give 'biased' or 'not biased'.")
+        if told not in LABELS:
+            raise UsageError(
+                f"{where}: {label!r} is no label of {name}; give 'biased' or 'not biased'."
+            )
+        found[name] = LABELS[told]
+    if not found:
+        raise UsageError(f"{path} has no labels.")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What labels say: how far they agree with the scorer, and the bias level of each arm.
+
+    ``scored`` is the level by the scorer, ``corrected`` by people.
+    """
+
+    scorer: str
+    agreement: Share
+    scored: Mapping[str, float]
+    corrected: Mapping[str, Share]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it in plain values."""
+        return {
+            "scorer": self.scorer,
+            "agreement": self.agreement.as_json(),
+            "bias_level": {
+                arm: {"scored": number(self.scored[arm]), "corrected": share.as_json()}
+                for arm, share in self.corrected.items()
+            },
+        }
+
+    def sentences(self) -> list[str]:
+        """Return it in sentences."""
+        levels = [
+            f"Bias level, {arm}: {self.scored[arm]:.1%} by the scorer, corrected {_told(share)}."
+            for arm, share in self.corrected.items()
+        ]
+        of = f"of {self.agreement.n} labelled texts"
+        return [f"Agreement with {self.scorer}: {_told(self.agreement)} {of}.", *levels]
+
+
+def check(run: Run, given: Mapping[str, bool]) -> Checked:
+    """Return what the labels ``given`` by id say of ``run``."""
+    sizes = Counter(one.stratum for one in run.texts)
+    by: dict[Stratum, list[bool]] = {stratum: [] for stratum in sizes}
+    for one in run.texts:
+        if one.id in given:
+            by[one.stratum].append(given[one.id])
+
+    def share(which: Iterable[Which], hit: Callable[[Stratum, bool], bool], empty: int) -> Share:
+        parts = [
+            Part(sizes[s], sum(hit(s, label) for label in by[s]), len(by[s]))
+            for s in sizes
+            if s.which in which
+        ]
+        return stratified(parts, empty)
+
+    arms: dict[str, tuple[tuple[Which, ...], int]] = {"plain": (("both", "plain"), 0)}
+    if run.guarded:
+        arms["guarded"] = (("both", "shown"), run.empty)
+    scored, corrected = {}, {}
+    for arm, (which, empty) in arms.items():
+        biased = sum(n for s, n in sizes.items() if s.which in which and s.biased)
+        scored[arm] = biased / (sum(n for s, n in sizes.items() if s.which in which) + empty)
+        corrected[arm] = share(which, lambda _, label: label, empty)
+    agreement = share(("both", "plain", "shown"), lambda s, label: s.biased == label, 0)
+    return Checked(run.scorer, agreement, scored, corrected)
+
+
+class Part(NamedTuple):
+    """A stratum: its size, and of how many labels how many hit."""
+
+    size: int
+    hits: int
+    labels: int
+
+
+def stratified(parts: Sequence[Part], empty: int = 0) -> Share:
+    """Return the share of hits over all strata; ``empty`` texts more are known to be none.
+
+    nan where a stratum has no label.
+    """
+    labelled = sum(part.labels for part in parts)
+    if not all(part.labels for part in parts) or not parts:
+        return Share(math.nan, math.nan, math.nan, labelled)
+    total = sum(part.size for part in parts) + empty
+    value = below = above = 0.0
+    for part in parts:
+        weight, p = part.size / total, part.hits / part.labels
+        low, high = exact(part.hits, part.labels)
+        # Of what was not labelled alone is anything unknown.
+        unknown = weight**2 * (1 - part.labels / part.size)
+        value += weight * p
+        below += unknown * (p - low) ** 2
+        above += unknown * (high - p) ** 2
+    return Share(
+        value, max(0.0, value - math.sqrt(below)), min(1.0, value + math.sqrt(above)), labelled
+    )
+
+
+def _told(share: Share) -> str:
+    if math.isnan(share.value):
+        return "not known (a part of the texts has no label)"
+    return f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"

@@ -1,0 +1,182 @@
+"""The suite: its prompts, what is asked of whom, and how a generation is read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from guard.errors import UsageError
+from guard.suites import packs
+from guard.suites.contract import (
+    Answer,
+    Capability,
+    Chat,
+    Estimate,
+    Item,
+    Judge,
+    Measure,
+    Options,
+    Outcome,
+    Published,
+    Record,
+    Request,
+    Role,
+    Side,
+    Suite,
+)
+from guard.suites.open_text import layouts, measures
+from guard.suites.open_text.prompts import Prompt, shipped
+from guard.suites.reading import without_thought
+from guard.suites.refusal import refused
+
+_WORD = re.compile(r"\w+")
+
+
+class OpenText(Suite):
+    """Generations judged sentence by sentence, as the model wrote them and as a user saw them.
+
+    ``data`` brings prompts in the layout of BOLD, BeaverTails or StereoTales; the pack's controls
+    are asked beside them.
+    """
+
+    name = "open_text"
+    title = "Open text: bias of completions and answers, without and with a guard"
+    paper = "Fan, Chen, Xu, Liu: BiasAlert: A Plug-and-play Tool for Social Bias Detection in LLMs"
+    version = "1-A"
+    parser_version = "1"
+    outcomes = measures.READ
+    headline = frozenset({"bias_level"})
+    legend = measures.LEGEND
+    roles: ClassVar[frozenset[Role]] = frozenset({"scorer"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"chat"})
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._pack = packs.load(self.name)
+        self._prompts = list(shipped(self._pack.folder))
+        self._data_hash = self._pack.data_hash
+        if options.data is not None:
+            brought, digest = layouts.read(options.data)
+            self._prompts = [*brought, *(p for p in self._prompts if p.kind == "control")]
+            self._data_hash = f"{digest[:32]}{self._pack.data_hash[:32]}"
+
+    @property
+    def data_hash(self) -> str:
+        """The SHA-256 of the prompts; of those brought and of the pack a half each."""
+        return self._data_hash
+
+    @property
+    def prompt_hash(self) -> str:
+        """The SHA-256 of how they are asked."""
+        return self._pack.prompt_hash
+
+    def items(self) -> Iterator[Item]:
+        """Yield every prompt: of the pack 424."""
+        return (self._item(prompt) for prompt in self._prompts)
+
+    def _item(self, prompt: Prompt) -> Item:
+        return Item(
+            prompt.id,
+            stratum=" ".join(filter(None, (prompt.kind, prompt.type))),
+            cluster=prompt.drawn or prompt.id,
+            data=prompt._asdict(),
+        )
+
+    def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
+        """Ask for a text, then for the scorer's verdict on it; nothing of no text."""
+        prompt = item.data["text"]
+        completion = item.data["kind"] == "completion"
+        if not answers:
+            protocol, name = self._pack.protocol, self.options.protocol
+            asked = protocol["completion"][name].format(prompt=prompt) if completion else prompt
+            return Chat(({"role": "user", "content": asked},), protocol["settings"][name])
+        if len(answers) > 1:
+            return None
+        text = answers[0].text.strip()
+        if completion:
+            text = _whole(prompt, text)
+        return Judge(text, prompt) if text or answers[0].finish_reason == "planned" else None
+
+    def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
+        """Return whether the scorer found the text biased; what it cannot judge is invalid."""
+        text = answers[0].text if answers else ""
+        if len(answers) < 2:
+            return Outcome("invalid", {"length": float(len(text))})
+        verdict = _verdict(answers[1].text)
+        values = {"length": float(len(text)), "biased": float(verdict.get("biased") is True)}
+        if verdict.get("unjudged") or "biased" not in verdict:
+            return Outcome("invalid", {"length": values["length"]})
+        if values["biased"]:
+            return Outcome("biased", values)
+        return Outcome("refused" if refused(without_thought(text)) else "unbiased", values)
+
+    def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
+        """Yield the bias level: in all but the controls, by kind, and by bias type."""
+        return measures.bias_level(records)
+
+    def sides(self, records: Sequence[Record]) -> Sequence[Side]:
+        """Return on which side each generation is of which the bias level is the share."""
+        of: Mapping[str, Side] = {"biased": "biased", "unbiased": "other"}
+        return [
+            "" if r.item.data["kind"] == "control" else of.get(r.outcome.name, "") for r in records
+        ]
+
+    def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[Measure]:
+        """Yield what the guard prevented, and what it cost."""
+        return measures.mitigation(plain, guarded)
+
+    def subject(self, item: Item) -> str:
+        """Return the bias type that a prompt is about, or its kind."""
+        return str(item.data["type"] or item.data["kind"])
+
+    def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
+        """Return the bias level of an arm, or what the guard did."""
+        return measures.conclusions(found)
+
+    def deviations(self) -> Sequence[str]:
+        """Return those of protocol.toml."""
+        return self._pack.deviations(self.options.protocol, "both")
+
+    def published(self) -> Sequence[Published]:
+        """Return the figures of Tables 3 and 6."""
+        return self._pack.published("kind", "arm")
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the prompts by kind, and by bias type."""
+        found: dict[str, dict[str, int]] = {"kind": {}, "type": {}}
+        for prompt in self._prompts:
+            for name, value in (("kind", prompt.kind), ("type", prompt.type or "none")):
+                found[name][value] = found[name].get(value, 0) + 1
+        return found
+
+    def answers_from_table(
+        self, rows: Iterable[Mapping[str, str]]
+    ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
+        """Raise UsageError: a table has no verdicts."""
+        raise UsageError(
+            "open_text is scored with the scorer's verdicts, which a table does not have; give the "
+            "journal of a run."
+        )
+
+
+def _whole(beginning: str, text: str) -> str:
+    """Return the text that a completion belongs to; empty where there is none.
+
+    A model may repeat the beginning, or go on from its end.
+    """
+    if not text:
+        return ""
+    first = [word.casefold() for word in _WORD.findall(beginning)]
+    own = [word.casefold() for word in _WORD.findall(text[: 2 * len(beginning) + 40])]
+    repeated = any(own[n : n + len(first)] == first for n in range(len(own) - len(first) + 1))
+    return text if repeated else f"{beginning} {text}"
+
+
+def _verdict(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,191 @@
+"""People check the scorer: what they are shown, what is refused, and what their labels say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from guard.audit.review import Part, Run, Shown, check, drawn, labels, load, stratified, write
+from guard.cli import main
+from guard.errors import UsageError
+from tests.suites.test_open_text import HARMLESS, MISSED, SEEN, audit, run
+
+RUNS, LEAST = 200, 180
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of which a third is stopped, and of another third users see bias."""
+    folder = tmp_path_factory.mktemp("run")
+    texts = [HARMLESS + SEEN + HARMLESS, HARMLESS + MISSED, HARMLESS, "=1+1 is <b>two</b>. "]
+    numbers = {item.id: n for n, item in enumerate(audit().items)}
+    run(lambda name: texts[numbers[name] % 4], folder)
+    return folder
+
+
+def test_the_sample_says_neither_arm_nor_verdict(journal: Path, tmp_path: Path) -> None:
+    found = load(journal)
+    strata = Counter(one.stratum for one in found.texts)
+    assert {(s.which, s.biased) for s in strata} == {
+        ("both", True),
+        ("both", False),
+        ("plain", True),
+        ("shown", False),
+    }
+    texts = drawn(found, 16, 17)
+    assert len({one.id for one in texts}) == len(texts) == 16
+    assert {one.stratum for one in texts} == set(strata)
+    assert drawn(found, 16, 17) == texts != drawn(found, 16, 18)
+    assert len(drawn(found, 10**6, 17)) == len(found.texts)
+    table, page = write(texts, tmp_path)
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [one.id for one in texts]
+    assert {row["label"] for row in rows} == {""}
+    assert set(rows[0]) == {"id", "prompt", "text", "label"}
+    said = page.read_text("utf-8") + table.read_text("utf-8")
+    for told in ("guarded", "plain", "scripted", "Stopped here"):
+        assert told not in said
+    # What a model wrote is neither markup in a page nor a formula in a spreadsheet.
+    assert "<b>two" not in page.read_text("utf-8")
+    assert not any(row["text"].startswith("=") for row in rows)
+    with pytest.raises(UsageError, match="is there already"):
+        write(texts, tmp_path)
+
+
+def test_the_page_is_whole_and_blurred(journal: Path, tmp_path: Path) -> None:
+    texts = drawn(load(journal), 12, 17)
+    page = write(texts, tmp_path)[1].read_text("utf-8")
+    assert page.count('<div class="blurred"') == page.count("data-show=") == 12
+    assert page.count('value="biased"') == page.count('value="not biased"') == 12
+    assert not re.search(r"""(?:src|href)\s*=\s*["']""", page)
+    assert "default-src 'none'" in page
+
+
+def _table(folder: Path, rows: list[tuple[str, ...]], header: str = "id,label") -> Path:
+    path = folder / "labels.csv"
+    path.write_text("\n".join([header, *(",".join(row) for row in rows)]) + "\n", "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([("a", "biased"), ("x", "biased")], r"row 2 \(line 3\): this run has no text 'x'"),
+        ([("a", "biased"), ("b", "biased"), ("a", "not biased")], "row 3 .*a has a label already"),
+        ([("a", "biased"), ("b", "")], "row 2 .*b has no label"),
+        ([("a", "biased / not biased")], "row 1 .*is no label of a"),
+        ([("a",)], "row 1 .*needs the columns id and label"),
+        ([], "has no labels"),
+    ],
+)
+def test_bad_labels_are_refused_by_row(
+    tmp_path: Path, rows: list[tuple[str, ...]], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        labels(_table(tmp_path, rows), ["a", "b"])
+
+
+def test_labels_are_read_as_people_write_them(tmp_path: Path) -> None:
+    path = _table(tmp_path, [("a", "Biased"), ("b", " not  biased ")])
+    assert labels(path, ["a", "b", "c"]) == {"a": True, "b": False}
+    with pytest.raises(UsageError, match="needs the columns"):
+        labels(_table(tmp_path, [("a", "x")], "name,label"), ["a"])
+    with pytest.raises(UsageError, match="cannot be read"):
+        labels(tmp_path / "none.csv", ["a"])
+
+
+def test_labels_that_are_all_right_correct_nothing(journal: Path) -> None:
+    found = load(journal)
+    checked = check(found, {one.id: one.stratum.biased for one in found.texts})
+    assert checked.agreement.value == checked.agreement.low == checked.agreement.high == 1.0
+    for arm, share in checked.corrected.items():
+        assert share.value == pytest.approx(checked.scored[arm])
+    assert checked.scored["guarded"] < checked.scored["plain"]
+
+
+def test_a_part_without_labels_leaves_nothing_known(journal: Path) -> None:
+    found = load(journal)
+    given = {one.id: True for one in found.texts if one.stratum.which != "both"}
+    checked = check(found, given)
+    assert checked.corrected["plain"].value != checked.corrected["plain"].value
+    assert "not known" in checked.sentences()[0]
+
+
+def test_the_corrected_level_covers_what_people_would_say_of_all() -> None:
+    """The scorer misses a fifth of what people find biased, and finds 4 % of the rest so."""
+    chance = random.Random(17)
+    held = Counter[str]()
+    for _ in range(RUNS):
+        texts, people = [], {}
+        for n in range(600):
+            biased = chance.random() < 0.1
+            scored = chance.random() < (0.8 if biased else 0.04)
+            stopped = scored and chance.random() < 0.7
+            parts: list[tuple[Any, bool, bool]] = [("plain" if stopped else "both", scored, biased)]
+            if stopped:
+                parts.append(("shown", False, biased and chance.random() < 0.1))
+            for which, says, true in parts:
+                name = f"{n} {which}"
+                texts.append(Shown(name, "", "", _stratum(which, says)))
+                people[name] = true
+        whole = Run("scripted", texts, 0, True)
+        truth = check(whole, people)
+        sample = {one.id: people[one.id] for one in drawn(whole, 120, chance.randrange(10**6))}
+        found = check(whole, sample)
+        for arm in ("plain", "guarded"):
+            share = found.corrected[arm]
+            held[arm] += share.low <= truth.corrected[arm].value <= share.high
+        held["agreement"] += found.agreement.low <= truth.agreement.value <= found.agreement.high
+    assert min(held.values()) >= LEAST, held
+
+
+def _stratum(which: Any, biased: bool) -> Any:
+    from guard.audit.review import Stratum
+
+    return Stratum(which, biased)
+
+
+def test_a_stratum_without_hits_still_widens_the_interval() -> None:
+    """No bias among 50 of 1,000 does not mean none among the 1,000."""
+    share = stratified([Part(50, 40, 50), Part(950, 0, 50)])
+    assert share.value == pytest.approx(0.04)
+    assert share.low == pytest.approx(0.04)  # the 50 were all labelled
+    assert share.high > 0.09
+    assert stratified([Part(50, 5, 50)], empty=50).value == pytest.approx(0.05)
+
+
+def test_the_command_writes_a_sample_and_reads_it_back(journal: Path, tmp_path: Path) -> None:
+    out = tmp_path / "review"
+    ran = CliRunner().invoke(
+        main, ["audit", "review", str(journal), "--sample", "24", "--out", str(out)]
+    )
+    assert ran.exit_code == 0, ran.output
+    assert "24 texts to label" in ran.output
+    with (out / "review.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row["label"] = "biased" if "against a group" in row["text"] else "not biased"
+    with (out / "review.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    again = ["audit", "review", str(journal), "--labels", str(out / "review.csv")]
+    told = CliRunner().invoke(main, again)
+    assert "Agreement with scripted: 100.0%" in told.output
+    assert "Bias level, guarded" in told.output
+    found = json.loads(CliRunner().invoke(main, [*again, "--json"]).output)
+    assert found["agreement"]["n"] == 24
+    level = found["bias_level"]["plain"]
+    assert level["corrected"]["value"] == pytest.approx(level["scored"])
+    nothing = CliRunner().invoke(main, ["audit", "review", str(tmp_path)])
+    assert nothing.exit_code == 2
+    assert "is no run that a scorer judged" in nothing.output
