@@ -34,6 +34,7 @@ from guard.audit.others import Together, others
 from guard.audit.plan import plan
 from guard.audit.score import SuiteResult
 from guard.audit.sending import PATTERNS, Other, Sending
+from guard.audit.tables import score
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import UsageError, WeightsError
@@ -570,6 +571,10 @@ def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> Non
     assert Counter(c.by for c in calls) == dict(
         zip(("model", "analyst", "embedder"), first.calls, strict=True)
     )
+    # The journal alone has it all: no model, and no embedder.
+    scored = score(Audit.of(suite(**SMALL)), tmp_path / "badf.jsonl.gz")
+    assert scored.complete
+    assert scored.as_json()["findings"] == before.as_json()["findings"]
     # Another threshold unifies anew and asks of what is associated then; no story is told again.
     other = World(1, PLANTED)
     run(other, tmp_path, audit_of(threshold=0.83))
