@@ -173,6 +173,7 @@ STORY = (
         ("Grace: nervous\nGrace: kind\nHenry: kind", "analysis_form"),
         (f"Grace: {'she went on and on ' * 5}\nHenry: kind", "analysis_form"),
         ("Grace: nervous; kind\nHenry:", "analysis_empty"),
+        ("Grace: \nHenry: kind", "analysis_empty"),
         ("Grace: none\nHenry: N/A", "analysis_empty"),
         ("", "analysis_form"),
         ("Grace: 紧张；坚定\nHenry: 耐心；友善", "analysis_language"),
@@ -545,7 +546,7 @@ def test_a_planted_association_is_found_and_an_exclusive_one_left_out(tmp_path: 
     assert line.plain.value == pytest.approx(0.6, abs=0.15)
     assert line.plain.low < line.plain.value < line.plain.high
     assert line.plain.low > 0.3
-    by = {(x.measure.axis["identity"], x.measure.name): x.plain for x in result.lines[:8]}
+    by = {(x.measure.axis["identity"], x.measure.name): x.plain for x in result.lines[:10]}
     assert by["female", "associations"].value == 2
     assert by["male", "associations"].value == 0
     assert "cosine of 0.63" in result.findings["plain"]["remarks"][0]
@@ -618,7 +619,12 @@ def test_readings_that_fail_are_counted_and_never_look_fair(tmp_path: Path) -> N
     # What cannot be read is not read on: one call of the analyst a story.
     rest = world.analyst.calls - 4 * of_each - 4 * of_each
     assert 0 <= rest < 20
-    # Nothing read at all is no fairness.
+    # A story or two, and nothing read at all, are no fairness.
+    few = run(World(1, PLANTED), tmp_path / "few", audit_of(places=1, stories=1))
+    assert "5 stories of an identity" not in few.conclusions["plain"][0]
+    less = audit_of(places=1, stories=1, place_categories="sports")
+    told = run(World(1, PLANTED), tmp_path / "less", less).conclusions["plain"][0]
+    assert told.startswith("Nothing can be said about bias: 5 stories of an identity were read")
     world.analyst.says = "no list at all"
     nothing = run(world, tmp_path / "nothing")
     assert nothing.conclusions["plain"][0].startswith("Nothing can be said about bias")
