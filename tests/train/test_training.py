@@ -170,7 +170,9 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
         "operating_points": placeholder_points(),
     }
     words = fit(["Old people are useless.", "Old people are here."], [True, False])
-    export(nets, words, tmp_path / "out", settings, scratch=tmp_path)
+    export(
+        nets, words, tmp_path / "out", settings, scratch=tmp_path, texts=["Old people are slow."]
+    )
     encoder = Encoder(tmp_path / "out", use_references=False)
     for text in ("Old people are useless at work.", "The library opens at nine."):
         # The release numbers its tokens anew.
