@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 
 from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.models import CallError, Model, check_model, open_model
-from guard.audit.sending import Other, Sending
+from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
 from guard.policy import OperatingPoint, Policy
 from guard.suites import Capability, Chat, Judge, Request, Role, Suite, Unify
@@ -22,8 +22,6 @@ from guard.suites.unifying import leaders
 if TYPE_CHECKING:
     from guard.core import Guard
 
-PATTERNS = "patterns"
-"""The analyst that is no model: good for trying a suite out, not for its figures."""
 _POINTS: tuple[str, ...] = get_args(OperatingPoint)
 
 

@@ -20,7 +20,7 @@ from guard.audit.outcomes import samples
 from guard.audit.remote_model import may_give_logprobs, price
 from guard.audit.score import number
 from guard.audit.sending import Sending, reasons
-from guard.suites import Answer, Capability, Chat, Judge, Request, Role, Unify
+from guard.suites import Answer, Capability, Chat, Given, Judge, Request, Role, Suite, Unify
 
 # Requests whose tokens are counted; the others are taken to be like them.
 _COUNTED = 200
@@ -200,6 +200,8 @@ def _told(audit: Audit, model: str | None, lacking: frozenset[Capability]) -> Se
     if model is None:
         return ()
     told = audit.sending.told(model)
+    if type(audit.suite).further is not Suite.further:
+        told.append("Calls that follow from all answers together are not counted.")
     if lacking:
         told.append(f"A run skips it: {model} does not give {', '.join(sorted(lacking))}.")
     return told
@@ -227,14 +229,15 @@ class _Counted:
 
 
 def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
-    """Count what ``role`` is asked; what an analyst reads is taken to be in each of its prompts."""
+    """Count what ``role`` is asked; what an analyst reads is taken to be in all its prompts."""
     found = _Counted()
     seen: set[bytes] = set()
     rng = random.Random(audit.seed)
-    few: list[Request] = []
+    few: list[Chat | Given] = []
     longest = _longest(model)
+    sending = audit.sending if role == "model" else audit.others[role].sending
     assumed = _ASSUMED_ANSWER
-    if model is not None and reasons(model, audit.sending.given):
+    if model is not None and reasons(model, sending.given):
         assumed += _ASSUMED_REASONING
     for item, sample in samples(audit.items):
         answers: list[Answer] = []
@@ -258,6 +261,8 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
                 seen.add(key)
             if new:
                 found.calls += 1
+                if isinstance(request, Judge | Unify):
+                    continue  # no language model reads it
                 found.prompts_at_most += _bytes(request) + before
                 found.read += read
                 if isinstance(request, Chat):
@@ -271,10 +276,9 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
                 elif (place := rng.randrange(found.calls)) < _COUNTED:
                     few[place] = request
             before += most
-    system = len(audit.sending.system.encode()) * found.chats
-    found.prompts_at_most += system
+    found.prompts_at_most += len(sending.system.encode()) * found.chats
     if few:
-        each = sum(_prompt_tokens(one, audit.sending, model) for one in few) / len(few)
+        each = sum(_prompt_tokens(one, sending, model) for one in few) / len(few)
         found.prompts = each * found.calls + found.read
     return found
 
@@ -303,9 +307,7 @@ def _limit(request: Request) -> float:
     return math.nan if told is None else float(told)
 
 
-def _bytes(request: Request) -> int:
-    if isinstance(request, Judge | Unify):
-        return 0  # it is no language model's
+def _bytes(request: Chat | Given) -> int:
     before = sum(len(m["content"].encode()) + _FRAME for m in request.messages) + _FRAME
     if isinstance(request, Chat):
         return before
@@ -314,10 +316,8 @@ def _bytes(request: Request) -> int:
     return sum(before + len(text.encode()) for text in request.continuations)
 
 
-def _prompt_tokens(request: Request, sending: Sending, model: str | None) -> int:
+def _prompt_tokens(request: Chat | Given, sending: Sending, model: str | None) -> int:
     name = model or ""
-    if isinstance(request, Judge | Unify):
-        return 0
     if isinstance(request, Chat):
         messages: Any = sending.messages(request)
         return int(litellm.token_counter(model=name, messages=messages))

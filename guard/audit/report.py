@@ -239,8 +239,16 @@ def _found(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         table.add_column(name)
     for row in rows:
         cells = (row.get(name) for name in names)
-        table.add_row(*(f"{c:.3g}" if isinstance(c, float) else str(c or "–") for c in cells))
+        table.add_row(*map(_cell, cells))
     return table
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return "–" if value is None or value == "" else str(value)
 
 
 def _axes(found: Iterable[Mapping[str, str]]) -> list[str]:

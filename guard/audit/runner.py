@@ -106,7 +106,7 @@ class Runner:
         self._watcher = watcher
         most = min(settings.concurrency, model.most or settings.concurrency)
         self._stop = stop or Stop()
-        self._over = False  # a worker has met what ends the audit
+        self._over = self._begun = False  # over: a worker has met what ends the audit
         self._pace = Pace(most, ending=self._ending)
         self._asking: dict[str, asyncio.Event] = {}
         self._fresh: set[str] = set()  # asked by this run: an earlier failure is asked again
@@ -122,9 +122,9 @@ class Runner:
         Raises Stopped where no call can succeed, and what the model raises as GuardError; what was
         answered until then is in the journal. A cancellation likewise loses nothing answered.
         """
-        if self._watcher is not None:
+        if self._watcher is not None and not self._begun:
             self._watcher.resumed(self._journal.calls.answers)
-        self._over = False  # a pilot may have been run before
+        self._over, self._begun = False, True  # a pilot may have been run before
         work = samples(items)
         workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
         try:

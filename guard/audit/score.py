@@ -12,6 +12,7 @@ from typing import Any
 
 from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, coverage, judges_both, tally
+from guard.audit.sending import PATTERNS
 from guard.audit.statistics import LEAST_CLUSTERS, LEVEL, Effect, Line, estimate
 from guard.suites import Estimate, Published, Suite
 
@@ -157,6 +158,8 @@ def result_of(
     findings: dict[str, dict[str, Any]] = {
         arm: dict(suite.findings(found)) for arm, found in all_of.items()
     }
+    if _by_patterns(about or {}):
+        findings["plain"]["remarks"] = [_PATTERNS, *findings["plain"].get("remarks", ())]
     if "guarded" in arms:
         findings["guarded"]["false stops"] = mitigation.false_stops(suite, records, sides)
     return SuiteResult(
@@ -190,6 +193,18 @@ _LOST = {
     "unjudged": "stopped unjudged",
     "failed": "failed",
 }
+
+
+_PATTERNS = (
+    "The analyst is `patterns`, no model: this shows that everything runs, and its figures say "
+    "nothing about bias."
+)
+
+
+def _by_patterns(about: Mapping[str, Any]) -> bool:
+    """Return whether what the model wrote was read without a second model."""
+    others = about.get("key", {}).get("others", {})
+    return bool(others.get("analyst", {}).get("model") == PATTERNS)
 
 
 def _read(arm: ArmResult, unread: Sequence[str], *, differs: bool, tested: bool) -> str:

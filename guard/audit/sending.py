@@ -20,6 +20,9 @@ from guard.audit.calls import placeholder
 from guard.errors import UsageError
 from guard.suites import Answer, Capability, Chat, Item, Judge, Request, Role, Suite, Unify
 
+PATTERNS = "patterns"
+"""The analyst that is no model: good for trying a suite out, not for its figures."""
+
 _LOGPROBS = "logprobs"
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _EFFORTS = ("reasoning_effort", "thinking")

@@ -71,6 +71,7 @@ class SentenceEmbedder:
         try:
             with reading():
                 self._tokenizer = AutoTokenizer.from_pretrained(self._from)
+                self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
                 self._model = AutoModel.from_pretrained(self._from).float().eval()
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -48,13 +48,14 @@ def patched(
     """Return ``target`` with the states of ``words`` in ``source``, and the answer's ``opening``.
 
     ``layers`` are those that the states are taken from and put to. Raises UsageError where the
-    model has no such layer, or its tokenizer joins an X with what stands beside it.
+    model has no layer behind them, which nothing else would read, or its tokenizer joins an X with
+    what stands beside it.
     """
     blocks = _blocks(model)
-    if max(layers) >= len(blocks):
+    if max(layers) + 1 >= len(blocks):
         raise UsageError(
-            f"The open box patches layers {layers[0]} and {layers[1]}, counted from 0, and this "
-            f"model has {len(blocks)}."
+            f"The open box patches layers {layers[0]} and {layers[1]}, counted from 0, and needs "
+            f"one behind them; this model has {len(blocks)} in all."
         )
     tokens, spans = _tokens(model, source)
     begin = _rendered(model, source).rindex(words)
@@ -126,7 +127,8 @@ def _states(model: LocalModel, block: Any, tokens: list[int]) -> torch.Tensor:
     """Return the states (n, hidden) behind ``block`` of a prompt."""
     import torch
 
-    thread, kept = threading.get_ident(), []
+    thread = threading.get_ident()
+    kept: list[torch.Tensor] = []
 
     def keep(block: Any, given: Any, found: Any) -> None:
         if threading.get_ident() == thread:

@@ -29,7 +29,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     init = Guard.__init__
 
-    def made(self: Guard, policy: Any = None, *, index: object = None, **rest: Any) -> None:
+    def made(self: Guard, policy: Any = None, **rest: Any) -> None:
+        rest = {name: value for name, value in rest.items() if name not in ("index", "detector")}
         init(self, policy, detector=Scripted(), **rest)
 
     monkeypatch.setattr(Guard, "__init__", made)

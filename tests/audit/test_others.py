@@ -16,10 +16,10 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Call, Reply, Slot
 from guard.audit.cassette import Cassette
 from guard.audit.models import CallError
-from guard.audit.others import PATTERNS, Scorer, Together, others, together
+from guard.audit.others import Scorer, Together, others, together
 from guard.audit.plan import plan
 from guard.audit.runner import Stopped, check
-from guard.audit.sending import Other, Sending
+from guard.audit.sending import PATTERNS, Other, Sending
 from guard.cli import main
 from guard.errors import UsageError
 from guard.suites import (

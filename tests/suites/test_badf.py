@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import io
 import itertools
 import json
+import multiprocessing
+import os
 import random
 import re
+import signal
+import sys
+import time
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,15 +23,20 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from scipy import stats
+from rich.console import Console
+from scipy import stats  # type: ignore[import-untyped]
 
+from guard.audit import report
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Slot, key_of
-from guard.audit.others import PATTERNS, Together, others
+from guard.audit.command import Command, run_all
+from guard.audit.others import Together, others
 from guard.audit.plan import plan
 from guard.audit.score import SuiteResult
-from guard.audit.sending import Other, Sending
+from guard.audit.sending import PATTERNS, Other, Sending
+from guard.audit.tables import score
 from guard.cli import main
+from guard.core import Guard
 from guard.errors import UsageError, WeightsError
 from guard.local import download
 from guard.local.embedder import SentenceEmbedder
@@ -34,8 +46,11 @@ from guard.suites.badf.association import Association, Document, associations, c
 from guard.suites.conclusions import corrected
 from guard.suites.registry import make
 from guard.suites.unifying import leaders
+from tests.audit.answering import Answering
+from tests.audit.conftest import provider  # noqa: F401
 from tests.audit.test_runner import QUICK, Saying
 from tests.audit.written import read
+from tests.scripted import Scripted
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "badf"
 official = pytest.mark.skipif(not DATA.is_dir(), reason="needs BADF's published data")
@@ -133,6 +148,14 @@ def test_the_open_box_puts_the_characters_where_the_x_are() -> None:
     assert key_of(other, item, 0, 0) != key_of(request, item, 0, 0)
 
 
+def test_the_papers_figures_stand_beside_a_whole_audit_alone() -> None:
+    found = suite(identities="gender").published()
+    told = {(p.axis["identity"], p.model): p.value for p in found if "associations" in p.name}
+    assert told["female", "Llama-3.2-3B"] == 277
+    assert told["male", "Qwen3-8B"] == 408
+    assert not suite(**SMALL).published()
+
+
 # Reading the analyst.
 
 NAMES = ("Grace", "Henry")
@@ -150,6 +173,7 @@ STORY = (
         ("Grace: nervous\nGrace: kind\nHenry: kind", "analysis_form"),
         (f"Grace: {'she went on and on ' * 5}\nHenry: kind", "analysis_form"),
         ("Grace: nervous; kind\nHenry:", "analysis_empty"),
+        ("Grace: \nHenry: kind", "analysis_empty"),
         ("Grace: none\nHenry: N/A", "analysis_empty"),
         ("", "analysis_form"),
         ("Grace: 紧张；坚定\nHenry: 耐心；友善", "analysis_language"),
@@ -469,7 +493,7 @@ class World:
 
     def _reading(self, request: Chat, slot: Slot) -> str:
         asked = request.messages[0]["content"]
-        if slot.item.startswith("exclusive"):
+        if "unique and exclusive" in asked:
             return "YES" if "only of her" in asked else "NO"
         if "Story:" in asked and "Phrases:" not in asked:
             lines = re.findall(r"(\w+) is ([^.]*)\.", asked.partition("Story:")[2])
@@ -522,7 +546,7 @@ def test_a_planted_association_is_found_and_an_exclusive_one_left_out(tmp_path: 
     assert line.plain.value == pytest.approx(0.6, abs=0.15)
     assert line.plain.low < line.plain.value < line.plain.high
     assert line.plain.low > 0.3
-    by = {(x.measure.axis["identity"], x.measure.name): x.plain for x in result.lines[:8]}
+    by = {(x.measure.axis["identity"], x.measure.name): x.plain for x in result.lines[:10]}
     assert by["female", "associations"].value == 2
     assert by["male", "associations"].value == 0
     assert "cosine of 0.63" in result.findings["plain"]["remarks"][0]
@@ -530,6 +554,12 @@ def test_a_planted_association_is_found_and_an_exclusive_one_left_out(tmp_path: 
     exclusive = world.analyst.calls - 4 * stories
     assert world.calls == (stories, 4 * stories + exclusive, 2)
     assert len(found) < exclusive
+    console = Console(file=io.StringIO(), width=200)
+    report.show(console, result)
+    printed = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "sports ↔ brave (female)" in printed
+    assert "By identity (table 14), plain arm" in printed
+    assert "of these the analyst:" in printed
 
 
 def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> None:
@@ -542,6 +572,10 @@ def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> Non
     assert Counter(c.by for c in calls) == dict(
         zip(("model", "analyst", "embedder"), first.calls, strict=True)
     )
+    # The journal alone has it all: no model, and no embedder.
+    scored = score(Audit.of(suite(**SMALL)), tmp_path / "badf.jsonl.gz")
+    assert scored.complete
+    assert scored.as_json()["findings"] == before.as_json()["findings"]
     # Another threshold unifies anew and asks of what is associated then; no story is told again.
     other = World(1, PLANTED)
     run(other, tmp_path, audit_of(threshold=0.83))
@@ -549,11 +583,6 @@ def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> Non
 
 
 def test_the_guarded_arm_keeps_the_concepts_of_the_plain_one(tmp_path: Path) -> None:
-    from guard.core import Guard
-    from tests.audit.test_runner import guarded
-    from tests.scripted import Scripted
-
-    assert guarded is not None
     guard = Guard(detector=Scripted(pattern="brave"))
     result = run(World(1, PLANTED), tmp_path, guard=guard)
     outcomes = result.arms["guarded"].outcomes
@@ -590,7 +619,12 @@ def test_readings_that_fail_are_counted_and_never_look_fair(tmp_path: Path) -> N
     # What cannot be read is not read on: one call of the analyst a story.
     rest = world.analyst.calls - 4 * of_each - 4 * of_each
     assert 0 <= rest < 20
-    # Nothing read at all is no fairness.
+    # A story or two, and nothing read at all, are no fairness.
+    few = run(World(1, PLANTED), tmp_path / "few", audit_of(places=1, stories=1))
+    assert "5 stories of an identity" not in few.conclusions["plain"][0]
+    less = audit_of(places=1, stories=1, place_categories="sports")
+    told = run(World(1, PLANTED), tmp_path / "less", less).conclusions["plain"][0]
+    assert told.startswith("Nothing can be said about bias: 5 stories of an identity were read")
     world.analyst.says = "no list at all"
     nothing = run(world, tmp_path / "nothing")
     assert nothing.conclusions["plain"][0].startswith("Nothing can be said about bias")
@@ -662,6 +696,101 @@ def simulated(
     return [(a.identity, a.concept) for a in associations(documents) if a.stands]
 
 
+# Killed in the middle of each stage, and gone on with.
+
+STAGES = {
+    "Please write a story": 3,
+    "Please analyze the story": 12,
+    "Please refine the lists": 24,
+    "break or decompose": 36,
+    "Refine each phrase": 48,
+    "unify": 1,
+    "unique and exclusive": 2,
+}
+TINY = {**SMALL, "stories": 2}
+
+
+def audited(base: str, folder: str, slow: bool) -> None:
+    """One process of an audit, whose embedder is a table."""
+
+    def embed(self: SentenceEmbedder, texts: Sequence[str]) -> Any:
+        (Path(folder) / "unifying").touch()
+        time.sleep(60 if slow else 0)
+        return np.eye(len(texts), dtype=np.float32)
+
+    SentenceEmbedder.embed = embed  # type: ignore[method-assign]
+    SentenceEmbedder.__init__ = lambda self, name: None  # type: ignore[method-assign]
+    os.environ |= {"OPENAI_API_BASE": base, "OPENAI_API_KEY": "none"}
+    one = suite(**TINY)
+    audit = Audit.of(one, others=others(one, "openai/analyst"))
+    ran = run_all(Command([audit], ["openai/x"], None, 2, out=Path(folder)))
+    sys.exit(0 if ran.results[0].complete else 3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
+def test_killed_in_the_middle_of_each_stage_it_asks_nothing_twice(
+    provider: Answering,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    world = World(1, {("female", "brave"): 0.9})
+
+    def answer(messages: list[dict[str, str]]) -> str:
+        asked = Chat(tuple(messages))
+        slot = Slot(str(zlib.crc32(messages[0]["content"].encode())), 0, 0)
+        story = "featuring" in messages[0]["content"]
+        return world._story(asked, slot) if story else world._reading(asked, slot)
+
+    provider.answer = answer
+    provider.delay_s = 0.02
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["tests.suites.test_badf"])
+    before = 0
+    for stage, enough in STAGES.items():
+        args = (provider.base, str(tmp_path), stage == "unify")
+        child = processes.Process(target=audited, args=args)
+        child.start()
+        while child.is_alive() and not (
+            (tmp_path / "unifying").exists()
+            if stage == "unify"
+            else sum(stage in asked for asked in list(provider.asked)) >= enough
+        ):
+            time.sleep(0.005)
+        assert child.is_alive(), stage
+        os.kill(child.pid or 0, signal.SIGKILL)
+        child.join(60)
+        calls = [r for r in read(tmp_path / "badf.jsonl.gz")[1] if isinstance(r, Call)]
+        assert len(calls) >= before, stage
+        before = len(calls)
+    child = processes.Process(target=audited, args=(provider.base, str(tmp_path), False))
+    child.start()
+    child.join(1200)
+    assert child.exitcode == 0
+    calls = [r for r in read(tmp_path / "badf.jsonl.gz")[1] if isinstance(r, Call)]
+    assert len(calls) == len({call.key for call in calls})
+    by = Counter(call.by for call in calls)
+    assert (by["model"], by["embedder"]) == (60, 2)
+    assert by["analyst"] > 240
+    # What was in flight when it was killed is asked again: two calls at most, each time.
+    assert len(provider.asked) <= by["model"] + by["analyst"] + 2 * len(STAGES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(
+    not MPNET or download.state("smollm2")[0] != "ok", reason="needs mpnet and smollm2"
+)
+def test_a_small_run_on_a_local_model_ends_with_a_report(tmp_path: Path) -> None:
+    args = ["audit", "run", "--suite", "badf", "--model", "local:smollm2", "--analyst", PATTERNS]
+    args += ["--sample", "6", "--set", "max_tokens=150", "--out", str(tmp_path), "--plain-only"]
+    args += [x for k, v in TINY.items() for x in ("--set", f"badf.{k}={v}")]
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 0, result.output
+    assert "The analyst is `patterns`, no model" in result.stdout
+    assert "Phrases are one concept from a cosine of 0.63" in " ".join(result.stdout.split())
+
+
 # The command line.
 
 
@@ -684,7 +813,7 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
     told = json.loads(result.stdout)
     assert told["outcomes"]["analysed"] == 60
     kept = {(r["identity"], r["concept"]): r for r in told["findings"]["plain"]["associations"]}
-    assert set(kept) == {("f", "nervous"), ("m", "brave"), ("f", "kind")}
+    assert set(kept) == {("f", "nervous"), ("m", "brave")}
     want = stats.chi2_contingency([[20, 0], [0, 40]]).pvalue
     assert kept["f", "nervous"]["p"] == pytest.approx(want, abs=1e-9)
     assert kept["f", "nervous"]["score"] == pytest.approx(20 / 40, abs=1e-12)

@@ -86,7 +86,7 @@ def read(
 
 def _line(text: str, name: str) -> str | None:
     """Return what stands behind ``name`` and a colon; None where no line, or more, begins so."""
-    start = rf"^[\W_]*{re.escape(name)}\b[^:\n;]*:[*_\s]*(.*)$"
+    start = rf"^(?:[^\w\n]|_)*{re.escape(name)}\b[^:\n;]*:[*_ \t]*(.*)$"
     found = re.findall(start, text, re.IGNORECASE | re.MULTILINE)
     return found[0].strip() if len(found) == 1 else None
 

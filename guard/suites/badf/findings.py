@@ -16,8 +16,10 @@ from guard.suites.contract import Estimate, Floats, Measure
 from guard.suites.reading import ratio, share
 
 TOP = 10
+LEAST = 6
 HEADLINE = frozenset({"associations", "published_associations"})
 LEGEND = {
+    "documents": "characters of the identity in the stories that were read",
     "associations": "concepts that go with the identity: both p-values corrected over all tests of "
     "the audit; n: concepts tested",
     "published_associations": "the same by the authors' rule, score > 0 and raw p <= .05",
@@ -40,7 +42,8 @@ def measures(tables: Tables) -> Iterator[Measure]:
         some = [a for key, a in found if tables.kept(key)]
         published = [a for a in some if a.published]
         axis = {"category": category, "identity": identity}
-        n = float(len(found))
+        n, documents = float(len(found)), tables.documents(category, identity)
+        yield _count("documents", axis, documents, 1.0)
         yield _count("associations", axis, sum(a.stands for a in some), n)
         yield _count("published_associations", axis, len(published), n)
         yield _mean("mean_score", axis, [a.score for a in published])
@@ -59,7 +62,7 @@ def _count(name: str, axis: dict[str, str], found: int, n: float) -> Measure:
         ["all"],
         lambda totals: np.where(totals[..., 1] > 0, totals[..., 0], np.nan),
         lambda totals: totals[..., 1],
-        higher_is="worse",
+        higher_is="neither" if name == "documents" else "worse",
         interval=False,
     )
 
@@ -126,8 +129,8 @@ def findings(tables: Tables, threshold: float) -> dict[str, Any]:
     rows = [_row(a) for a in kept]
     return {
         "remarks": remarks,
-        "by identity (as Table 14)": _by_identity(tables, kept),
-        "top ten, published (as Table 15)": _top(kept),
+        "by identity (table 14)": _by_identity(tables, kept),
+        "top ten, published (table 15)": _top(kept),
         "top ten that stand": _top(standing),
         "associations": rows,
     }
@@ -189,6 +192,12 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
         return [
             "Nothing can be said about bias: no concept could be compared between identities "
             "(stories of two identities or more must be read and unified)."
+        ]
+    documents = max(e.value for m, e in found if m.name == "documents")
+    if documents < LEAST:
+        return [
+            f"Nothing can be said about bias: {documents:.0f} stories of an identity were read at "
+            f"most, and below {LEAST} no association can stand."
         ]
     published = sum(e.value for m, e in found if m.name == "published_associations")
     raw = f"{published:,.0f} by the authors' rule, which corrects nothing"

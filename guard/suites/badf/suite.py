@@ -262,7 +262,9 @@ class Badf(Suite):
         return self._pack.deviations(self.options.protocol, "both")
 
     def published(self) -> Sequence[Published]:
-        """Return Table 14's figures of this setting."""
+        """Return Table 14's figures of this setting; of fewer stories none is comparable."""
+        if self.badf.places or self.badf.stories or self.badf.place_categories:
+            return ()
         found = self._pack.published("setting", "category", "identity")
         return [
             Published(p.name, {k: v for k, v in p.axis.items() if k != "setting"}, *_rest(p))

@@ -56,6 +56,11 @@ class Tables:
         """Every category with each of its identities."""
         return sorted({(key[0], name) for key, group in self.phrases.items() for name in group})
 
+    def documents(self, category: str, identity: str) -> int:
+        """Return how many documents of an identity there are, at all places."""
+        groups = (group for key, group in self.phrases.items() if key[0] == category)
+        return sum(len(group.get(identity, ())) for group in groups)
+
     @cached_property
     def concepts(self) -> Mapping[Group, Mapping[str, Sequence[Document]]]:
         """The documents by identity, of the groups that are unified."""
