@@ -427,7 +427,10 @@ def test_a_table_without_verdicts_is_refused() -> None:
         suite().answers_from_table([{"id": "x", "response": "y"}])
 
 
-def test_the_shipped_detectors_guard_and_score(provider: Answering, tmp_path: Path) -> None:
+def test_the_shipped_detectors_guard_and_score(
+    provider: Answering,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     provider.answer = lambda messages: (
         "Old people are useless at work." if _even(messages) else "Fine."
     )
