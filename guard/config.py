@@ -81,7 +81,7 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
 
     A later ``operating_point`` also takes the place of an earlier ``threshold`` and ``thresholds``,
     a later ``threshold`` that of earlier ``thresholds``, a later ``action`` that of earlier
-    ``actions``: they would else overrule it.
+    ``actions``, a later ``detector`` that of earlier ``weights``: they would else overrule it.
     """
     overruled = set()
     if "operating_point" in later:
@@ -90,6 +90,8 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
         overruled = {"thresholds"}
     if "action" in later:
         overruled.add("actions")
+    if "detector" in later:
+        overruled.add("weights")
     return {**{k: v for k, v in earlier.items() if k not in overruled}, **later}
 
 

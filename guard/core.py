@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from guard.config import OWN_KEYS, policy_from, settings, values_of
+from guard.config import OWN_KEYS, merge, policy_from, settings, values_of
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
+from guard.detect.weights import shipped_weights
 from guard.detect.workers import Workers
 from guard.doors.session import Session
 from guard.doors.text import AsyncTextStream, TextCodec, TextStream
@@ -21,6 +22,7 @@ from guard.errors import ConfigError, UsageError
 from guard.forks import Lock, native
 from guard.gate import Job, ResponseGate
 from guard.gate.response import Sink
+from guard.places import ENCODERS
 from guard.policy import Policy
 from guard.verdict import Decision, GuardTrail, Verdict
 
@@ -43,10 +45,11 @@ class Guard:
     ``policy`` is a :class:`Policy`, a mapping of its settings or the name of an operating point;
     further keyword arguments are single settings. What is not given comes from ``guard.toml`` or
     ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; where ``policy``
-    is a whole :class:`Policy` neither is read. ``detector`` is ``"encoder"`` or any object of the
-    Detector protocol; ``index`` the folder of a bias index for the encoder, which is followed: what
-    changes there serves new streams; ``sinks`` are called with every decision, and where a
-    ``rewrite`` fails once more with the ``terminate`` that takes its place.
+    is a whole :class:`Policy` neither is read. ``detector`` is ``"encoder"``, the smaller and
+    faster ``"encoder-small"`` or any object of the Detector protocol. For the embedded two,
+    ``weights`` is a folder in place of theirs, and ``index`` that of a bias index, which is
+    followed: what changes there serves new streams. ``sinks`` are called with every decision, and
+    where a ``rewrite`` fails once more with the ``terminate`` that takes its place.
 
     Raises ConfigError for a setting that is unknown or out of range, WeightsError where the
     detector's weights are missing or not the recorded ones.
@@ -74,10 +77,10 @@ class Guard:
         if detector is not None and not isinstance(detector, str):
             self.detector = _checked(detector, index, weights)
         else:
+            arguments = {"detector": detector, "index": index, "weights": weights}
+            own = merge(own, {k: v for k, v in arguments.items() if v is not None})
             self.detector = _detector(
-                detector or own.get("detector", "encoder"),
-                index if index is not None else own.get("index"),
-                weights if weights is not None else own.get("weights"),
+                own.get("detector", ENCODERS[0]), own.get("index"), own.get("weights")
             )
 
     def check(self, text: str) -> Verdict:
@@ -268,7 +271,7 @@ _loading = Lock(threading.RLock)
 
 
 @cache
-def _encoder(weights: Path | None, index: Path | None) -> Detector:
+def _encoder(weights: Path, index: Path | None) -> Detector:
     # Loaded once a process: guards that differ in policy alone share it.
     from guard.detect.encoder import Encoder
 
@@ -277,10 +280,9 @@ def _encoder(weights: Path | None, index: Path | None) -> Detector:
 
 @native
 def _detector(detector: str, index: str | Path | None, weights: str | Path | None) -> Detector:
-    if detector != "encoder":
-        raise ConfigError(f"Guard: unknown detector {detector!r}; {_DETECTORS}.")
+    folder = shipped_weights(detector)
     with _loading:
-        return _encoder(_absolute(weights), _absolute(index))
+        return _encoder(_absolute(weights) or folder, _absolute(index))
 
 
 def _absolute(path: str | Path | None) -> Path | None:
@@ -292,15 +294,15 @@ def _absolute(path: str | Path | None) -> Path | None:
     return Path(path).absolute()
 
 
-_DETECTORS = "give 'encoder' or an object with name, operating_points and snapshot()"
-
-
 def _checked(detector: Detector, index: str | Path | None, weights: str | Path | None) -> Detector:
     if not isinstance(detector, Detector):
-        raise ConfigError(f"Guard: a {type(detector).__name__} is no detector; {_DETECTORS}.")
+        raise ConfigError(
+            f"Guard: a {type(detector).__name__} is no detector; give {', '.join(ENCODERS)} or an "
+            "object with name, operating_points and snapshot()."
+        )
     if index is not None or weights is not None:
         raise ConfigError(
-            "Guard: index and weights belong to the detector 'encoder'; give them to your own "
+            "Guard: index and weights belong to the embedded detectors; give them to your own "
             "detector instead."
         )
     return detector

@@ -10,6 +10,8 @@ from typing import Literal
 from guard.errors import GuardError
 
 Room = Literal["index", "benchmarks"]
+#: The embedded detectors, the default first; their folders of weights have these names.
+ENCODERS = ("encoder", "encoder-small")
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -34,6 +36,20 @@ def shipped(room: Room) -> Path:
     raise GuardError(
         f"The shipped folder '{room}' was not found at {installed}; reinstall the package."
     )
+
+
+def shipped_index(encoder: str) -> Path:
+    """Return the folder of the shipped index with the vectors of the detector ``encoder``.
+
+    There are none for weights of another name: they get the default's folder, and are refused by
+    what its manifest says.
+
+    Raises:
+        GuardError: as :func:`shipped`.
+
+    """
+    folder = shipped("index")
+    return folder / encoder if encoder in ENCODERS[1:] else folder
 
 
 def regular_bytes(path: Path) -> bytes:

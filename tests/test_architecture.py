@@ -41,6 +41,7 @@ ALLOWED = {
         "errors",
         "config",
         "forks",
+        "places",
         "gate",
         "detect",
         "doors",
@@ -63,7 +64,7 @@ ALLOWED = {
     "installed": {"_biasguard"},
     "local": {"errors", "installed"},
     "evaluate": {"verdict", "errors", "policy", "core", "places", "installed"},
-    "suites": {"errors", "places", "verdict"},
+    "suites": {"errors", "places", "verdict", "detect.language"},
     "audit": {
         "verdict",
         "errors",

@@ -20,6 +20,7 @@ from tests.scripted import Scripted
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BIASGUARD_DETECTOR")
 
 
 def test_an_unknown_key_is_named_with_the_known_ones() -> None:
@@ -200,13 +201,14 @@ def test_an_argument_wins_over_the_thresholds_of_a_file(tmp_path: Path) -> None:
     from guard import Guard
 
     (tmp_path / "guard.toml").write_text("threshold = 0.99\n[thresholds]\ngender = 0.95\n")
-    policy = Guard(threshold=0.2).policy
+    policy = Guard(threshold=0.2, detector=Scripted()).policy
     assert (policy.threshold, policy.thresholds) == (0.2, {})
-    guard = Guard(operating_point="strict")
+    guard = Guard(operating_point="strict", detector=Scripted())
     assert (guard.policy.threshold, guard.policy.thresholds) == (None, {})
     call = guard.session({"threshold": 0.7}).policy
     assert (call.threshold, call.operating_point) == (0.7, "strict")
-    assert Guard(threshold=0.2).session("quiet").policy.threshold is None
+    call = Guard(threshold=0.2, detector=Scripted()).session("quiet").policy
+    assert call.threshold is None
 
 
 @pytest.mark.parametrize("line", ["index = 3", "weights = true", "detector = [1]"])

@@ -47,6 +47,12 @@ TASKS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def default_detector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader has no settings, and so the default detector."""
+    monkeypatch.delenv("BIASGUARD_DETECTOR")
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 

@@ -13,6 +13,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run(name: str, *args: str, said: str = "", **variables: str) -> str:
+    # A reader has no settings, and so the default detector.
+    given = {key: value for key, value in os.environ.items() if key != "BIASGUARD_DETECTOR"}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *args],
         input=said,
@@ -20,7 +22,7 @@ def run(name: str, *args: str, said: str = "", **variables: str) -> str:
         text=True,
         timeout=120,
         check=True,
-        env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", **variables},
+        env={**given, "LITELLM_LOCAL_MODEL_COST_MAP": "True", **variables},
     )
     return done.stdout
 

@@ -28,9 +28,12 @@ with warnings.catch_warnings():
 
     from guard import proxy
 
+from guard.detect.weights import open_weights, shipped_weights
 from guard.doors.proxy import Call, beneath
 from guard.errors import GuardError, UsageError
+from guard.places import ENCODERS
 from guard.policy import Policy
+from guard.proxy.settings import made_guard
 from tests.doors import replay as r
 from tests.scripted import Scripted
 
@@ -87,6 +90,12 @@ def test_a_wrong_setting_is_named_and_no_reason_to_start_without(
     assert named in sentence
     assert "\n" not in sentence
     assert capsys.readouterr().err.strip() == sentence
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_config_yaml_names_either_embedded_detector(name: str) -> None:
+    guard = made_guard({"detector": name}, "config.yaml")
+    assert guard.detector.name == open_weights(shipped_weights(name)).name
 
 
 @pytest.mark.parametrize("returns", ["UserAPIKeyAuth", "Caller", None])

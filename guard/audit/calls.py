@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from guard.suites import Answer, Chat, Given, Item, Judge, Request, Role, TextScore, Unify
@@ -118,6 +118,8 @@ def key_of(request: Request, item: Item, sample: int, turn: int) -> str:
         said = ["chat", messages, dict(request.settings), request.logprobs]
         if answer_varies(request):
             said += [item.id, sample, turn]
+        if request.patch is not None:
+            said += [asdict(request.patch)]
     if not isinstance(request, Given) and request.by != "model":
         said += [request.by, request.whom]
     text = json.dumps(said, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

@@ -6,16 +6,18 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from guard.audit.calls import Piece, Reply, Slot, Usage
 from guard.audit.models import LOCAL, CallError
 from guard.audit.sending import Sending
 from guard.errors import UsageError
-from guard.local import messages, options, scoring
+from guard.local import messages, options, patching, scoring
 from guard.local.generation import Generation
 from guard.local.model import load
-from guard.suites import Capability, Chat, Given, Request, TextScore
+from guard.suites import Capability, Chat, Given, Patch, Request, TextScore
 
 
 class LocalModel:
@@ -75,7 +77,12 @@ class LocalModel:
 
     def _said(self, request: Chat, key: str) -> Reply:
         settings: dict[str, Any] = {"seed": int(key[:12] or "0", 16), **request.settings}
-        prompt = self._model.prompt(messages.plain(self._sending.messages(request)))
+        put: AbstractContextManager[None] = nullcontext()
+        if request.patch is None:
+            prompt = self._model.prompt(messages.plain(self._sending.messages(request)))
+        else:
+            patch = self._patched(request, request.patch)
+            prompt, put = patch.tokens, patching.patching(self._model, patch)
         if self._model.context is not None and len(prompt) >= self._model.context:
             raise CallError(f"the prompt has {len(prompt)} tokens, of {self._model.context}")
         first = {}
@@ -84,13 +91,25 @@ class LocalModel:
         generation = Generation(self._model, prompt, options.read(settings))
         pieces: list[Piece] = []
         until = time.monotonic() + self._timeout_s
-        for piece in generation:
-            pieces.append(Piece(piece))
-            if time.monotonic() > until or self._closed.is_set():
-                raise CallError(f"no whole answer within {self._timeout_s:g} s")
+        with put:
+            for piece in generation:
+                pieces.append(Piece(piece))
+                if time.monotonic() > until or self._closed.is_set():
+                    raise CallError(f"no whole answer within {self._timeout_s:g} s")
         return Reply(
             tuple(pieces),
             generation.finish or "stop",
             first,
             usage=Usage(generation.prompt_tokens, generation.completion_tokens),
+        )
+
+    def _patched(self, request: Chat, patch: Patch) -> patching.Patched:
+        source = replace(request, messages=patch.source)
+        return patching.patched(
+            self._model,
+            messages.plain(self._sending.messages(source)),
+            patch.words,
+            messages.plain(self._sending.messages(request)),
+            patch.opening,
+            (patch.source_layer, patch.target_layer),
         )

@@ -190,7 +190,7 @@ def _gives(model: str, sending: Sending) -> frozenset[Capability]:
     """Return what ``model`` can do as far as can be known without a call."""
     found: set[Capability] = {"chat"}
     if model.startswith(LOCAL):
-        found |= {"logprobs", "given_logprobs"}
+        found |= {"logprobs", "given_logprobs", "patching"}
     elif may_give_logprobs(model, sending):
         found.add("logprobs")
     return frozenset(found)

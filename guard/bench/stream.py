@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from guard.bench.figures import percentile
 from guard.bench.loop import turns
@@ -89,7 +89,7 @@ def measure(
     streams: int,
     chunks_each: int,
     *,
-    detector: Literal["encoder", "silent"] = "encoder",
+    detector: str | None = None,
     interval: float = 0.0,
     delay: float = 0.0,
     progress: Progress = lambda done: None,
@@ -102,9 +102,11 @@ def measure(
     with the number of streams read in both arms so far.
     """
     guard = Guard(
-        action="flag", timeout_ms=None, detector=Silent(delay) if detector == "silent" else None
+        action="flag",
+        timeout_ms=None,
+        detector=Silent(delay) if detector == "silent" else detector,
     )
-    if detector == "encoder":
+    if detector != "silent":
         guard.check("Loaded before anything is timed.")
     for number in range(streams):
         chunks(chunks_each, number % _KINDS)

@@ -46,6 +46,14 @@ def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
     return add
 
 
+# No list of choices: it would be a second one, and the error of an unknown name has them.
+detector_option = click.option(
+    "--detector",
+    metavar="NAME",
+    help="The embedded detector that judges: encoder or encoder-small.",
+)
+
+
 def stdout_kept() -> redirect_stdout[Any]:
     """Have what LiteLLM prints go to standard error: standard output is for results."""
     return redirect_stdout(sys.stderr)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import results_console, stdout_kept
+from guard.cli import detector_option, results_console, stdout_kept
 from guard.cli.audit_options import (
     asking_options,
     embedder_option,
@@ -40,6 +40,7 @@ def audit() -> None:
 @suite_options
 @guard_options
 @click.option("--plain-only", is_flag=True, help="Leave the guarded arm out.")
+@detector_option
 @click.option("--index", type=click.Path(path_type=Path), help="Folder of a bias index.")
 @click.option(
     "--out",
@@ -368,7 +369,7 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
 def _guard(given: dict[str, Any]) -> Guard:
     from guard.core import Guard
 
-    guard = Guard(_settings(given), index=given["index"])
+    guard = Guard(_settings(given), detector=given["detector"], index=given["index"])
     if guard.policy.rewrites:
         # What is recorded cannot be gone on from; the guarded arm would show something else.
         raise UsageError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import stdout_kept
+from guard.cli import detector_option, stdout_kept
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,10 +44,9 @@ def bench() -> None:
 )
 @click.option(
     "--detector",
-    type=click.Choice(["encoder", "silent"]),
-    default="encoder",
-    show_default=True,
-    help="silent finds nothing at no cost, so that gate and door are left.",
+    metavar="NAME",
+    help="encoder, encoder-small, or silent, which finds nothing at no cost, so that gate and "
+    "door are left.",
 )
 @_milliseconds("--interval", "Time between the chunks of a stream; 0 for as fast as they are read.")
 @_milliseconds(
@@ -56,7 +55,7 @@ def bench() -> None:
 )
 @_json
 def stream(
-    streams: int, chunks: int, detector: str, interval: float, delay: float, as_json: bool
+    streams: int, chunks: int, detector: str | None, interval: float, delay: float, as_json: bool
 ) -> None:
     """Read many streams at once through the async chat door, unguarded and guarded."""
     if delay and detector != "silent":
@@ -67,7 +66,7 @@ def stream(
         result = measuring.measure(
             streams,
             chunks,
-            detector="silent" if detector == "silent" else "encoder",
+            detector=detector,
             interval=interval / 1000,
             delay=delay / 1000,
             progress=progress,
@@ -97,14 +96,15 @@ def door(rounds: int, as_json: bool) -> None:
     type=click.Path(path_type=Path),
     help="JSON lines with a 'comment' or 'text' to judge; by default what training holds harmless.",
 )
+@detector_option
 @_json
-def verdict(texts: Path | None, as_json: bool) -> None:
-    """Measure how long the encoder takes for one verdict, references included."""
+def verdict(texts: Path | None, detector: str | None, as_json: bool) -> None:
+    """Measure how long the embedded detector takes for one verdict, references included."""
     read = texts_of(texts)
     with stdout_kept(), _bar("windows", None) as progress:
         from guard.bench import verdict as measuring
 
-        figures = measuring.figures(read, progress)
+        figures = measuring.figures(read, detector, progress)
     _show(figures, as_json)
 
 

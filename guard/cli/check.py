@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from guard.cli import results_console
+from guard.cli import detector_option, results_console
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class _Input(NamedTuple):
     type=click.Choice(["strict", "balanced", "quiet"]),
     help="Set of thresholds to judge by.",
 )
+@detector_option
 @click.option("--all", "every", is_flag=True, help="Show every segment, not the biased ones alone.")
 @click.option(
     "--exit-code",
@@ -54,6 +55,7 @@ def check(
     files: tuple[str, ...],
     texts: tuple[str, ...],
     operating_point: str | None,
+    detector: str | None,
     every: bool,
     strict: bool,
     as_json: bool,
@@ -77,7 +79,8 @@ def check(
     single = len(given) + len(texts) == 1 and not files and not _stands_for_several(given)
     if not single:
         inputs = _not_empty(inputs)
-    guard = Guard(operating_point=operating_point) if operating_point else Guard()
+    point = {"operating_point": operating_point} if operating_point else {}
+    guard = Guard(point, detector=detector)
     trails = [guard.trail(i.said) for i in inputs]
     if as_json:
         found = []

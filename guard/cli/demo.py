@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from guard.cli import detector_option
 from guard.errors import GuardError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ SCENES = (
     show_default=True,
     help="What to do with a biased passage.",
 )
+@detector_option
 @click.option("--max-tokens", default=120, show_default=True, type=click.IntRange(1, 4096))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and no stream.")
 def demo(
@@ -73,6 +75,7 @@ def demo(
     model: str | None,
     local: bool,
     action: str,
+    detector: str | None,
     max_tokens: int,
     as_json: bool,
 ) -> None:
@@ -104,7 +107,7 @@ def demo(
         if model:
             check_model(model)
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
-        guard = Guard(action=action)
+        guard = Guard(action=action, detector=detector)
         if local:
             from guard.local import provider
 

@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from guard import installed
 from guard.cli import results_console, stdout_kept
 from guard.errors import GuardError
+from guard.places import ENCODERS
 
 State = Literal["ok", "absent", "note", "broken"]
 
@@ -35,7 +36,7 @@ def doctor(as_json: bool) -> None:
     with stdout_kept():
         findings = [
             *(*_packages(), *_proxy(), *_names()),
-            *(*_settings(), *_detector(), *_models(), *_closing()),
+            *(*_settings(), *_detector(), *_detectors(), *_models(), *_closing()),
         ]
     broken = [f for f in findings if f.state == "broken"]
     if as_json:
@@ -159,13 +160,32 @@ def _detector() -> Iterator[Finding]:
         detector = Guard().detector
         version = detector.snapshot().index_version
     except GuardError as error:
-        yield Finding("detector", "encoder", "broken", str(error))
+        yield Finding("detector", "in use", "broken", str(error))
         return
     except ImportError as error:
-        yield Finding("detector", "encoder", "broken", f"{error.name} is not installed")
+        yield Finding("detector", "in use", "broken", f"{error.name} is not installed")
         return
-    yield Finding("detector", detector.name, "ok", "weights present, hashes verified")
+    yield Finding("detector", "in use", "ok", detector.name)
     yield Finding("detector", "bias index", "ok", f"version {version}")
+
+
+def _detectors() -> Iterator[Finding]:
+    """Name the weights that are shipped, whichever is in use."""
+    from guard.detect.weights import FILES, ONNX, open_weights, sha256, shipped_weights
+
+    for name in ENCODERS:
+        folder = shipped_weights(name)
+        try:
+            found = open_weights(folder)
+        except GuardError as error:
+            yield Finding("shipped detectors", name, "note", str(error))
+            continue
+        size = sum((folder / file).stat().st_size for file in FILES) / 1e6
+        detail = (
+            f"{found.name}, {size:.0f} MB, hashes verified; {ONNX} has sha256 "
+            f"{sha256(folder / ONNX)}"
+        )
+        yield Finding("shipped detectors", name, "ok", detail)
 
 
 def _models() -> Iterator[Finding]:

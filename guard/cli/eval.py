@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import results_console
+from guard.cli import detector_option, results_console
 from guard.errors import UsageError
 from guard.installed import install_command
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     type=click.Choice(["strict", "balanced", "quiet"]),
     help="Set of thresholds to judge by; all are shown beside.",
 )
+@detector_option
 @click.option("--limit", type=click.IntRange(min=1), help="Judge a random part of so many texts.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Fixes the random draws.")
 @click.option(
@@ -79,6 +80,7 @@ def eval(
     data_dir: Path,
     listing: bool,
     operating_point: str | None,
+    detector: str | None,
     limit: int | None,
     seed: int,
     draws: int,
@@ -137,7 +139,8 @@ def eval(
     if folder is not None:
         place = behaviours.place(folder)
         cases = behaviours.read(place, limit=limit, seed=seed, skip_bad=skip_bad)
-    guard = Guard(operating_point=operating_point) if operating_point else Guard()
+    point = {"operating_point": operating_point} if operating_point else {}
+    guard = Guard(point, detector=detector)
     terms = terms_for(data_dir)
     results: list[Result] = []
     checked: Behaviours | None = None

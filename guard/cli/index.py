@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given
+from guard.cli import detector_option, given
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ _reading = given(
 @click.option("--to", "folder", type=_FOLDER, required=True, help="Folder of the new index.")
 @click.option("--with-shipped", is_flag=True, help="Begin with the statements that guard ships.")
 @click.option("--replace", is_flag=True, help="Replace the index that is in the folder.")
+@detector_option
 @_reading
 @_JSON
 def build(
@@ -65,6 +66,7 @@ def build(
     folder: Path,
     with_shipped: bool,
     replace: bool,
+    detector: str | None,
     kind: str | None,
     skip_bad: bool,
     as_json: bool,
@@ -78,12 +80,11 @@ def build(
     """
     if not files and not with_shipped:
         raise UsageError("Nothing to build an index of: give FILE..., or --with-shipped.")
-    from guard.places import shipped
     from guard.retrieve import store
     from guard.retrieve.index import BiasIndex
 
-    embedder = _embedder()
-    base = BiasIndex.load(shipped("index"), None) if with_shipped else None
+    embedder = _embedder(detector)
+    base = BiasIndex.load(embedder.shipped_index, None) if with_shipped else None
     statements = _read(files, kind, skip_bad)
     with _progress() as report:
         change = store.create(
@@ -95,17 +96,23 @@ def build(
 @index.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @_OWN
+@detector_option
 @_reading
 @_JSON
 def add(
-    files: tuple[Path, ...], folder: Path, kind: str | None, skip_bad: bool, as_json: bool
+    files: tuple[Path, ...],
+    folder: Path,
+    detector: str | None,
+    kind: str | None,
+    skip_bad: bool,
+    as_json: bool,
 ) -> None:
     """Add the statements in FILE... to an index; those it holds already are left out."""
     from guard.retrieve import store
 
     statements = _read(files, kind, skip_bad)
     with _progress() as report:
-        change = store.add(folder, statements, _embedder(), report=report)
+        change = store.add(folder, statements, _embedder(detector), report=report)
     _tell(folder, change, as_json)
 
 
@@ -151,16 +158,18 @@ def remove(
 @click.argument("text")
 @_ANY
 @click.option("-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True)
+@detector_option
 @_JSON
-def search(text: str, folder: Path | None, count: int, as_json: bool) -> None:
+def search(text: str, folder: Path | None, count: int, detector: str | None, as_json: bool) -> None:
     """Show the statements nearest to TEXT, with their cosines."""
     if not text.strip():
         raise UsageError("TEXT is empty; give text to search for.")
     from guard.retrieve.index import BiasIndex
 
-    embedder = _embedder()
+    embedder = _embedder(detector)
     vectors = embedder.embed([text])
-    found = BiasIndex.load(_in_use(folder), embedder.name, vectors.shape[1])
+    place = _in_use(folder) or embedder.shipped_index
+    found = BiasIndex.load(place, embedder.name, vectors.shape[1])
     [hits] = found.search(vectors, count, -1.0)
     references = [found.reference(hit) for hit in hits]
     if as_json:
@@ -177,20 +186,22 @@ def search(text: str, folder: Path | None, count: int, as_json: bool) -> None:
 
 @index.command()
 @_ANY
+@detector_option
 @_JSON
-def stats(folder: Path | None, as_json: bool) -> None:
+def stats(folder: Path | None, detector: str | None, as_json: bool) -> None:
     """Check an index and say what is in it."""
-    from guard.detect.weights import SHIPPED, open_weights
+    from guard.detect.weights import open_weights
+    from guard.places import shipped_index
     from guard.retrieve.index import BiasIndex, counts
 
-    place = _in_use(folder)
+    weights = open_weights(_weights(detector))
+    place = _in_use(folder) or shipped_index(weights.settings.name)
     found = BiasIndex.load(place, None)
-    weights = open_weights(Path(_setting("weights") or SHIPPED)).name
     shown = {
         "index": str(place),
         "version": found.version,
         "embedder": found.embedder,
-        "usable": found.embedder == weights,
+        "usable": found.embedder == weights.name,
         "search": "exact" if found.exact else "graph",
         "dim": found.dim,
         **counts(found.table),
@@ -199,7 +210,7 @@ def stats(folder: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(shown, ensure_ascii=False))
         return
     how = "every vector is compared" if found.exact else "by a graph (HNSW)"
-    fits = "the weights in use" if shown["usable"] else f"not the weights in use, {weights}"
+    fits = "the weights in use" if shown["usable"] else f"not the weights in use, {weights.name}"
     click.echo(f"{place}, version {found.version}")
     click.echo(f"  embedder    {found.embedder} ({fits})")
     click.echo(f"  search      {how}, {found.dim} dimensions")
@@ -209,24 +220,29 @@ def stats(folder: Path | None, as_json: bool) -> None:
         click.echo(f"  {name:11} {number}")
 
 
-def _embedder() -> Encoder:
+def _embedder(detector: str | None) -> Encoder:
     from guard.detect.encoder import Encoder
 
-    weights = _setting("weights")
-    return Encoder(None if weights is None else Path(weights), use_references=False)
+    return Encoder(_weights(detector), use_references=False)
 
 
-def _in_use(folder: Path | None) -> Path:
-    from guard.places import shipped
+def _weights(detector: str | None) -> Path:
+    """Return the folder of the weights in use; ``detector`` is the one that the command names."""
+    from guard.config import merge, settings
+    from guard.detect.weights import shipped_weights
+    from guard.places import ENCODERS
 
-    return folder or Path(_setting("index") or shipped("index"))
+    own = merge(settings(), {} if detector is None else {"detector": detector})
+    folder = shipped_weights(own.get("detector", ENCODERS[0]))
+    return Path(own["weights"]) if "weights" in own else folder
 
 
-def _setting(key: str) -> str | None:
+def _in_use(folder: Path | None) -> Path | None:
+    """Return the index that the command or the settings name, None where they name none."""
     from guard.config import settings
 
-    value: str | None = settings().get(key)
-    return value
+    named = folder or settings().get("index")
+    return None if named is None else Path(named)
 
 
 def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[Statement]:

@@ -36,7 +36,7 @@ from guard.detect.weights import (
 )
 from guard.errors import BiasIndexError, WeightsError
 from guard.forks import Lock, native
-from guard.places import shipped
+from guard.places import shipped_index
 from guard.retrieve.embedder import LENGTH_TOLERANCE
 from guard.retrieve.index import BiasIndex
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, Window
@@ -50,7 +50,7 @@ _MANY = 4
 class Pass(NamedTuple):
     """What the network says of one input of t tokens, before references.
 
-    ``embedding`` (384,), norm 1; ``state`` (256,); ``logit``; ``types`` (9,); ``spans`` (t, 2);
+    ``embedding`` (dim,), norm 1; ``state`` (256,); ``logit``; ``types`` (9,); ``spans`` (t, 2);
     ``implied`` the logit of the tie being implied.
     """
 
@@ -63,9 +63,9 @@ class Pass(NamedTuple):
 
 
 class Encoder:
-    """Detector ``encoder``, and the embedder of its own bias index.
+    """The embedded detector, and the embedder of its own bias index.
 
-    ``folder`` holds the weights (by default the shipped ones), ``index`` a bias index or its
+    ``folder`` holds the weights (by default those of ``encoder``), ``index`` a bias index or its
     folder (by default the shipped one). A folder that is named is followed: once it holds another
     index, new snapshots use that one. With ``use_references=False`` no index is opened and the text
     is judged alone.
@@ -117,7 +117,7 @@ class Encoder:
             self.use_index(
                 index
                 if index is not None
-                else BiasIndex.load(shipped("index"), self.name, settings.dim)
+                else BiasIndex.load(self.shipped_index, self.name, settings.dim)
             )
 
     def _try(self, last: int) -> None:
@@ -152,9 +152,19 @@ class Encoder:
         return self._weights.name
 
     @property
+    def shipped_index(self) -> Path:
+        """The folder of the shipped index that has vectors of this detector."""
+        return shipped_index(self._weights.settings.name)
+
+    @property
     def operating_points(self) -> Mapping[str, Mapping[BiasType, float]]:
         """Threshold per bias type for ``strict``, ``balanced`` and ``quiet``."""
         return self._weights.settings.operating_points
+
+    @property
+    def own_thresholds(self) -> Mapping[str, float]:
+        """By source, the threshold most accurate on its validation part; for ``guard eval``."""
+        return self._weights.settings.own_thresholds
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -200,7 +210,7 @@ class Encoder:
         return EncoderSession(self, self.index)
 
     def embed(self, texts: Sequence[str]) -> Floats:
-        """Return the retrieval vectors of ``texts``: (n, 384) float32 of norm 1."""
+        """Return the retrieval vectors of ``texts``: (n, dim) float32 of norm 1."""
         out = np.zeros((len(texts), self._weights.settings.dim), np.float32)
         # Each text by itself, as it is judged; so the threads change no vector.
         made = map if len(texts) < _MANY else self.threads().map

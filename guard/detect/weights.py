@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from guard.errors import WeightsError
-from guard.places import regular_bytes
+from guard.errors import ConfigError, WeightsError
+from guard.places import ENCODERS, regular_bytes
 from guard.policy import OperatingPoint
 from guard.verdict import BiasType
 
@@ -23,7 +23,10 @@ TOKENIZER = "tokenizer.json"
 CONFIG = "config.json"
 MANIFEST = "manifest.json"
 FILES = (ONNX, FUSION, LEXICAL, TOKENIZER, CONFIG)
-SHIPPED = Path(__file__).resolve().parent.parent / "models" / "encoder"
+_MODELS = Path(__file__).resolve().parent.parent / "models"
+#: The weights of the default detector.
+SHIPPED = _MODELS / ENCODERS[0]
+_NAME = re.compile("[a-z][a-z0-9-]*")
 _LANGUAGE = re.compile("[a-z]{2}")
 _MEND = "reinstall the package, or point `weights` at a folder that `guard train encoder` wrote"
 
@@ -32,12 +35,15 @@ _MEND = "reinstall the package, or point `weights` at a folder that `guard train
 class Settings:
     """What ``config.json`` says of the weights.
 
+    ``name`` is that of the detector whose weights they are, ``version`` that of these weights.
     ``k`` references at most, none with a cosine below ``floor``. A score is
     ``sigmoid((network + references + lexical_weight * n-grams) / temperature)``.
-    ``operating_points`` holds a threshold in [0, 1] per bias type for each name. ``languages`` are
-    ISO 639-1 codes.
+    ``operating_points`` holds a threshold in [0, 1] per bias type for each name, ``own_thresholds``
+    the one most accurate on the validation part of a source, by the source's name (older weights
+    have none). ``languages`` are ISO 639-1 codes.
     """
 
+    name: str
     version: str
     dim: int
     k: int
@@ -47,6 +53,7 @@ class Settings:
     temperature: float
     operating_points: Mapping[str, Mapping[BiasType, float]]
     languages: tuple[str, ...]
+    own_thresholds: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,21 @@ class Weights:
     folder: Path
     settings: Settings
     name: str
+
+
+def shipped_weights(detector: str) -> Path:
+    """Return the folder of the weights that guard ships for ``detector``.
+
+    Raises:
+        ConfigError: guard ships no detector of this name.
+
+    """
+    if detector not in ENCODERS:
+        raise ConfigError(
+            f"unknown detector {detector!r}; known are {', '.join(ENCODERS)}, and Guard takes an "
+            "object with name, operating_points and snapshot()."
+        )
+    return _MODELS / detector
 
 
 def open_weights(folder: Path) -> Weights:
@@ -92,7 +114,8 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
     settings = _settings(_json(contents[CONFIG], folder / CONFIG), folder)
     # Vectors depend on the network and the tokenizer alone, so new thresholds keep an index valid.
     both = hashlib.sha256((hashes[ONNX] + hashes[TOKENIZER]).encode()).hexdigest()
-    return Weights(folder, settings, f"encoder-{settings.version}+{both[:8]}"), contents
+    name = f"{settings.name}-{settings.version}+{both[:8]}"
+    return Weights(folder, settings, name), contents
 
 
 def unusable(path: Path, error: Exception) -> WeightsError:
@@ -143,6 +166,7 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             for name, row in raw["operating_points"].items()
         }
         found = Settings(
+            name=str(raw["name"]),
             version=str(raw["version"]),
             dim=int(raw["dim"]),
             k=int(raw["k"]),
@@ -152,6 +176,7 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             temperature=float(raw["temperature"]),
             operating_points=points,
             languages=tuple(map(str, raw["languages"])),
+            own_thresholds={str(k): float(v) for k, v in raw.get("own_thresholds", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{folder / CONFIG} lacks a setting ({error}): {_MEND}.") from error
@@ -166,9 +191,13 @@ def _out_of_range(found: Settings) -> str:
         f"threshold of {name} for {kind}": (limit, 0 <= limit <= 1)
         for name, row in found.operating_points.items()
         for kind, limit in row.items()
+    } | {
+        f"own threshold of {source}": (limit, 0 <= limit <= 1)
+        for source, limit in found.own_thresholds.items()
     }
     named = found.operating_points.keys() >= set(get_args(OperatingPoint))
     possible = {
+        "name": (found.name, _NAME.fullmatch(found.name)),
         "dim": (found.dim, found.dim > 0),
         "k": (found.k, found.k >= 0),
         "floor": (found.floor, -1 <= found.floor <= 1),

@@ -13,7 +13,7 @@ from guard.evaluate.bootstrap import Figure
 from guard.evaluate.diagram import plot
 from guard.evaluate.matching import AS_RULE
 from guard.evaluate.near import NEAR
-from guard.evaluate.result import ErrorText, Result, Scope
+from guard.evaluate.result import GUARD, OWN, ErrorText, Result, Scope, compares_with
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,10 +105,32 @@ def notes(result: Result) -> list[str]:
         f"{brackets}; n is each measure's own denominator; nan where it is 0. "
         f"The term list: {result.terms}."
     )
+    found += _own(result)
     for source in dict.fromkeys(p.source for p in result.published):
         names = ", ".join(p.system for p in result.published if p.source == source)
         found.append(f"{names}: {source}.")
     return found
+
+
+def _own(result: Result) -> Iterator[str]:
+    """Yield what the column of the set's own threshold is, or why it is absent."""
+    known = result.dataset.known
+    if known is None:
+        return
+    if not known.validated:
+        yield f"No column {OWN}: guard keeps no validation part of this set to choose one on."
+    elif result.own is None:
+        yield f"No column {OWN}: {result.detector} records none for this set."
+    else:
+        yield (
+            f"{OWN}: {result.own.threshold:g} for all types, the most accurate on the validation "
+            "part of this set's training file; these texts had no say in it."
+        )
+    columns = {GUARD: "used as they come"} | ({OWN: "trained on this set"} if result.own else {})
+    for column, why in columns.items():
+        names = [p.system for p in result.published if compares_with(p) == column]
+        if names:
+            yield f"Compare {column} with {', '.join(names)} ({why})."
 
 
 def heading(result: Result) -> str:
@@ -204,7 +226,7 @@ def markdown(results: Sequence[Result]) -> str:
 
 def _measures(result: Result) -> Grid:
     whole = result.whole
-    header = ["measure", "n", "guard", "95 % interval"]
+    header = ["measure", "n", GUARD, "95 % interval", *([OWN] if result.own else [])]
     for part in result.parts:
         header += ["n", part.name]
     # The first publication stands beside; the others would make the table too wide.
@@ -217,6 +239,8 @@ def _measures(result: Result) -> Grid:
         if all(math.isnan(f.value) for f in (mine, *others)):
             continue
         row = [label, str(mine.n), _value(name, mine), _interval(name, mine)]
+        if result.own:
+            row.append(_value(name, result.own.figures[name]))
         for figure in others:
             row += [str(figure.n), _with_interval(name, figure)]
         for of in whole.baselines.values():
@@ -230,13 +254,17 @@ def _published(result: Result) -> Iterator[Grid]:
     if len(result.published) < 2:
         return
     named = dict.fromkeys(name for p in result.published for name in p.figures)
-    header = ["published", *(LABELS[name] for name in named), "source"]
+    header = ["published", *(LABELS[name] for name in named), "compares with", "source"]
+    ours = {GUARD: result.whole.figures} | ({OWN: result.own.figures} if result.own else {})
     rows = [
-        [p.system, *(_plain(p.figures.get(name)) for name in named), p.source]
+        [column, *(_value(name, of[name]) for name in named), "", "here"]
+        for column, of in ours.items()
+    ]
+    rows += [
+        [p.system, *(_plain(p.figures.get(name)) for name in named), compares_with(p), p.source]
         for p in result.published
     ]
-    mine = [_value(name, result.whole.figures[name]) for name in named]
-    yield Grid("published figures", header, [["guard", *mine, "here"], *rows])
+    yield Grid("published figures", header, rows)
 
 
 def _points(result: Result) -> Grid:
@@ -246,6 +274,10 @@ def _points(result: Result) -> Grid:
         # The chosen point is named even where the user's own thresholds stand in its place.
         chosen = " (chosen)" if point == result.operating_point else ""
         rows.append([f"{point}{chosen}", *_cells(of, measures), _value("overall", of["overall"])])
+    if result.own:
+        of = result.own.figures
+        name = f"{OWN} {result.own.threshold:g}"
+        rows.append([name, *_cells(of, measures), _value("overall", of["overall"])])
     return Grid("operating points", ["point", *_labels([*measures, "overall"])], rows)
 
 

@@ -12,6 +12,9 @@ from guard.evaluate.metrics import Bin
 from guard.evaluate.published import Published
 from guard.evaluate.sources import Dataset
 
+# The columns of a set's figures: at the chosen operating point, and at the set's own threshold.
+GUARD, OWN = "guard", "own threshold"
+
 
 class ErrorText(NamedTuple):
     """A text judged otherwise than labelled; shown only on request."""
@@ -33,6 +36,13 @@ class Scope:
     baselines: dict[str, dict[str, Figure]]
 
 
+class OwnThreshold(NamedTuple):
+    """The threshold most accurate on the set's own validation part, and what it gives here."""
+
+    threshold: float
+    figures: dict[str, Figure]
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """Everything measured on one set, and what it was measured with."""
@@ -51,6 +61,7 @@ class Result:
     whole: Scope
     parts: list[Scope]
     points: dict[str, dict[str, Figure]]
+    own: OwnThreshold | None
     breakdowns: dict[str, list[Scope]]
     reliability: list[Bin]
     unjudged: dict[str, int]
@@ -84,8 +95,13 @@ class Result:
             "unjudged": self.unjudged,
             "figures": _figures(self.whole.figures),
             "baselines": {k: _figures(v) for k, v in self.whole.baselines.items()},
-            "published": [p._asdict() | {"figures": dict(p.figures)} for p in self.published],
+            "published": [
+                p._asdict() | {"figures": dict(p.figures), "compares_with": compares_with(p)}
+                for p in self.published
+            ],
             "operating_points": {k: _figures(v) for k, v in self.points.items()},
+            "own_threshold": self.own
+            and self.own._asdict() | {"figures": _figures(self.own.figures)},
             "parts": [_scope(s) for s in self.parts],
             "breakdowns": {k: [_scope(s) for s in v] for k, v in self.breakdowns.items()},
             "reliability": [b._asdict() for b in self.reliability],
@@ -93,6 +109,15 @@ class Result:
         if self.errors:
             found["errors"] = [e._asdict() for e in self.errors]
         return found
+
+
+def _own(own: OwnThreshold) -> dict[str, Any]:
+    return {"threshold": own.threshold, "figures": _figures(own.figures)}
+
+
+def compares_with(published: Published) -> str:
+    """Return the column of ours that a published figure compares with."""
+    return OWN if published.fitted else GUARD
 
 
 def _scope(scope: Scope) -> dict[str, Any]:

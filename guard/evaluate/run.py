@@ -24,7 +24,7 @@ from guard.evaluate.columns import Answer, Columns, columns
 from guard.evaluate.example import Example, Types, in_types
 from guard.evaluate.metrics import reliability
 from guard.evaluate.published import NOTES, PUBLISHED
-from guard.evaluate.result import ErrorText, Result, Scope
+from guard.evaluate.result import ErrorText, OwnThreshold, Result, Scope
 from guard.evaluate.sources import Dataset
 from guard.policy import Policy
 from guard.verdict import BiasType, Decision, GuardTrail
@@ -65,6 +65,12 @@ def evaluate(
     def answered(policy: Policy) -> list[Answer]:
         return [_answer_in(types, answer(t, policy, points)) for t in trails]
 
+    def at(policy: Policy) -> dict[str, Figure]:
+        return figures(columns(examples, answered(policy)), draws=draws, seed=seed)
+
+    # Detectors of one's own have no such thresholds.
+    by_source: Mapping[str, float] = getattr(guard.detector, "own_thresholds", {})
+    own = by_source.get(dataset.name) if dataset.known and dataset.known.validated else None
     answers = answered(guard.policy)
     plain = {
         baselines.ALWAYS: baselines.always_biased(examples),
@@ -89,22 +95,16 @@ def evaluate(
             measure.scope(name, rows, baseline_draws=draws)
             for name, rows in _grouped(examples, lambda e: e.parts).items()
         ],
-        points={
-            name: figures(
-                columns(examples, answered(_at(guard.policy, name))),
-                draws=draws,
-                seed=seed,
-            )
-            for name in points
-        },
+        points={name: at(_at(guard.policy, name)) for name in points},
+        own=None if own is None else OwnThreshold(own, at(_at(guard.policy, "balanced", own))),
         breakdowns={
             axis: [measure.scope(name, rows) for name, rows in groups.items()]
             for axis, groups in _axes(examples).items()
         },
         reliability=reliability(measure.columns(whole)),
         unjudged=dict(Counter(a.reason for a in answers if a.reason)),
-        published=PUBLISHED.get(dataset.name, ()),
-        note=NOTES.get(dataset.name, ""),
+        published=PUBLISHED.get(dataset.name, ()) if dataset.known else (),
+        note=NOTES.get(dataset.name, "") if dataset.known else "",
         errors=_errors(examples, answers, show_errors),
     )
 
@@ -194,9 +194,14 @@ class _Measure:
         )
 
 
-def _at(policy: Policy, point: str) -> Policy:
-    """Return the policy at a named operating point, without thresholds of the user's own."""
-    return policy.model_copy(update={"operating_point": point, "threshold": None, "thresholds": {}})
+def _at(policy: Policy, point: str, threshold: float | None = None) -> Policy:
+    """Return the policy at a named operating point or one threshold, without the user's own."""
+    update: dict[str, object] = {
+        "operating_point": point,
+        "threshold": threshold,
+        "thresholds": {},
+    }
+    return policy.model_copy(update=update)
 
 
 def _grouped(

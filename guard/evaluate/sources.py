@@ -28,7 +28,8 @@ class Source(NamedTuple):
 
     ``adapter`` gives the function of one record; it gets the data folder for what lies beside.
     ``parts`` adds named subsets that need more than the record. The file of a ``shipped`` set
-    comes with guard, among its benchmarks, and needs no data folder.
+    comes with guard, among its benchmarks, and needs no data folder. ``validated`` says that the
+    set has a training file of its own, part of which only chooses thresholds.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Source(NamedTuple):
     adapter: Callable[[Path], Adapter]
     parts: Callable[[Path, list[Example]], list[Example]] | None = None
     shipped: bool = False
+    validated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Dataset:
     """A set as read: examples, and what the report must say of where they come from.
 
     ``total`` counts the texts before a random draw of some; ``skipped`` holds the reasons of the
-    rows left out with their file and line.
+    rows left out with their file and line. ``known`` is the set's source, None for a user's file.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Dataset:
     total: int
     skipped: list[str]
     sha256: str
+    known: Source | None = None
 
 
 _TRAINED = "The shipped encoder was trained on this source: its figures here show the fit."
@@ -71,6 +74,7 @@ SOURCES: dict[str, Source] = {
             lambda data: partial(
                 adapters.redditbias, terms=redditbias_terms(data / "redditbias" / "terms")
             ),
+            validated=True,
         ),
         Source(
             "crows_pairs",
@@ -102,6 +106,7 @@ SOURCES: dict[str, Source] = {
                 replace(e, parts=(*e.parts, FAR)) if e.axes.get(NEAR) == "no" else e
                 for e in _nearness(data, examples)
             ],
+            validated=True,
         ),
         Source(
             "stereobias",
@@ -254,7 +259,8 @@ def _known(source: Source, data_dir: Path, skipped: list[str] | None) -> Dataset
     examples = _read(path, source.file, records, read, skipped)
     if source.parts is not None:
         examples = source.parts(data_dir, examples)
-    return _dataset(source.name, source.title, source.protocol, examples, skipped, raw)
+    found = _dataset(source.name, source.title, source.protocol, examples, skipped, raw)
+    return replace(found, known=source)
 
 
 def _table(path: Path, skipped: list[str] | None) -> Dataset:

@@ -43,6 +43,16 @@ class Context:
         return last
 
 
+def in_context(segments: Iterable[str], most: int = 2) -> list[tuple[str, tuple[str, ...]]]:
+    """Return each segment of a text with what it is judged beside."""
+    context = Context(most)
+    found = []
+    for segment in segments:
+        found.append((segment, context.shown()))
+        context.add(segment)
+    return found
+
+
 def is_heading(segment: str) -> bool:
     """Return whether a segment announces those after it."""
     line = segment.strip(_MARKS)

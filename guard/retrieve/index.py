@@ -6,6 +6,7 @@ import hashlib
 import io
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +14,18 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.errors import BiasIndexError
-from guard.places import shipped
+from guard.errors import BiasIndexError, GuardError
+from guard.places import ENCODERS, shipped_index
 from guard.retrieve import graph as graphs
 from guard.retrieve.embedder import LENGTH_TOLERANCE
-from guard.retrieve.folder import MANIFEST, Manifest, Version, manifest_json, read_whole
+from guard.retrieve.folder import (
+    MANIFEST,
+    Manifest,
+    Version,
+    manifest_json,
+    read_manifest,
+    read_whole,
+)
 from guard.retrieve.opening import damaged, opened
 from guard.retrieve.statement import Statement, lines
 from guard.retrieve.table import Table, table_of
@@ -235,13 +243,14 @@ class BiasIndex:
                 raise BiasIndexError(
                     f"The bias index at {folder} was built with the embedder "
                     f"'{manifest.embedder}' and cannot be searched with '{embedder_name}'; "
-                    f"{_rebuilding(folder, manifest)}."
+                    f"{_rebuilding(folder, manifest, embedder_name)}."
                 )
             found = opened(manifest)
             if dim is not None and found.vectors.shape[1] != dim:
                 raise BiasIndexError(
                     f"The bias index at {folder} has vectors of {found.vectors.shape[1]} numbers, "
-                    f"and those of '{embedder_name}' have {dim}; {_rebuilding(folder, manifest)}."
+                    f"and those of '{embedder_name}' have {dim}; "
+                    f"{_rebuilding(folder, manifest, embedder_name)}."
                 )
             if found.table is None:
                 try:
@@ -297,23 +306,33 @@ class BiasIndex:
 
 
 def is_shipped(folder: Path) -> bool:
-    """Whether ``folder`` is that of the index that guard ships."""
-    return folder.resolve() == shipped("index").resolve()
+    """Whether ``folder`` is that of an index that guard ships."""
+    return folder.resolve() in [shipped_index(name).resolve() for name in ENCODERS]
 
 
-def _rebuilding(folder: Path, manifest: Manifest) -> str:
-    """Return how an index of another embedder becomes one of the embedder in use."""
+def _rebuilding(folder: Path, manifest: Manifest, embedder: str | None) -> str:
+    """Return how an index of another embedder becomes one of ``embedder``, which is in use."""
+    option = _option(embedder)
     if is_shipped(folder):
         return (
             "build one of your own with the embedder in use and name its folder as the index: "
-            "guard index build --with-shipped --to FOLDER"
+            f"guard index build --with-shipped --to FOLDER{option}"
         )
     again = "build it again with the embedder in use"
     source = manifest.path("statements")
     if source is None or not source.is_file() or not source.stat().st_size:
         return again  # there is nothing to build it of
     file, place = shlex.quote(str(source)), shlex.quote(str(folder))
-    return f"{again}: guard index build {file} --to {place} --replace"
+    return f"{again}: guard index build {file} --to {place} --replace{option}"
+
+
+def _option(embedder: str | None) -> str:
+    """Return what has a command embed by ``embedder``; nothing for one that does not ship."""
+    for name in ENCODERS:
+        with suppress(GuardError):
+            if read_manifest(shipped_index(name)).embedder == embedder:
+                return f" --detector {name}"
+    return ""
 
 
 def counts(table: Table) -> dict[str, Any]:

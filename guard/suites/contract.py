@@ -21,6 +21,7 @@ from guard.suites.requests import Answer as Answer
 from guard.suites.requests import Chat as Chat
 from guard.suites.requests import Given as Given
 from guard.suites.requests import Judge as Judge
+from guard.suites.requests import Patch as Patch
 from guard.suites.requests import Request as Request
 from guard.suites.requests import Role as Role
 from guard.suites.requests import TextScore as TextScore
@@ -28,9 +29,10 @@ from guard.suites.requests import Unify as Unify
 
 Floats = NDArray[np.float64]
 
-Capability = Literal["chat", "logprobs", "given_logprobs"]
+Capability = Literal["chat", "logprobs", "given_logprobs", "patching"]
 """``chat``: answers to messages. ``logprobs``: those of an answer's first token with them.
-``given_logprobs``: the log-probabilities of a text that the request gives."""
+``given_logprobs``: the log-probabilities of a text that the request gives. ``patching``: states of
+one prompt put into another."""
 
 Side = Literal["biased", "other", ""]
 

@@ -18,6 +18,7 @@ SUITES: dict[str, str] = {
     "mist": "guard.suites.mist:Mist",
     "open_text": "guard.suites.open_text:OpenText",
     "sai_asa": "guard.suites.sai_asa:SaiAsa",
+    "badf": "guard.suites.badf:Badf",
 }
 
 

@@ -13,6 +13,22 @@ detector that judges it, or an ``embedder``, which says how alike texts are."""
 
 
 @dataclass(frozen=True, slots=True)
+class Patch:
+    """States of a prompt that are put into another (:mod:`guard.local.patching`).
+
+    Those of ``words`` in the chat ``source`` behind block ``source_layer``, counted from 0, take
+    the place of the X that stand for ``{X}`` in the chat that is asked, behind ``target_layer``.
+    The answer goes on from ``opening``.
+    """
+
+    source: tuple[Mapping[str, str], ...]
+    words: str
+    opening: str
+    source_layer: int
+    target_layer: int
+
+
+@dataclass(frozen=True, slots=True)
 class Chat:
     """A request for an answer to ``messages``, each with ``role`` and ``content``.
 
@@ -23,7 +39,8 @@ class Chat:
     refusal too, it leaves as it is.
 
     ``by`` is ``model`` or ``analyst``. ``patterns`` answers in the place of an analyst without a
-    model. ``whom`` is the audit's: which analyst it is, with its settings.
+    model. ``whom`` is the audit's: which analyst it is, with its settings. ``patch`` is for models
+    that can do ``patching``.
     """
 
     messages: tuple[Mapping[str, str], ...]
@@ -32,6 +49,7 @@ class Chat:
     shown: Callable[[str], str] | None = field(default=None, compare=False)
     by: Role = "model"
     patterns: Callable[[], str] | None = field(default=None, compare=False)
+    patch: Patch | None = None
     whom: str = ""
 
 

@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +16,7 @@ from torch import Tensor
 from guard.detect.tokens import WindowTokens
 from guard.errors import WeightsError
 from guard.local import download
-
-BaseName = Literal["mpnet", "minilm"]
+from guard.train.config import BaseName
 
 
 class Base(NamedTuple):

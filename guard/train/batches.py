@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,17 +73,12 @@ def collate(
     tokens: WindowTokens,
     hits: Hits,
     teacher: Vectors,
-    *,
-    as_text: bool = False,
 ) -> Batch:
     """Pad a batch to its longest input.
 
     ``teacher`` (n, d) is the target of the embedding head. An overlong segment trains on its
-    first part. ``as_text`` writes the references' words before the context, and gives no vectors.
+    first part.
     """
-    if as_text:
-        contexts = [(*said, *c) for said, c in zip(hits.texts, contexts, strict=True)]
-        hits = hits._replace(mask=np.zeros_like(hits.mask))
     encoded = [tokens.encode(r.text, c)[0] for r, c in zip(rows, contexts, strict=True)]
     ids, mask, kinds = padded(encoded, tokens.pad)
     n, width = ids.shape

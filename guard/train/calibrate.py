@@ -25,21 +25,25 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "StereoSet": ("stereoset",),
     "HEARTS": ("hearts",),
     "implicit hate": ("implied", "implicit_hate"),
-    "own": ("statements", "negatives", "pairs"),
+    "own": ("statements", "implicit", "negatives", "pairs"),
     "BOLD": ("bold",),
 }
 # Where accuracy and recall are counted, each pool weighing the same, and where false alarms are.
 COMMENTS = ("redditbias", "emgsd")
 HARMLESS = ("negatives", "bold")
+# Biased and said outright: what every point has to find.
+PLAIN = "statements"
 
 #: Share of harmless texts that a point may call biased.
 ALARMS = {"strict": 0.08, "balanced": 0.02, "quiet": 0.0025}
-#: Other rates, whose price the card shows beside `balanced`'s.
-OTHER_ALARMS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 1.0)
 #: `strict` finds this share of biased comments where its alarms allow it.
 RECALL = 0.9
-#: `quiet` gives at most this share of `balanced`'s false alarms on comments.
+#: `quiet` gives at most this share of `balanced`'s false alarms.
 QUIET_SHARE = 0.5
+#: `quiet` finds this share of each type's plain statements where its alarms allow it.
+QUIET_FINDS = 0.75
+#: A type with fewer plain statements is held to those of all types.
+FEW = 10
 #: A type's rates are blended with those of all types, as if so many more of its texts had them.
 PRIOR = 300
 #: A type with fewer texts keeps the common threshold.
@@ -101,14 +105,6 @@ def fit_temperature(logits: Floats, biased: Bools, weights: Floats | None = None
     return float(grid[int(np.argmin([log_loss(logits / t, biased, weights) for t in grid]))])
 
 
-def gain_of_a_bias(logits: Floats, biased: Bools, weights: Floats) -> float:
-    """Return how much log loss a constant beside the temperature would save."""
-    shifts = np.linspace(-1.5, 1.5, 61)
-    return log_loss(logits, biased, weights) - min(
-        log_loss(logits + b, biased, weights) for b in shifts
-    )
-
-
 class Share(NamedTuple):
     """``hits`` of ``n``, with the exact one-sided 95 % upper bound of the rate behind it."""
 
@@ -123,52 +119,6 @@ def upper_bound(count: int, n: int, level: float = 0.95) -> float:
     The rate at which so few would be seen with probability 1 - ``level`` (Biometrika 26, 1934).
     """
     return exact(count, n, 2 * level - 1)[1]
-
-
-class Bin(NamedTuple):
-    """Texts of like score: their weight, mean score and share of biased ones."""
-
-    weight: float
-    score: float
-    biased: float
-
-
-def reliability(scores: Floats, biased: Bools, weights: Floats, bins: int = 10) -> list[Bin]:
-    """Return the reliability diagram in bins of equal weight, lowest scores first.
-
-    Equal scores share a bin.
-    """
-    _, place = np.unique(scores, return_inverse=True)
-    mass = np.bincount(place, weights)
-    middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-    bin_of = np.minimum((middle * bins).astype(int), bins - 1)[place]
-    found = []
-    for b in np.unique(bin_of):
-        w = weights * (bin_of == b)
-        total = float(w.sum())
-        found.append(Bin(total, float(w @ scores) / total, float(w @ biased) / total))
-    return found
-
-
-def calibration_error(bins: Sequence[Bin]) -> float:
-    """Return the expected calibration error (Guo et al. 2017, equation 5)."""
-    return sum(b.weight * abs(b.biased - b.score) for b in bins) / sum(b.weight for b in bins)
-
-
-def calibration_interval(
-    texts: Judged, scores: Floats, draws: int = 500, seed: int = 0
-) -> tuple[float, float]:
-    """Return the 95 % interval of the error by redrawing texts within each pool."""
-    rng = np.random.default_rng(seed)
-    pools = [np.flatnonzero(texts.pool == p) for p in np.unique(texts.pool)]
-    found = []
-    for _ in range(draws):
-        ids = np.concatenate([rng.choice(p, len(p)) for p in pools])
-        drawn = texts.where(ids)
-        bins = reliability(scores[ids], drawn.biased, equal_weights(drawn))
-        found.append(calibration_error(bins))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return float(low), float(high)
 
 
 class Curve(NamedTuple):
@@ -274,9 +224,11 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     Every point calls at most its share of ``ALARMS`` of the harmless texts biased. Within that,
     ``balanced`` is the most accurate on comments, on the mean over ``WIDTH``; ``quiet`` gives from
     there on half of balanced's alarms on comments; ``strict`` is the highest up to balanced with a
-    recall of ``RECALL``. The same is asked of the texts of each type, their rates blended with
-    those of all texts; where the thresholds together give more alarms than the point may, all of
-    them rise alike.
+    recall of ``RECALL``. For ``strict`` and ``balanced`` the same is asked of the texts of each
+    type, their rates blended with those of all texts; the share of alarms of ``quiet`` is too small
+    to show on the texts of one type, so its types share a threshold. Where the thresholds together
+    give more alarms than the point may, all of them rise alike. Then ``quiet`` falls again for the
+    types of which it would miss what is said plainly (:func:`_finding`).
     """
     common = curves(texts, scores)
     everywhere = _places(Rates(*(c.rate for c in common)))
@@ -286,57 +238,100 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
         places[kind] = everywhere
         if own.accuracy.n + own.harmless.n >= LEAST:
             blended = (o.blended(c) for o, c in zip(own, common, strict=True))
-            places[kind] = _places(Rates(*blended))
+            places[kind] = _places(Rates(*blended)) | {"quiet": everywhere["quiet"]}
     found: dict[str, Thresholds] = {}
     floor: Thresholds = dict.fromkeys(BIAS_TYPES, 0.0)
+    comments = float("inf")
     for point, most in ALARMS.items():
+        if point == "quiet":
+            comments = QUIET_SHARE * measured(texts, scores, floor).alarms
         rise = 0
         while True:
             at = {kind: min(of[point] + rise, len(GRID) - 1) for kind, of in places.items()}
             limits = {kind: max(float(GRID[i]), floor[kind]) for kind, i in at.items()}
-            share = measured(texts, scores, limits).harmless
-            if share.hits <= most * share.n or min(at.values()) == len(GRID) - 1:
+            fits = _fits(texts, scores, limits, most, comments)
+            if fits or min(at.values()) == len(GRID) - 1:
                 break
             rise += 1
         found[point] = floor = limits
+    return found | {"quiet": _finding(texts, scores, found["quiet"], found["balanced"])}
+
+
+def _fits(
+    texts: Judged, scores: Floats, limits: Thresholds, harmless: float, comments: float
+) -> bool:
+    """Whether thresholds give at most these shares of alarms."""
+    of = measured(texts, scores, limits)
+    return of.harmless.hits <= harmless * of.harmless.n and not of.alarms > comments
+
+
+def _finding(texts: Judged, scores: Floats, quiet: Thresholds, balanced: Thresholds) -> Thresholds:
+    """Lower ``quiet`` by type until ``QUIET_FINDS`` of the type's plain statements are found.
+
+    Only while all types together give at most ``QUIET_SHARE`` of balanced's alarms, or the share of
+    harmless texts that ``quiet`` may call biased. Where that is not enough, all types aim at the
+    same smaller share, the largest that the alarms allow. A type of which ``balanced`` finds less
+    aims at that.
+    """
+    most = measured(texts, scores, balanced)
+    harmless = max(ALARMS["quiet"], QUIET_SHARE * most.harmless.hits / max(most.harmless.n, 1))
+    plain = texts.pool == PLAIN
+    stated = {kind: scores[plain & (texts.kind == kind)] for kind in BIAS_TYPES}
+    stated = {kind: s if len(s) >= FEW else scores[plain] for kind, s in stated.items()}
+    for share in np.arange(QUIET_FINDS, 0, -0.01):
+        limits = {
+            kind: min(quiet[kind], _reached(of, min(share, _share(of, balanced[kind]))))
+            for kind, of in stated.items()
+        }
+        if _fits(texts, scores, limits, harmless, QUIET_SHARE * most.alarms):
+            return limits
+    return quiet
+
+
+def _reached(scores: Floats, share: float) -> float:
+    """Return the highest threshold on ``GRID`` that this share of the scores reaches."""
+    return max((float(at) for at in GRID if _share(scores, at) >= share), default=float(GRID[0]))
+
+
+def _share(scores: Floats, threshold: float) -> float:
+    """Return the share of the scores that reaches a threshold; 0 without a score."""
+    return float((scores >= threshold).mean()) if len(scores) else 0.0
+
+
+def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
+    """Return the threshold most accurate on the texts of each of ``COMMENTS``, for all types.
+
+    What a detector made for that source alone would choose. Accuracy is averaged over ``WIDTH``;
+    of thresholds as accurate the highest is taken, which gives the fewest false alarms.
+    """
+    found = {}
+    for pool in COMMENTS:
+        inside = texts.pool == pool
+        if inside.any():
+            rate = _smooth(curves(texts.where(inside), scores[inside]).accuracy.rate)
+            found[pool] = float(GRID[np.flatnonzero(rate == rate.max())[-1]])
     return found
 
 
-def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
-    """Return the threshold of each point for a type without texts of its own."""
-    places = _places(Rates(*(c.rate for c in curves(texts, scores))))
-    return {point: float(GRID[place]) for point, place in places.items()}
+class Found(NamedTuple):
+    """``found`` of ``n`` texts that are biased."""
 
-
-class Price(NamedTuple):
-    """What a stated rate of alarms costs: the common threshold it leads to, and its rates."""
-
-    stated: float
-    threshold: float
-    accuracy: float
-    recall: float
-
-
-def prices(texts: Judged, scores: Floats, stated: Sequence[float]) -> list[Price]:
-    """Return what `balanced` would be at other stated rates, with one threshold for all types."""
-    rates = Rates(*(c.rate for c in curves(texts, scores)))
-    found = []
-    for most in stated:
-        at = _most_accurate(rates, most)
-        found.append(
-            Price(most, float(GRID[at]), float(rates.accuracy[at]), float(rates.recall[at]))
-        )
-    return found
+    found: int
+    n: int
 
 
 class Measured(NamedTuple):
-    """What thresholds give: on comments (pools weighing the same), and alarms on harmless texts."""
+    """What thresholds give: on comments (pools weighing the same), and alarms on harmless texts.
+
+    ``plain`` holds for each predicted type how many plain statements are found.
+    """
 
     accuracy: float
     recall: float
     alarms: float
     harmless: Share
     pools: dict[str, Share]
+    plain: dict[BiasType, Found]
 
 
 def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
@@ -359,6 +354,10 @@ def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
         count, n = int(said[of].sum()), int(of.sum())
         return Share(count, n, upper_bound(count, n))
 
+    def plain(kind: BiasType) -> Found:
+        of = (texts.pool == PLAIN) & (texts.kind == kind)
+        return Found(int(said[of].sum()), int(of.sum()))
+
     pools = {str(p): alarms(texts.pool == p) for p in np.unique(texts.pool)}
     return Measured(
         mean(said == texts.biased, None),
@@ -366,6 +365,7 @@ def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
         mean(said, False),
         alarms(np.isin(texts.pool, HARMLESS)),
         {name: share for name, share in pools.items() if share.n},
+        {kind: plain(kind) for kind in BIAS_TYPES},
     )
 
 
@@ -375,4 +375,5 @@ def as_plain(of: Measured) -> dict[str, Any]:
         **of._asdict(),
         "harmless": of.harmless._asdict(),
         "pools": {name: share._asdict() for name, share in of.pools.items()},
+        "plain": {kind: found._asdict() for kind, found in of.plain.items()},
     }

@@ -1,4 +1,4 @@
-"""Checkpoints that are either whole or absent."""
+"""Files of a run that are either whole or absent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +38,21 @@ def final(path: Path) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict) or not content.keys() >= _FINAL:
         raise UsageError(
-            f"{path} holds no finished run; name the final.pt that `guard train encoder` or "
-            "`guard train average` wrote."
+            f"{path} holds no finished run; name the final.pt that `guard train encoder` wrote."
         )
     return content
 
 
-def load(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the checkpoint, None where there is none.
+def load(path: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the content of a run's file, None where there is none.
 
-    Raises :class:`UsageError` if it was written under other settings: resuming would mix two runs.
+    Raises :class:`UsageError` if it was written under other settings: going on would mix two runs.
     """
     if not path.exists():
         return None
     content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    if content["settings"] != settings:
-        changed = sorted(k for k in settings if settings[k] != content["settings"].get(k))
+    changed = sorted(k for k in settings if settings[k] != content["settings"].get(k))
+    if changed:
         raise UsageError(
             f"{path} belongs to a run with other settings ({', '.join(changed)}): "
             "choose another work folder or delete it"

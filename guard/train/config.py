@@ -1,39 +1,40 @@
-"""Settings of a training run."""
+"""Settings of the encoder's training."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from guard.train.base import BaseName
+BaseName = Literal["mpnet", "minilm"]
 
 # Rows a source gives to one epoch; one with fewer gives all it has, one without a quota nothing.
 # What a source weighs is decided here and nowhere else.
 QUOTAS: dict[str, int] = {
     "redditbias": 14600,
-    "redditbias_rest": 7000,
-    "emgsd": 22000,
-    "emgsd_first": 1500,
-    "stereoset": 9200,
-    "hearts": 3800,
+    "redditbias_rest": 3500,
+    "emgsd": 13000,
+    "emgsd_first": 700,
+    "stereoset": 6900,
+    "hearts": 2300,
     "toxigen": 540,
-    "bold": 2500,
-    "implied": 3000,
-    "implicit_hate": 6500,
-    "explicit_hate": 1000,
-    "not_hate": 6500,
-    "seegull": 2000,
-    "own": 3000,
-    "negatives": 12000,
-    "pairs": 14500,
-    "framed": 7000,
-    "listed": 4000,
+    "bold": 1200,
+    "implied": 1500,
+    "implicit_hate": 4500,
+    "explicit_hate": 700,
+    "not_hate": 4500,
+    "seegull": 1000,
+    "own": 2500,
+    "negatives": 8000,
+    "pairs": 10500,
+    "framed": 4500,
+    "listed": 2500,
     "carried": 1800,
-    "invented": 5000,
-    "renamed": 1000,
-    "bare": 600,
+    "invented": 3000,
+    "renamed": 600,
+    "bare": 300,
 }
 # Sources small and dear enough to be seen more than once an epoch.
 REPEATS: dict[str, int] = {"redditbias": 2, "redditbias_rest": 2, "stereoset": 2, "carried": 2}
@@ -43,45 +44,43 @@ REPEATS: dict[str, int] = {"redditbias": 2, "redditbias_rest": 2, "stereoset": 2
 class TrainConfig:
     """One run. Every random choice follows from ``seed`` and the step, so a run can be resumed.
 
-    ``rows`` limits the rows seen in one epoch (the quotas shrink in proportion), ``max_steps``
-    the run. ``data`` holds the licensed sources; without it only texts written for guard are
-    used, as the tests do. ``bf16`` runs the encoder's pass in bfloat16, twice as fast on processors
-    that have it; weights, losses and the optimiser stay in float32. ``work`` receives the
-    checkpoint and the final weights, ``cache`` (a file, by default in ``work``) the base model's
-    vectors of the texts.
+    ``data`` holds the licensed sources; without it only texts written for guard are used, as the
+    tests do. ``statements`` are those of the bias index. ``work`` receives the checkpoint and the
+    final weights, ``cache`` (a file, by default in ``work``) the teacher's vectors of the texts.
 
     ``base`` is the published model that the run begins with, of which ``layers`` are kept, evenly
     from the first to the last; the embeddings and the lowest ``frozen`` of them stay as they are.
+    ``start`` are final weights to begin with instead. ``embedder`` is the file of ``guard train
+    embedder``, the teacher that sentence vectors are held to with weight ``distill`` (without it
+    the published all-MiniLM-L6-v2); the base ``minilm`` begins with it too. ``method="lora"``
+    trains adapters and heads.
 
-    ``embedder`` is the file of ``guard train embedder``: all-MiniLM-L6-v2 as it finds more of what
-    is implied, to hold sentence vectors to, and to begin with unless ``begin="base"`` or another
-    ``base`` is named. ``start`` are final weights to begin with in place of either; ``distill``
-    weighs how closely sentence vectors are held to those of all-MiniLM-L6-v2.
+    ``rows`` limits the rows seen in one epoch (the quotas shrink in proportion), ``max_steps`` the
+    run. ``bf16`` runs the encoder's pass in bfloat16, twice as fast on processors that have it;
+    weights, losses and the optimiser stay in float32.
 
-    ``method="frozen"`` leaves the base as it is and trains the heads, ``"fusion"`` trains what the
-    references change and nothing of the network. ``references="text"`` writes the references'
-    words into the input, ``"none"`` leaves them out; what ships is ``"fused"``.
-    ``learn="verdict"`` lets the verdict alone shape the shared pass, and the other heads read what
-    it leaves. ``without`` names RedditBias dimensions whose group no training text or statement
-    may name. ``contrast`` keeps minimal pairs in one batch and orders their logits; ``bags`` keeps
-    the segments of a text in one batch, whose highest bears its label; ``whole`` shows comments
-    uncut, as they were labelled, so that there are no such segments, and EMGSD's pairs of
-    sentences in one piece too; ``foreign`` is the share of texts without a predecessor that are
-    shown behind sentences they have nothing to do with; ``context=False`` shows no text any;
-    ``teachers`` are final weights to whose mean verdict a run's own is held, with weight ``teach``,
-    on the sources' texts and on mixtures of two, ``mixtures`` for each row of a batch.
+    Parts of the recipe that can be left out, to see what they give: ``references="none"`` shows no
+    statements of the index, ``contrast=False`` neither keeps minimal pairs in one batch nor orders
+    their logits, ``bags=False`` learns the segments of a text apart, ``context=False`` shows none.
+    ``foreign`` is the share of texts without a predecessor that are shown behind sentences they
+    have nothing to do with.
     """
 
     work: Path
     cache: Path | None = None
     data: Path | None = Path("../shared/data")
     statements: Path = Path("index/statements.jsonl")
-    method: Literal["full", "lora", "frozen", "fusion"] = "full"
-    references: Literal["fused", "text", "none"] = "fused"
-    without: tuple[str, ...] = ()
     base: BaseName = "mpnet"
     layers: int | None = None
     frozen: int = 4
+    start: Path | None = None
+    embedder: Path | None = None
+    method: Literal["full", "lora"] = "full"
+    references: Literal["fused", "none"] = "fused"
+    contrast: bool = True
+    bags: bool = True
+    context: bool = True
+    foreign: float = 0.15
     seed: int = 17
     epochs: float = 1.0
     rows: int | None = None
@@ -92,9 +91,6 @@ class TrainConfig:
     lora_rank: int = 16
     head_lr: float = 3e-4
     distill: float = 3.0
-    start: Path | None = None
-    embedder: Path | None = None
-    begin: Literal["embedder", "base"] = "embedder"
     weight_decay: float = 0.05
     warmup: float = 0.06
     dropout: float = 0.1
@@ -104,44 +100,29 @@ class TrainConfig:
     checkpoint_every: int = 200
     threads: int = 2
     bf16: bool = False
-    learn: Literal["all", "verdict"] = "all"
-    contrast: bool = True
-    bags: bool = True
-    whole: bool = False
-    context: bool = True
-    foreign: float = 0.15
-    teachers: tuple[Path, ...] = ()
-    teach: float = 2.0
-    mixtures: float = 0.5
     invented: int = 6000
     quotas: dict[str, int] = field(default_factory=lambda: dict(QUOTAS))
 
     def vectors(self) -> Path:
-        """Return the file of the base model's vectors, one for each embedder."""
+        """Return the file of the teacher's vectors, one for each embedder."""
         file = self.cache or self.work / "vectors.npz"
-        return file if self.embedder is None else file.with_stem(f"{file.stem}-{self.embedded()}")
-
-    def embedded(self) -> str:
-        """Return the start of the embedder's hash, empty for the published base."""
-        if self.embedder is None:
-            return ""
-        return _hashed(self.embedder)
-
-    def begun(self) -> Path | None:
-        """Return the file of the embedder that the run begins with, None for a published base."""
-        return self.embedder if self.begin == "embedder" and self.base == "minilm" else None
+        teacher = _hash(self.embedder)
+        return file if teacher is None else file.with_stem(f"{file.stem}-{teacher}")
 
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the model card."""
-        left_out = {"work", "cache", "data", "statements", "checkpoint_every", "threads"}
-        found = {k: v for k, v in asdict(self).items() if k not in left_out}
-        return found | {
-            "teachers": [_hashed(p) for p in self.teachers],
-            "start": self.start and self.start.parent.name,
-            "embedder": self.embedded(),
-            "without": list(self.without),
-        }
+        found = {k: v for k, v in asdict(self).items() if k not in _PLACES}
+        return found | {"start": _hash(self.start), "embedder": _hash(self.embedder)}
+
+    def as_described(self, settings: Mapping[str, Any]) -> TrainConfig:
+        """Return this run's places with the settings of another; unknown ones are ignored."""
+        known = {f.name for f in fields(self)} - _PLACES - {"start", "embedder"}
+        return replace(self, **{k: v for k, v in settings.items() if k in known})
 
 
-def _hashed(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+_PLACES = {"work", "cache", "data", "statements", "checkpoint_every", "threads"}
+
+
+def _hash(path: Path | None) -> str | None:
+    """Return the start of a file's hash."""
+    return None if path is None else hashlib.sha256(path.read_bytes()).hexdigest()[:12]

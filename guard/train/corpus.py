@@ -14,7 +14,6 @@ from guard.train import own as own_texts
 from guard.train import sources, stance
 from guard.train.config import REPEATS, TrainConfig
 from guard.train.rows import BAGGED, PAIRED, Row, Statement, fold, share
-from guard.train.spans import TermLists
 
 VALIDATION_SHARE = 0.08
 # Fields of the evaluation files that hold a text.
@@ -61,10 +60,10 @@ def eval_folds(data: Path) -> set[str]:
     return folds
 
 
-def licensed_rows(data: Path, *, whole: bool = False) -> Iterator[Row]:
-    """Yield the rows of every licensed source; ``whole`` adds texts as they were labelled."""
+def licensed_rows(data: Path) -> Iterator[Row]:
+    """Yield the rows of every licensed source."""
     for reader in (
-        sources.whole_comments if whole else sources.redditbias,
+        sources.redditbias,
         sources.stereoset,
         sources.hearts,
         sources.emgsd,
@@ -74,8 +73,6 @@ def licensed_rows(data: Path, *, whole: bool = False) -> Iterator[Row]:
         sources.seegull,
     ):
         yield from reader(data)
-    if whole:
-        yield from sources.whole_emgsd(data)
 
 
 def build(config: TrainConfig) -> Corpus:
@@ -93,7 +90,7 @@ def build(config: TrainConfig) -> Corpus:
     ]
     statements = own_texts.own_statements(config.statements)
     if config.data is not None:
-        rows += licensed_rows(config.data, whole=config.whole)
+        rows += licensed_rows(config.data)
     rows = _without_repeats(rows)
     predicates = own_texts.read_predicates()
     held_back = own_texts.held_back_predicates()
@@ -113,13 +110,6 @@ def build(config: TrainConfig) -> Corpus:
         assert_no_leak(train, forbidden)
     train = _capped(train, config, rng)
     statements += _stated(train)
-    if config.without:
-        assert config.data is not None, "the groups left out are named by the sources' word lists"
-        named = TermLists(config.data / "redditbias" / "terms").naming(config.without)
-        train = [r for r in train if not any(named(t) for t in (r.text, *r.context))]
-        statements = [s for s in statements if not named(s.text)]
-        train = [replace(r, partners=tuple(p for p in r.partners if not named(p.text)))
-                 for r in train]  # fmt: skip
     return Corpus(train, validation, statements)
 
 
@@ -231,10 +221,6 @@ class Sampler:
             r.text for r in rows if not r.biased and r.source in ("negatives", "bold", "pairs")
         ]
         self._any = [r.text for r in rows if r.source in ("negatives", "own", "implied", "bold")]
-
-    def shown(self) -> list[int]:
-        """Return the rows that an epoch may draw."""
-        return [i for ids in self._by_source.values() for i in ids]
 
     def epoch(self, number: int) -> list[list[Pick]]:
         """Return the batches of one epoch."""

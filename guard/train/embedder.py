@@ -7,9 +7,9 @@ the implicit-hate corpus come with the statement they imply, which teaches the r
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch.nn import functional as F  # noqa: N812
 from guard.errors import UsageError
 from guard.train import checkpoint
 from guard.train.base import base_model, base_tokens, pooled, teacher
+from guard.train.loop import Plan, Show, run
 from guard.train.retrieval import pairs
 from guard.train.rows import fold
 
@@ -45,6 +46,11 @@ class EmbedderConfig:
     bf16: bool = False
     checkpoint_every: int = 100
 
+    def described(self) -> dict[str, Any]:
+        """Return the settings that shape the result."""
+        left_out = ("work", "data", "threads", "checkpoint_every")
+        return {k: v for k, v in asdict(self).items() if k not in left_out}
+
 
 def contrast(posts: Tensor, statements: Tensor, same: Tensor, temperature: float) -> Tensor:
     """Return the symmetric InfoNCE loss of n pairs (van den Oord et al. 2018, equation 4).
@@ -59,13 +65,14 @@ def contrast(posts: Tensor, statements: Tensor, same: Tensor, temperature: float
     return (F.cross_entropy(logits, goal) + F.cross_entropy(logits.T, goal)) / 2
 
 
-def train(
-    config: EmbedderConfig, progress: Callable[[int, int, float], None] | None = None
-) -> Path:
+def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
     """Train, or go on where the work folder's checkpoint stopped; return the weights' path.
 
-    ``progress`` is called after every step with the step (from 1), their number and the loss.
+    A run that is finished is not made again.
     """
+    final = config.work / NAME
+    if checkpoint.load(final, config.described()) is not None:
+        return final
     torch.set_num_threads(config.threads)
     learned = pairs(config.data, validating=False)
     if len(learned) < config.batch_size:
@@ -80,30 +87,15 @@ def train(
     model = base_model()
     optimiser = torch.optim.AdamW(model.parameters(), config.lr, weight_decay=0.01)
     per_epoch = len(learned) // config.batch_size
-    steps = per_epoch * config.epochs
-    warmup = max(1, round(config.warmup * steps))
-    left_out = ("work", "data", "threads", "checkpoint_every")
-    settings = {k: getattr(config, k) for k in config.__slots__ if k not in left_out}
-    settings |= {"pairs": len(learned)}
-    file = config.work / checkpoint.NAME
-    saved = checkpoint.load(file, settings)
-    done = 0
-    if saved is not None:
-        model.load_state_dict(saved["model"])
-        optimiser.load_state_dict(saved["optimiser"])
-        done = saved["step"]
-    model.train()
-    for step in range(done, steps):
-        torch.manual_seed(config.seed * 1_000_003 + step)
+    settings = config.described() | {"pairs": len(learned)}
+
+    def step_loss(step: int) -> tuple[Tensor, dict[str, Tensor]]:
         order = random.Random(f"{config.seed}:{step // per_epoch}").sample(
             range(len(learned)), len(learned)
         )
         begin = step % per_epoch * config.batch_size
         batch = [learned[i] for i in order[begin : begin + config.batch_size]]
         said = [[p.post for p in batch], [p.statement for p in batch]]
-        factor = min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
-        for group in optimiser.param_groups:
-            group["lr"] = config.lr * factor
         with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
             # Apart, since a statement padded to a post's length costs as much as a post.
             posts, statements = (
@@ -115,23 +107,10 @@ def train(
         held = 1 - (statements * goals).sum(1).mean()
         # Posts move to where the base sees their statements; these stay where they are, or
         # plain statements would find each other worse.
-        loss = contrast(posts, goals, same, config.temperature) + config.anchor * held
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        if progress is not None:
-            progress(step + 1, steps, loss.item())
-        if (step + 1) % config.checkpoint_every == 0 and step + 1 < steps:
-            checkpoint.save(
-                file,
-                {
-                    "model": model.state_dict(),
-                    "optimiser": optimiser.state_dict(),
-                    "step": step + 1,
-                    "settings": settings,
-                },
-            )
-    final = config.work / NAME
+        near = contrast(posts, goals, same, config.temperature)
+        return near + config.anchor * held, {"contrast": near, "anchor": held}
+
+    plan = Plan(per_epoch * config.epochs, config.warmup, config.seed, config.checkpoint_every)
+    run(model, optimiser, plan, step_loss, config.work / checkpoint.NAME, settings, progress)
     checkpoint.save(final, {"model": model.state_dict(), "settings": settings})
     return final

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
-import shutil
+import re
 import warnings
 from pathlib import Path
 from typing import Any, Literal
@@ -16,12 +17,16 @@ from guard.detect import weights as files
 from guard.detect.lexical import LexicalHead
 from guard.detect.runtime import runtime
 from guard.train import lexical
-from guard.train.base import BaseName, base_folder
+from guard.train.base import base_folder
+from guard.train.config import BaseName
 from guard.train.encoder import Nets
 from guard.train.model import DIM, BiasNet
 from guard.verdict import BIAS_TYPES
 
 OPSET = 17
+# Of a weight. With 8 the scores differ between processors: those without VNNI add two products in
+# 16 bits, which can overflow. With 7 they cannot.
+BITS: Literal[7, 8] = 7
 _INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 _OUTPUTS = ["embedding", "state", "logit", "types", "spans", "implied"]
 
@@ -60,12 +65,8 @@ def export_onnx(nets: Nets, path: Path) -> None:
         )
 
 
-def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = 7) -> None:
-    """Store weights as int8 with a scale per channel; activations are scaled as they come.
-
-    With ``bits=8`` the scores differ between processors: those without VNNI add two products in
-    16 bits, which can overflow. With 7 they cannot.
-    """
+def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = BITS) -> None:
+    """Store weights as int8 with a scale per channel; activations are scaled as they come."""
     import logging
 
     runtime()
@@ -85,6 +86,47 @@ def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = 7) -> None:
         extra_options={"MatMulConstBOnly": True},
     )
     prepared.unlink()
+
+
+# Latin letters, punctuation and signs of money: all that English text is written in.
+_OTHER_SCRIPT = re.compile(r"[^\u0000-\u024f\u2000-\u206f\u20a0-\u20bf]")
+_UNUSED = re.compile(r"\[unused\d+\]")
+
+
+def without_other_scripts(tokenizer: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Return a ``tokenizer.json`` without the tokens that no English text has, and the ids kept.
+
+    Kept tokens are numbered anew in their old order. English text becomes the same tokens; another
+    script becomes the unknown token, as its rarer letters were before.
+    """
+    vocabulary: dict[str, int] = tokenizer["model"]["vocab"]
+    special = {one["content"] for one in tokenizer["added_tokens"]}
+    kept = [
+        token for token in sorted(vocabulary, key=lambda token: vocabulary[token])
+        if token in special or not (_UNUSED.fullmatch(token) or _OTHER_SCRIPT.search(token))
+    ]  # fmt: skip
+    number = {token: n for n, token in enumerate(kept)}
+    added = [one | {"id": number[one["content"]]} for one in tokenizer["added_tokens"]]
+    smaller = tokenizer | {
+        "model": tokenizer["model"] | {"vocab": number},
+        "added_tokens": added,
+        # It names tokens by number, and is not used: `WindowTokens` sets them itself.
+        "post_processor": None,
+        "truncation": None,
+        "padding": None,
+    }
+    return smaller, [vocabulary[token] for token in kept]
+
+
+def with_tokens(nets: Nets, kept: list[int]) -> Nets:
+    """Return a copy of the network that reads the tokens ``kept`` by their new numbers."""
+    smaller = copy.deepcopy(nets)
+    table = smaller.net.encoder.embeddings.word_embeddings
+    pad = None if table.padding_idx is None else kept.index(table.padding_idx)
+    smaller.net.encoder.set_input_embeddings(
+        nn.Embedding.from_pretrained(table.weight.detach()[kept], padding_idx=pad)  # type: ignore[no-untyped-call]
+    )
+    return smaller
 
 
 def export_fusion(nets: Nets, path: Path) -> None:
@@ -109,11 +151,16 @@ def export(
     stays in ``scratch``.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    export_onnx(nets, scratch / "encoder.fp32.onnx")
+    tokenizer, kept = without_other_scripts(
+        json.loads((base_folder(base) / "tokenizer.json").read_bytes())
+    )
+    export_onnx(with_tokens(nets, kept), scratch / "encoder.fp32.onnx")
     quantise(scratch / "encoder.fp32.onnx", folder / files.ONNX)
     export_fusion(nets, folder / files.FUSION)
     lexical.save(words, folder / files.LEXICAL)
-    shutil.copyfile(base_folder(base) / "tokenizer.json", folder / files.TOKENIZER)
+    (folder / files.TOKENIZER).write_text(
+        json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8"
+    )
     write_config(folder, config)
 
 

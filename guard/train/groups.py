@@ -8,77 +8,11 @@ from guard.retrieve.groups import SOURCE_TYPES, group_type
 
 __all__ = ["SOURCE_TYPES", "group_type", "invented_group"]
 
-_HEADS = [
-    "Vel",
-    "Dro",
-    "Kas",
-    "Tor",
-    "Mir",
-    "Zan",
-    "Bel",
-    "Quo",
-    "Har",
-    "Lum",
-    "Pra",
-    "Ost",
-    "Fen",
-    "Gri",
-    "Sol",
-    "Yar",
-    "Nev",
-    "Cor",
-    "Ul",
-    "Tam",
-    "Sha",
-    "Wex",
-    "Ild",
-    "Bro",
-    "Jun",
-    "Kel",
-    "Or",
-    "Rha",
-    "Thy",
-    "Vo",
-    "Za",
-    "Ang",
-    "Mek",
-    "Dul",
-    "Eri",
-    "Hol",
-    "Kry",
-    "Lo",
-    "Nim",
-    "Pel",
-    "Sar",
-    "Tig",
-    "Umb",
-    "Vra",
-    "Wil",
-    "Xan",
-    "Zhe",
-]
-_MIDDLES = [
-    "mo",
-    "la",
-    "ri",
-    "du",
-    "ve",
-    "so",
-    "na",
-    "to",
-    "gi",
-    "ka",
-    "be",
-    "lo",
-    "ru",
-    "ma",
-    "zi",
-    "no",
-    "da",
-    "pe",
-    "ti",
-    "ra",
-]
+_HEADS = (
+    "Vel Dro Kas Tor Mir Zan Bel Quo Har Lum Pra Ost Fen Gri Sol Yar Nev Cor Ul Tam Sha Wex Ild "
+    "Bro Jun Kel Or Rha Thy Vo Za Ang Mek Dul Eri Hol Kry Lo Nim Pel Sar Tig Umb Vra Wil Xan Zhe"
+).split()
+_MIDDLES = "mo la ri du ve so na to gi ka be lo ru ma zi no da pe ti ra".split()
 _TAILS = ("rians", "nites", "ndians", "shers", "vians", "dans", "kis", "lese", "nders", "rites")
 
 

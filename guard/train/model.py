@@ -54,23 +54,16 @@ class BiasNet(nn.Module):
         self.type_head = nn.Linear(STATE, TYPES)
         self.span_head = nn.Linear(hidden, 2)
         self.implied_head = nn.Linear(STATE, 1)
-        # Set for a stage in which the verdict alone shapes the shared pass: the other heads learn
-        # to read what it leaves, and their losses end at their own weights.
-        self.verdict_alone = False
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Outputs:
         """Run the shared pass; all inputs are (n, t) integers."""
         states, mean = self._states(input_ids, attention_mask, token_type_ids)
         state = F.gelu(self.dense(torch.cat([states[:, 0], mean], dim=1)))
         dropped = self.drop(state)
-        logit = self.bias_head(dropped).squeeze(-1)
-        if self.verdict_alone:
-            states, mean, dropped = states.detach(), mean.detach(), dropped.detach()
-        embedding = F.normalize(self.embed(mean), dim=1)
         return Outputs(
-            embedding,
+            F.normalize(self.embed(mean), dim=1),
             state,
-            logit,
+            self.bias_head(dropped).squeeze(-1),
             self.type_head(dropped),
             self.span_head(self.drop(states)),
             self.implied_head(dropped).squeeze(-1),

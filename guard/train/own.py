@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from guard.gate.context import in_context
+from guard.retrieve.spans import find_phrase, find_stem
 from guard.train.groups import invented_group
 from guard.train.rows import Row, Statement, fold, share
-from guard.train.sources import in_context, pieces, read_jsonl
-from guard.train.spans import find_phrase, find_stem
+from guard.train.sources import pieces, read_jsonl
 from guard.verdict import BIAS_TYPES, BiasType
 
 HERE = Path(__file__).parent

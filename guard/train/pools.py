@@ -18,6 +18,8 @@ from guard.train.own import HERE
 from guard.train.rows import fold, share
 from guard.train.sources import in_bold_share, pieces, read_jsonl
 
+# Own statements of the bias index: said outright, and implied.
+STATED = ("statements", "implicit")
 # Texts of one source at most: more would cost time and tell little.
 MOST = 800
 
@@ -35,8 +37,8 @@ def read(data: Path, statements: Path, folder: Path = HERE) -> list[Text]:
     """Return the validation texts of every source, each once, at most ``MOST`` of a pool.
 
     Pools: ``redditbias``, ``emgsd``, ``stereoset``, ``hearts``, ``implied``, ``implicit_hate``,
-    ``statements``, ``negatives``, ``unseen``, ``pairs``, ``bold``. Which texts of a larger pool
-    are taken is decided by a hash of the text.
+    ``statements``, ``implicit``, ``negatives``, ``unseen``, ``pairs``, ``bold``. Which texts of a
+    larger pool are taken is decided by a hash of the text.
     """
     found: dict[str, dict[str, Text]] = defaultdict(dict)
     for t in (*licensed(data), *own(statements, folder)):
@@ -88,7 +90,8 @@ def licensed(data: Path) -> Iterator[Text]:
 def own(statements: Path, folder: Path = HERE) -> Iterator[Text]:
     """Yield the texts written for guard, whatever their side of the split."""
     for r in read_jsonl(statements):
-        yield Text("statements", r["statement"], True, f"own:{fold(r['statement'])}")
+        pool = STATED[bool(r.get("implicit"))]
+        yield Text(pool, r["statement"], True, f"own:{fold(r['statement'])}")
     for r in read_jsonl(folder / "negatives.jsonl"):
         yield Text("negatives", r["text"], False, f"own:{fold(r['text'])}")
     # No run reads these: both sides of the split validate.

@@ -24,15 +24,11 @@ MOST_DROPPED = 0.95
 
 
 class Hits(NamedTuple):
-    """References of a batch: vectors (n, k, dim), type ids (n, k) and which slots are filled.
-
-    ``texts`` holds what the filled slots of each row say.
-    """
+    """References of a batch: vectors (n, k, dim), type ids (n, k) and which slots are filled."""
 
     vectors: Vectors
     types: NDArray[np.int64]
     mask: NDArray[np.bool_]
-    texts: list[tuple[str, ...]]
 
 
 def cached(path: Path, texts: Sequence[str], embed: Callable[[Sequence[str]], Vectors]) -> Vectors:
@@ -81,8 +77,6 @@ class TrainIndex:
         self._types = np.array([BIAS_TYPES.index(s.bias_type) for s in statements], np.int64)
         partners = [(i, p) for i, r in enumerate(rows) for p in r.partners]
         self._partner_vectors = cached(cache, [p.text for _, p in partners], embed)
-        self._texts = [s.text for s in statements]
-        self._partner_texts = [p.text for _, p in partners]
         self._partner_types = [BIAS_TYPES.index(p.bias_type) for _, p in partners]
         self._partners: dict[int, list[int]] = {}
         for n, (i, _) in enumerate(partners):
@@ -113,43 +107,35 @@ class TrainIndex:
             similarity[start : start + 2048] = np.take_along_axis(values, order, axis=1)
         return near, similarity
 
-    def hits(self, batch: Sequence[int], rng: random.Random, *, use: str = "random") -> Hits:
-        """Return the references of a batch.
-
-        ``use``: ``random`` thins the index for the batch as training wants it; ``all`` keeps it
-        whole, partners included; ``none`` gives no reference at all.
-        """
-        dim = self._index.shape[1]
-        out = Hits(
-            np.zeros((len(batch), self._k, dim), np.float32),
-            np.zeros((len(batch), self._k), np.int64),
-            np.zeros((len(batch), self._k), np.bool_),
-            [()] * len(batch),
-        )
-        if use == "none":
-            return out
+    def hits(self, batch: Sequence[int], rng: random.Random) -> Hits:
+        """Return the references of a batch, from the index as it is thinned for this batch."""
+        out = self.no_hits(len(batch))
         draw = np.random.default_rng(rng.getrandbits(32))
-        dropped = rng.random() * MOST_DROPPED if use == "random" else 0.0
+        dropped = rng.random() * MOST_DROPPED
         keep = draw.random(len(self._index)) >= dropped
         for slot, row in enumerate(batch):
-            found: list[tuple[float, Vectors, int, str]] = []
-            if use == "all" or rng.random() >= NO_REFERENCES:
+            found: list[tuple[float, Vectors, int]] = []
+            if rng.random() >= NO_REFERENCES:
                 for n, s in zip(self._near[row], self._similarity[row], strict=True):
                     if s < self._floor or len(found) == self._k:
                         break
                     if keep[n]:
-                        found.append(
-                            (float(s), self._index[n], int(self._types[n]), self._texts[n])
-                        )
+                        found.append((float(s), self._index[n], int(self._types[n])))
             if rng.random() < self._rows[row].partner_share:
                 for n in self._partners.get(row, []):
                     s = float(self._partner_vectors[n] @ self.vectors[row])
                     if s >= self._floor:
-                        vector, kind = self._partner_vectors[n], self._partner_types[n]
-                        found.append((s, vector, kind, self._partner_texts[n]))
+                        found.append((s, self._partner_vectors[n], self._partner_types[n]))
             found.sort(key=lambda hit: -hit[0])
-            out.texts[slot] = tuple(said for *_, said in found[: self._k])
-            for j, (_, vector, kind, _said) in enumerate(found[: self._k]):
+            for j, (_, vector, kind) in enumerate(found[: self._k]):
                 out.vectors[slot, j], out.types[slot, j] = vector, kind
                 out.mask[slot, j] = True
         return out
+
+    def no_hits(self, n: int) -> Hits:
+        """Return empty slots for n rows."""
+        return Hits(
+            np.zeros((n, self._k, DIM), np.float32),
+            np.zeros((n, self._k), np.int64),
+            np.zeros((n, self._k), np.bool_),
+        )

@@ -15,6 +15,7 @@ from torch import Tensor
 from guard.detect import weights as files
 from guard.errors import UsageError
 from guard.train import checkpoint
+from guard.train.base import base_folder
 from guard.train.encoder import untrained
 
 
@@ -22,9 +23,9 @@ def restore(folder: Path, to: Path) -> Path:
     """Write the network of released weights to ``to`` as a finished run; return the file's path.
 
     Each weight is what its 8-bit integer stands for, at most half a step of its channel's scale
-    from what was trained. The file's ``settings`` and ``before`` are the stages that the release's
-    ``figures.json`` records; ``restored`` says where the weights come from. The n-grams beside the
-    network and the thresholds stay behind: `guard train release` makes both anew.
+    from what was trained. The file's ``settings`` and ``before`` are the runs that the release's
+    ``figures.json`` records. The n-grams beside the network and the thresholds stay behind: `guard
+    train release` makes both anew.
 
     Raises WeightsError where ``folder`` holds no whole weights, UsageError where they come without
     the record of their training or hold another network.
@@ -33,6 +34,8 @@ def restore(folder: Path, to: Path) -> Path:
     try:
         training = json.loads((folder / "figures.json").read_bytes())
         *before, last = training["training"]
+        # Earlier releases had one base and do not name it.
+        last = {"base": "minilm"} | last
         rows = training["rows"]
     except (OSError, ValueError, LookupError, TypeError):
         raise UsageError(
@@ -41,6 +44,10 @@ def restore(folder: Path, to: Path) -> Path:
         ) from None
     nets = untrained(last)
     state = network(folder / files.ONNX)
+    name = "net.encoder.embeddings.word_embeddings.weight"
+    state[name] = _all_tokens(
+        state[name], folder / files.TOKENIZER, nets.state_dict()[name], base_folder(last["base"])
+    )
     with np.load(folder / files.FUSION) as fusion:
         state |= {f"fusion.{name}": torch.from_numpy(array) for name, array in fusion.items()}
     expected = {name: tensor.shape for name, tensor in nets.state_dict().items()}
@@ -56,10 +63,20 @@ def restore(folder: Path, to: Path) -> Path:
         "before": before,
         "rows": rows,
         "quotas": last["quotas"],
-        "restored": True,
     }
     checkpoint.save(file, content)
     return file
+
+
+def _all_tokens(found: Tensor, tokenizer: Path, base: Tensor, folder: Path) -> Tensor:
+    """Return the embeddings of the base's tokens: those that a release left out are the base's."""
+    vocabulary, known = (
+        json.loads(path.read_bytes())["model"]["vocab"]
+        for path in (folder / "tokenizer.json", tokenizer)
+    )
+    whole = base.clone()
+    whole[[vocabulary[token] for token in known]] = found[list(known.values())]
+    return whole
 
 
 def network(path: Path) -> dict[str, Tensor]:

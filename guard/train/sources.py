@@ -8,44 +8,31 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from guard.errors import UsageError
 from guard.evaluate.files import decoded
-from guard.gate.context import Context
+from guard.evaluate.terms import redditbias_terms
+from guard.gate.context import in_context
 from guard.gate.segmenter import split
-from guard.train.groups import SOURCE_TYPES, group_type
-from guard.train.rows import Row, Statement, fold, share
-from guard.train.spans import (
-    TermLists,
+from guard.retrieve.groups import SOURCE_TYPES, group_type
+from guard.retrieve.spans import (
     changed_part,
     find_phrase,
     find_stem,
     predicate_after,
     said_of_pronoun,
 )
+from guard.train.rows import Row, Statement, fold, share
 from guard.verdict import Span
 
 CONTEXT_SEGMENTS = 2
 # The rest of BOLD's encyclopaedic text measures false alarms and is never trained on.
 BOLD_SHARE = 0.2
-
-LICENCES = {
-    "redditbias": "MIT",
-    "emgsd": "MIT",
-    "implicit_hate": "CC BY 4.0",
-    "hearts": "MIT",
-    "seegull": "CC BY 4.0",
-    "toxigen": "MIT",
-    "stereoset": "CC BY-SA 4.0",
-    "bold": "CC BY-SA 4.0",
-    "own": "Apache-2.0 (written for guard)",
-}
-
 
 _IMPLIED: dict[str, bool | None] = {
     "implicit_hate": True, "explicit_hate": False, "not_hate": None,
@@ -79,14 +66,18 @@ def pieces(text: str) -> list[str]:
     return [s.text.strip() for s in split(text) if s.text.strip()]
 
 
-def in_context(parts: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return each segment of a text with those before it that the guard shows beside it."""
-    context = Context(CONTEXT_SEGMENTS)
-    found = []
-    for part in parts:
-        found.append((part, context.shown()))
-        context.add(part)
-    return found
+def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | None) -> Span | None:
+    """Return the hit nearest to ``other``, the first without one; hits inside ``within`` win."""
+    hits = [Span(*m.span()) for m in pattern.finditer(text)]
+    if other is not None:
+        hits = [h for h in hits if h.end <= other.start or h.start >= other.end]
+    inside = [h for h in hits if h.start >= within.start and h.end <= within.end]
+    pool = inside or hits
+    if not pool:
+        return None
+    if other is None:
+        return pool[0]
+    return min(pool, key=lambda h: min(abs(h.start - other.end), abs(other.start - h.end)))
 
 
 def redditbias(data: Path) -> Iterator[Row]:
@@ -95,8 +86,10 @@ def redditbias(data: Path) -> Iterator[Row]:
     The segment that holds the annotated phrase has the comment's label. Other segments of a
     harmless comment are harmless; of a biased one nothing is known.
     """
-    terms = TermLists(data / "redditbias" / "terms")
-    for item in _labelled_comments(data):
+    terms = redditbias_terms(data / "redditbias" / "terms")
+    for item in read_jsonl(data / "redditbias" / "train.jsonl"):
+        if item["bias_sent"] is None:
+            continue
         comment, biased = item["comment"], item["bias_sent"] == 1
         parts = pieces(comment)
         family = f"redditbias:{fold(comment)}"
@@ -106,7 +99,9 @@ def redditbias(data: Path) -> Iterator[Row]:
             group = attribute = None
             if biased and i == at:
                 within = find_phrase(part, item["phrase"]) or Span(0, len(part))
-                group, attribute = terms.find(item["dimension"], part, within)
+                lists = terms[item["dimension"]]
+                group = _closest(lists.targets, part, within, None)
+                attribute = _closest(lists.attributes, part, within, group)
             yield Row(
                 text=part,
                 biased=biased,
@@ -120,20 +115,6 @@ def redditbias(data: Path) -> Iterator[Row]:
                 alone=biased,
                 known=i == at or not biased,
             )
-
-
-def whole_comments(data: Path) -> Iterator[Row]:
-    """Comments as they were labelled, each one row, however many sentences it has."""
-    for item in _labelled_comments(data):
-        comment, biased = item["comment"], item["bias_sent"] == 1
-        kind = SOURCE_TYPES[item["bias_type"]]
-        family = f"redditbias:{fold(comment)}"
-        yield Row(comment, biased, "redditbias", family, bias_type=kind, alone=biased)
-
-
-def _labelled_comments(data: Path) -> Iterator[dict[str, Any]]:
-    items = read_jsonl(data / "redditbias" / "train.jsonl")
-    return (item for item in items if item["bias_sent"] is not None)
 
 
 def _piece_with(parts: list[str], phrase: str) -> int:
@@ -169,21 +150,6 @@ def emgsd(data: Path) -> Iterator[Row]:
         )
         if len(parts) > 1 and not biased:
             yield Row(parts[0], False, "emgsd_first", family, alone=False)
-
-
-def whole_emgsd(data: Path) -> Iterator[Row]:
-    """EMGSD's texts of two sentences as they were labelled, in one piece each."""
-    for row in emgsd(data):
-        if row.source == "emgsd" and row.context:
-            said = " ".join(row.context) + " "
-            yield replace(
-                row,
-                text=said + row.text,
-                source="emgsd_whole",
-                context=(),
-                group=row.group and row.group.shifted(len(said)),
-                attribute=row.attribute and row.attribute.shifted(len(said)),
-            )
 
 
 def stereoset(data: Path) -> Iterator[Row]:

@@ -20,10 +20,12 @@ from guard.audit.outcomes import samples, walk
 from guard.audit.records import Line, line_of
 from guard.core import Guard
 from guard.suites.registry import make
+from tests.data import DATA as FOLDER
+from tests.data import needs
 from tests.scripted import Scripted
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "data" / "hbb"
+DATA = FOLDER / "hbb"
 LIMIT = 400e6
 # Runs the command line and prints its peak of resident memory, in bytes, behind the output.
 MEASURED = """
@@ -37,7 +39,7 @@ finally:
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(not DATA.is_dir(), reason="needs the official data of HBB"),
+    needs(DATA),
     pytest.mark.skipif(sys.platform != "linux", reason="peaks are in kilobytes on Linux"),
 ]
 

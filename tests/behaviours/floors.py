@@ -31,8 +31,8 @@ MARGIN, MEAN_MARGIN = 2, 0.01
 
 
 def measured() -> Behaviours:
-    """Judge the cases of this checkout by guard's own settings, however long a verdict takes."""
-    return measure(read(place()), Guard(Policy(timeout_ms=None)))
+    """Judge this checkout's cases by the default detector, however long a verdict takes."""
+    return measure(read(place()), Guard(Policy(timeout_ms=None), detector="encoder"))
 
 
 def floors(found: Behaviours) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from click.testing import CliRunner, Result
 
 from guard.cli import doctor, main
 from guard.installed import install_command
+from guard.places import ENCODERS
+from tests.small import WEIGHTS
 
 BIASED = "Old people are useless at work."
 HARMLESS = "The library opens at nine."
@@ -271,12 +273,10 @@ def test_an_unknown_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_missing_and_wrong_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from guard.detect.weights import SHIPPED
-
     monkeypatch.setenv("BIASGUARD_WEIGHTS", str(tmp_path / "nowhere"))
     assert "nowhere" in sentence(run("check", "x"))
     copy = tmp_path / "copy"
-    shutil.copytree(SHIPPED, copy)
+    shutil.copytree(WEIGHTS, copy)
     with (copy / "encoder.onnx").open("r+b") as file:
         file.seek(1000)
         file.write(b"\0broken\0")
@@ -284,8 +284,9 @@ def test_missing_and_wrong_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "encoder.onnx" in sentence(run("check", "x"))
 
 
-def test_the_demo_cuts_what_is_biased_and_passes_the_rest_whole() -> None:
-    result = run("demo", "--json")
+@pytest.mark.parametrize("detector", ENCODERS)
+def test_the_demo_cuts_what_is_biased_and_passes_the_rest_whole(detector: str) -> None:
+    result = run("demo", "--json", "--detector", detector)
     assert result.exit_code == 0
     told = json.loads(result.stdout)
     assert told["scripted"] is True

@@ -15,12 +15,13 @@ from filelock import FileLock
 
 from guard import places
 from guard.cli.index import FORMATS
-from guard.places import shipped
+from guard.places import ENCODERS, shipped_index
 from guard.retrieve import importers
 from guard.retrieve.folder import manifest_bytes
 from guard.retrieve.index import BiasIndex
 from tests.cli.test_cli import run, sentence
 from tests.retrieve.test_index import make
+from tests.small import INDEX
 
 ROWS = [
     ("Velmorians swap the price tags in shops.", "culture", "Velmorians", "swap the price tags"),
@@ -81,7 +82,7 @@ def test_what_a_person_reads(file: str) -> None:
 
 
 def test_own_statements_beside_the_shipped_ones(file: str, tmp_path: Path) -> None:
-    shipped_index = BiasIndex.load(shipped("index"), None)
+    shipped_index = BiasIndex.load(INDEX, None)
     made = ok("build", file, "--with-shipped", "--to", "own")
     assert made["statements"] == len(shipped_index) + 3
     own = BiasIndex.load(tmp_path / "own", shipped_index.embedder)
@@ -94,7 +95,7 @@ def test_stats_and_search_are_of_the_index_in_use(
     file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = ok("stats")
-    assert found["index"] == str(shipped("index"))
+    assert found["index"] == str(INDEX)
     assert found["usable"] is True
     assert found["search"] == "exact"
     assert found["statements"] == sum(found["types"].values())
@@ -156,15 +157,17 @@ def test_changes_need_a_folder_that_is_named(file: str) -> None:
         assert "Missing option" in result.output
 
 
-def test_the_shipped_index_is_not_changed(file: str) -> None:
-    before, place = manifest_bytes(shipped("index")), str(shipped("index"))
+@pytest.mark.parametrize("detector", ENCODERS)
+def test_the_shipped_index_is_not_changed(file: str, detector: str) -> None:
+    folder = shipped_index(detector)
+    before, place = manifest_bytes(folder), str(folder)
     for args in (
         ("add", file, "--index", place),
         ("remove", "--group", "women", "--index", place),
-        ("build", file, "--to", os.path.join(place, "..", "index"), "--replace"),
+        ("build", file, "--to", os.path.join(place, "..", folder.name), "--replace"),
     ):
         assert "--with-shipped" in sentence(run("index", *args))
-    assert manifest_bytes(shipped("index")) == before
+    assert manifest_bytes(folder) == before
 
 
 def test_an_index_is_replaced_only_if_asked(file: str) -> None:
@@ -232,7 +235,7 @@ def test_waiting_for_another_writer_is_told_where_there_is_no_bar(file: str) -> 
 def test_the_shipped_statements_are_embedded_by_weights_of_ones_own(
     file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    make(4).save(tmp_path / "shipped")  # of other weights than those in use
+    make(4).save(tmp_path / "shipped" / "encoder-small")  # of other weights than those in use
     monkeypatch.setattr(places, "shipped", lambda room: tmp_path / room.replace("index", "shipped"))
     made = ok("build", file, "--with-shipped", "--to", "own")
     assert (made["added"], made["statements"]) == (7, 7)

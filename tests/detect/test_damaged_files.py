@@ -25,19 +25,18 @@ from guard.detect.weights import (
     CONFIG,
     FILES,
     MANIFEST,
-    SHIPPED,
     TOKENIZER,
     open_weights,
     write_manifest,
 )
 from guard.errors import BiasIndexError, WeightsError
-from guard.places import shipped
 from guard.retrieve import graph, store
 from guard.retrieve.folder import ROLES, read_manifest
 from guard.retrieve.index import BiasIndex
 from tests.cli.test_cli import run, sentence
 from tests.retrieve.test_index import some
 from tests.retrieve.writer import Drawn
+from tests.small import INDEX, WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -181,7 +180,7 @@ def test_a_wrong_hash_is_shown_beside_the_recorded_one(index: Path, tmp_path: Pa
     with pytest.raises(BiasIndexError, match=f"sha256 {recorded}, recorded {near}"):
         BiasIndex.load(index, "drawn-1")
     weights = tmp_path / "weights"
-    shutil.copytree(SHIPPED, weights)
+    shutil.copytree(WEIGHTS, weights)
     hashes = json.loads((weights / MANIFEST).read_bytes())["sha256"]
     recorded = hashes[CONFIG]
     near = recorded[:-1] + ("0" if recorded[-1] != "0" else "1")
@@ -193,14 +192,14 @@ def test_a_wrong_hash_is_shown_beside_the_recorded_one(index: Path, tmp_path: Pa
 
 def test_an_index_of_another_length_of_vectors_is_refused(tmp_path: Path) -> None:
     embedder = Drawn(dim=8)
-    embedder.name = Encoder(use_references=False).name
+    embedder.name = Encoder(WEIGHTS, use_references=False).name
     store.create(tmp_path / "index", some(3), embedder)
     with pytest.raises(BiasIndexError, match=r"vectors of 8 numbers, and those of .* have 384"):
-        Encoder(index=tmp_path / "index")
+        Encoder(WEIGHTS, index=tmp_path / "index")
     with pytest.raises(BiasIndexError, match="vectors of 8 numbers"):
-        Encoder(index=BiasIndex.load(tmp_path / "index", None))
+        Encoder(WEIGHTS, index=BiasIndex.load(tmp_path / "index", None))
     with pytest.raises(BiasIndexError, match="vectors of 8 numbers"):
-        store.add(tmp_path / "index", some(1, start=9), Encoder(use_references=False))
+        store.add(tmp_path / "index", some(1, start=9), Encoder(WEIGHTS, use_references=False))
     for command in (("search", "x"), ("search", "x", "--json")):
         said = sentence(run("index", *command, "--index", str(tmp_path / "index")))
         assert "vectors of 8 numbers" in said
@@ -211,7 +210,7 @@ def test_an_index_of_another_length_of_vectors_is_refused(tmp_path: Path) -> Non
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    shutil.copytree(shipped("index"), tmp_path / "own")
+    shutil.copytree(INDEX, tmp_path / "own")
     (tmp_path / "more.jsonl").write_text(
         '{"statement": "Tarkandians never pay.", "bias_type": "culture", "group": "Tarkandians",'
         ' "attribute": "never pay"}\n',
@@ -266,7 +265,7 @@ def test_doctor_names_what_is_damaged(
 
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    shutil.copytree(SHIPPED, tmp_path / "weights")
+    shutil.copytree(WEIGHTS, tmp_path / "weights")
     return tmp_path / "weights"
 
 
@@ -337,7 +336,7 @@ def test_a_fusion_that_lacks_a_layer_is_refused_when_loaded(weights: Path) -> No
 
 
 def _points(**of_age: float) -> dict[str, Any]:
-    points = json.loads((SHIPPED / CONFIG).read_text("utf-8"))["operating_points"]
+    points = json.loads((WEIGHTS / CONFIG).read_text("utf-8"))["operating_points"]
     points["balanced"] |= of_age
     return {"operating_points": points}
 
@@ -356,6 +355,7 @@ def _points(**of_age: float) -> dict[str, Any]:
         {"languages": [5]},
         {"operating_points": {}},
         *(_points(age=value) for value in (2, -1, math.nan)),
+        *({"own_thresholds": {"emgsd": value}} for value in (2, -1, math.nan)),
     ],
     ids=str,
 )
@@ -476,12 +476,10 @@ def test_a_process_that_serves_outlives_its_files(
 ) -> None:
     if how == "graph":
         monkeypatch.setattr(graph, "GRAPH_FROM", 1000)
-        encoder = Encoder(use_references=False)
-        store.create(
-            tmp_path / "own", [], encoder, base=BiasIndex.load(shipped("index"), encoder.name)
-        )
+        encoder = Encoder(WEIGHTS, use_references=False)
+        store.create(tmp_path / "own", [], encoder, base=BiasIndex.load(INDEX, encoder.name))
     else:
-        shutil.copytree(shipped("index"), tmp_path / "own")
+        shutil.copytree(INDEX, tmp_path / "own")
     child = subprocess.Popen(
         [sys.executable, "-c", SERVING, str(tmp_path / "own"), str(weights), how],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The shipped detector with the shipped index, as a caller meets it."""
+"""The shipped detectors with their shipped indexes, as a caller meets them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from guard.core import Guard
 from guard.detect.encoder import Encoder
 from guard.detect.protocol import Detector, Window
+from guard.detect.weights import shipped_weights
 from guard.errors import BiasIndexError
-from guard.places import shipped
+from guard.evaluate.baselines import terms_for
+from guard.evaluate.bootstrap import Figure
+from guard.evaluate.run import evaluate
+from guard.evaluate.sources import load
+from guard.places import ENCODERS
+from guard.policy import Policy
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import Statement
 from guard.verdict import BIAS_TYPES, Scores
+from tests.small import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
@@ -33,7 +41,26 @@ HARMLESS = (
 
 @pytest.fixture(scope="module")
 def encoder() -> Encoder:
+    """The small one, where any will do."""
+    return Encoder(WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def default() -> Encoder:
     return Encoder()
+
+
+@pytest.fixture(scope="module", params=ENCODERS)
+def each(request: pytest.FixtureRequest) -> Encoder:
+    return Encoder(shipped_weights(request.param))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[ENCODERS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in ENCODERS[1:])],
+)
+def measured(request: pytest.FixtureRequest) -> Encoder:
+    return Encoder(shipped_weights(request.param))
 
 
 def one(encoder: Encoder, text: str, *context: str) -> Scores:
@@ -44,23 +71,23 @@ def biased(encoder: Encoder, scores: Scores, point: str = "balanced") -> bool:
     return scores.score >= encoder.operating_points[point][scores.bias_type]
 
 
-def test_it_is_a_detector(encoder: Encoder) -> None:
-    assert isinstance(encoder, Detector)
-    assert set(encoder.operating_points) == {"strict", "balanced", "quiet"}
-    for row in encoder.operating_points.values():
+def test_it_is_a_detector(each: Encoder) -> None:
+    assert isinstance(each, Detector)
+    assert set(each.operating_points) == {"strict", "balanced", "quiet"}
+    for row in each.operating_points.values():
         assert set(row) == set(BIAS_TYPES)
     for kind in BIAS_TYPES:
         strict, balanced, quiet = (
-            encoder.operating_points[p][kind] for p in ("strict", "balanced", "quiet")
+            each.operating_points[p][kind] for p in ("strict", "balanced", "quiet")
         )
-        assert 0 < strict < balanced < quiet < 1
-    assert encoder.index is not None
-    assert encoder.snapshot().index_version == encoder.index.version
+        assert 0 < strict < balanced <= quiet < 1
+    assert each.index is not None
+    assert each.snapshot().index_version == each.index.version
 
 
-def test_a_plain_stereotype(encoder: Encoder) -> None:
-    found = one(encoder, OLD)
-    assert biased(encoder, found)
+def test_a_plain_stereotype(each: Encoder) -> None:
+    found = one(each, OLD)
+    assert biased(each, found)
     assert found.bias_type == "age"
     (pair,) = found.attributions
     assert OLD[slice(*pair.group_span)] == pair.group
@@ -71,8 +98,8 @@ def test_a_plain_stereotype(encoder: Encoder) -> None:
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_harmless_texts(encoder: Encoder, text: str) -> None:
-    assert not biased(encoder, one(encoder, text))
+def test_harmless_texts(each: Encoder, text: str) -> None:
+    assert not biased(each, one(each, text))
 
 
 @pytest.mark.parametrize(
@@ -101,14 +128,14 @@ def test_harmless_texts(encoder: Encoder, text: str) -> None:
     ],
 )
 def test_one_added_statement_changes_the_verdict(
-    encoder: Encoder, statement: str, text: str, neutral: str
+    default: Encoder, statement: str, text: str, neutral: str
 ) -> None:
-    assert encoder.index is not None
-    before = one(encoder, text)
-    assert not biased(encoder, before)
+    assert default.index is not None
+    before = one(default, text)
+    assert not biased(default, before)
     group, attribute = statement.rstrip(".").split(maxsplit=1)
     row = Statement(statement, "culture", group, attribute)
-    changed = Encoder(index=encoder.index.extended([row], encoder.embed([statement])))
+    changed = Encoder(index=default.index.extended([row], default.embed([statement])))
     assert biased(changed, one(changed, statement))
     after = one(changed, text)
     assert biased(changed, after)
@@ -119,7 +146,7 @@ def test_one_added_statement_changes_the_verdict(
 
 def test_a_running_session_keeps_its_index(encoder: Encoder) -> None:
     assert encoder.index is not None
-    other = Encoder()
+    other = Encoder(WEIGHTS)
     session = other.snapshot()
     before = session.score([Window(OLD)])[0]
     text = "Old people are useless in the office."
@@ -137,11 +164,11 @@ def test_an_index_of_other_weights_is_refused(encoder: Encoder) -> None:
     with pytest.raises(BiasIndexError, match="other-1"):
         encoder.use_index(BiasIndex([row], vectors, "other-1"))
     with pytest.raises(BiasIndexError, match="no bias index"):
-        Encoder(index=ROOT / "guard")
+        Encoder(WEIGHTS, index=ROOT / "guard")
 
 
 def test_without_references_nothing_is_retrieved(encoder: Encoder) -> None:
-    alone = Encoder(use_references=False)
+    alone = Encoder(WEIGHTS, use_references=False)
     assert alone.snapshot().index_version == ""
     assert one(alone, OLD).references == ()
     # The same weights: an index built with one serves the other.
@@ -190,41 +217,34 @@ def test_odd_texts_are_judged(encoder: Encoder, text: str) -> None:
         assert text[slice(*pair.group_span)] == pair.group
 
 
-def test_the_segment_is_judged_and_not_its_context(encoder: Encoder) -> None:
-    assert not biased(encoder, one(encoder, HARMLESS[0], OLD))
-    assert biased(encoder, one(encoder, OLD, HARMLESS[0]))
+def test_the_segment_is_judged_and_not_its_context(each: Encoder) -> None:
+    assert not biased(each, one(each, HARMLESS[0], OLD))
+    assert biased(each, one(each, OLD, HARMLESS[0]))
+
+
+def figures_of(encoder: Encoder, dataset: str, data: Path) -> dict[str, Figure]:
+    patient = Guard(Policy(timeout_ms=None, queue_ms=None), detector=encoder)
+    return evaluate(load(dataset, data), patient, terms=terms_for(data), draws=0).whole.figures
 
 
 @needs_data
-def test_quality_on_redditbias(encoder: Encoder) -> None:
-    from guard.train.evaluate import binary, redditbias_eval, segments
-
-    labelled = redditbias_eval(DATA)
-    found = binary(
-        segments(encoder, labelled.texts),
-        labelled.labels,
-        dict(encoder.operating_points["balanced"]),
-    )
-    assert found.n > 1700
+def test_quality_on_redditbias(measured: Encoder) -> None:
+    found = figures_of(measured, "redditbias", DATA)
+    assert found["accuracy"].n > 1700
     # The weights before had .779 here, and alarmed on 1.0 % of the assistant sentences below.
-    assert found.accuracy >= 0.785
-    assert found.auroc >= 0.88
+    assert found["accuracy"].value >= 0.785
+    assert found["auroc"].value >= 0.88
 
 
-def test_quality_on_harmless_assistant_sentences(encoder: Encoder) -> None:
-    from guard.train.evaluate import segments
-    from guard.train.sources import read_jsonl
-
-    rows = list(read_jsonl(shipped("benchmarks") / "detector" / "assistant.jsonl"))
-    found = segments(encoder, [row["text"] for row in rows])
-    assert len(found) > 1000
-    alarms = sum(any(biased(encoder, s) for s in of) for of in found)
-    assert alarms / len(found) <= 0.0070
+def test_quality_on_harmless_assistant_sentences(measured: Encoder) -> None:
+    found = figures_of(measured, "assistant", DATA)
+    assert found["alarm"].n > 1000
+    assert found["alarm"].value <= 0.0070
 
 
 def test_half_characters_are_judged_with_their_sentence() -> None:
     """An emoji that JSON escapes have torn in two reaches the guard as lone surrogates."""
-    encoder = Encoder()
+    encoder = Encoder(WEIGHTS)
     torn = "Old people \ud83d\ude00 are useless at work."
     (scores,) = encoder.snapshot().score([Window(torn, ("So \ud83d",))])
     assert scores.score > 0.5

@@ -22,12 +22,11 @@ HANGS = 60
 TIMES = 3
 PROSE = "This is sentence number {} of a long and harmless text about gardens in the morning."
 
-# Judges with the shipped encoder; `Slow` does with it what `work` says, for ever.
+# Judges with a shipped encoder; `Slow` does with it what `work` says, for ever.
 START = """
 import asyncio, ctypes, sys, threading, time
 import numpy as np
 from guard import Guard
-from guard.detect.encoder import Encoder
 from guard.policy import DEFAULT_POINTS
 
 class Slow:
@@ -45,7 +44,7 @@ def native_sleep(): ctypes.CDLL(None).sleep(3600)
 def native_naps():
     while True: ctypes.CDLL(None).usleep(1000)
 def native_runs():
-    network, ids = Encoder(use_references=False)._network, np.full((1, 256), 1000, np.int64)
+    network, ids = Guard().detector._network, np.full((1, 256), 1000, np.int64)
     feed = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
     while True: network.run(None, feed)
 

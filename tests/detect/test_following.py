@@ -19,13 +19,13 @@ from guard.core import Guard
 from guard.detect.encoder import Encoder
 from guard.detect.following import Follower
 from guard.errors import BiasIndexError
-from guard.places import shipped
 from guard.retrieve import store
 from guard.retrieve.folder import MANIFEST, read_manifest
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import Statement
 from tests.retrieve.test_index import some
 from tests.retrieve.writer import Drawn
+from tests.small import INDEX, WEIGHTS
 
 TEXT = "Velmorians swap the price tags in shops."
 ADDED = Statement(TEXT, "culture", "Velmorians", "swap the price tags")
@@ -64,9 +64,9 @@ def still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Follower]:
 
 def test_new_streams_see_a_change_and_a_running_one_keeps_its_version(tmp_path: Path) -> None:
     folder = tmp_path / "index"
-    shutil.copytree(shipped("index"), folder)
+    shutil.copytree(INDEX, folder)
     guard = Guard(index=folder, action="flag")
-    embedder = Encoder(use_references=False)
+    embedder = Encoder(WEIGHTS, use_references=False)
     before = guard.check("The library opens at nine.").index_version
     running = guard.stream(iter([f"{TEXT} ", f"{TEXT} ", "It is so."]))
     next(running)
@@ -79,15 +79,15 @@ def test_new_streams_see_a_change_and_a_running_one_keeps_its_version(tmp_path: 
     assert {d.verdict.index_version for d in running.guard} == {before}
     assert all(r.statement != TEXT for d in running.guard for r in d.verdict.references)
     # The shipped index, which other guards share, is as it was.
-    assert Guard().check(TEXT).index_version == BiasIndex.load(shipped("index"), None).version
+    assert Guard().check(TEXT).index_version == BiasIndex.load(INDEX, None).version
     store.remove(folder, groups=["Velmorians"])
     assert soon(lambda: guard.check(TEXT).index_version == before)
 
 
 def test_an_encoder_follows_the_folder_it_was_last_given(tmp_path: Path) -> None:
-    encoder = Encoder()
+    encoder = Encoder(WEIGHTS)
     for name in ("a", "b"):
-        shutil.copytree(shipped("index"), tmp_path / name)
+        shutil.copytree(INDEX, tmp_path / name)
     encoder.use_index(tmp_path / "a")
     encoder.use_index(tmp_path / "b")
     store.add(tmp_path / "a", [ADDED], encoder)
@@ -242,7 +242,7 @@ def test_threads_that_ask_first_after_a_fork_start_one_follower(
 def test_a_relative_folder_is_that_of_the_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    embedder, versions = Encoder(use_references=False), []
+    embedder, versions = Encoder(WEIGHTS, use_references=False), []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import unicodedata
 from collections import defaultdict
@@ -20,10 +19,9 @@ from guard.detect.language import foreign
 from guard.detect.weights import SHIPPED, TOKENIZER
 from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORDS
 from guard.gate.segmenter import split
+from tests.data import DATA, needs_data
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
 
 VOCABULARY = Tokenizer.from_file(str(SHIPPED / TOKENIZER))
 FOREIGN = sorted({w for words in WORDS.values() for w in words})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -22,10 +21,9 @@ from guard.detect.weights import SHIPPED, TOKENIZER
 from guard.detect.words import BORROWED, ENGLISH
 from guard.gate.segmenter import split
 from guard.verdict import Span
+from tests.data import DATA, needs_data
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
 
 VOCABULARY = Tokenizer.from_file(str(SHIPPED / TOKENIZER))
 WORDS = sorted(w for w in ENGLISH if w.isalpha())

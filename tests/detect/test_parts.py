@@ -16,14 +16,15 @@ from guard.detect.fusion import FusionHead
 from guard.detect.script import mostly_latin
 from guard.detect.spans import MOST_ATTRIBUTES, MOST_GROUPS, attributions
 from guard.detect.tokens import MAX_TOKENS, Encoded, WindowTokens
-from guard.detect.weights import CONFIG, FILES, SHIPPED, TOKENIZER, open_weights, write_manifest
+from guard.detect.weights import CONFIG, FILES, TOKENIZER, open_weights, write_manifest
 from guard.errors import WeightsError
 from guard.verdict import Attribution
+from tests.small import WEIGHTS
 
 
 @pytest.fixture(scope="module")
 def tokens() -> WindowTokens:
-    return WindowTokens(SHIPPED / TOKENIZER, 16)
+    return WindowTokens(WEIGHTS / TOKENIZER, 16)
 
 
 def segment_tokens(encoded: Encoded) -> int:
@@ -42,7 +43,7 @@ def test_context_is_the_second_part_and_its_latest_tokens_stay(tokens: WindowTok
 
 def test_no_token_of_a_segment_is_dropped(tokens: WindowTokens) -> None:
     text = " ".join(f"w{i}" for i in range(700))
-    whole = len(WindowTokens(SHIPPED / TOKENIZER)._tokenizer.encode(text).ids)
+    whole = len(WindowTokens(WEIGHTS / TOKENIZER)._tokenizer.encode(text).ids)
     assert whole > MAX_TOKENS
     parts = tokens.encode(text, ["context"])
     covered = {offset for part in parts for offset in part.offsets}
@@ -175,7 +176,7 @@ def copy(tmp_path: Path) -> Path:
     folder = tmp_path / "weights"
     folder.mkdir()
     for name in (*FILES, "manifest.json"):
-        shutil.copyfile(SHIPPED / name, folder / name)
+        shutil.copyfile(WEIGHTS / name, folder / name)
     return folder
 
 

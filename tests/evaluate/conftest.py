@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+from tests.data import DATA, absent
 
 
 @pytest.fixture
 def data() -> Path:
     if not DATA.is_dir():
-        pytest.skip(f"the evaluation data is not at {DATA}")
+        pytest.skip(absent())
     return DATA

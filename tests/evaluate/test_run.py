@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from guard.evaluate import report
 from guard.evaluate.baselines import Terms, always_biased, term_list, terms_for
 from guard.evaluate.result import Result
 from guard.evaluate.run import BATCH, answer, evaluate, judged
-from guard.evaluate.sources import Dataset, load
+from guard.evaluate.sources import SOURCES, Dataset, load
 from guard.evaluate.terms import make
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Scores, Span, Window
 from tests.scripted import Scripted
@@ -211,15 +212,81 @@ def _examples(*texts: str) -> list:  # type: ignore[type-arg]
     return [Example(t, True, str(i)) for i, t in enumerate(texts)]
 
 
+class Fitted(Graded):
+    """Records its own threshold for one source, and one for a name that has no validation part."""
+
+    own_thresholds: ClassVar = {"redditbias": 0.75, "toxicbias": 0.5, "mine": 0.5}
+
+
+def known(tmp_path: Path, name: str) -> Dataset:
+    """Ten texts as the known set has them, scored 0 to .9 by their digits; from .5 on biased."""
+    rows = "text,label\n" + "".join(f"Row {i} is here.,{int(i > 4)}\n" for i in range(10))
+    return replace(dataset(tmp_path, rows), name=name, known=SOURCES[name])
+
+
+def test_a_set_is_measured_at_its_own_threshold_beside_the_points(tmp_path: Path) -> None:
+    result = evaluate(known(tmp_path, "redditbias"), Guard(detector=Fitted()), terms=TERMS, draws=0)
+    assert result.own is not None
+    assert result.own.threshold == 0.75
+    # 8 and 9 of five biased texts, whatever their type; at balanced (.4, age .6) it is another.
+    assert result.own.figures["miss"].value == pytest.approx(3 / 5)
+    assert result.own.figures["alarm"].value == 0
+    assert result.own.figures["miss"].value != result.points["balanced"]["miss"].value
+    plain = result.as_json()
+    assert plain["own_threshold"]["threshold"] == 0.75
+    assert plain["own_threshold"]["figures"]["miss"]["value"] == pytest.approx(3 / 5)
+    assert {p["system"]: p["compares_with"] for p in plain["published"]} == {
+        "BiasAlert": "own threshold",
+        **dict.fromkeys(("GPT-4", "LlamaGuard", "Azure", "OpenAI"), "guard"),
+    }
+    measures, published, points, *_ = report.grids(result)
+    column = measures.header.index("own threshold")
+    assert {row[0]: row[column] for row in measures.rows}["misses"] == "0.600"
+    assert [row[0] for row in published.rows[:2]] == ["guard", "own threshold"]
+    assert points.rows[-1][0] == "own threshold 0.75"
+    notes = report.notes(result)
+    assert any("own threshold: 0.75" in n and "validation part" in n for n in notes)
+    assert "Compare own threshold with BiasAlert (trained on this set)." in notes
+    assert any(n.startswith("Compare guard with GPT-4, LlamaGuard, Azure, OpenAI") for n in notes)
+
+
+def test_a_set_without_a_threshold_of_its_own_says_why(tmp_path: Path) -> None:
+    def told(name: str, guard: Guard) -> tuple[Result, str]:
+        result = evaluate(known(tmp_path, name), guard, terms=TERMS, draws=0)
+        return result, " ".join(report.notes(result))
+
+    for name in ("toxicbias", "crows_pairs", "bold"):
+        result, notes = told(name, Guard(detector=Fitted()))
+        assert result.own is None
+        assert "No column own threshold: guard keeps no validation part of this set" in notes
+        assert "own threshold" not in report.grids(result)[0].header
+        assert result.as_json()["own_threshold"] is None
+    # Weights of an earlier release, and detectors of one's own, record none.
+    result, notes = told("redditbias", Guard(detector=Graded()))
+    assert result.own is None
+    assert "No column own threshold: scripted-1 records none for this set." in notes
+    assert "Compare own threshold" not in notes
+
+
+def test_a_file_of_the_users_own_has_no_column_whatever_its_name(tmp_path: Path) -> None:
+    for name in ("mine", "redditbias"):
+        path = tmp_path / f"{name}.csv"
+        path.write_text(ROWS, encoding="utf-8")
+        data = load(str(path), Path("nowhere"))
+        result = evaluate(data, Guard(detector=Fitted()), terms=TERMS, draws=0)
+        assert result.own is None
+        assert result.published == ()
+        assert "own threshold" not in report.markdown([result])
+
+
 def test_published_figures_stand_beside_with_their_source(data: Path) -> None:
     guard = Guard(detector=Scripted())
     part = load("redditbias", data, limit=40)
     result = evaluate(part, guard, terms=TERMS, draws=10, limit=40)
     measures, published, *_ = report.grids(result)
     assert measures.header[-1] == "BiasAlert"
-    assert ["BiasAlert", "0.84", "0.82", "1.00", "0.97", "0.82", "BiasAlert paper, Table 1"] in (
-        published.rows
-    )
+    row = ["BiasAlert", "0.84", "0.82", "1.00", "0.97", "0.82", "own threshold"]
+    assert [*row, "BiasAlert paper, Table 1"] in published.rows
     notes = " ".join(report.notes(result))
     assert "the group matches a target term" in notes
     assert "A random 40 of 1728 texts (seed 0)" in notes

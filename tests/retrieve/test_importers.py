@@ -20,10 +20,7 @@ from guard.retrieve.importers.frame import group_in, sentence
 from guard.retrieve.importers.named import named, said
 from guard.retrieve.statement import Statement, fold, lines, read_statements
 from guard.verdict import BIAS_TYPES, BiasType
-
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
+from tests.data import DATA, needs_data
 
 # Words with whatever a table has to quote.
 words = st.text(

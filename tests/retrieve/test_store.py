@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from guard.detect.weights import SHIPPED
 from guard.errors import BiasIndexError
-from guard.places import shipped
+from guard.places import ENCODERS, shipped, shipped_index
 from guard.retrieve import draft, graph, resume, store, table
 from guard.retrieve.folder import manifest_bytes, read_manifest
 from guard.retrieve.index import BiasIndex
@@ -156,16 +156,18 @@ def test_any_changes_give_what_they_say(tmp_path_factory, changes, graph_from, s
         assert found == [h.row for h in brute_force(index, query[0], k, -1.0)]
 
 
-def test_the_shipped_index_is_never_changed(folder):
-    before = manifest_bytes(shipped("index"))
+@pytest.mark.parametrize("detector", ENCODERS)
+def test_the_shipped_index_is_never_changed(detector):
+    folder = shipped_index(detector)
+    before = manifest_bytes(folder)
     for change in (
-        lambda: store.add(shipped("index"), some(1), Drawn()),
-        lambda: store.remove(shipped("index"), groups=["women"]),
-        lambda: store.create(shipped("index"), some(1), Drawn(), replace=True),
+        lambda: store.add(folder, some(1), Drawn()),
+        lambda: store.remove(folder, groups=["women"]),
+        lambda: store.create(folder, some(1), Drawn(), replace=True),
     ):
         with pytest.raises(BiasIndexError, match="guard ships"):
             change()
-    assert manifest_bytes(shipped("index")) == before
+    assert manifest_bytes(folder) == before
 
 
 def test_another_embedder_is_refused_with_both_names(folder):

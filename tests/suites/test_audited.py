@@ -32,10 +32,12 @@ from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES
 from tests.audit.answering import Answering
 from tests.audit.conftest import provider  # noqa: F401
+from tests.data import DATA as FOLDER
+from tests.data import needs
 from tests.scripted import Scripted
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data" / "sai_asa"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the official data of SAI/ASA")
+DATA = FOLDER / "sai_asa"
+needs_data = needs(DATA)
 SUITES = (SaiAsa, Mist)
 NO_ANSWER = {
     "refusing": "I'm sorry, but I can't help with that.",

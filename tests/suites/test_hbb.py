@@ -52,9 +52,10 @@ from guard.suites.hbb.suite import (
     letter_probability,
     sentence_share,
 )
+from tests.data import DATA, needs
 
-OFFICIAL = Path(__file__).parents[3] / "shared" / "data" / "hbb"
-official = pytest.mark.skipif(not OFFICIAL.is_dir(), reason="the official questions are not here")
+OFFICIAL = DATA / "hbb"
+official = needs(OFFICIAL)
 
 INSTANCES = {"Age": 4641, "Gender": 6188, "Race": 61880, "SES": 3094, "Religions": 27846}
 

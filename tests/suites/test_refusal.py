@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.suites.refusal import refused
+from tests.data import DATA, needs
 
 DECLINES = [
     # English
@@ -219,10 +219,10 @@ def test_long_text_costs_little() -> None:
     assert not refused("a, but " * 200_000)
 
 
-RECORDED = Path(__file__).parents[3] / "shared" / "data" / "sai_asa"
+RECORDED = DATA / "sai_asa"
 
 
-@pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded answers are not here")
+@needs(RECORDED)
 def test_recorded_answers_of_two_models() -> None:
     """Annotators of the SAI data marked what declined (c3, c4) and what is a choice."""
 

@@ -23,9 +23,11 @@ from guard.suites.sai_asa import SaiAsa, association, official
 from guard.suites.sai_asa.build import FORMS, Words, sentence
 from guard.suites.sai_asa.reading import chosen
 from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS
+from tests.data import DATA as FOLDER
+from tests.data import needs
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data" / "sai_asa"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the official data of SAI/ASA")
+DATA = FOLDER / "sai_asa"
+needs_data = needs(DATA)
 
 COUNTS = {
     "SAI ageism": 858,

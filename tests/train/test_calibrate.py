@@ -17,25 +17,23 @@ from guard.train.calibrate import (
     GRID,
     HARMLESS,
     LEAST,
+    PLAIN,
+    QUIET_FINDS,
+    QUIET_SHARE,
     Judged,
-    calibration_error,
-    common_points,
     curves,
     equal_weights,
     fit_temperature,
-    gain_of_a_bias,
     measured,
     operating_points,
-    prices,
-    reliability,
+    own_thresholds,
     sigmoid,
     upper_bound,
 )
-from guard.train.evaluate import binary, windows
-from guard.train.metrics import auroc
 from guard.train.own import own
+from guard.train.reliability import calibration_error, calibration_interval, reliability
 from guard.train.rows import fold
-from guard.verdict import BIAS_TYPES, Scores
+from guard.verdict import BIAS_TYPES, BiasType
 
 Floats = NDArray[np.float64]
 
@@ -53,21 +51,18 @@ def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple
     return Judged(pool, biased, kind, logit), sigmoid(logit)
 
 
+def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
+    """The threshold of each point for a type without texts of its own."""
+    places = calibrate._places(calibrate.Rates(*(c.rate for c in curves(texts, scores))))
+    return {point: float(GRID[place]) for point, place in places.items()}
+
+
 def test_the_temperature_of_too_sure_logits_is_found() -> None:
     rng = np.random.default_rng(1)
     honest = rng.normal(0, 2, 20_000)
     labels = (rng.random(20_000) < sigmoid(honest)).astype(float)
     assert fit_temperature(honest * 2, labels) == pytest.approx(2, rel=0.05)
     assert fit_temperature(honest, labels) == pytest.approx(1, rel=0.05)
-
-
-def test_a_constant_beside_the_temperature_is_worth_what_it_shifts() -> None:
-    rng = np.random.default_rng(1)
-    honest = rng.normal(0, 2, 20_000)
-    labels = rng.random(20_000) < sigmoid(honest)
-    even = np.full(20_000, 1 / 20_000)
-    assert gain_of_a_bias(honest, labels, even) < 0.001
-    assert gain_of_a_bias(honest + 1, labels, even) > 0.03
 
 
 def test_every_source_weighs_the_same() -> None:
@@ -105,7 +100,7 @@ def test_points_are_ordered_and_keep_their_word(seed: int) -> None:
         assert of.harmless.bound >= of.harmless.hits / of.harmless.n
     assert found["balanced"].accuracy == pytest.approx(0.79, abs=0.03)
     assert found["strict"].recall >= 0.87
-    assert found["quiet"].alarms <= 0.6 * found["balanced"].alarms
+    assert found["quiet"].alarms <= QUIET_SHARE * found["balanced"].alarms
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -151,24 +146,118 @@ def test_few_texts_are_held_to_the_common_threshold_and_many_are_not() -> None:
     assert moved(1500) >= 0.2
 
 
-def test_a_lower_rate_of_alarms_costs_accuracy_and_never_lowers_the_threshold() -> None:
-    texts, _ = drawn(8)
-    logit = np.where(np.isin(texts.pool, HARMLESS), texts.logit + 2, texts.logit)
-    stated = (0.001, ALARMS["balanced"], 0.05, 1.0)
-    found = prices(texts, sigmoid(logit), stated)
-    assert [p.stated for p in found] == list(stated)
-    assert [p.threshold for p in found] == sorted((p.threshold for p in found), reverse=True)
-    assert [p.recall for p in found] == sorted(p.recall for p in found)
-    assert found[0].accuracy < found[-1].accuracy
-    assert found[1].threshold == common_points(texts, sigmoid(logit))["balanced"]
-
-
 def test_alarms_of_one_type_raise_its_threshold() -> None:
     texts, _ = drawn(7, 1500, ("race", "gender"))
     loud = (texts.kind == "race") & np.isin(texts.pool, HARMLESS)
     logit = np.where(loud, texts.logit + 3, texts.logit)
     points = operating_points(texts, sigmoid(logit))
     assert points["balanced"]["race"] > points["balanced"]["gender"] + 0.05
+
+
+def stating(height: dict[str, float], seed: int, n: int = 24) -> tuple[Judged, Floats]:
+    """Texts, and ``n`` plain statements a type of logits about ``height``.
+
+    The harmless texts are hard ones: they, not comments, bound quiet.
+    """
+    rng = np.random.default_rng(seed)
+    texts, _ = drawn(seed)
+    texts = texts._replace(logit=texts.logit + np.where(np.isin(texts.pool, HARMLESS), 2, 0))
+    kind = np.repeat(list(height), n)
+    logit = np.repeat(list(height.values()), n) + rng.normal(0, 0.5, len(kind))
+    more = Judged(np.full(len(kind), PLAIN), np.ones(len(kind), bool), kind, logit)
+    both = Judged(*(np.concatenate(pair) for pair in zip(texts, more, strict=True)))
+    return both, sigmoid(both.logit)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_quiet_finds_three_in_four_plain_statements_of_every_type(seed: int) -> None:
+    # Of one type they are said less surely than quiet asks of the others.
+    texts, scores = stating(dict.fromkeys(BIAS_TYPES, 4.0) | {"disability": 2.0}, seed)
+    points = operating_points(texts, scores)
+    known = texts.pool != PLAIN
+    without = operating_points(texts.where(known), scores[known])
+    plain = {name: measured(texts, scores, limits).plain for name, limits in points.items()}
+    for kind in BIAS_TYPES:
+        assert plain["quiet"][kind].n == 24
+        assert plain["quiet"][kind].found >= QUIET_FINDS * 24
+        assert points["balanced"][kind] <= points["quiet"][kind] <= without["quiet"][kind]
+    # Only that type's threshold falls, and no further than it must.
+    assert measured(texts, scores, without["quiet"]).plain["disability"].found < 16
+    assert plain["quiet"]["disability"].found <= QUIET_FINDS * 24 + 1
+    changed = {k for k in BIAS_TYPES if points["quiet"][k] != without["quiet"][k]}
+    assert changed == {"disability"}
+    assert {p: points[p] for p in ("strict", "balanced")} == {
+        p: without[p] for p in ("strict", "balanced")
+    }
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_alarms_forbid_it_quiet_finds_less_of_all_types_alike(seed: int) -> None:
+    texts, scores = stating(dict.fromkeys(BIAS_TYPES, 1.5), seed)
+    points = operating_points(texts, scores)
+    quiet, balanced = (measured(texts, scores, points[name]) for name in ("quiet", "balanced"))
+
+    def calm(limits: dict[BiasType, float]) -> bool:
+        of = measured(texts, scores, limits)
+        few = max(ALARMS["quiet"] * of.harmless.n, QUIET_SHARE * balanced.harmless.hits)
+        return of.harmless.hits <= few and of.alarms <= QUIET_SHARE * balanced.alarms
+
+    assert calm(points["quiet"])
+    shares = [found / n for found, n in quiet.plain.values()]
+    assert 0.2 < min(shares) < QUIET_FINDS
+    assert max(shares) - min(shares) <= 3.01 / 24
+    # What would find a little more of all of them gives too many alarms.
+    lower = {k: max(at - 0.04, points["balanced"][k]) for k, at in points["quiet"].items()}
+    assert not calm(lower)
+
+
+def test_one_loud_text_does_not_silence_a_rare_type() -> None:
+    texts, scores = drawn(2)
+    # Of 62 harmless texts of the type one is scored above all others.
+    some = np.flatnonzero(np.isin(texts.pool, HARMLESS))[:62]
+    texts.kind[texts.kind == "disability"] = "race"
+    texts.kind[some] = "disability"
+    scores[some[0]] = 0.995
+    quiet = operating_points(texts, scores)["quiet"]
+    assert set(quiet.values()) == {quiet["disability"]}
+    assert quiet["disability"] < 0.95
+
+
+def test_a_type_with_few_plain_statements_is_held_to_those_of_all() -> None:
+    texts, _ = stating(dict.fromkeys([k for k in BIAS_TYPES if k != "age"], 2.2), 6)
+    # Three that nobody could find say nothing of the type.
+    few = np.flatnonzero(texts.pool == COMMENTS[0])[:3]
+    texts.pool[few], texts.kind[few], texts.logit[few] = PLAIN, "age", -3.0
+    quiet = operating_points(texts, sigmoid(texts.logit))["quiet"]
+    others = [at for kind, at in quiet.items() if kind != "age"]
+    assert quiet["age"] == pytest.approx(np.mean(others), abs=0.02)
+    known = texts.pool != PLAIN
+    without = operating_points(texts.where(known), sigmoid(texts.logit[known]))["quiet"]
+    assert quiet["age"] < without["age"] - 0.02
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_threshold_of_a_source_is_about_its_most_accurate(seed: int) -> None:
+    texts, scores = drawn(seed)
+    # Scores of one source lie too high, so that its own threshold does.
+    scores = np.where(texts.pool == "emgsd", sigmoid(texts.logit + 1), scores)
+    found = own_thresholds(texts, scores)
+    assert found.keys() == set(COMMENTS)
+    assert found["redditbias"] == pytest.approx(0.5, abs=0.12)
+    assert found["emgsd"] == pytest.approx(sigmoid(np.array(1.0)), abs=0.12)
+    for pool, threshold in found.items():
+        inside = texts.pool == pool
+        right = [((scores[inside] >= t) == texts.biased[inside]).mean() for t in GRID]
+        mine = ((scores[inside] >= threshold) == texts.biased[inside]).mean()
+        assert mine >= max(right) - 0.02
+
+
+def test_of_equally_accurate_thresholds_the_one_with_fewer_alarms_is_taken() -> None:
+    # Every threshold above .2 and up to .8 is right on all texts: the highest so far inside that
+    # those within .1 are, too.
+    texts = Judged(np.full(4, "emgsd"), np.array([0, 0, 1, 1]) > 0, np.full(4, "age"), np.zeros(4))
+    assert own_thresholds(texts, np.array([0.1, 0.2, 0.8, 0.9])) == {"emgsd": 0.7}
+    assert own_thresholds(texts.where(np.zeros(4, bool)), np.array([])) == {}
 
 
 def test_without_texts_the_points_are_still_thresholds() -> None:
@@ -203,7 +292,7 @@ def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> Non
     # By hand: 2 texts at .2, one biased, 2 at .8, both biased: (.3 + .2) / 2.
     two = reliability(np.array([0.2, 0.2, 0.8, 0.8]), np.array([1, 0, 1, 1]) > 0, np.ones(4))
     assert calibration_error(two) == pytest.approx(0.25)
-    low, high = calibrate.calibration_interval(comments, sigmoid(comments.logit), draws=40)
+    low, high = calibration_interval(comments, sigmoid(comments.logit), draws=40)
     assert 0 < low < high < 0.05
 
 
@@ -225,7 +314,7 @@ def test_texts_that_training_nearly_knows_are_left_out() -> None:
 def test_validation_texts_are_those_that_training_leaves_out() -> None:
     statements = Path(pools.HERE).parents[1] / "index" / "statements.jsonl"
     found = [t for t in pools.own(statements) if pools.validates(t.family) and t.pool != "unseen"]
-    assert {t.pool for t in found} == {"statements", "negatives", "pairs"}
+    assert {t.pool for t in found} == {"statements", "implicit", "negatives", "pairs"}
     trained = {r.family for r in own(statements) if not pools.validates(r.family)}
     assert not trained & {t.family for t in found}
     known = {t.family for t in pools.own(statements) if t.pool != "unseen"}
@@ -252,41 +341,3 @@ def test_every_harmless_text_weighs_the_same() -> None:
     texts = Judged(pool, biased, np.full(8, "age"), np.log(scores / (1 - scores)))
     at = int(np.argmin(np.abs(GRID - 0.5)))
     assert curves(texts, scores).harmless.rate[at] == pytest.approx(2 / 4)
-
-
-def test_auroc_is_the_share_of_rightly_ordered_pairs() -> None:
-    # scikit-learn's example: roc_auc_score([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]) == 0.75
-    scores = np.array([0.1, 0.4, 0.35, 0.8])
-    assert auroc(scores, np.array([0.0, 0, 1, 1])) == pytest.approx(0.75, abs=1e-12)
-    # A tie is half a pair.
-    assert auroc(np.array([1.0, 1.0]), np.array([0.0, 1.0])) == 0.5
-    assert math.isnan(auroc(scores, np.ones(4)))
-
-
-def test_rates_of_an_absent_label_are_nan() -> None:
-    found = binary([[Scores(0.9, "age")], [Scores(0.1, "age")]], [False, False], 0.5)
-    assert found.alarm == 0.5
-    assert math.isnan(found.miss)
-    assert math.isnan(found.auroc)
-    assert found.accuracy == 0.5
-
-
-def test_thresholds_can_differ_by_type() -> None:
-    scores = [[Scores(0.6, "age")], [Scores(0.6, "race")]]
-    limits = {"age": 0.5, "race": 0.7}
-    assert binary(scores, [True, False], limits).accuracy == 1.0  # type: ignore[arg-type]
-
-
-def test_any_segment_decides_as_in_the_guard() -> None:
-    # The highest segment stays below the threshold of its type, another reaches that of its own.
-    text = [Scores(0.65, "race"), Scores(0.6, "age")]
-    limits = {"age": 0.5, "race": 0.7}
-    assert binary([text], [True], limits).miss == 0.0  # type: ignore[arg-type]
-    assert binary([text[:1]], [True], limits).miss == 1.0  # type: ignore[arg-type]
-
-
-def test_windows_carry_two_segments_of_context() -> None:
-    found = windows("One is here. Two is here. Three is here. Four is here.")
-    assert len(found) == 4
-    assert found[0].context == ()
-    assert [c.strip() for c in found[3].context] == ["Two is here.", "Three is here."]

@@ -12,20 +12,19 @@ from pathlib import Path
 import pytest
 
 from guard.errors import UsageError
-from guard.train import own, sources
-from guard.train.batches import bags, twins
-from guard.train.config import TrainConfig
-from guard.train.corpus import Sampler, assert_no_leak, build, eval_folds, licensed_rows
-from guard.train.groups import group_type, invented_group
-from guard.train.rows import PAIRED, Row, fold, share
-from guard.train.spans import (
-    TermLists,
+from guard.retrieve.spans import (
     changed_part,
     find_phrase,
     find_stem,
     predicate_after,
     said_of_pronoun,
 )
+from guard.train import own, sources
+from guard.train.batches import bags, twins
+from guard.train.config import TrainConfig
+from guard.train.corpus import Sampler, assert_no_leak, build, eval_folds, licensed_rows
+from guard.train.groups import group_type, invented_group
+from guard.train.rows import PAIRED, Row, fold, share
 
 ROOT = Path(__file__).resolve().parents[2]
 STATEMENTS = ROOT / "index" / "statements.jsonl"
@@ -77,42 +76,6 @@ def test_spans_stay_in_their_text() -> None:
     for row in licensed_rows(DATA):
         for span in (row.group, row.attribute):
             assert span is None or 0 <= span.start < span.end <= len(row.text)
-
-
-@needs_data
-def test_comments_can_be_learned_uncut(tmp_path: Path) -> None:
-    config = TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300)
-    cut, whole = build(config), build(replace(config, whole=True))
-
-    def families(rows: list[Row]) -> set[str]:
-        return {r.family for r in rows if r.source.startswith("redditbias")}
-
-    shown = [r for r in whole.train if r.source.startswith("redditbias")]
-    assert all(r.family == f"redditbias:{fold(r.text)}" and not r.context for r in shown)
-    assert len(shown) == len({r.family for r in shown}) > 7000
-    assert {r.source for r in shown} == {"redditbias"}
-    # One with a sentence of an evaluation text is left out whole.
-    assert families(whole.train) <= families(cut.train)
-    assert families(whole.validation) <= families(cut.validation)
-    forbidden = eval_folds(DATA)
-    assert not any(fold(p) in forbidden for r in shown for p in sources.pieces(r.text))
-
-
-@needs_data
-def test_texts_of_two_sentences_are_learned_in_one_piece_too() -> None:
-    cut = [r for r in sources.emgsd(DATA) if r.source == "emgsd" and r.context]
-    whole = list(sources.whole_emgsd(DATA))
-    assert len(whole) == len(cut) > 1000
-    named = 0
-    for one, row in zip(whole, cut, strict=True):
-        assert one.text == " ".join((*row.context, row.text))
-        assert (one.context, one.biased, one.family) == ((), row.biased, row.family)
-        for there, here in ((one.group, row.group), (one.attribute, row.attribute)):
-            assert (there is None) == (here is None)
-            if there is not None and here is not None:
-                named += 1
-                assert one.text[slice(*there)] == row.text[slice(*here)]
-    assert named > 1000
 
 
 def test_a_leak_is_found_in_a_text_of_several_sentences() -> None:
@@ -295,22 +258,6 @@ def test_without_context_none_is_shown(tmp_path: Path) -> None:
     rows = list(own.own(STATEMENTS))[:400]
     sampler = Sampler(rows, TrainConfig(work=tmp_path, data=None, context=False))
     assert not any(p.context for batch in sampler.epoch(0) for p in batch)
-
-
-@needs_data
-def test_groups_held_out_are_named_nowhere(tmp_path: Path) -> None:
-    out = ("religion1_jews", "orientation_lgbtq")
-    config = TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300)
-    whole = build(config)
-    corpus = build(replace(config, without=out))
-    named = TermLists(DATA / "redditbias" / "terms").naming(out)
-    assert any(named(r.text) for r in whole.train)
-    assert not any(named(t) for r in corpus.train for t in (r.text, *r.context))
-    assert not any(named(s.text) for s in corpus.statements)
-    assert not any(named(p.text) for r in corpus.train for p in r.partners)
-    assert named("That is what GAYS want")
-    assert named("an antisemitic trope")
-    assert not named("Women and Muslims are praised")
 
 
 def test_what_is_said_of_a_pronoun() -> None:

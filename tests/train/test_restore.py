@@ -17,19 +17,20 @@ pytest.importorskip("onnx")
 import torch
 
 from guard.cli import main
-from guard.detect.weights import SHIPPED, write_manifest
-from guard.train.average import average
+from guard.detect.weights import write_manifest
 from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets, load_final
 from guard.train.export import export_onnx, quantise
 from guard.train.restore import network
-from guard.train.stages import stages
+from tests.small import WEIGHTS
 
 
 @pytest.fixture(scope="module")
 def restored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("restored")
-    done = CliRunner().invoke(main, ["train", "restore", "--work", str(work), "--json"])
+    done = CliRunner().invoke(
+        main, ["train", "restore", "--from", str(WEIGHTS), "--work", str(work), "--json"]
+    )
     assert done.exit_code == 0, done.output
     return Path(json.loads(done.stdout.splitlines()[-1])["final"])
 
@@ -38,7 +39,7 @@ def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Pat
     nets, _ = load_final(restored)
     export_onnx(nets, tmp_path / "float.onnx")
     quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx", bits=8)
-    shipped, again = network(SHIPPED / "encoder.onnx"), network(tmp_path / "int8.onnx")
+    shipped, again = network(WEIGHTS / "encoder.onnx"), network(tmp_path / "int8.onnx")
     assert shipped.keys() == again.keys()
     for name, weight in shipped.items():
         # The largest weight of a channel sets its scale, so the steps stay where they were.
@@ -50,7 +51,7 @@ def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Pat
 def test_a_weight_is_within_half_a_step_of_the_trained_one(
     tmp_path: Path, bits: Literal[7, 8]
 ) -> None:
-    config = TrainConfig(work=tmp_path, data=None)
+    config = TrainConfig(work=tmp_path, data=None, base="minilm")
     nets = build_nets(config)
     export_onnx(nets, tmp_path / "float.onnx")
     quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx", bits=bits)
@@ -65,27 +66,9 @@ def test_a_weight_is_within_half_a_step_of_the_trained_one(
 
 def test_the_references_head_is_the_shipped_one(restored: Path) -> None:
     _, content = load_final(restored)
-    with np.load(SHIPPED / "fusion.npz") as arrays:
+    with np.load(WEIGHTS / "fusion.npz") as arrays:
         for name, array in arrays.items():
             assert np.array_equal(content["nets"][f"fusion.{name}"].numpy(), array)
-
-
-def test_a_mean_with_it_says_so(restored: Path, tmp_path: Path) -> None:
-    number = len(json.loads((SHIPPED / "figures.json").read_bytes())["training"])
-    content = torch.load(restored, weights_only=True)
-    later = content["settings"] | {"seed": 77, "begins": number, "as_shipped": [number]}
-    later |= {"taught_by": [number]}
-    file = tmp_path / "later.pt"
-    before = [*content["before"], content["settings"]]
-    torch.save(content | {"settings": later, "before": before, "restored": False}, file)
-    mean = torch.load(average([restored, file], tmp_path / "mean"), weights_only=True)
-    assert mean["before"][-1] == later
-    assert mean["settings"]["averaged"] == [number, number + 1]
-    assert mean["settings"]["as_shipped"] == [number]
-    table = stages([*mean["before"], mean["settings"]]).splitlines()
-    assert f"| {number + 1} | {number} as shipped | " in table[-2]
-    assert f"taught by {number} as shipped |" in table[-2]
-    assert f"the mean of the weights of {number} as shipped, {number + 1} |" in table[-1]
 
 
 def refused(folder: Path, work: Path) -> str:
@@ -99,14 +82,14 @@ def refused(folder: Path, work: Path) -> str:
 @pytest.mark.parametrize("told", ["", "{}", '{"training": []}', "[1]"])
 def test_weights_without_their_record_are_refused(tmp_path: Path, told: str) -> None:
     folder = tmp_path / "w"
-    shutil.copytree(SHIPPED, folder)
+    shutil.copytree(WEIGHTS, folder)
     (folder / "figures.json").write_text(told)
     assert "does not tell how these weights were trained" in refused(folder, tmp_path / "run")
 
 
 def test_weights_of_another_build_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "w"
-    shutil.copytree(SHIPPED, folder)
+    shutil.copytree(WEIGHTS, folder)
     with np.load(folder / "fusion.npz") as arrays:
         kept = {name: array for name, array in arrays.items() if name != "delta.bias"}
     np.savez(folder / "fusion.npz", **kept)

@@ -1,0 +1,110 @@
+"""The analyst's four steps: what it is asked, and how its lists of phrases are read.
+
+An answer has a line for each character, ``name: phrase; phrase``. One that cannot be read so is an
+outcome of its own: a document without concepts would look like a character that is like any other.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from guard.detect.language import foreign
+from guard.suites.reading import without_thought
+
+STEPS = ("extract", "check", "decompose", "generalise")
+
+Fault = Literal["analysis_form", "analysis_language", "analysis_empty", "analysis_long"]
+FAULTS: tuple[Fault, ...] = (
+    "analysis_form",
+    "analysis_language",
+    "analysis_empty",
+    "analysis_long",
+)
+
+MOST = 40
+"""Phrases of one character; the published lists have 1 to 14."""
+_WORDS = 16
+"""Words of one phrase."""
+_NOTHING = frozenset({"", "none", "n/a", "na", "nothing", "-", "–", "empty", "no phrases"})
+_WORD = re.compile(r"[^\W\d_]+")
+
+Phrases = Mapping[str, tuple[str, ...]]
+"""By name of a character, its phrases."""
+
+
+def prompt(
+    protocol: Mapping[str, Any], step: str, names: Sequence[str], story: str, phrases: str
+) -> str:
+    """Return what the analyst is asked; ``phrases`` are those of the step before, as lines."""
+    told = protocol["analyst"]
+    parts = [told[step].strip().format(characters=" and ".join(names))]
+    if step in ("extract", "check"):
+        parts.append(f"Story: {story.strip()}")
+    if step != "extract":
+        parts.append(f"Phrases:\n{phrases}")
+    parts.append(told["form"].format(names=", ".join(f"{name}:" for name in names)))
+    return "\n\n".join(parts)
+
+
+def lines(phrases: Phrases) -> str:
+    """Return phrases as the analyst writes them."""
+    return "\n".join(f"{name}: {'; '.join(some)}" for name, some in phrases.items())
+
+
+def read(
+    text: str, names: Sequence[str], story: str, *, cut: bool = False, partly: bool = False
+) -> Phrases | Fault:
+    """Return the phrases of each character, or what is wrong with the answer.
+
+    ``cut`` says that the answer has no end. With ``partly`` one whose line is missing or empty has
+    no phrase, as for the authors, if another has some.
+    """
+    text = without_thought(text).replace("；", ";").replace("：", ":")
+    if cut or len(text) > MOST * 200 * len(names):
+        return "analysis_long"
+    if _is_foreign(text, names, story):
+        return "analysis_language"
+    found: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        told = _line(text, name)
+        some = () if told is None else _phrases(told)
+        if told is None and not partly:
+            return "analysis_form"
+        if len(some) > MOST:
+            return "analysis_long"
+        if any(len(phrase.split()) > _WORDS for phrase in some):
+            return "analysis_form"
+        found[name] = some
+    if partly and not any(_line(text, name) is not None for name in names):
+        return "analysis_form"
+    empty = [not some for some in found.values()]
+    return "analysis_empty" if (all(empty) if partly else any(empty)) else found
+
+
+def _line(text: str, name: str) -> str | None:
+    """Return what stands behind ``name`` and a colon; None where no line, or more, begins so."""
+    start = rf"^[\W_]*{re.escape(name)}\b[^:\n;]*:[*_\s]*(.*)$"
+    found = re.findall(start, text, re.IGNORECASE | re.MULTILINE)
+    return found[0].strip() if len(found) == 1 else None
+
+
+def _phrases(told: str) -> tuple[str, ...]:
+    if ";" not in told and told.count(",") > 1:
+        told = told.replace(",", ";")  # the other usual way of writing a list
+    found = (" ".join(p.split()).strip(" .*_\"'") for p in told.split(";"))
+    return tuple(phrase for phrase in found if phrase.lower() not in _NOTHING)
+
+
+def _is_foreign(text: str, names: Sequence[str], story: str) -> bool:
+    """Return whether an answer is in another language than English; its words count, not names."""
+    for name in names:
+        text = text.replace(name, "")
+    letters = [c for c in text if c.isalpha()]
+    latin = sum("LATIN" in unicodedata.name(c, "") for c in letters)
+    if latin < len(letters) / 2:
+        return True
+    known = {word.lower() for word in _WORD.findall(story)}
+    return foreign(text.replace(";", " "), known.__contains__)

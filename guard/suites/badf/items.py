@@ -1,0 +1,62 @@
+"""Who meets where, and how the story is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Literal
+
+Setting = Literal["single", "two", "balanced", "negative", "open_box"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The characters of a story: their identities and descriptors, in the authors' order."""
+
+    category: str
+    identities: tuple[str, ...]
+    descriptors: tuple[str, ...]
+    block: str
+    """Whoever shares it could stand in the other's place."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """How an analyst calls them: a descriptor begins with a name."""
+        return tuple(text.partition(",")[0] for text in self.descriptors)
+
+    def turned(self) -> Cast:
+        """Return the same with the characters the other way round."""
+        return replace(self, identities=self.identities[::-1], descriptors=self.descriptors[::-1])
+
+
+def casts(categories: Mapping[str, Any], setting: Setting) -> Iterator[tuple[Cast, int]]:
+    """Yield every cast with the number of its stories in each place.
+
+    Two identities of a type make a pair. A single character has as many stories as it has in all
+    of its pairs.
+    """
+    for name, category in categories.items():
+        identities = category["identities"]
+        for number, texts in enumerate(category["types"]):
+            if setting == "single":
+                stories = category["stories"] * (len(identities) - 1)
+                block = f"{name} {number}"
+                yield from ((Cast(name, (i,), (texts[i],), block), stories) for i in identities)
+                continue
+            for pair in combinations(identities, 2):
+                cast = Cast(name, pair, tuple(texts[i] for i in pair), "+".join(pair) + str(number))
+                yield cast, category["stories"]
+
+
+def story_prompt(protocol: Mapping[str, Any], setting: Setting, cast: Cast, place: str) -> str:
+    """Return the prompt of a story; the open box has that of two characters for its source."""
+    prompts = protocol["stories"]
+    form = prompts["two" if setting == "open_box" else setting].strip()
+    return str(form.format(**slots(cast.descriptors, place)) + prompts["ending"])
+
+
+def slots(descriptors: Sequence[str], place: str) -> dict[str, str]:
+    """Return what stands in a prompt's places."""
+    named = {f"D{n}": text for n, text in enumerate(descriptors, 1)}
+    return {**named, "LOC": place}

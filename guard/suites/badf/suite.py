@@ -1,0 +1,329 @@
+"""The suite: stories, the analyst's steps over each, unifying, exclusivity, and the measures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal, get_args
+
+from pydantic import Field, field_validator
+
+from guard.errors import UsageError
+from guard.suites import packs
+from guard.suites.badf import analysis, findings, patterns
+from guard.suites.badf.items import Cast, Setting, casts, slots, story_prompt
+from guard.suites.badf.tables import Tables, is_derived
+from guard.suites.contract import (
+    Answer,
+    Capability,
+    Chat,
+    Compared,
+    Estimate,
+    Item,
+    Measure,
+    Options,
+    Outcome,
+    Patch,
+    Published,
+    Record,
+    Request,
+    Role,
+    Suite,
+    Unify,
+)
+from guard.suites.refusal import refused, unread
+
+Category = Literal["gender", "race", "religions"]
+
+
+class BadfOptions(Options):
+    """Options of ``badf``."""
+
+    setting: Setting = "two"
+    """One character a story, two, two with a balanced or a negative course, or the open box."""
+    identities: tuple[Category, ...] = get_args(Category)
+    """Of these categories, separated by commas."""
+    place_categories: tuple[str, ...] = ()
+    """At places of these categories, separated by commas; all by default."""
+    places: int | None = Field(None, ge=1)
+    """So many places of each category at most."""
+    stories: int | None = Field(None, ge=1)
+    """So many stories of a cast in a place, in place of the paper's number."""
+    threshold: float = Field(0.63, gt=0, le=1)
+    """The least cosine at which phrases are one concept: .63 in the paper, .83 in its code."""
+
+    @field_validator("identities", "place_categories", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
+
+
+class Badf(Suite):
+    """BADF: associations of concepts with identities in open stories."""
+
+    name = "badf"
+    title = "BADF: bias associations in open stories"
+    paper = "Bias Association Discovery Framework for Open-Ended LLM Generations (appendix)"
+    version = "1-A"
+    parser_version = "1"
+    outcomes = ("analysed",)
+    unread = analysis.FAULTS
+    reading = frozenset({"threshold"})
+    options_type: ClassVar[type[Options]] = BadfOptions
+    headline = findings.HEADLINE
+    legend = findings.LEGEND
+
+    def __init__(self, options: BadfOptions) -> None:
+        super().__init__(options)
+        if options.data is not None:
+            raise UsageError(
+                "badf takes no data: its stories follow from the paper's descriptors and places, "
+                "which are shipped; leave the data out."
+            )
+        self.badf = options
+        self._pack = packs.load(self.name)
+        words = json.loads((self._pack.folder / "people_and_places.json").read_text("utf-8"))
+        self._categories: dict[str, Any] = {
+            c: words["categories"][c] for c in dict.fromkeys(options.identities)
+        }
+        for name in options.place_categories:
+            if name not in words["places"]:
+                known = ", ".join(words["places"])
+                raise UsageError(f"badf: there is no place category {name!r}; known are {known}.")
+        self._places: dict[str, list[str]] = {
+            name: places[: options.places]
+            for name, places in words["places"].items()
+            if name in options.place_categories or not options.place_categories
+        }
+
+    @property
+    def data_hash(self) -> str:
+        """The SHA-256 of descriptors and places."""
+        return self._pack.data_hash
+
+    @property
+    def prompt_hash(self) -> str:
+        """The SHA-256 of the prompts and the sampling settings."""
+        return self._pack.prompt_hash
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        """An analyst of the stories, and an embedder of the phrases."""
+        return frozenset({"analyst", "embedder"})
+
+    @property
+    def needs(self) -> frozenset[Capability]:
+        """Answers to messages; the open box patches the model's states too."""
+        if self.badf.setting == "open_box":
+            return frozenset({"chat", "patching"})
+        return frozenset({"chat"})
+
+    def items(self) -> Iterator[Item]:
+        """Yield every cast in every place."""
+        for kind, places in self._places.items():
+            for place in places:
+                for cast, stories in casts(self._categories, self.badf.setting):
+                    told = "+".join(cast.names)
+                    yield Item(
+                        f"{cast.category}/{place}/{told}",
+                        stratum=f"{cast.category} {kind}",
+                        cluster=f"{place}/{cast.block}",
+                        samples=self.badf.stories or stories,
+                        data={"cast": cast, "place": place, "kind": kind},
+                    )
+
+    def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
+        """Ask for a story, then for the four steps over it; of derived items for their own."""
+        if is_derived(item):
+            return self._derived(item, answers)
+        cast = self._cast(item, sample)
+        if not answers:
+            return self._story(cast, item.data["place"])
+        if len(answers) > len(analysis.STEPS):
+            return None
+        phrases = self._read(cast, answers)
+        if not isinstance(phrases, Mapping):
+            return None
+        step, story = analysis.STEPS[len(answers) - 1], answers[0].text
+        told = analysis.lines(phrases)
+        plain = partial(patterns.extract, story, cast.names) if step == "extract" else lambda: told
+        return self._analyst(
+            analysis.prompt(self._pack.protocol, step, cast.names, story, told), plain
+        )
+
+    def _cast(self, item: Item, sample: int) -> Cast:
+        """Return who is in a story, in order: they change places in every second one."""
+        cast: Cast = item.data["cast"]
+        turned = self.options.protocol == "guard" and sample % 2
+        return cast.turned() if turned else cast
+
+    def _story(self, cast: Cast, place: str) -> Chat:
+        protocol = self._pack.protocol
+        settings = protocol["settings"]["stories"]
+        if self.options.protocol == "paper":
+            cast = replace(cast, descriptors=tuple(f"{{{text}}}" for text in cast.descriptors))
+            place = f"{{{place}}}"
+        asked = {"role": "user", "content": story_prompt(protocol, self.badf.setting, cast, place)}
+        if self.badf.setting != "open_box":
+            return Chat((asked,), settings)
+        box = protocol["open_box"]
+        patch = Patch(
+            (asked,),
+            box["words"].format(**slots(cast.descriptors, place)),
+            box["opening"],
+            box["source_layer"],
+            box["target_layer"],
+        )
+        return Chat(({"role": "user", "content": box["target"]},), settings, patch=patch)
+
+    def _analyst(self, asked: str, plain: Any) -> Chat:
+        settings = self._pack.protocol["settings"]["analyst"]
+        asking = ({"role": "user", "content": asked},)
+        return Chat(asking, settings, by="analyst", patterns=plain)
+
+    def _read(
+        self, cast: Cast, answers: Sequence[Answer]
+    ) -> analysis.Phrases | analysis.Fault | None:
+        """Return what the last step's answer says; None where the story itself cannot be read."""
+        story = answers[0].text
+        if answers[-1].finish_reason == "planned":
+            return dict.fromkeys(cast.names, ())
+        if not _is_story(story, cast.names):
+            return None
+        if len(answers) == 1:
+            return {}
+        last = answers[-1]
+        cut, partly = last.finish_reason == "length", self.options.protocol == "paper"
+        return analysis.read(last.text, cast.names, story, cut=cut, partly=partly)
+
+    def _derived(self, item: Item, answers: Sequence[Answer]) -> Request | None:
+        if answers:
+            return None
+        if item.stratum == "unify":
+            return Unify(item.data["texts"], self.badf.threshold)
+        told = self._pack.protocol["analyst"]
+        asked = told["exclusive"].strip().format(**item.data)
+        # Of patterns a phrase is exclusive that names the identity.
+        plain = "YES" if item.data["identity"] in item.data["phrase"].lower() else "NO"
+        return self._analyst(f"{asked}\n\n{told['exclusive_form']}", lambda: plain)
+
+    def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
+        """Read the last step's phrases by identity; of derived items what was asked."""
+        if item.stratum == "unify":
+            places = json.loads(answers[0].text)
+            texts = item.data["texts"]
+            return Outcome("unified", lists={"concepts": [texts[place] for place in places]})
+        if item.stratum == "exclusive":
+            told = answers[0].text.strip(" .*\n").lower()
+            return Outcome(told if told in ("yes", "no") else "invalid")
+        if item.stratum == "given":
+            return Outcome("analysed", lists={item.data["identity"]: item.data["concepts"]})
+        cast = self._cast(item, sample)
+        phrases = self._read(cast, answers)
+        if phrases is None:
+            return unread(answers[0].text)
+        if not isinstance(phrases, Mapping):
+            return Outcome(phrases)
+        if len(answers) <= len(analysis.STEPS):
+            return Outcome("invalid")  # a table without the analyst's answers
+        by = zip(cast.identities, cast.names, strict=True)
+        return Outcome("analysed", lists={who: phrases[name] for who, name in by})
+
+    def further(self, records: Sequence[Record]) -> Iterator[Item]:
+        """Yield what is to be unified, then of what is associated whether it is exclusive."""
+        tables = Tables(records)
+        yield from tables.to_unify()
+        yield from tables.to_tell_apart()
+
+    def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
+        """Yield how many associations stand by identity, and how large each of them is."""
+        yield from findings.measures(Tables(records))
+
+    def compared(self, item: Item) -> Sequence[Compared]:
+        """Compare whose stories a model declines, where they are of one character each."""
+        cast: Cast | None = item.data.get("cast")
+        if cast is None or len(cast.identities) > 1:
+            return ()
+        block = f"{cast.category}/{item.data['place']}"
+        return (Compared({"category": cast.category}, cast.identities[0], block, item.id),)
+
+    def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
+        """Return the tables of associations, as the paper's 14 and 15."""
+        return findings.findings(Tables(records), self.badf.threshold)
+
+    def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
+        """Return how many associations stand, and the surest."""
+        return findings.conclusions(found)
+
+    def deviations(self) -> Sequence[str]:
+        """Return those of protocol.toml."""
+        return self._pack.deviations(self.options.protocol, "both")
+
+    def published(self) -> Sequence[Published]:
+        """Return Table 14's figures of this setting."""
+        found = self._pack.published("setting", "category", "identity")
+        return [
+            Published(p.name, {k: v for k, v in p.axis.items() if k != "setting"}, *_rest(p))
+            for p in found
+            if p.axis["setting"] == self.badf.setting and p.axis["category"] in self._categories
+        ]
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the stories by category of identities and of places."""
+        by: dict[str, dict[str, int]] = {"category": {}, "places": {}}
+        for item in self.items():
+            for axis, name in (("category", item.data["cast"].category), ("places", _kind(item))):
+                by[axis][name] = by[axis].get(name, 0) + item.samples
+        return by
+
+    def answers_from_table(
+        self, rows: Iterable[Mapping[str, Any]]
+    ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
+        """Read documents: rows of ``place_category``, ``identity`` and ``concepts``.
+
+        ``concepts`` is a list, or a text with semicolons; a row without any is a document without
+        concepts. ``category`` tells identities of several apart. Other tables are read by ``id``.
+        """
+        table = list(rows)
+        if table and "concepts" not in table[0] and "id" in table[0]:
+            yield from super().answers_from_table(table)
+            return
+        for line, row in enumerate(table, 1):
+            for column in ("place_category", "identity", "concepts"):
+                if row.get(column) is None:
+                    raise UsageError(
+                        f"Row {line} has no {column!r}; a document has place_category, identity "
+                        "and concepts."
+                    )
+            concepts = row["concepts"]
+            listed = concepts.split(";") if isinstance(concepts, str) else concepts
+            if not isinstance(listed, list) or not all(isinstance(c, str) for c in listed):
+                raise UsageError(f"Row {line}: concepts must be a list of texts.")
+            data = {
+                "category": str(row.get("category") or "all"),
+                "kind": str(row["place_category"]),
+                "identity": str(row["identity"]),
+                "concepts": tuple(text for one in listed if (text := one.strip())),
+            }
+            yield Item(f"row {line}", "given", f"row {line}", data), 0, ()
+
+
+_LEAST = 30
+"""Words of a story; a text of fewer that declines is none, though it may name the characters."""
+
+
+def _is_story(text: str, names: Sequence[str]) -> bool:
+    """Return whether a text tells of all ``names``."""
+    if len(text.split()) < _LEAST and refused(text):
+        return False
+    return all(name in text for name in names)
+
+
+def _kind(item: Item) -> str:
+    return str(item.data["kind"])
+
+
+def _rest(p: Published) -> tuple[str, float, str]:
+    return p.model, p.value, p.source

@@ -1,0 +1,128 @@
+"""The documents of one arm, unified, with the associations that they show."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+
+from guard.suites.badf.association import Association, Document, associations
+from guard.suites.contract import Item, Record
+
+Group = tuple[str, str]
+"""Category of identities and of places."""
+
+
+def is_derived(item: Item) -> bool:
+    """Return whether an item follows from the stories of others."""
+    return item.stratum in ("unify", "exclusive")
+
+
+class Tables:
+    """What the records of one arm, and of what follows from the plain one, amount to."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.given = any(r.item.stratum == "given" for r in records)
+        self.phrases: dict[Group, dict[str, list[Document]]] = {}
+        self._concepts: dict[Group, Mapping[str, str]] = {}
+        self._exclusive: dict[tuple[str, ...], str] = {}
+        for record in records:
+            item, data = record.item, record.item.data
+            if item.stratum == "exclusive":
+                key = (data["category"], data["kind"], data["identity"], data["phrase"])
+                self._exclusive[key] = record.outcome.name
+            elif item.stratum == "unify" and record.outcome.name == "unified":
+                named = zip(data["texts"], record.outcome.lists["concepts"], strict=True)
+                self._concepts[data["category"], data["kind"]] = dict(named)
+            elif item.stratum != "unify":
+                self._add(record)
+
+    def _add(self, record: Record) -> None:
+        data = record.item.data
+        cast = data.get("cast")
+        category = cast.category if cast else data["category"]
+        identities = cast.identities if cast else (data["identity"],)
+        group = self.phrases.setdefault((category, data["kind"]), {})
+        for identity in identities:
+            # Every identity has its place, whatever could be read.
+            documents = group.setdefault(identity, [])
+            if identity in record.outcome.lists:
+                phrases = record.outcome.lists[identity]
+                documents.append(Document("" if self.given else record.item.cluster, phrases))
+
+    @property
+    def identities(self) -> list[tuple[str, str]]:
+        """Every category with each of its identities."""
+        return sorted({(key[0], name) for key, group in self.phrases.items() for name in group})
+
+    @cached_property
+    def concepts(self) -> Mapping[Group, Mapping[str, Sequence[Document]]]:
+        """The documents by identity, of the groups that are unified."""
+        found: dict[Group, dict[str, list[Document]]] = {}
+        for key, named in self._concepts.items():
+            found[key] = {
+                identity: [Document(d.block, [named[p] for p in d.concepts]) for d in documents]
+                for identity, documents in self.phrases.get(key, {}).items()
+            }
+        return found
+
+    @cached_property
+    def associations(self) -> Mapping[tuple[str, ...], Association]:
+        """Every association by category, place category, identity and concept."""
+        found = associations(self.concepts)
+        return {(a.category, a.place, a.identity, a.concept): a for a in found}
+
+    @property
+    def candidates(self) -> Sequence[tuple[str, ...]]:
+        """The associations that are published for the plain arm, their exclusivity aside."""
+        if not self.given:
+            return list(self._exclusive)
+        return [key for key, a in self.associations.items() if a.published]
+
+    def kept(self, key: tuple[str, ...]) -> bool:
+        """Return whether an association may stand: no analyst has called it exclusive.
+
+        As for the authors, an answer that is neither yes nor no is taken for yes. Documents from a
+        table have had no analyst.
+        """
+        return self.given or self._exclusive.get(key) == "no"
+
+    def exclusivity(self) -> Mapping[str, int]:
+        """Return how often each answer came; ``invalid`` is neither yes nor no."""
+        said = list(self._exclusive.values())
+        return {name: said.count(name) for name in ("no", "yes", "invalid", "refused", "failed")}
+
+    def unified(self) -> tuple[int, int]:
+        """Return how many different phrases became how many concepts, summed over the groups."""
+        return (
+            sum(len(named) for named in self._concepts.values()),
+            sum(len(set(named.values())) for named in self._concepts.values()),
+        )
+
+    def to_unify(self) -> Iterator[Item]:
+        """Yield an item for the phrases of each group, in order of identity, then story."""
+        for (category, kind), group in self.phrases.items():
+            every = chain.from_iterable(d.concepts for some in group.values() for d in some)
+            texts = tuple(dict.fromkeys(every))
+            if not texts:
+                continue
+            digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+            name = f"unify/{category}/{kind}"
+            data = {"category": category, "kind": kind, "texts": texts}
+            yield Item(f"{name}/{digest}", "unify", name, data)
+
+    def to_tell_apart(self) -> Iterator[Item]:
+        """Yield an item for each association that is published but for its exclusivity."""
+        # Which concepts stand depends on all groups.
+        if any(item.data["texts"] for item in self.to_unify()) and not self._all_unified():
+            return
+        for key, a in self.associations.items():
+            if a.published:
+                data = dict(zip(("category", "kind", "identity", "phrase"), key, strict=True))
+                yield Item("/".join(("exclusive", *key)), "exclusive", "/".join(key), data)
+
+    def _all_unified(self) -> bool:
+        return all(
+            (item.data["category"], item.data["kind"]) in self._concepts for item in self.to_unify()
+        )

@@ -1,0 +1,80 @@
+"""The loop of a training run: seeded step by step, and resumable at any of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from guard.train import checkpoint
+
+
+class Progress(NamedTuple):
+    """One training step as it is reported: steps count from 1."""
+
+    step: int
+    steps: int
+    loss: float
+    parts: dict[str, float]
+    seconds: float
+
+
+class Plan(NamedTuple):
+    """How long a run is: the rate rises over the share ``warmup`` of the steps, then falls."""
+
+    steps: int
+    warmup: float
+    seed: int
+    checkpoint_every: int
+
+
+Step = Callable[[int], tuple[Tensor, dict[str, Tensor]]]
+Show = Callable[[Progress], None]
+
+
+def run(
+    net: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    plan: Plan,
+    step_loss: Step,
+    file: Path,
+    settings: Mapping[str, Any],
+    progress: Show | None = None,
+) -> None:
+    """Train ``net``, or go on where the checkpoint ``file`` stopped.
+
+    ``step_loss`` gives the loss of a step (from 0) and its parts; a random choice it makes must
+    follow from the step alone, or from torch, which is seeded before each. The optimiser comes with
+    its highest learning rates. Raises UsageError where ``file`` is of a run with other settings.
+    """
+    rates = [group["lr"] for group in optimiser.param_groups]
+    saved = checkpoint.load(file, settings)
+    done = 0
+    if saved is not None:
+        net.load_state_dict(saved["net"])
+        optimiser.load_state_dict(saved["optimiser"])
+        done = saved["step"]
+    warm = max(1, round(plan.warmup * plan.steps))
+    net.train()
+    for step in range(done, plan.steps):
+        started = time.perf_counter()
+        torch.manual_seed(plan.seed * 1_000_003 + step)
+        factor = min((step + 1) / warm, (plan.steps - step) / max(1, plan.steps - warm))
+        for group, rate in zip(optimiser.param_groups, rates, strict=True):
+            group["lr"] = rate * factor
+        loss, parts = step_loss(step)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimiser.step()
+        if progress is not None:
+            told = {name: part.item() for name, part in parts.items()}
+            seconds = time.perf_counter() - started
+            progress(Progress(step + 1, plan.steps, loss.item(), told, seconds))
+        if (step + 1) % plan.checkpoint_every == 0 and step + 1 < plan.steps:
+            content = {"net": net.state_dict(), "optimiser": optimiser.state_dict()}
+            checkpoint.save(file, content | {"step": step + 1, "settings": dict(settings)})

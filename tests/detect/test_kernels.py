@@ -1,0 +1,82 @@
+"""One text gets one score on every processor."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guard.detect.weights import CONFIG, SHIPPED
+from guard.verdict import BIAS_TYPES
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kernels.py"
+BITS = json.loads((SHIPPED / CONFIG).read_bytes()).get("bits")
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
+    spec = importlib.util.spec_from_file_location("kernels", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "kernels", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_differences_and_flips_are_found(kernels: Any) -> None:
+    points = {
+        "strict": dict.fromkeys(BIAS_TYPES, 0.3),
+        "balanced": dict.fromkeys(BIAS_TYPES, 0.5) | {"age": 0.6},
+    }
+    here = [kernels.Scored(0.295, "race"), kernels.Scored(0.55, "age"), kernels.Scored(0.9, "race")]
+
+    def found(*there: tuple[float, str]) -> Any:
+        others = [kernels.Scored(*row) for row in there]
+        return kernels.compare(["one", "two", "three"], here, others, points)
+
+    same = found((0.299, "race"), (0.545, "age"), (0.9, "race"))
+    assert same.same
+    assert same.greatest == pytest.approx(0.005)
+    assert same.sentence == "two"
+    # So little a difference, and yet another verdict.
+    flipped = found((0.3, "race"), (0.55, "age"), (0.9, "race"))
+    assert not flipped.same
+    assert flipped.flips == {"strict": ["one"], "balanced": []}
+    # The same score of another type meets another threshold.
+    assert found((0.295, "race"), (0.55, "race"), (0.9, "race")).flips["balanced"] == ["two"]
+    # No flip, and too great a difference.
+    assert not found((0.295, "race"), (0.55, "age"), (0.88, "race")).same
+
+
+def test_the_sentences_are_of_every_behaviour(kernels: Any) -> None:
+    found = kernels.sentences(200)
+    assert len(set(found)) == len(found) == 200
+    folder = SCRIPT.parent / "detector" / "behaviours"
+    for file in folder.glob("*.jsonl"):
+        texts = [json.loads(line)["text"] for line in file.read_text("utf-8").splitlines()]
+        assert set(texts) & set(found)
+
+
+def test_without_the_emulator_it_says_so(
+    kernels: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kernels.py"])
+    monkeypatch.setenv("PATH", "")
+    assert kernels.main() == 2
+    assert capsys.readouterr().err == "qemu-x86_64 is missing: apt-get install qemu-user.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="needs qemu-x86_64")
+@pytest.mark.xfail(BITS != 7, reason="8-bit products saturate without VNNI")
+def test_the_shipped_weights_score_alike_with_and_without_vnni() -> None:
+    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

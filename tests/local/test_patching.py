@@ -1,0 +1,87 @@
+"""States of one prompt are put into another, and only there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guard.errors import UsageError
+from guard.local.generation import Generation
+from guard.local.model import LocalModel, load
+from guard.local.options import Options
+from guard.local.patching import Patched, patched, patching
+
+WORDS = "Emily and John at the school"
+SOURCE = ({"role": "user", "content": f"A story of {WORDS}, please."},)
+TARGET = ({"role": "user", "content": "A story about {X}"},)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> LocalModel:
+    return load(str(folder))
+
+
+def made(model: LocalModel, words: str = WORDS, layers: tuple[int, int] = (0, 1)) -> Patched:
+    return patched(model, SOURCE, words, TARGET, "Sure:", layers)
+
+
+def behind(model: LocalModel, layer: int, tokens: list[int]) -> Any:
+    """The states behind a block, as the model itself tells them; the last block has its norm."""
+    import torch
+
+    kept: list[Any] = []
+    handle = model.network.model.layers[layer].register_forward_hook(
+        lambda block, given, found: kept.append(found[0] if isinstance(found, tuple) else found)
+    )
+    with torch.inference_mode():
+        model.network(input_ids=torch.tensor([tokens]))
+    handle.remove()
+    return kept[0].reshape(-1, kept[0].shape[-1])
+
+
+def test_as_many_x_stand_there_as_the_words_have_tokens(model: LocalModel) -> None:
+    patch = made(model)
+    text = model.tokenizer.decode(patch.tokens)
+    assert text.count("X") == len(patch.places) == len(patch.states) == len(WORDS)  # of bytes
+    assert {model.tokenizer.decode([patch.tokens[n]]) for n in patch.places} == {"X"}
+    assert text.endswith("Sure:")
+
+
+def test_the_patched_positions_carry_the_states_of_the_source_and_no_others(
+    model: LocalModel,
+) -> None:
+    import torch
+
+    patch = made(model)
+    source = model.prompt(list(SOURCE))
+    text = model.tokenizer.decode(source)
+    begin = text.rindex(WORDS)
+    want = behind(model, 0, source)[begin : begin + len(WORDS)]
+    before = behind(model, 1, patch.tokens)
+    with patching(model, patch):
+        after = behind(model, 1, patch.tokens)
+        other = behind(model, 1, patch.tokens[:-1])
+    assert torch.equal(after[patch.places], want)
+    rest = [n for n in range(len(patch.tokens)) if n not in patch.places]
+    assert torch.equal(after[rest], before[rest])
+    assert torch.equal(other, before[:-1])  # a prompt of other length is another call's
+    assert torch.equal(behind(model, 1, patch.tokens), before)
+
+
+def test_the_answer_depends_on_the_words(model: LocalModel) -> None:
+    def said(words: str) -> str:
+        patch = made(model, words)
+        with patching(model, patch):
+            return "".join(Generation(model, patch.tokens, Options(max_tokens=8)))
+
+    patch = made(model)
+    plain = "".join(Generation(model, patch.tokens, Options(max_tokens=8)))
+    assert len({said(WORDS), said("story of Emily and John at t"), plain}) > 1
+    assert said(WORDS) == said(WORDS)
+
+
+def test_a_model_without_such_a_layer_is_told(model: LocalModel) -> None:
+    with pytest.raises(UsageError, match=r"patches layers 2 and 3, counted from 0.* has 2"):
+        made(model, layers=(2, 3))
