@@ -341,10 +341,11 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
     if given.get("replay") is not None or "scorer" not in given:
         asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
     else:
-        from guard.audit.others import others
+        from guard.audit.others import others, scorer_beside
 
         sending = _analyst_sending(given)
         named = {key: given[key] for key in ("analyst", "scorer", "embedder")}
+        named["scorer"] = named["scorer"] or scorer_beside(given.get("detector"))
         asked = [others(suite, **named, sending=sending) for suite in suites]
     return [
         Audit.of(suite, given["size"], allocate, others=other)
