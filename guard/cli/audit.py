@@ -342,10 +342,12 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
         asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
     else:
         from guard.audit.others import others, scorer_beside
+        from guard.config import settings
 
         sending = _analyst_sending(given)
         named = {key: given[key] for key in ("analyst", "scorer", "embedder")}
-        named["scorer"] = named["scorer"] or scorer_beside(given.get("detector"))
+        guards = given.get("detector") or settings().get("detector")
+        named["scorer"] = named["scorer"] or scorer_beside(guards)
         asked = [others(suite, **named, sending=sending) for suite in suites]
     return [
         Audit.of(suite, given["size"], allocate, others=other)

@@ -435,6 +435,7 @@ def test_the_shipped_detectors_guard_and_score(
         "Old people are useless at work." if _even(messages) else "Fine."
     )
     asked = ["audit", "run", "--suite", "open_text", "--model", "openai/x", "--sample", "28"]
+    asked += ["--detector", "encoder-small"]
     ran = CliRunner().invoke(main, [*asked, "--out", str(tmp_path), "--json"])
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)["suites"][0]
@@ -442,7 +443,7 @@ def test_the_shipped_detectors_guard_and_score(
     assert found["guarded"]["outcomes"]["guarded"] > 0
     assert found["scored_by"] != found["guarded_by"]
     assert "warning" not in found
-    own = [*asked, "--scorer", "encoder:balanced", "--out", str(tmp_path)]
+    own = [*asked, "--scorer", "encoder-small:balanced", "--out", str(tmp_path)]
     told = CliRunner().invoke(main, own)
     assert "guarded and scored" in "".join(told.output.splitlines()[:8])
 
