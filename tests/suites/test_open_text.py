@@ -448,5 +448,30 @@ def test_the_shipped_detectors_guard_and_score(
     assert "guarded and scored" in "".join(told.output.splitlines()[:8])
 
 
+def test_a_cassette_is_judged_behind_another_guard(
+    provider: Answering,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """What users see behind it is in no cassette; the scorer that is here judges it."""
+    provider.answer = lambda messages: "All is well. Old people are useless at work. All is well."
+    asked = ["audit", "run", "--suite", "open_text", "--sample", "28", "--json"]
+    cassette, folders = str(tmp_path / "cassette"), [str(tmp_path / name) for name in "ab"]
+    made = [*asked, "--model", "openai/x", "--record", cassette, "--out", folders[0]]
+    first = CliRunner().invoke(main, made)
+    assert first.exit_code == 0, first.output
+    calls = len(provider.asked)
+    again = [*asked, "--replay", cassette, "--action", "redact", "--out", folders[1]]
+    replayed = CliRunner().invoke(main, again)
+    assert replayed.exit_code == 0, replayed.output
+    assert len(provider.asked) == calls
+    kept = [_kept(ran.stdout) for ran in (first, replayed)]
+    assert 0 < kept[0] < kept[1] < 1
+
+
+def _kept(stdout: str) -> float:
+    rows = json.loads(stdout)["suites"][0]["stops"]
+    return next(r["value"] for r in rows if r["measure"] == "text_kept" and not r["axis"])
+
+
 def _even(messages: list[dict[str, str]]) -> bool:
     return len(messages[0]["content"]) % 2 == 0
