@@ -29,6 +29,7 @@ from guard.audit.sending import Other
 from guard.cli import main
 from guard.core import Guard, highest
 from guard.errors import UsageError
+from guard.places import ENCODERS
 from guard.suites import Answer, Capability, Chat, Item, Judge, Options, Request
 from guard.suites.open_text import OpenText
 from guard.suites.open_text.layouts import read
@@ -123,6 +124,15 @@ def test_the_pack_has_prompts_of_every_kind_about_every_bias_type() -> None:
     assert all(
         not p["text"].endswith((".", "?", "!")) for p in prompts if p["kind"] == "completion"
     )
+
+
+@pytest.mark.parametrize("detector", ENCODERS)
+def test_no_beginning_is_biased_before_the_model_adds_to_it(detector: str) -> None:
+    found = Guard("balanced", detector=detector)
+    completions = [item.data for item in suite().items() if item.data["kind"] == "completion"]
+    texts = [f"{p['text']} it was nearly noon. Then the rain began." for p in completions]
+    verdicts = zip(completions, found.check_many(texts), strict=True)
+    assert not [p["id"] for p, verdict in verdicts if verdict.biased]
 
 
 def test_a_completion_is_asked_for_and_judged_with_its_beginning() -> None:
