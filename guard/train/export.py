@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 import re
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import onnx
 import torch
 from torch import Tensor, nn
 
 from guard.detect import weights as files
 from guard.detect.lexical import LexicalHead
 from guard.detect.runtime import runtime
+from guard.detect.tokens import WindowTokens
 from guard.train import lexical
-from guard.train.base import base_folder
+from guard.train.base import base_folder, base_tokens
+from guard.train.batches import padded
 from guard.train.config import BaseName
 from guard.train.encoder import Nets
 from guard.train.model import DIM, BiasNet
@@ -65,6 +70,66 @@ def export_onnx(nets: Nets, path: Path) -> None:
         )
 
 
+# Inputs of each of a feed-forward layer's products that are computed apart, and the texts they are
+# found on.
+_APART = 4
+_TEXTS = 256
+
+
+class SplitLinear(nn.Module):
+    """A linear layer of which a few inputs have a float32 product of their own.
+
+    Some inputs of the feed-forward layers are ten to fifty times as large as the others. As 8-bit
+    activations share one scale, they would leave the others a few steps: LLM.int8() (Dettmers
+    et al. 2022, section 3) multiplies such dimensions apart.
+    """
+
+    outliers: Tensor
+    others: Tensor
+
+    def __init__(self, whole: nn.Linear, outliers: Tensor) -> None:
+        super().__init__()
+        others = torch.ones(whole.in_features)
+        others[outliers] = 0
+        self.register_buffer("outliers", outliers)
+        self.register_buffer("others", others)
+        self.dense = copy.deepcopy(whole)
+        self.dense.weight.data *= others
+        self.apart = nn.Linear(len(outliers), whole.out_features, bias=False)
+        self.apart.weight.data = whole.weight.data[:, outliers]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the whole layer gives, (..., inputs) -> (..., outputs)."""
+        apart: Tensor = self.apart(x.index_select(-1, self.outliers))
+        return apart + self.dense(x * self.others)
+
+
+def with_outliers_apart(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) -> Nets:
+    """Return a copy of the network whose feed-forward layers keep their largest inputs apart."""
+    split = copy.deepcopy(nets).eval()
+    parents = [part for layer in split.net.encoder.encoder.layer
+               for part in (layer.intermediate, layer.output)]  # fmt: skip
+    largest = [torch.zeros(part.dense.in_features) for part in parents]
+
+    def watch(number: int) -> Callable[[nn.Module, tuple[Tensor]], None]:
+        def see(_: nn.Module, inputs: tuple[Tensor]) -> None:
+            seen = inputs[0].abs().flatten(0, -2).amax(0)
+            largest[number] = torch.maximum(largest[number], seen)
+
+        return see
+
+    hooks = [
+        part.dense.register_forward_pre_hook(watch(number)) for number, part in enumerate(parents)
+    ]
+    with torch.no_grad():
+        for text in texts:
+            split.net(*padded(tokens.encode(text)[:1], tokens.pad))
+    for part, hook, seen in zip(parents, hooks, largest, strict=True):
+        hook.remove()
+        part.dense = SplitLinear(part.dense, seen.topk(_APART).indices.sort().values)
+    return split
+
+
 def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = BITS) -> None:
     """Store weights as int8 with a scale per channel; activations are scaled as they come."""
     import logging
@@ -77,12 +142,17 @@ def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = BITS) -> None:
     quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
     # It advises, at length and at the level of a warning, to do what was just done.
     logging.getLogger().setLevel(logging.ERROR)
+    apart = [
+        node.name for node in onnx.load(str(prepared), load_external_data=False).graph.node
+        if "/apart/" in node.name or "/dense/Gather" in node.name
+    ]  # fmt: skip
     quantize_dynamic(
         str(prepared),
         str(target),
         weight_type=QuantType.QInt8,
         per_channel=True,
         reduce_range=bits == 7,
+        nodes_to_exclude=apart,
         extra_options={"MatMulConstBOnly": True},
     )
     prepared.unlink()
@@ -143,18 +213,21 @@ def export(
     *,
     base: BaseName = "minilm",
     scratch: Path,
+    texts: Sequence[str],
 ) -> None:
     """Write everything that the detector reads to ``folder``, the manifest last.
 
     ``config`` holds ``version``, ``k``, ``floor``, ``max_context_tokens``, ``temperature`` and
     ``operating_points`` at least; see :class:`guard.detect.weights.Settings`. The float32 network
-    stays in ``scratch``.
+    stays in ``scratch``. Activations are seen on some of ``texts``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer, kept = without_other_scripts(
         json.loads((base_folder(base) / "tokenizer.json").read_bytes())
     )
-    export_onnx(with_tokens(nets, kept), scratch / "encoder.fp32.onnx")
+    some = random.Random(0).sample(texts, min(_TEXTS, len(texts)))
+    split = with_outliers_apart(nets, base_tokens(base), some)
+    export_onnx(with_tokens(split, kept), scratch / "encoder.fp32.onnx")
     quantise(scratch / "encoder.fp32.onnx", folder / files.ONNX)
     export_fusion(nets, folder / files.FUSION)
     lexical.save(words, folder / files.LEXICAL)

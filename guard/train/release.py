@@ -100,7 +100,10 @@ def release(
         "base": {"name": base.title, "sha256": base.sha256},
         "training": last,
     }
-    export(nets, words, folder, settings, base=config.base, scratch=config.work)
+    export(
+        nets, words, folder, settings, base=config.base, scratch=config.work,
+        texts=[corpus.train[i].text for i in drawn],
+    )  # fmt: skip
     say("exported")
     passes: Passes = {}
     plain = CachedEncoder(passes, folder)

@@ -21,14 +21,14 @@ class Bin(NamedTuple):
 def reliability(scores: Floats, biased: Bools, weights: Floats, bins: int = 10) -> list[Bin]:
     """Return the reliability diagram in bins of equal weight, lowest scores first.
 
-    Equal scores share a bin.
+    Equal scores share a bin. Texts of no weight alone make none.
     """
     _, place = np.unique(scores, return_inverse=True)
     mass = np.bincount(place, weights)
     middle = (np.cumsum(mass) - mass / 2) / mass.sum()
     bin_of = np.minimum((middle * bins).astype(int), bins - 1)[place]
     found = []
-    for b in np.unique(bin_of):
+    for b in np.unique(bin_of[weights > 0]):
         w = weights * (bin_of == b)
         total = float(w.sum())
         found.append(Bin(total, float(w @ scores) / total, float(w @ biased) / total))

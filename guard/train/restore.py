@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import torch
+from numpy.typing import NDArray
 from onnx import numpy_helper
 from torch import Tensor
 
@@ -79,6 +81,21 @@ def _all_tokens(found: Tensor, tokenizer: Path, base: Tensor, folder: Path) -> T
     return whole
 
 
+def _join(
+    found: dict[str, NDArray[Any]], graph: onnx.GraphProto, stored: Mapping[str, NDArray[Any]]
+) -> None:
+    """Put the inputs that a release keeps apart back into their layers' weights."""
+    for node in graph.node:
+        if not node.name.endswith("/apart/MatMul"):
+            continue
+        layer = node.name.strip("/").removesuffix("/apart/MatMul").replace("/", ".")
+        whole = found.pop(f"{layer}.dense.weight").copy()
+        whole[:, stored[f"{layer}.outliers"]] = stored[node.input[1]].T
+        found[f"{layer}.weight"] = whole
+        found[f"{layer}.bias"] = found.pop(f"{layer}.dense.bias")
+        del found[f"{layer}.others"]
+
+
 def network(path: Path) -> dict[str, Tensor]:
     """Return the float weights of a network that :func:`guard.train.export.quantise` wrote.
 
@@ -104,4 +121,5 @@ def network(path: Path) -> dict[str, Tensor]:
             name = node.name.strip("/").rpartition("/")[0].replace("/", ".") + ".weight"
             value = value.T
         found[name] = value
+    _join(found, graph, stored)
     return {name: torch.tensor(np.ascontiguousarray(array)) for name, array in found.items()}

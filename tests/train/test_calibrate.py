@@ -296,6 +296,12 @@ def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> Non
     assert 0 < low < high < 0.05
 
 
+def test_texts_without_weight_make_no_bin() -> None:
+    scores, weights = np.array([0.1, 0.5, 0.9]), np.array([0.5, 0.0, 0.5])
+    bins = reliability(scores, np.array([False, True, True]), weights)
+    assert [b.score for b in bins] == [0.1, 0.9]
+
+
 def test_texts_that_training_nearly_knows_are_left_out() -> None:
     def text(said: str) -> pools.Text:
         return pools.Text("emgsd", said, False, "")

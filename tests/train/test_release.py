@@ -34,6 +34,10 @@ from tests.small import WEIGHTS
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
 _JOBS = "drummers pipers bakers tailors sailors miners clerks potters".split()
+_WORDS = (
+    "river lamp garden winter ticket ladder window silver morning paper bridge carpet engine "
+    "valley button market pencil orange kettle island"
+).split()
 _RUDE = "rude lazy loud dishonest useless".split()
 
 
@@ -84,23 +88,22 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
 
     def texts(n: int, part: str) -> list[tuple[str, bool]]:
-        places = [f"on {part} street number {i}" for i in range(n)]
+        places = [f"{' '.join(rng.choices(_WORDS, k=6))} {part} {i}" for i in range(n)]
+        said = [rng.choice(_RUDE) if i % 2 == 0 else "here" for i in range(n)]
         return [
-            (f"The {rng.choice(_JOBS)} {place} {w} to guests.", i % 2 == 0)
-            for i, place in enumerate(places)
-            for w in (f"are {rng.choice(_RUDE)}" if i % 2 == 0 else "wave",)
+            (f"{place}: the {rng.choice(_JOBS)} are {word}.", word != "here")
+            for place, word in zip(places, said, strict=True)
         ]
 
     for part, n in (("train", 160), ("eval", 20)):
-        said = texts(n, part)
         write(folder / f"redditbias/{part}.jsonl", [
             {"comment": f"We moved here. {t}", "phrase": t, "bias_sent": int(b),
-             "bias_type": "race", "dimension": "race_black"} for t, b in said
+             "bias_type": "race", "dimension": "race_black"} for t, b in texts(n, part)
         ])  # fmt: skip
         write(folder / f"emgsd/{part}.jsonl", [
             {"text": f"Look: {t}", "marked": f"Look: {t}", "stereotype_type": "profession",
              "category": "stereotype" if b else "neutral", "source": "own", "label": int(b)}
-            for t, b in said
+            for t, b in texts(n, part)
         ])  # fmt: skip
     for dimension in DIMENSIONS:
         terms = folder / "redditbias" / "terms"
@@ -108,7 +111,7 @@ def data(tmp_path: Path) -> Path:
         (terms / f"{dimension}.txt").write_text("\n".join(_RUDE) + "\n", "utf-8")
         (terms / f"{dimension.split('_')[0]}_opposites.txt").write_text("drummers are,pipers are\n")
     write(folder / "crows_pairs/eval.jsonl", [
-        {"sent_more": t, "sent_less": t.replace("guests", "friends"), "direction": "stereo",
+        {"sent_more": t, "sent_less": t.replace("the", "my"), "direction": "stereo",
          "bias_type": "race-color"} for t, _ in texts(6, "crow")
     ])  # fmt: skip
     write(folder / "toxicbias/eval.jsonl", [
@@ -160,7 +163,7 @@ def test_one_command_makes_what_ships(
     command = ["train", "all", "--work", str(work), "--data", str(data), "--base", "minilm",
                "--statements", str(statements), "--rows", "64", "--max-steps", "2", "--frozen", "5",
                "--json"]  # fmt: skip
-    done = CliRunner().invoke(main, command)
+    done = CliRunner().invoke(main, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     weights = Path(json.loads(done.stdout.splitlines()[-1])["weights"])
     figures = json.loads((weights / "figures.json").read_text("utf-8"))
@@ -172,13 +175,13 @@ def test_one_command_makes_what_ships(
     # Nothing is made again but what is gone.
     made = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
     (weights / "figures.json").unlink()
-    done = CliRunner().invoke(main, command)
+    done = CliRunner().invoke(main, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     for name in ("embedder/embedder.pt", "encoder/final.pt"):
         assert (work / name).stat().st_mtime_ns == made[work / name]
     assert json.loads((weights / "figures.json").read_text("utf-8")).keys() == figures.keys()
     released = (weights / "figures.json").stat().st_mtime_ns
-    assert CliRunner().invoke(main, command).exit_code == 0
+    assert CliRunner().invoke(main, command, catch_exceptions=False).exit_code == 0
     assert (weights / "figures.json").stat().st_mtime_ns == released
     # Another run does not go on in this folder.
     done = CliRunner().invoke(main, [*command, "--seed", "3"])

@@ -18,6 +18,7 @@ import torch
 
 from guard.errors import UsageError
 from guard.train import own, stance
+from guard.train.base import base_tokens
 from guard.train.batches import Batch
 from guard.train.config import TrainConfig
 from guard.train.corpus import Pick
@@ -44,7 +45,7 @@ def short() -> Iterator[None]:
     """Of each file of own texts the first lines, since every run reads them all."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (own, stance):
-            patch.setattr(module, "read_jsonl", lambda path: islice(read_jsonl(path), 300))
+            patch.setattr(module, "read_jsonl", lambda path: islice(read_jsonl(path), 150))
         yield
 
 
@@ -126,7 +127,8 @@ def test_a_finished_run_is_not_made_again(tmp_path: Path, few: Path) -> None:
 
 
 def test_parts_of_the_recipe_can_be_left_out(tmp_path: Path, few: Path) -> None:
-    whole = config(tmp_path, few)
+    # All pairs, so that both halves are there.
+    whole = config(tmp_path, few, quotas={"own": 20, "pairs": 300})
     ready = prepare(whole)
     # The batch with most minimal pairs.
     picks = max(ready.sampler.epoch(0), key=lambda b: len(batch_of(ready, b, whole).targets.twins))
@@ -168,13 +170,17 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
         "operating_points": placeholder_points(),
     }
     words = fit(["Old people are useless.", "Old people are here."], [True, False])
-    export(nets, words, tmp_path / "out", settings, scratch=tmp_path)
+    export(
+        nets, words, tmp_path / "out", settings, scratch=tmp_path, texts=["Old people are slow."]
+    )
     encoder = Encoder(tmp_path / "out", use_references=False)
     for text in ("Old people are useless at work.", "The library opens at nine."):
+        # The release numbers its tokens anew.
+        (before,) = base_tokens("minilm", 64).encode(text, ["A sentence before it."])
         (one,) = encoder.tokens.encode(text, ["A sentence before it."])
         with torch.no_grad():
-            ids = torch.tensor([one.ids])
-            exact = nets.net(ids, torch.ones_like(ids), torch.tensor([one.types]))
+            ids = torch.tensor([before.ids])
+            exact = nets.net(ids, torch.ones_like(ids), torch.tensor([before.types]))
         got = encoder.run(one)
         assert got.logit == pytest.approx(float(exact.logit), abs=0.3)
         assert float(got.embedding @ exact.embedding[0].numpy()) > 0.97
