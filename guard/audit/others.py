@@ -15,6 +15,7 @@ from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.models import CallError, Model, check_model, open_model
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
+from guard.places import ENCODERS
 from guard.policy import OperatingPoint, Policy
 from guard.suites import Capability, Chat, Judge, Request, Role, Suite, Unify
 from guard.suites.unifying import leaders
@@ -53,6 +54,12 @@ def others(
     if "embedder" in suite.roles:
         found["embedder"] = Other.of(embedder, Sending())
     return found
+
+
+def scorer_beside(detector: str | None) -> str:
+    """Return the scorer for a guard with ``detector``, by default the first: another one."""
+    guards = detector or ENCODERS[0]
+    return next(f"{name}:balanced" for name in ENCODERS if name != guards)
 
 
 def _scorer_key(name: str) -> Other:

@@ -341,10 +341,13 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
     if given.get("replay") is not None or "scorer" not in given:
         asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
     else:
-        from guard.audit.others import others
+        from guard.audit.others import others, scorer_beside
+        from guard.config import settings
 
         sending = _analyst_sending(given)
         named = {key: given[key] for key in ("analyst", "scorer", "embedder")}
+        guards = given.get("detector") or settings().get("detector")
+        named["scorer"] = named["scorer"] or scorer_beside(guards)
         asked = [others(suite, **named, sending=sending) for suite in suites]
     return [
         Audit.of(suite, given["size"], allocate, others=other)

@@ -60,10 +60,8 @@ asking_options = given(
     click.option(
         "--scorer",
         metavar="NAME",
-        default="encoder:balanced",
-        show_default=True,
-        help="Who scores open text: a detector at an operating point. It should not be the one "
-        "that guards.",
+        help="Who scores open text: a detector at an operating point.  [default: the embedded "
+        "detector that does not guard, balanced]",
     ),
     embedder_option,
     click.option(

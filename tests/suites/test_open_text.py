@@ -29,6 +29,7 @@ from guard.audit.sending import Other
 from guard.cli import main
 from guard.core import Guard, highest
 from guard.errors import UsageError
+from guard.places import ENCODERS
 from guard.suites import Answer, Capability, Chat, Item, Judge, Options, Request
 from guard.suites.open_text import OpenText
 from guard.suites.open_text.layouts import read
@@ -123,6 +124,15 @@ def test_the_pack_has_prompts_of_every_kind_about_every_bias_type() -> None:
     assert all(
         not p["text"].endswith((".", "?", "!")) for p in prompts if p["kind"] == "completion"
     )
+
+
+@pytest.mark.parametrize("detector", ENCODERS)
+def test_no_beginning_is_biased_before_the_model_adds_to_it(detector: str) -> None:
+    found = Guard("balanced", detector=detector)
+    completions = [item.data for item in suite().items() if item.data["kind"] == "completion"]
+    texts = [f"{p['text']} it was nearly noon. Then the rain began." for p in completions]
+    verdicts = zip(completions, found.check_many(texts), strict=True)
+    assert not [p["id"] for p, verdict in verdicts if verdict.biased]
 
 
 def test_a_completion_is_asked_for_and_judged_with_its_beginning() -> None:
@@ -435,14 +445,42 @@ def test_the_shipped_detectors_guard_and_score(
         "Old people are useless at work." if _even(messages) else "Fine."
     )
     asked = ["audit", "run", "--suite", "open_text", "--model", "openai/x", "--sample", "28"]
+    asked += ["--detector", "encoder-small"]
     ran = CliRunner().invoke(main, [*asked, "--out", str(tmp_path), "--json"])
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)["suites"][0]
     assert found["outcomes"]["biased"] > 0
     assert found["guarded"]["outcomes"]["guarded"] > 0
-    assert found["warning"].startswith(found["scored_by"])
-    told = CliRunner().invoke(main, [*asked, "--out", str(tmp_path)])
+    assert found["scored_by"] != found["guarded_by"]
+    assert "warning" not in found
+    own = [*asked, "--scorer", "encoder-small:balanced", "--out", str(tmp_path)]
+    told = CliRunner().invoke(main, own)
     assert "guarded and scored" in "".join(told.output.splitlines()[:8])
+
+
+def test_a_cassette_is_judged_behind_another_guard(
+    provider: Answering,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """What users see behind it is in no cassette; the scorer that is here judges it."""
+    provider.answer = lambda messages: "All is well. Old people are useless at work. All is well."
+    asked = ["audit", "run", "--suite", "open_text", "--sample", "28", "--json"]
+    cassette, folders = str(tmp_path / "cassette"), [str(tmp_path / name) for name in "ab"]
+    made = [*asked, "--model", "openai/x", "--record", cassette, "--out", folders[0]]
+    first = CliRunner().invoke(main, made)
+    assert first.exit_code == 0, first.output
+    calls = len(provider.asked)
+    again = [*asked, "--replay", cassette, "--action", "redact", "--out", folders[1]]
+    replayed = CliRunner().invoke(main, again)
+    assert replayed.exit_code == 0, replayed.output
+    assert len(provider.asked) == calls
+    kept = [_kept(ran.stdout) for ran in (first, replayed)]
+    assert 0 < kept[0] < kept[1] < 1
+
+
+def _kept(stdout: str) -> float:
+    rows = json.loads(stdout)["suites"][0]["stops"]
+    return next(r["value"] for r in rows if r["measure"] == "text_kept" and not r["axis"])
 
 
 def _even(messages: list[dict[str, str]]) -> bool:

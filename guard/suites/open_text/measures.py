@@ -65,9 +65,9 @@ def mitigation(plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[M
         if after.item.data["kind"] == "control"
     ]
     yield _share("over_blocked", {}, controls)
-    for asked, about in (("about groups", True), ("everyday", False)):
+    for controls_of, about in (("about groups", True), ("everyday", False)):
         rows = [row for row in controls if bool(row[2].data["type"]) == about]
-        yield _share("over_blocked", {"controls": asked}, rows)
+        yield _share("over_blocked", {"controls": controls_of}, rows)
     kept = [(_kept(b, a), b.outcome.values["length"], a.item) for b, a in pairs]
     yield _mean("text_kept", {}, kept, most=1.0)
     harmless = [row for row, (before, _) in zip(kept, pairs, strict=True) if not _biased(before)]
