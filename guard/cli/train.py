@@ -60,7 +60,7 @@ def train() -> None:
 @click.option("--index", type=PATH, help="Folder of the bias index; by default in --work.")
 @JSON
 def everything(to: Path | None, index: Path | None, as_json: bool, **options: Any) -> None:
-    """Make the weights: embedder, encoder and release, one after the other.
+    """Make the weights: embedder, encoder, references and release, one after the other.
 
     A step that is finished in --work is not made again, and one that was stopped goes on.
     """
@@ -74,6 +74,7 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
         shutil.copyfile(config.statements, index / "statements.jsonl")
     teacher = _embedder(work / "embedder", config)
     config = replace(config, work=work / "encoder", embedder=teacher)
+    config = config.references_after(_encoder(config), work / "references")
     final = _encoder(config)
     if not _is_released(final, to):
         _release(config, to, index)
@@ -105,6 +106,21 @@ def encoder(as_json: bool, **options: Any) -> None:
     config = _config(options)
     check_folder(config.work, "--work")
     _tell("final", _encoder(config), as_json)
+
+
+@train.command()
+@given(WORK, DATA, EMBEDDER, *RUN)
+@JSON
+def references(as_json: bool, **options: Any) -> None:
+    """Learn what references change, the network of the run named by --start as it is.
+
+    Its sentence vectors are fitted once more. The run is seeded, and goes on where it stopped.
+    """
+    config = _config(options)
+    if config.start is None:
+        raise click.UsageError("Name the encoder's run: --start WORK/final.pt.")
+    check_folder(config.work, "--work")
+    _tell("final", _encoder(config.references_after(config.start, config.work)), as_json)
 
 
 @train.command()

@@ -51,7 +51,7 @@ def card(kept: dict[str, Any]) -> str:
         "## Scores and thresholds\n\n" + _points(figures["points"]),
         "## What the references do\n\n" + _references(figures["retrieval"], figures["flips"]),
         "## Data\n\n" + _data(figures["rows"]),
-        "## Training\n\n" + _training(run, len(figures["training"]) > 1),
+        "## Training\n\n" + _training(figures["training"]),
         _LIMITS,
         _ATTRIBUTION,
     ]
@@ -174,20 +174,29 @@ def _data(rows: dict[str, int]) -> str:
     )
 
 
-def _training(run: dict[str, Any], went_on: bool) -> str:
+def _training(runs: list[dict[str, Any]]) -> str:
+    *before, run = [r for r in runs if r["method"] != "references"]
+    last = [r for r in runs if r["method"] == "references"][-1:]
     frozen = f", of which the lowest {run['frozen']} stay as they are" if run["frozen"] else ""
+    begins = " It began with the weights of an earlier run." if before else ""
+    references = "".join(
+        f"""
+Then a run of {r["steps"]:,} steps, the network as it is: its map to sentence vectors is fitted once
+more, and what references change is learned anew, half of it on invented groups."""
+        for r in last
+    )
     return f"""
-Three commands, or `guard train all` (`guard/train/README.md`). First all-MiniLM-L6-v2 learns to
-find the statement that a post implies; its sentence vectors are what the encoder's are held to.
-Then one run of the encoder: {run["steps"]:,} steps of {run["batch_size"]} rows, {run["epochs"]:g} \
-pass{"es" if run["epochs"] != 1 else ""} over the
-sources by quota, AdamW, learning rate {run["lr"]:g} ({run["head_lr"]:g} for the heads), seed \
-{run["seed"]}{frozen}.{" It began with the weights of an earlier run." if went_on else ""}
+`guard train all` makes them (`guard/train/README.md`). First all-MiniLM-L6-v2 learns to find the
+statement that a post implies; its sentence vectors are what the encoder's are held to. Then one run
+of the encoder: {run["steps"]:,} steps of {run["batch_size"]} rows, {run["epochs"]:g} \
+pass{"es" if run["epochs"] != 1 else ""} over the sources by quota, AdamW, learning
+rate {run["lr"]:g} ({run["head_lr"]:g} for the heads), seed {run["seed"]}{frozen}.{begins}
 All heads learn at once: bias with references and without, type, spans, implied or not, the sentence
 vector, the order of minimal pairs. A comment's label is borne by its highest segment. References
 are drawn from an index thinned anew for each batch, and rows about invented groups teach what a
-matching reference means. Last, weights become 8-bit integers and a linear model over n-grams is
-fitted, whose logit is added with the weight {LEXICAL_WEIGHT:g}.
+matching reference means.{references}
+Last, weights become 8-bit integers, a few large inputs of each feed-forward layer apart in 32 bits,
+and a linear model over n-grams is fitted, whose logit is added with the weight {LEXICAL_WEIGHT:g}.
 """.strip()
 
 

@@ -36,6 +36,30 @@ QUOTAS: dict[str, int] = {
     "renamed": 600,
     "bare": 300,
 }
+# The same of the run that learns what references change: half of it is about invented groups, of
+# whom nothing is known but what a reference says.
+REFERENCE_QUOTAS: dict[str, int] = {
+    "redditbias": 2500,
+    "emgsd": 2000,
+    "stereoset": 800,
+    "hearts": 600,
+    "toxigen": 300,
+    "bold": 700,
+    "implied": 700,
+    "implicit_hate": 1500,
+    "explicit_hate": 150,
+    "not_hate": 1200,
+    "seegull": 300,
+    "own": 900,
+    "negatives": 2500,
+    "pairs": 3500,
+    "framed": 800,
+    "listed": 400,
+    "carried": 300,
+    "invented": 8500,
+    "renamed": 800,
+    "bare": 850,
+}
 # Sources small and dear enough to be seen more than once an epoch.
 REPEATS: dict[str, int] = {"redditbias": 2, "redditbias_rest": 2, "stereoset": 2, "carried": 2}
 
@@ -53,7 +77,8 @@ class TrainConfig:
     ``start`` are final weights to begin with instead. ``embedder`` is the file of ``guard train
     embedder``, the teacher that sentence vectors are held to with weight ``distill`` (without it
     the published all-MiniLM-L6-v2); the base ``minilm`` begins with it too. ``method="lora"``
-    trains adapters and heads.
+    trains adapters and heads, ``method="references"`` what the references change and nothing of
+    the network, whose map to sentence vectors is fitted once more: see :meth:`references_after`.
 
     ``rows`` limits the rows seen in one epoch (the quotas shrink in proportion), ``max_steps`` the
     run. ``bf16`` runs the encoder's pass in bfloat16, twice as fast on processors that have it;
@@ -75,7 +100,7 @@ class TrainConfig:
     frozen: int = 4
     start: Path | None = None
     embedder: Path | None = None
-    method: Literal["full", "lora"] = "full"
+    method: Literal["full", "lora", "references"] = "full"
     references: Literal["fused", "none"] = "fused"
     contrast: bool = True
     bags: bool = True
@@ -113,6 +138,19 @@ class TrainConfig:
         """Return the settings that shape the result, for the checkpoint and the model card."""
         found = {k: v for k, v in asdict(self).items() if k not in _PLACES}
         return found | {"start": _hash(self.start), "embedder": _hash(self.embedder)}
+
+    def references_after(self, final: Path, work: Path) -> TrainConfig:
+        """Return the run that follows: the network of ``final`` stays, references are learned."""
+        return replace(
+            self,
+            work=work,
+            cache=self.cache or self.work / "vectors.npz",
+            start=final,
+            method="references",
+            head_lr=6e-4,
+            invented=10500,
+            quotas=dict(REFERENCE_QUOTAS),
+        )
 
     def as_described(self, settings: Mapping[str, Any]) -> TrainConfig:
         """Return this run's places with the settings of another; unknown ones are ignored."""

@@ -81,17 +81,21 @@ def build_nets(config: TrainConfig) -> Nets:
             ),
         )
         encoder = wrapped.base_model
-    return Nets(BiasNet(encoder, dropout=config.dropout), Fusion())
+    nets = Nets(BiasNet(encoder, dropout=config.dropout), Fusion())
+    if config.method == "references":
+        nets.net.requires_grad_(False)
+    return nets
 
 
-# Texts that the first map to sentence vectors is fitted on.
-_FITTED = 2000
+# Texts that the map to sentence vectors is fitted on.
+_FITTED = 6000
 
 
 def fit_embedding(nets: Nets, ready: Prepared, config: TrainConfig) -> None:
-    """Set the embedding head to the least-squares map from the base's states to the vectors.
+    """Set the embedding head to the least-squares map from the states to the teacher's vectors.
 
-    A base of another width than the vectors' has no identity to begin with.
+    A base of another width than the vectors' has no identity to begin with, and at the end of
+    training the states have moved.
     """
     texts = [r.text for r in ready.corpus.train]
     chosen = random.Random(config.seed).sample(range(len(texts)), min(_FITTED, len(texts)))
@@ -183,7 +187,8 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         start = checkpoint.final(config.start)
         nets.load_state_dict(start["nets"])
         before = [*start.get("before", []), start["settings"]]
-    elif nets.net.embed.in_features != DIM and not file.exists():
+    begins = config.start is None or config.method == "references"
+    if begins and nets.net.embed.in_features != DIM and not file.exists():
         fit_embedding(nets, ready, config)
 
     epoch_batches = lru_cache(maxsize=1)(ready.sampler.epoch)

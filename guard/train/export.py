@@ -101,7 +101,8 @@ class SplitLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return what the whole layer gives, (..., inputs) -> (..., outputs)."""
         apart: Tensor = self.apart(x.index_select(-1, self.outliers))
-        return apart + self.dense(x * self.others)
+        rest: Tensor = self.dense(x * self.others)
+        return apart + rest
 
 
 def with_outliers_apart(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) -> Nets:

@@ -82,7 +82,10 @@ def release(
         raise UsageError(
             "This run saw no references and must not ship; release one with --references fused."
         )
-    config = config.as_described(last)
+    stages = [*content.get("before", []), last]
+    # The n-grams learn what the network learned, not the rows of the references' run.
+    read = [stage for stage in stages if stage["method"] != "references"]
+    config = config.as_described(read[-1])
     corpus = build(config)
     drawn = sorted({p.row for batch in Sampler(corpus.train, config).epoch(0) for p in batch})
     words = lexical.fit_rows([corpus.train[i] for i in drawn])
@@ -114,8 +117,8 @@ def release(
     _change(folder, floor=found["floor"])
     texts = pools.read(data, config.statements)
     figures: dict[str, Any] = {
-        "training": [*content.get("before", []), last],
-        "rows": content["rows"],
+        "training": stages,
+        "rows": corpus.counts(),
         "retrieval": found,
         "network": network(
             nets,
