@@ -45,8 +45,8 @@ class Guard:
     ``policy`` is a :class:`Policy`, a mapping of its settings or the name of an operating point;
     further keyword arguments are single settings. What is not given comes from ``guard.toml`` or
     ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; where ``policy``
-    is a whole :class:`Policy` neither is read. ``detector`` is ``"encoder"``, the smaller and
-    faster ``"encoder-small"`` or any object of the Detector protocol. For the embedded two,
+    is a whole :class:`Policy` neither is read. ``detector`` is ``"encoder"``,
+    ``"encoder-small"``, which stays small and fast, or any object of the Detector protocol. For the embedded two,
     ``weights`` is a folder in place of theirs, and ``index`` that of a bias index, which is
     followed: what changes there serves new streams. ``sinks`` are called with every decision, and
     where a ``rewrite`` fails once more with the ``terminate`` that takes its place.

@@ -22,7 +22,7 @@ SHARE = {"hits": 2, "n": 100, "bound": 0.061}
 AT = {m: [0.5, 0.4, 0.6] for m in release._MEASURES} | {"as": [None, None, None]}
 SET = {"n": 1234} | dict.fromkeys(calibrate.ALARMS, AT)
 RUN = {
-    "base": "mpnet", "layers": None, "frozen": 4, "steps": 2688, "batch_size": 48, "epochs": 1.0,
+    "method": "full", "base": "mpnet", "layers": None, "frozen": 4, "steps": 2688, "batch_size": 48, "epochs": 1.0,
     "lr": 3e-5, "head_lr": 3e-4, "seed": 17,
 }  # fmt: skip
 FIGURES: dict[str, Any] = {
@@ -82,7 +82,16 @@ def test_a_card_has_a_page_of_figures(tmp_path: Path) -> None:
 
 
 def test_a_card_says_that_a_run_went_on() -> None:
-    assert "It began with the weights of an earlier run." in card(FIGURES | {"training": [{}, RUN]})
+    text = card(FIGURES | {"training": [RUN, RUN]})
+    assert "It began with the weights of an earlier run." in text
+
+
+def test_a_card_names_the_run_of_the_references() -> None:
+    last = RUN | {"method": "references", "steps": 611}
+    text = card(FIGURES | {"training": [RUN, last]})
+    assert "2,688 steps of 48 rows" in text
+    assert "a run of 611 steps" in text
+    assert "earlier run" not in text
 
 
 def test_without_figures_there_is_no_card(tmp_path: Path) -> None:
