@@ -46,9 +46,9 @@ class Guard:
     further keyword arguments are single settings. What is not given comes from ``guard.toml`` or
     ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; where ``policy``
     is a whole :class:`Policy` neither is read. ``detector`` is ``"encoder"``,
-    ``"encoder-small"``, which stays small and fast, or any object of the Detector protocol. For the embedded two,
-    ``weights`` is a folder in place of theirs, and ``index`` that of a bias index, which is
-    followed: what changes there serves new streams. ``sinks`` are called with every decision, and
+    ``"encoder-small"``, which stays small and fast, or any object of the Detector protocol. For
+    the embedded two, ``weights`` is a folder in place of theirs, and ``index`` that of a bias
+    index, which is followed: what changes there serves new streams. ``sinks`` are called with every decision, and
     where a ``rewrite`` fails once more with the ``terminate`` that takes its place.
 
     Raises ConfigError for a setting that is unknown or out of range, WeightsError where the

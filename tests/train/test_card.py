@@ -22,8 +22,8 @@ SHARE = {"hits": 2, "n": 100, "bound": 0.061}
 AT = {m: [0.5, 0.4, 0.6] for m in release._MEASURES} | {"as": [None, None, None]}
 SET = {"n": 1234} | dict.fromkeys(calibrate.ALARMS, AT)
 RUN = {
-    "method": "full", "base": "mpnet", "layers": None, "frozen": 4, "steps": 2688, "batch_size": 48, "epochs": 1.0,
-    "lr": 3e-5, "head_lr": 3e-4, "seed": 17,
+    "method": "full", "base": "mpnet", "layers": None, "frozen": 4, "steps": 2688,
+    "batch_size": 48, "epochs": 1.0, "lr": 3e-5, "head_lr": 3e-4, "seed": 17,
 }  # fmt: skip
 FIGURES: dict[str, Any] = {
     "training": [RUN],
