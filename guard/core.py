@@ -48,8 +48,9 @@ class Guard:
     is a whole :class:`Policy` neither is read. ``detector`` is ``"encoder"``,
     ``"encoder-small"``, which stays small and fast, or any object of the Detector protocol. For
     the embedded two, ``weights`` is a folder in place of theirs, and ``index`` that of a bias
-    index, which is followed: what changes there serves new streams. ``sinks`` are called with every decision, and
-    where a ``rewrite`` fails once more with the ``terminate`` that takes its place.
+    index, which is followed: what changes there serves new streams. ``sinks`` are called with
+    every decision, and where a ``rewrite`` fails once more with the ``terminate`` that takes its
+    place.
 
     Raises ConfigError for a setting that is unknown or out of range, WeightsError where the
     detector's weights are missing or not the recorded ones.
