@@ -26,6 +26,7 @@ PROSE = "This is sentence number {} of a long and harmless text about gardens in
 START = """
 import asyncio, ctypes, sys, threading, time
 import numpy as np
+import guard.detect.encoder  # a process that is ending cannot import thread pools any more
 from guard import Guard
 from guard.policy import DEFAULT_POINTS
 
