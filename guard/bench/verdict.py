@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from guard.bench.figures import Figure, percentile
 from guard.core import Guard
 from guard.gate import split
-from guard.gate.context import in_context
+from guard.gate.context import CONTEXT_SEGMENTS, in_context
 from guard.verdict import Window
 
 # What a verdict may take, in the median and at the 99th percentile, and what a second is to hold.
@@ -17,7 +17,7 @@ _BOUNDS = {"encoder": ("<= 18", "<= 40", ""), "encoder-small": ("<= 6", "<= 15",
 BATCH = 32
 
 
-def windows_of(texts: Iterable[str], context: int = 2) -> list[Window]:
+def windows_of(texts: Iterable[str], context: int = CONTEXT_SEGMENTS) -> list[Window]:
     """Return the windows of ``texts`` as a stream asks for them, with their context."""
     return [
         Window(segment, before)

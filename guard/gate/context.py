@@ -6,6 +6,8 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
+#: Segments before it that a text is judged beside where no policy says another number.
+CONTEXT_SEGMENTS = 2
 # For how many segments a heading is remembered: it colours its list, not the whole answer.
 _UNDER = 12
 _MOST_WORDS = 10
@@ -43,7 +45,9 @@ class Context:
         return last
 
 
-def in_context(segments: Iterable[str], most: int = 2) -> list[tuple[str, tuple[str, ...]]]:
+def in_context(
+    segments: Iterable[str], most: int = CONTEXT_SEGMENTS
+) -> list[tuple[str, tuple[str, ...]]]:
     """Return each segment of a text with what it is judged beside."""
     context = Context(most)
     found = []

@@ -30,7 +30,6 @@ from guard.retrieve.spans import (
 from guard.train.rows import Row, Statement, fold, share
 from guard.verdict import Span
 
-CONTEXT_SEGMENTS = 2
 # The rest of BOLD's encyclopaedic text measures false alarms and is never trained on.
 BOLD_SHARE = 0.2
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from guard.gate.context import in_context, is_heading
+from guard.gate.context import CONTEXT_SEGMENTS, in_context, is_heading
 from guard.retrieve.spans import find_phrase
 from guard.train.own import HERE
 from guard.train.rows import Row, fold
-from guard.train.sources import CONTEXT_SEGMENTS, pieces, read_jsonl
+from guard.train.sources import pieces, read_jsonl
 from guard.verdict import BiasType
 
 _FILLS = 14  # statements a frame is filled with

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 from guard.audit.calls import Slot
 from guard.audit.local_model import LocalModel
 from guard.audit.models import open_model
-from guard.cli import main
 from guard.local.model import load
 from guard.suites import Capability, Chat, Given
 from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions, letter_probability
@@ -25,19 +23,6 @@ from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions, letter_pro
 SAMPLES = 40
 ALL: frozenset[Capability] = frozenset({"chat", "logprobs", "given_logprobs"})
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SmolLM2's weights in a folder of the test's own."""
-    home = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(home))
-        patch.setenv("LOCALAPPDATA", str(home))
-        done = CliRunner().invoke(main, ["models", "get", "smollm2"])
-    if done.exit_code:
-        pytest.skip(done.output)
-    return home
 
 
 @pytest.fixture

@@ -20,19 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 SIZE = 60
 
 
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SmolLM2's weights in a folder of the test's own."""
-    home = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(home))
-        patch.setenv("LOCALAPPDATA", str(home))
-        done = CliRunner().invoke(main, ["models", "get", "smollm2"])
-    if done.exit_code:
-        pytest.skip(done.output)
-    return home
-
-
 def calls(path: Path) -> int:
     try:
         return len(journal.load(path).calls)
