@@ -75,7 +75,8 @@ def base_model(
 
     ``embedder`` is the file of :func:`guard.train.embedder.train`, whose weights take the place
     of the published ones of ``minilm``. Of ``layers`` fewer than the base has, those are kept that
-    lie evenly from the first to the last.
+    lie evenly from the first to the last. It has no dropout: an epoch shows most rows once, and
+    torch draws the masks on one thread, which takes two fifths of a step.
     """
     from transformers import BertModel, MPNetModel  # heavy: a second on import
 
@@ -84,6 +85,8 @@ def base_model(
         str(base_folder(base)),
         add_pooling_layer=False,
         attn_implementation="eager",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
         local_files_only=True,
     )
     if embedder is not None:

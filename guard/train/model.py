@@ -152,7 +152,7 @@ class Losses(NamedTuple):
             self.final
             + 0.5 * self.alone
             + 0.3 * self.types
-            + 0.5 * self.spans
+            + self.spans
             + distill * self.distill
             + 0.1 * self.implied
             + 0.3 * self.order
