@@ -204,11 +204,13 @@ def _list(data_dir: Path | None, as_json: bool) -> None:
             {"name": s.name, "title": s.title, "file": s.file, "present": here[s.name]}
             for s in SOURCES.values()
         ]
-        click.echo(json.dumps({"data_dir": data_dir and str(data_dir), "sets": rows}, ensure_ascii=False))
+        click.echo(
+            json.dumps({"data_dir": data_dir and str(data_dir), "sets": rows}, ensure_ascii=False)
+        )
         return
     for source in SOURCES.values():
-        at = f"{place(source, data_dir)}{'' if data_dir else ' in the folder of --data-dir'}"
-        state = "here" if here[source.name] else f"missing: {at}"
+        where = "" if data_dir else " in the folder of --data-dir"
+        state = "here" if here[source.name] else f"missing: {place(source, data_dir)}{where}"
         click.echo(f"{source.name:17} {source.title:36} {state}")
 
 

@@ -17,7 +17,7 @@ from guard.verdict import BIAS_TYPES, BiasType
 _HELD_BACK = 0.15
 
 
-def corpus() -> Path:
+def corpus_folder() -> Path:
     """Return the folder of the texts written for training, which only a checkout has."""
     return shipped("benchmarks") / "detector" / "corpus"
 
@@ -35,7 +35,7 @@ def own(statements: Path, folder: Path | None = None) -> Iterator[Row]:
 
     ``folder`` holds the last two, by default the corpus.
     """
-    folder = folder or corpus()
+    folder = folder or corpus_folder()
     for item in read_jsonl(statements):
         text = item["statement"]
         group, attribute = find_stem(text, item["group"]), find_stem(text, item["attribute"])
@@ -228,7 +228,7 @@ def plain_without_reference(rng: random.Random, predicates: list[tuple[str, str]
 
 def read_predicates() -> list[tuple[str, str]]:
     """Return the paraphrase pairs of plain predicates."""
-    return [(i["a"], i["b"]) for i in read_jsonl(corpus() / "predicates.jsonl")]
+    return [(i["a"], i["b"]) for i in read_jsonl(corpus_folder() / "predicates.jsonl")]
 
 
 def held_back_predicates() -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from guard.evaluate.near import far_from
 from guard.train.corpus import VALIDATION_SHARE
 from guard.train.groups import group_type
-from guard.train.own import corpus
+from guard.train.own import corpus_folder
 from guard.train.rows import fold, share
 from guard.train.sources import in_bold_share, pieces, read_jsonl
 
@@ -92,12 +92,12 @@ def own(statements: Path) -> Iterator[Text]:
     for r in read_jsonl(statements):
         pool = STATED[bool(r.get("implicit"))]
         yield Text(pool, r["statement"], True, f"own:{fold(r['statement'])}")
-    for r in read_jsonl(corpus() / "negatives.jsonl"):
+    for r in read_jsonl(corpus_folder() / "negatives.jsonl"):
         yield Text("negatives", r["text"], False, f"own:{fold(r['text'])}")
     # No run reads these: both sides of the split validate.
-    for r in read_jsonl(corpus() / "unseen.jsonl"):
+    for r in read_jsonl(corpus_folder() / "unseen.jsonl"):
         yield Text("unseen", r["text"], r["biased"], f"unseen:{fold(r['text'])}")
-    for r in read_jsonl(corpus() / "pairs.jsonl"):
+    for r in read_jsonl(corpus_folder() / "pairs.jsonl"):
         family = f"pair:{fold(r['biased'])}"
         yield Text("pairs", r["biased"], True, family)
         yield Text("pairs", r["harmless"], False, family)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from guard.gate.context import CONTEXT_SEGMENTS, in_context, is_heading
 from guard.retrieve.spans import find_phrase
-from guard.train.own import corpus
+from guard.train.own import corpus_folder
 from guard.train.rows import Row, fold
 from guard.train.sources import pieces, read_jsonl
 from guard.verdict import BiasType
@@ -55,7 +55,7 @@ def plain(statements: Path) -> list[Said]:
     """Return the plain statements among the index's and the biased halves of the pairs, once."""
     found: dict[str, Said] = {}
     items = [(i["statement"], i) for i in read_jsonl(statements)]
-    items += [(i["biased"], i) for i in read_jsonl(corpus() / "pairs.jsonl")]
+    items += [(i["biased"], i) for i in read_jsonl(corpus_folder() / "pairs.jsonl")]
     for text, item in items:
         group = item["group"]
         rest = text[len(group) + 1 : -1]
@@ -77,7 +77,7 @@ def framed(statements: Path) -> Iterator[Row]:
     The segment with the predicate is judged, those before it are its context.
     """
     said = plain(statements)
-    for item in read_jsonl(corpus() / "frames.jsonl"):
+    for item in read_jsonl(corpus_folder() / "frames.jsonl"):
         frame, biased = item["frame"], item["stance"] == "endorse"
         rng = random.Random(f"frame:{frame}")
         for one in rng.sample(said, _FILLS):
@@ -90,7 +90,7 @@ def listed(statements: Path) -> Iterator[Row]:
     by_group: dict[str, list[Said]] = defaultdict(list)
     for one in plain(statements):
         by_group[one.group].append(one)
-    for item in read_jsonl(corpus() / "lists.jsonl"):
+    for item in read_jsonl(corpus_folder() / "lists.jsonl"):
         lines = item["lines"]
         slots = {number for line in lines for _, number in _SLOT.findall(line) if number}
         usable = sorted(g for g, of in by_group.items() if len(of) >= len(slots))
@@ -126,7 +126,7 @@ def _filled(pattern: str, said: Mapping[str, Said], default: Said) -> str:
 
 def carried() -> Iterator[Row]:
     """Yield sentences that are biased behind one sentence, and harmless behind another."""
-    for item in read_jsonl(corpus() / "carried.jsonl"):
+    for item in read_jsonl(corpus_folder() / "carried.jsonl"):
         text, kind = item["text"], item["bias_type"]
         family = f"carried:{fold(text)}"
         for biased in (True, False):

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from guard.retrieve.statement import fold
-from guard.train.own import corpus
+from guard.train.own import corpus_folder
 from guard.verdict import BIAS_TYPES
 
 KINDS = {
@@ -31,7 +31,7 @@ KINDS = {
 
 
 def rows(name: str) -> list[dict]:
-    return [json.loads(line) for line in (corpus() / name).read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in (corpus_folder() / name).read_text("utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")
