@@ -317,3 +317,11 @@ def test_a_hint_from_a_checkout_that_is_not_installed(monkeypatch: pytest.Monkey
 def test_every_hint_is_made_there() -> None:
     for path in (ROOT / "guard").rglob("*.py"):
         assert "biasguard[" not in path.read_text("utf-8"), path
+
+
+@pytest.mark.slow
+def test_a_package_index_takes_the_wheel(tmp_path: Path) -> None:
+    (made,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    assert Path(made).stat().st_size < 100e6
+    with zipfile.ZipFile(made) as archive:
+        assert {n for n in archive.namelist() if ".dist-info/" not in n} == set(shipped_files())

@@ -48,7 +48,7 @@ def door(rounds: int, as_json: bool) -> None:
 @click.option(
     "--texts",
     type=click.Path(path_type=Path),
-    help="JSON lines with a 'comment' or 'text' to judge; by default the assistant's that guard ships.",
+    help="JSON lines with a 'comment' or 'text' to judge; by default those that guard ships.",
 )
 @detector_option
 @_json

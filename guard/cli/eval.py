@@ -93,9 +93,9 @@ def eval(
 
     Prints accuracy with both error rates, AUROC and intervals, beside simple baselines and
     published figures, and how well scores are probabilities. A CSV of your own needs the columns
-    text and label (1 or 0); bias_type, group and attribute are read if they are there. The known
-    sets but one are not part of guard: benchmarks/detector/README.md lists the files and fields that
-    --data-dir has to hold.
+    text and label (1 or 0); bias_type, group and attribute are read if they are there. The
+    published sets are not part of guard: benchmarks/detector/README.md lists the files and fields
+    that --data-dir has to hold.
 
     With --behaviours, the share of cases passed for each named behaviour (negation, quotation,
     misspelling and so on); a folder of your own holds <behaviour>.jsonl with text and expect
