@@ -16,7 +16,8 @@ from guard.retrieve.statement import read_statements
 def build(statements_path: Path, folder: Path, embedder: Embedder) -> BiasIndex:
     """Embed the statements of ``statements_path`` and save them as an index in ``folder``.
 
-    The vectors are rounded to 16-bit numbers. The two may lie in one place: the statements are then written back in their one spelling.
+    The vectors are rounded to 16-bit numbers. The two may lie in one place: the statements are
+    then written back in their one spelling.
 
     Raises:
         BiasIndexError: the file has a wrong line or no statement, or the embedder did not give
