@@ -95,6 +95,21 @@ def install_command(extra: str) -> str:
     return f"pip install {_requirement(extra)}"
 
 
+def checkout_command(extra: str) -> str:
+    """Return the commands that fetch the source of this copy and install it with ``extra``."""
+    url, about = _source()
+    if "dir_info" in about:
+        return f"pip install -e {shlex.quote(url2pathname(urlsplit(url).path) + f'[{extra}]')}"
+    vcs = about.get("vcs_info", {})
+    if vcs.get("vcs") == "git":
+        get = f"git clone {shlex.quote(url)} {_NAME} && git -C {_NAME} checkout {vcs['commit_id']}"
+        return f"{get} && pip install -e '{_NAME}[{extra}]'"
+    version = importlib.import_module("guard").__version__
+    get = f"pip download --no-deps --no-binary {_NAME} {_NAME}=={version}"
+    folder = f"{_NAME}-{version}"
+    return f"{get} && tar -xf {folder}.tar.gz && pip install -e '{folder}[{extra}]'"
+
+
 def _ours(origin: Path) -> bool:
     try:
         if _MARK not in origin.read_bytes():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 try:
-    from guard._biasguard import foreign, install_command, main, mend
+    from guard._biasguard import checkout_command, foreign, install_command, main, mend
 except ModuleNotFoundError:  # not a checkout
-    from biasguard import foreign, install_command, main, mend  # type: ignore[no-redef]
+    from biasguard import checkout_command, foreign, install_command, main, mend  # type: ignore[no-redef]
 
-__all__ = ["foreign", "install_command", "main", "mend"]
+__all__ = ["checkout_command", "foreign", "install_command", "main", "mend"]

@@ -122,6 +122,18 @@ def test_dependencies_point_one_way(room: str) -> None:
             )
 
 
+def test_nothing_that_an_installed_guard_runs_needs_training_or_tests() -> None:
+    left_out = {ROOT / "cli" / "train.py", ROOT / "cli" / "train_options.py"}
+    for path in ROOT.rglob("*.py"):
+        if path in left_out or ROOT / "train" in path.parents:
+            continue
+        named = {name for name in imports(path) if name == "train" or name.startswith("train.")}
+        assert not named, f"{path.relative_to(ROOT)} imports guard.{named.pop()}"
+        text = path.read_text(encoding="utf-8")
+        for unwanted in ("../shared", "import tests", "from tests"):
+            assert unwanted not in text, f"{path.relative_to(ROOT)} names {unwanted}"
+
+
 def test_no_module_is_long_without_a_reason() -> None:
     long = {
         str(p.relative_to(ROOT)): lines

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -15,10 +16,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 import guard
 from guard import _biasguard
-from guard.installed import install_command
+from guard.installed import checkout_command, install_command
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,6 +28,15 @@ else:
     import tomli as tomllib
 
 ROOT = Path(guard.__file__).parent.parent
+
+
+CODE = re.compile(r"\.(py|txt|toml)$")
+
+
+def shipped_files() -> dict[str, Path]:
+    """What the build puts into the wheel: name in it -> file of the checkout."""
+    found = WheelBuilder(str(ROOT)).recurse_included_files()
+    return {Path(f.distribution_path).as_posix(): Path(f.path) for f in found}
 
 
 def wheel(
@@ -55,11 +66,9 @@ def wheel(
 def ours(tmp_path: Path) -> Path:
     """The code of this checkout as pyproject.toml has it packed, without the data."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    forced = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    moved = {k: v for k, v in forced.items() if (ROOT / k).is_file()}
-    files = [p for kind in ("*.py", "*.txt") for p in (ROOT / "guard").rglob(kind)]
-    names = [p.relative_to(ROOT).as_posix() for p in files]
-    packed = {moved.get(n, n): (ROOT / n).read_bytes() for n in names}
+    packed = {
+        name: file.read_bytes() for name, file in shipped_files().items() if CODE.search(name)
+    }
     scripts = "".join(f"{k} = {v}\n" for k, v in project["project"]["scripts"].items())
     return wheel(tmp_path, "biasguard", guard.__version__, packed, scripts)
 
@@ -204,6 +213,65 @@ class Noted(metadata.Distribution):
         raise NotImplementedError
 
 
+def test_the_wheel_holds_what_an_installed_guard_runs_and_nothing_of_training() -> None:
+    files = shipped_files()
+    assert {"biasguard.py", "guard/core.py", "guard/py.typed", "guard/cli/eval.py"} <= files.keys()
+    data = "guard/_data/"
+    for needed in (
+        "index/manifest.json",
+        "index/encoder-small/vectors.npy",
+        "benchmarks/detector/assistant.jsonl",
+        "benchmarks/detector/behaviours/negation.jsonl",
+        "benchmarks/hbb/items.jsonl",
+    ):
+        assert data + needed in files
+    unwanted = re.compile(
+        r"guard/train/|guard/cli/train|/corpus/|/speed/|(^|/)tests?/|figures\.json|RESULTS\.md"
+    )
+    assert [name for name in files if unwanted.search(name)] == []
+    # By content too, whatever the files are called.
+    corpus = {path.read_bytes() for path in (ROOT / "benchmarks/detector/corpus").iterdir()}
+    assert len(corpus) >= 7
+    texts = [path for name, path in files.items() if name.endswith((".jsonl", ".txt", ".csv"))]
+    assert not corpus & {path.read_bytes() for path in texts}
+
+
+def test_an_installed_guard_needs_a_checkout_to_train(environment: Environment, ours: Path) -> None:
+    environment.install(ours)
+    mend = (
+        f"pip download --no-deps --no-binary biasguard biasguard=={guard.__version__} && "
+        f"tar -xf biasguard-{guard.__version__}.tar.gz && "
+        f"pip install -e 'biasguard-{guard.__version__}[train]'"
+    )
+    for args in ([], ["--help"], ["all", "--work", "runs"]):
+        done = environment.run(str(environment.scripts / "guard"), "train", *args)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == (
+            "Error: Training needs a checkout, as its code and its texts are no part of an "
+            f"installed guard; run: {mend}\n"
+        )
+    assert "train" in environment.run(str(environment.scripts / "guard"), "--help").stdout
+
+
+@pytest.mark.skipif(os.name == "nt", reason="paths as POSIX has them")
+@pytest.mark.parametrize(
+    ("direct_url", "command"),
+    [
+        ({"url": "file:///my%20guard", "dir_info": {}}, "pip install -e '/my guard[train]'"),
+        (
+            {"url": "https://example.org/g.git", "vcs_info": {"vcs": "git", "commit_id": "0a1b"}},
+            "git clone https://example.org/g.git biasguard && git -C biasguard checkout 0a1b && "
+            "pip install -e 'biasguard[train]'",
+        ),
+    ],
+)
+def test_a_checkout_comes_from_where_this_copy_came_from(
+    direct_url: object, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "distribution", lambda name: Noted(direct_url))
+    assert checkout_command("train") == command
+
+
 @pytest.mark.skipif(os.name == "nt", reason="paths as POSIX has them")
 @pytest.mark.parametrize(
     ("direct_url", "command"),
@@ -249,3 +317,11 @@ def test_a_hint_from_a_checkout_that_is_not_installed(monkeypatch: pytest.Monkey
 def test_every_hint_is_made_there() -> None:
     for path in (ROOT / "guard").rglob("*.py"):
         assert "biasguard[" not in path.read_text("utf-8"), path
+
+
+@pytest.mark.slow
+def test_a_package_index_takes_the_wheel(tmp_path: Path) -> None:
+    (made,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    assert Path(made).stat().st_size < 100e6
+    with zipfile.ZipFile(made) as archive:
+        assert {n for n in archive.namelist() if ".dist-info/" not in n} == set(shipped_files())

@@ -1,1 +1,1 @@
-"""Measures the guard itself: what ``guard bench`` runs. Figures, no verdicts about them."""
+"""What the guard costs on the machine at hand: figures for ``guard bench``."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from time import perf_counter, sleep
 from typing import Any
 
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
@@ -54,26 +52,13 @@ def chunks(count: int, begin: int = 0) -> tuple[ModelResponseStream, ...]:
 
 
 class Replay(CustomStreamWrapper):
-    """A stream of LiteLLM's that hands out chunks made before, and costs nothing itself.
+    """A stream of LiteLLM's that hands out chunks made before, and costs nothing itself."""
 
-    With an ``interval`` (seconds) a chunk is there so long after the one before, whether it was
-    asked for or not, as from a provider whose chunks wait in a socket; ``sent`` is called with the
-    time at which each was given (``time.perf_counter()``).
-    """
-
-    def __init__(
-        self,
-        chunks: Sequence[ModelResponseStream],
-        interval: float | None = None,
-        sent: Callable[[float], None] | None = None,
-    ) -> None:
+    def __init__(self, chunks: Sequence[ModelResponseStream]) -> None:
         # The constructor of LiteLLM's class is left out: it would want a call.
         self.chunks = []
         self.completion_stream = None
         self._next = iter(chunks).__next__
-        self._interval = interval
-        self._due = 0.0  # when the next chunk is there, by time.perf_counter()
-        self._note = sent
 
     def __iter__(self) -> Any:
         return self
@@ -85,27 +70,18 @@ class Replay(CustomStreamWrapper):
         return self._next()
 
     async def __anext__(self) -> Any:
-        if self._interval is not None:
-            self._due = (self._due or perf_counter()) + self._interval
-            await asyncio.sleep(max(0.0, self._due - perf_counter()))
         try:
-            chunk = self._next()
+            return self._next()
         except StopIteration:
             raise StopAsyncIteration from None
-        if self._note is not None:
-            self._note(perf_counter())
-        return chunk
 
 
 class Silent:
-    """A detector that finds nothing and costs nothing, but takes ``delay`` seconds a window."""
+    """A detector that finds nothing and costs nothing."""
 
     name = "silent"
     operating_points = DEFAULT_POINTS
     index_version = ""
-
-    def __init__(self, delay: float = 0.0) -> None:
-        self._delay = delay
 
     def snapshot(self) -> Silent:
         """Return itself."""
@@ -113,8 +89,6 @@ class Silent:
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
         """Return the lowest score of each."""
-        if self._delay:
-            sleep(self._delay * len(windows))
         return [Scores(0.0, "social")] * len(windows)
 
 

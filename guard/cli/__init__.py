@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -28,7 +29,7 @@ _COMMANDS = {
     "index": ("guard.cli.index", "Keep a bias index: build, add, remove, search, stats."),
     "models": ("guard.cli.models", "Fetch models that run on this machine."),
     "suites": ("guard.cli.suites", "Say which bias suites there are; build data for them."),
-    "train": ("guard.cli.train", "Train the embedded detector anew."),
+    "train": ("guard.cli.train", "Train the embedded detector anew, in a checkout."),
 }
 
 
@@ -82,7 +83,10 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        module = _COMMANDS[cmd_name][0]
+        if cmd_name == "train" and find_spec(module) is None:
+            return _without_training
+        command = getattr(importlib.import_module(module), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
@@ -111,6 +115,21 @@ class _Lazy(click.Group):
         except KeyboardInterrupt:
             click.echo("\nAborted!", err=True)
             raise click.exceptions.Exit(130) from None
+
+
+@click.command(
+    "train",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def _without_training() -> None:
+    """Train the embedded detector anew, in a checkout."""
+    from guard.installed import checkout_command
+
+    raise UsageError(
+        "Training needs a checkout, as its code and its texts are no part of an installed guard; "
+        f"run: {checkout_command('train')}"
+    )
 
 
 class _Exit(click.ClickException):

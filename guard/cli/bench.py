@@ -13,68 +13,22 @@ import click
 
 from guard.cli import detector_option, stdout_kept
 from guard.errors import UsageError
+from guard.places import shipped
 
 if TYPE_CHECKING:
     from guard.bench.figures import Figure
-    from guard.bench.stream import Result
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-def _milliseconds(name: str, help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    time = click.FloatRange(0)
-    return click.option(name, type=time, default=0.0, show_default=True, metavar="MS", help=help)
-
-
 @click.group()
 def bench() -> None:
-    """Measure what the guard costs: streams at once, chunks, verdicts, its start.
+    """Measure what the guard costs on this machine: a chunk, a verdict, its start.
 
-    Figures of one machine mean little alone, so each stands beside its bound, or beside what the
-    same run without the guard gave.
+    Figures of one machine mean little alone, so each stands beside its bound.
     """
     # LiteLLM would fetch its list of prices from the network.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-
-
-@bench.command()
-@click.option("--streams", type=click.IntRange(1), default=500, show_default=True)
-@click.option(
-    "--chunks", type=click.IntRange(2), default=200, show_default=True, help="Of each stream."
-)
-@click.option(
-    "--detector",
-    metavar="NAME",
-    help="encoder, encoder-small, or silent, which finds nothing at no cost, so that gate and "
-    "door are left.",
-)
-@_milliseconds("--interval", "Time between the chunks of a stream; 0 for as fast as they are read.")
-@_milliseconds(
-    "--delay",
-    "Time that the silent detector takes for a verdict: what a slow one adds to a stream.",
-)
-@_json
-def stream(
-    streams: int, chunks: int, detector: str | None, interval: float, delay: float, as_json: bool
-) -> None:
-    """Read many streams at once through the async chat door, unguarded and guarded."""
-    if delay and detector != "silent":
-        raise UsageError("--delay is the silent detector's; give --detector silent as well.")
-    with stdout_kept(), _bar("streams", 2 * streams) as progress:
-        from guard.bench import stream as measuring
-
-        result = measuring.measure(
-            streams,
-            chunks,
-            detector=detector,
-            interval=interval / 1000,
-            delay=delay / 1000,
-            progress=progress,
-        )
-    if as_json:
-        click.echo(json.dumps(result.as_dict()))
-    else:
-        _show_streams(result)
 
 
 @bench.command()
@@ -94,7 +48,7 @@ def door(rounds: int, as_json: bool) -> None:
 @click.option(
     "--texts",
     type=click.Path(path_type=Path),
-    help="JSON lines with a 'comment' or 'text' to judge; by default what training holds harmless.",
+    help="JSON lines with a 'comment' or 'text' to judge; by default those that guard ships.",
 )
 @detector_option
 @_json
@@ -121,9 +75,7 @@ def start(as_json: bool) -> None:
 
 def texts_of(path: Path | None) -> list[str]:
     """Return the texts of a file of JSON lines; raises UsageError where there are none."""
-    import guard
-
-    path = Path(guard.__file__).parent / "train" / "negatives.jsonl" if path is None else path
+    path = shipped("benchmarks") / "detector" / "assistant.jsonl" if path is None else path
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -173,32 +125,3 @@ def _show(figures: Sequence[Figure], as_json: bool) -> None:
         click.echo(
             f"{figure.name:38} {figure.value:10.2f} {figure.unit:11} {figure.bound}".rstrip()
         )
-
-
-def _show_streams(result: Result) -> None:
-    plain, guarded, added = result.plain, result.guarded, result.added
-
-    def row(name: str, one: object, other: object, more: object = "") -> None:
-        cells = [f"{c:,.2f}" if isinstance(c, float) else str(c) for c in (one, other, more)]
-        click.echo(f"{name:34} {cells[0]:>12} {cells[1]:>12} {cells[2]:>12}".rstrip())
-
-    click.echo(
-        f"{result.streams} streams of {result.chunks} chunks at once, detector {result.detector}"
-    )
-    row("", "plain", "guarded", "added")
-    row(
-        "latency of a text, median, ms",
-        plain.latency_p50,
-        guarded.latency_p50,
-        added["latency_p50"],
-    )
-    row("  99th percentile", plain.latency_p99, guarded.latency_p99, added["latency_p99"])
-    row("seconds in all", plain.seconds, guarded.seconds, guarded.seconds - plain.seconds)
-    for name, value in plain.rates(result.streams, result.chunks).items():
-        row(name, value, guarded.rates(result.streams, result.chunks)[name])
-    mine, its = (a.cpu_seconds / result.streams / result.chunks * 1e6 for a in (plain, guarded))
-    row("CPU a chunk, us", mine, its, added["cpu_us_per_chunk"])
-    if plain.memory is not None and guarded.memory is not None:
-        row("memory beyond that before, MB", plain.memory, guarded.memory)
-    row("longest turn of the loop, ms", plain.pause, guarded.pause)
-    row("  99.9th percentile", plain.pause_p999, guarded.pause_p999)

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    default=Path("../shared/data"),
-    show_default=True,
-    help="Folder of the known sets, as benchmarks/detector/README.md lays it out.",
+    help="Folder of the published sets, as benchmarks/detector/README.md lays it out.",
 )
 @click.option("--list", "listing", is_flag=True, help="Name the known sets and stop.")
 @click.option(
@@ -77,7 +75,7 @@ if TYPE_CHECKING:
 def eval(
     names: tuple[str, ...],
     folder: str | None,
-    data_dir: Path,
+    data_dir: Path | None,
     listing: bool,
     operating_point: str | None,
     detector: str | None,
@@ -95,9 +93,9 @@ def eval(
 
     Prints accuracy with both error rates, AUROC and intervals, beside simple baselines and
     published figures, and how well scores are probabilities. A CSV of your own needs the columns
-    text and label (1 or 0); bias_type, group and attribute are read if they are there. The known
-    sets are not part of guard: benchmarks/detector/README.md lists the files and fields that
-    --data-dir has to hold.
+    text and label (1 or 0); bias_type, group and attribute are read if they are there. The
+    published sets are not part of guard: benchmarks/detector/README.md lists the files and fields
+    that --data-dir has to hold.
 
     With --behaviours, the share of cases passed for each named behaviour (negation, quotation,
     misspelling and so on); a folder of your own holds <behaviour>.jsonl with text and expect
@@ -197,7 +195,7 @@ def _check_extra() -> None:
         raise UsageError(f"guard eval needs scikit-learn: {install_command('eval')}")
 
 
-def _list(data_dir: Path, as_json: bool) -> None:
+def _list(data_dir: Path | None, as_json: bool) -> None:
     from guard.evaluate.sources import SOURCES, place, present
 
     here = present(data_dir)
@@ -206,10 +204,13 @@ def _list(data_dir: Path, as_json: bool) -> None:
             {"name": s.name, "title": s.title, "file": s.file, "present": here[s.name]}
             for s in SOURCES.values()
         ]
-        click.echo(json.dumps({"data_dir": str(data_dir), "sets": rows}, ensure_ascii=False))
+        click.echo(
+            json.dumps({"data_dir": data_dir and str(data_dir), "sets": rows}, ensure_ascii=False)
+        )
         return
     for source in SOURCES.values():
-        state = "here" if here[source.name] else f"missing: {place(source, data_dir)}"
+        where = "" if data_dir else " in the folder of --data-dir"
+        state = "here" if here[source.name] else f"missing: {place(source, data_dir)}{where}"
         click.echo(f"{source.name:17} {source.title:36} {state}")
 
 

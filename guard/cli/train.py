@@ -1,4 +1,7 @@
-"""``guard train``: the recipe of the shipped weights, from the data to the files that ship."""
+"""``guard train``: the recipe of the shipped weights, from the data to the files that ship.
+
+Neither this module nor ``guard.train`` is in the wheel: training needs a checkout.
+"""
 
 from __future__ import annotations
 

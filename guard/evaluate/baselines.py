@@ -42,10 +42,10 @@ class Terms:
     lists: tuple[TermList, ...]
 
 
-def terms_for(data_dir: Path) -> Terms:
+def terms_for(data_dir: Path | None) -> Terms:
     """Return RedditBias's lists where the data folder has them, else the own small list."""
-    folder = data_dir / "redditbias" / "terms"
-    if folder.is_dir():
+    folder = None if data_dir is None else data_dir / "redditbias" / "terms"
+    if folder is not None and folder.is_dir():
         return Terms("RedditBias terms", tuple(redditbias_terms(folder).values()))
     return Terms("own short list", (make([*_GROUPS, *_GROUP_PHRASES], _ATTRIBUTES),))
 

@@ -31,8 +31,8 @@ def far_from(texts: Sequence[str], training: Iterable[str]) -> list[bool]:
 def in_training_share(text: str) -> bool:
     """Whether training may see this BOLD sentence: a fifth of them, by a hash of the words.
 
-    The rule of ``guard.train.sources.in_bold_share``, which this room does not import; a test
-    holds the two together on every sentence.
+    The rule of training's own reader, which is no part of an installed guard; a test holds the
+    two together on every sentence.
     """
     words = " ".join(_WORD.findall(text.casefold()))
     digest = hashlib.sha256(f"bold|{words}".encode()).digest()

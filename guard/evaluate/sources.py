@@ -191,7 +191,7 @@ _ALIASES = {
 
 def load(
     what: str,
-    data_dir: Path,
+    data_dir: Path | None,
     *,
     limit: int | None = None,
     seed: int = 0,
@@ -199,6 +199,7 @@ def load(
 ) -> Dataset:
     """Read a known set by its name, or a CSV file by its path.
 
+    ``data_dir`` is the folder of the sets that are no part of guard; the others need none.
     With ``limit`` a random part of at least one unit and about that many texts is kept, drawn by
     ``seed``; variants of one unit stay together.
 
@@ -221,26 +222,35 @@ def load(
     return replace(dataset, examples=_draw(dataset.examples, limit, seed))
 
 
-def present(data_dir: Path) -> dict[str, bool]:
+def present(data_dir: Path | None) -> dict[str, bool]:
     """Return for every known set whether its file is there."""
-    return {name: place(s, data_dir).is_file() for name, s in SOURCES.items()}
+    there = [s for s in SOURCES.values() if s.shipped or data_dir is not None]
+    found = {s.name for s in there if place(s, data_dir).is_file()}
+    return {name: name in found for name in SOURCES}
 
 
-def place(source: Source, data_dir: Path) -> Path:
+def place(source: Source, data_dir: Path | None) -> Path:
     """Return where the set's file is looked for: among guard's own benchmarks or in ``data_dir``.
 
-    Without the shipped benchmarks it is the name alone, which is then reported as missing.
+    Without the one or the other it is the name alone, which is then reported as missing.
     """
     if not source.shipped:
-        return data_dir / source.file
+        return Path(source.file) if data_dir is None else data_dir / source.file
     try:
         return shipped("benchmarks") / source.file
     except GuardError:
         return Path("benchmarks", source.file)
 
 
-def _known(source: Source, data_dir: Path, skipped: list[str] | None) -> Dataset:
+def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> Dataset:
     path = place(source, data_dir)
+    if data_dir is None:
+        if not source.shipped:
+            raise UsageError(
+                f"The set {source.name} is no part of guard; give --data-dir, a folder that holds "
+                "it as benchmarks/detector/README.md lays it out."
+            )
+        data_dir = path.parent
     if not source.shipped and not data_dir.is_dir():
         raise UsageError(
             f"There is no folder of evaluation data at {data_dir}; give --data-dir, a folder as "

@@ -5,7 +5,7 @@ one whole index: the older one until then, the newer one from then on. What a fi
 how its name begins:
 
 ``statements``  JSON lines, one a statement
-``vectors``     float32, one row of length 1 a statement
+``vectors``     float32, or float16 as a release has them, one row of length 1 a statement
 ``table``       what is known of each statement without reading it (:mod:`guard.retrieve.table`)
 ``graph``       HNSW over the vectors, where the index is large (:mod:`guard.retrieve.graph`)
 ``nodes``       the row of each node of the graph

@@ -206,13 +206,18 @@ class BiasIndex:
     def save(self, folder: Path) -> None:
         """Write the index to ``folder``, which is made where it is missing.
 
+        Vectors that 16-bit numbers hold exactly, as those of :func:`guard.retrieve.build.build`,
+        are written as such.
         This is how a release is written, its files named alike in every version. Nothing is
         replaced before everything is written, so a failure leaves the older index as it was; the
         manifest comes last, and a folder whose files do not belong together is refused by
         :meth:`load`. A folder that serves is changed by :mod:`guard.retrieve.store`.
         """
         array = io.BytesIO()
-        np.save(array, self._by_row(), allow_pickle=False)
+        vectors = self._by_row()
+        half = vectors.astype("<f2")
+        exact = np.array_equal(half, vectors)
+        np.save(array, half if exact else vectors, allow_pickle=False)
         contents = {STATEMENTS: lines(self._statements).encode(), VECTORS: array.getvalue()}
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
         # A release is searched exactly, so a graph is no part of its content.

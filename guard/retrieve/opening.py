@@ -100,9 +100,12 @@ def _array(manifest: Manifest, role: str) -> Any:
 
 
 def _vectors(name: str, data: bytes) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = _read_array(data)
-    if array.dtype != np.dtype("<f4") or array.ndim != 2 or not array.flags.c_contiguous:
-        raise ValueError(f"{name} does not hold rows of 32-bit numbers")
+    stored: NDArray[Any] = _read_array(data)
+    if stored.dtype not in (np.dtype("<f4"), np.dtype("<f2")) or stored.ndim != 2:
+        raise ValueError(f"{name} does not hold rows of 32-bit or 16-bit numbers")
+    if not stored.flags.c_contiguous:
+        raise ValueError(f"{name} does not hold its numbers row by row")
+    array: NDArray[np.float32] = stored.astype("<f4", copy=False)
     length = np.einsum("ij,ij->i", array, array)
     wrong = ~(np.abs(np.sqrt(length) - 1) <= LENGTH_TOLERANCE)
     if wrong.any():

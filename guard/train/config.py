@@ -93,7 +93,7 @@ class TrainConfig:
 
     work: Path
     cache: Path | None = None
-    data: Path | None = Path("../shared/data")
+    data: Path | None = None
     statements: Path = Path("index/statements.jsonl")
     base: BaseName = "mpnet"
     layers: int | None = None

@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from guard.gate.context import in_context
+from guard.places import shipped
 from guard.retrieve.spans import find_phrase, find_stem
 from guard.train.groups import invented_group
 from guard.train.rows import Row, Statement, fold, share
 from guard.train.sources import pieces, read_jsonl
 from guard.verdict import BIAS_TYPES, BiasType
 
-HERE = Path(__file__).parent
 _HELD_BACK = 0.15
+
+
+def corpus_folder() -> Path:
+    """Return the folder of the texts written for training, which only a checkout has."""
+    return shipped("benchmarks") / "detector" / "corpus"
 
 
 def own_statements(path: Path) -> list[Statement]:
@@ -25,8 +30,12 @@ def own_statements(path: Path) -> list[Statement]:
     ]
 
 
-def own(statements: Path, folder: Path = HERE) -> Iterator[Row]:
-    """Rows from the index's statements, the hard negatives and the minimal pairs."""
+def own(statements: Path, folder: Path | None = None) -> Iterator[Row]:
+    """Rows from the index's statements, the hard negatives and the minimal pairs.
+
+    ``folder`` holds the last two, by default the corpus.
+    """
+    folder = folder or corpus_folder()
     for item in read_jsonl(statements):
         text = item["statement"]
         group, attribute = find_stem(text, item["group"]), find_stem(text, item["attribute"])
@@ -217,11 +226,11 @@ def plain_without_reference(rng: random.Random, predicates: list[tuple[str, str]
         yield _made(rng, _PLAIN, group, predicate, "culture", f"bare:{group}:{i}", [])
 
 
-def read_predicates(folder: Path = HERE) -> list[tuple[str, str]]:
+def read_predicates() -> list[tuple[str, str]]:
     """Return the paraphrase pairs of plain predicates."""
-    return [(i["a"], i["b"]) for i in read_jsonl(folder / "predicates.jsonl")]
+    return [(i["a"], i["b"]) for i in read_jsonl(corpus_folder() / "predicates.jsonl")]
 
 
-def held_back_predicates(folder: Path = HERE) -> list[tuple[str, str]]:
+def held_back_predicates() -> list[tuple[str, str]]:
     """Return the pairs that training never sees; they validate what references do."""
-    return [p for p in read_predicates(folder) if share(p[0], "predicates") < _HELD_BACK]
+    return [p for p in read_predicates() if share(p[0], "predicates") < _HELD_BACK]

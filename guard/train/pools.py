@@ -14,7 +14,7 @@ from typing import NamedTuple
 from guard.evaluate.near import far_from
 from guard.train.corpus import VALIDATION_SHARE
 from guard.train.groups import group_type
-from guard.train.own import HERE
+from guard.train.own import corpus_folder
 from guard.train.rows import fold, share
 from guard.train.sources import in_bold_share, pieces, read_jsonl
 
@@ -33,7 +33,7 @@ class Text(NamedTuple):
     family: str
 
 
-def read(data: Path, statements: Path, folder: Path = HERE) -> list[Text]:
+def read(data: Path, statements: Path) -> list[Text]:
     """Return the validation texts of every source, each once, at most ``MOST`` of a pool.
 
     Pools: ``redditbias``, ``emgsd``, ``stereoset``, ``hearts``, ``implied``, ``implicit_hate``,
@@ -41,7 +41,7 @@ def read(data: Path, statements: Path, folder: Path = HERE) -> list[Text]:
     larger pool are taken is decided by a hash of the text.
     """
     found: dict[str, dict[str, Text]] = defaultdict(dict)
-    for t in (*licensed(data), *own(statements, folder)):
+    for t in (*licensed(data), *own(statements)):
         if (validates(t.family) or t.pool == "unseen") and fold(t.text):
             found[t.pool].setdefault(fold(t.text), t)
     return [
@@ -87,17 +87,17 @@ def licensed(data: Path) -> Iterator[Text]:
             yield Text("bold", r["text"], False, f"bold:{fold(r['text'])}")
 
 
-def own(statements: Path, folder: Path = HERE) -> Iterator[Text]:
+def own(statements: Path) -> Iterator[Text]:
     """Yield the texts written for guard, whatever their side of the split."""
     for r in read_jsonl(statements):
         pool = STATED[bool(r.get("implicit"))]
         yield Text(pool, r["statement"], True, f"own:{fold(r['statement'])}")
-    for r in read_jsonl(folder / "negatives.jsonl"):
+    for r in read_jsonl(corpus_folder() / "negatives.jsonl"):
         yield Text("negatives", r["text"], False, f"own:{fold(r['text'])}")
     # No run reads these: both sides of the split validate.
-    for r in read_jsonl(folder / "unseen.jsonl"):
+    for r in read_jsonl(corpus_folder() / "unseen.jsonl"):
         yield Text("unseen", r["text"], r["biased"], f"unseen:{fold(r['text'])}")
-    for r in read_jsonl(folder / "pairs.jsonl"):
+    for r in read_jsonl(corpus_folder() / "pairs.jsonl"):
         family = f"pair:{fold(r['biased'])}"
         yield Text("pairs", r["biased"], True, family)
         yield Text("pairs", r["harmless"], False, family)

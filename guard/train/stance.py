@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from guard.gate.context import CONTEXT_SEGMENTS, in_context, is_heading
 from guard.retrieve.spans import find_phrase
-from guard.train.own import HERE
+from guard.train.own import corpus_folder
 from guard.train.rows import Row, fold
 from guard.train.sources import pieces, read_jsonl
 from guard.verdict import BiasType
@@ -51,11 +51,11 @@ class Said(NamedTuple):
         return text[:1].upper() + text[1:] if slot == "S" or (slot == "G" and first) else text
 
 
-def plain(statements: Path, folder: Path = HERE) -> list[Said]:
+def plain(statements: Path) -> list[Said]:
     """Return the plain statements among the index's and the biased halves of the pairs, once."""
     found: dict[str, Said] = {}
     items = [(i["statement"], i) for i in read_jsonl(statements)]
-    items += [(i["biased"], i) for i in read_jsonl(folder / "pairs.jsonl")]
+    items += [(i["biased"], i) for i in read_jsonl(corpus_folder() / "pairs.jsonl")]
     for text, item in items:
         group = item["group"]
         rest = text[len(group) + 1 : -1]
@@ -71,13 +71,13 @@ def plain(statements: Path, folder: Path = HERE) -> list[Said]:
     return list(found.values())
 
 
-def framed(statements: Path, folder: Path = HERE) -> Iterator[Row]:
+def framed(statements: Path) -> Iterator[Row]:
     """Yield statements in frames that endorse them (biased) or oppose and report them (harmless).
 
     The segment with the predicate is judged, those before it are its context.
     """
-    said = plain(statements, folder)
-    for item in read_jsonl(folder / "frames.jsonl"):
+    said = plain(statements)
+    for item in read_jsonl(corpus_folder() / "frames.jsonl"):
         frame, biased = item["frame"], item["stance"] == "endorse"
         rng = random.Random(f"frame:{frame}")
         for one in rng.sample(said, _FILLS):
@@ -85,12 +85,12 @@ def framed(statements: Path, folder: Path = HERE) -> Iterator[Row]:
             yield from _judged(text, one, biased, "framed", f"frame:{fold(frame)}")
 
 
-def listed(statements: Path, folder: Path = HERE) -> Iterator[Row]:
+def listed(statements: Path) -> Iterator[Row]:
     """Yield the lines of lists with those before them, as far as the guard shows these."""
     by_group: dict[str, list[Said]] = defaultdict(list)
-    for one in plain(statements, folder):
+    for one in plain(statements):
         by_group[one.group].append(one)
-    for item in read_jsonl(folder / "lists.jsonl"):
+    for item in read_jsonl(corpus_folder() / "lists.jsonl"):
         lines = item["lines"]
         slots = {number for line in lines for _, number in _SLOT.findall(line) if number}
         usable = sorted(g for g, of in by_group.items() if len(of) >= len(slots))
@@ -124,9 +124,9 @@ def _filled(pattern: str, said: Mapping[str, Said], default: Said) -> str:
     return _SLOT.sub(fill, pattern)
 
 
-def carried(folder: Path = HERE) -> Iterator[Row]:
+def carried() -> Iterator[Row]:
     """Yield sentences that are biased behind one sentence, and harmless behind another."""
-    for item in read_jsonl(folder / "carried.jsonl"):
+    for item in read_jsonl(corpus_folder() / "carried.jsonl"):
         text, kind = item["text"], item["bias_type"]
         family = f"carried:{fold(text)}"
         for biased in (True, False):

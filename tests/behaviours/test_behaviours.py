@@ -18,6 +18,7 @@ from guard.gate import ResponseGate
 from guard.places import shipped
 from guard.policy import Policy
 from guard.retrieve.statement import fold
+from guard.train.own import corpus_folder
 from guard.verdict import BIAS_TYPES
 from tests.behaviours.floors import (
     DATASHEET,
@@ -74,7 +75,7 @@ def clean(text: str) -> str:
 def known_texts() -> set[str]:
     """Every text that the detector is trained on, reads as evidence or is measured on, folded."""
     files = (
-        *(ROOT / "guard" / "train").glob("*.jsonl"),
+        *corpus_folder().glob("*.jsonl"),
         shipped("index") / "statements.jsonl",
         shipped("benchmarks") / "detector" / "assistant.jsonl",
     )

@@ -14,10 +14,10 @@ from guard.evaluate.columns import Answer, columns
 from guard.evaluate.example import Example
 from guard.evaluate.sources import SOURCES, load, place, present
 from guard.places import shipped
+from guard.train.own import corpus_folder
 from guard.verdict import BIAS_TYPES
 
 NOWHERE = Path("nowhere")
-_TRAIN = Path(__file__).resolve().parents[2] / "guard" / "train"
 # Words that name groups, masked to see whether sentences differ in the group alone.
 _GROUPS = frozenset(
     "women men woman man girl girls boy boys mother mothers father fathers trans black white asian "
@@ -57,7 +57,7 @@ def test_sentences_are_distinct_and_no_frame_is_common() -> None:
 def test_no_sentence_is_trained_on_or_indexed() -> None:
     seen = {
         folded(value)
-        for path in (*_TRAIN.glob("*.jsonl"), shipped("index") / "statements.jsonl")
+        for path in (*corpus_folder().glob("*.jsonl"), shipped("index") / "statements.jsonl")
         for line in path.read_text(encoding="utf-8").splitlines()
         if line.strip()
         for value in json.loads(line).values()

@@ -127,7 +127,11 @@ def test_list(tmp_path: Path) -> None:
     lines = {line.split()[0]: line for line in result.stdout.splitlines()}
     assert lines["crows_pairs"].endswith("here")
     assert "missing" in lines["emgsd"]
+    alone = {line.split()[0]: line for line in run("--list").stdout.splitlines()}
+    assert alone["assistant"].endswith("here")
+    assert alone["emgsd"].endswith("missing: emgsd/eval.jsonl in the folder of --data-dir")
     found = json.loads(run("--list", "--json").stdout)
+    assert found["data_dir"] is None
     assert {s["name"] for s in found["sets"]} >= {"redditbias", "bold"}
 
 
@@ -145,6 +149,7 @@ def test_mistakes_end_in_one_sentence() -> None:
     assert "give --data NAME or FILE" in sentence(run())
     assert "neither a known set" in sentence(run("--data", "nothing"))
     assert "give --data-dir" in sentence(run("--data", "emgsd", "--data-dir", "nowhere"))
+    assert "emgsd is no part of guard; give --data-dir" in sentence(run("--data", "emgsd"))
     assert "not both" in sentence(run("--data", "mine.csv", "--json", "--markdown", "-"))
     assert "does not exist" in sentence(run("--data", "mine.csv", "--markdown", "no/out.md"))
 

@@ -203,6 +203,19 @@ def test_what_is_saved_is_loaded(tmp_path_factory, count, seed):
     assert sorted(os.listdir(folder)) == ["manifest.json", "statements.jsonl", "vectors.npy"]
 
 
+def test_16_bits_are_written_where_they_hold_every_number(tmp_path):
+    exact = make(20)
+    exact.save(tmp_path / "exact")
+    assert np.load(tmp_path / "exact" / "vectors.npy").dtype == np.float32
+    halved = exact.vectors.astype(np.float16).astype(np.float32)
+    rounded = BiasIndex(exact.statements, halved, exact.embedder)
+    rounded.save(tmp_path / "rounded")
+    assert np.load(tmp_path / "rounded" / "vectors.npy").dtype == np.float16
+    again = BiasIndex.load(tmp_path / "rounded", exact.embedder)
+    assert again.version == rounded.version
+    np.testing.assert_array_equal(again.vectors, halved)
+
+
 def test_saving_twice_gives_the_same_bytes(tmp_path):
     make().save(tmp_path / "a")
     make().save(tmp_path / "b")

@@ -3,13 +3,12 @@
 import json
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-import guard
 from guard.places import shipped
 from guard.retrieve.statement import Statement, fold, lines, read_statements
+from guard.train.own import corpus_folder
 from guard.verdict import BIAS_TYPES
 
 FOLDER = shipped("index")
@@ -76,7 +75,7 @@ def test_the_file_is_in_its_one_spelling(statements):
 def test_the_harmless_texts_of_the_training_are_no_statements(statements):
     known = {fold(s.statement) for s in statements}
     for name, key in (("negatives.jsonl", "text"), ("pairs.jsonl", "harmless")):
-        with open(Path(guard.__file__).parent / "train" / name, encoding="utf-8") as file:
+        with open(corpus_folder() / name, encoding="utf-8") as file:
             assert not known & {fold(json.loads(line)[key]) for line in file}
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from guard.places import shipped
 from guard.train import calibrate, pools
 from guard.train.calibrate import (
     ALARMS,
@@ -318,7 +318,7 @@ def test_texts_that_training_nearly_knows_are_left_out() -> None:
 
 
 def test_validation_texts_are_those_that_training_leaves_out() -> None:
-    statements = Path(pools.HERE).parents[1] / "index" / "statements.jsonl"
+    statements = shipped("index") / "statements.jsonl"
     found = [t for t in pools.own(statements) if pools.validates(t.family) and t.pool != "unseen"]
     assert {t.pool for t in found} == {"statements", "implicit", "negatives", "pairs"}
     trained = {r.family for r in own(statements) if not pools.validates(r.family)}
@@ -328,7 +328,7 @@ def test_validation_texts_are_those_that_training_leaves_out() -> None:
 
 
 def test_unseen_texts_decide_nothing_and_are_read_by_no_run() -> None:
-    statements = Path(pools.HERE).parents[1] / "index" / "statements.jsonl"
+    statements = shipped("index") / "statements.jsonl"
     unseen = {fold(t.text) for t in pools.own(statements) if t.pool == "unseen"}
     assert len(unseen) >= 500
     assert not unseen & {fold(r.text) for r in own(statements)}

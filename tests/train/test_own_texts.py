@@ -2,15 +2,13 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-import guard
 from guard.retrieve.statement import fold
+from guard.train.own import corpus_folder
 from guard.verdict import BIAS_TYPES
 
-FOLDER = Path(guard.__file__).parent / "train"
 KINDS = {
     "bare_mention",
     "reported",
@@ -33,7 +31,7 @@ KINDS = {
 
 
 def rows(name: str) -> list[dict]:
-    return [json.loads(line) for line in (FOLDER / name).read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in (corpus_folder() / name).read_text("utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 from guard.train import stance
 from guard.train.config import QUOTAS, REPEATS, TrainConfig
 from guard.train.corpus import Corpus, build
+from guard.train.own import corpus_folder
 from guard.train.rows import Row, fold
 
 STATEMENTS = TrainConfig(work=Path()).statements
@@ -94,6 +95,6 @@ def test_a_carried_sentence_is_the_same_behind_either_context() -> None:
 
 @pytest.mark.parametrize(("file", "field"), [("frames", "frame"), ("lists", "lines")])
 def test_no_pattern_is_written_twice(file: str, field: str) -> None:
-    lines = (stance.HERE / f"{file}.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (corpus_folder() / f"{file}.jsonl").read_text(encoding="utf-8").splitlines()
     folded = [fold(re.sub(r"\{\w+\}", "", str(json.loads(line)[field]))) for line in lines]
     assert len(folded) == len(set(folded))
