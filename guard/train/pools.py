@@ -9,28 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from guard.evaluate.near import far_from
 from guard.train.corpus import VALIDATION_SHARE
-from guard.train.groups import group_type
 from guard.train.own import HERE
 from guard.train.rows import fold, share
-from guard.train.sources import in_bold_share, pieces, read_jsonl
+from guard.train.sources import Text as Text
+from guard.train.sources import pieces, read_jsonl, texts
 
 # Own statements of the bias index: said outright, and implied.
 STATED = ("statements", "implicit")
 # Texts of one source at most: more would cost time and tell little.
 MOST = 800
-
-
-class Text(NamedTuple):
-    """A text with its label, the pool it stands in and its family."""
-
-    pool: str
-    text: str
-    biased: bool
-    family: str
 
 
 def read(data: Path, statements: Path, folder: Path = HERE) -> list[Text]:
@@ -41,7 +31,7 @@ def read(data: Path, statements: Path, folder: Path = HERE) -> list[Text]:
     larger pool are taken is decided by a hash of the text.
     """
     found: dict[str, dict[str, Text]] = defaultdict(dict)
-    for t in (*licensed(data), *own(statements, folder)):
+    for t in (*texts(data), *own(statements, folder)):
         if (validates(t.family) or t.pool == "unseen") and fold(t.text):
             found[t.pool].setdefault(fold(t.text), t)
     return [
@@ -54,37 +44,6 @@ def read(data: Path, statements: Path, folder: Path = HERE) -> list[Text]:
 def validates(family: str) -> bool:
     """Whether a family stands on the validation side of the split."""
     return share(family, "validation") < VALIDATION_SHARE
-
-
-def licensed(data: Path) -> Iterator[Text]:
-    """Yield the whole texts of the licensed sources, whatever their side of the split."""
-    for r in read_jsonl(data / "redditbias" / "train.jsonl"):
-        if r["bias_sent"] is not None:
-            family = f"redditbias:{fold(r['comment'])}"
-            yield Text("redditbias", r["comment"], r["bias_sent"] == 1, family)
-    for r in read_jsonl(data / "emgsd" / "train.jsonl"):
-        parts = pieces(r["text"])
-        first = parts[0] if len(parts) > 1 else r["text"]
-        yield Text("emgsd", r["text"], r["label"] == 1, f"emgsd:{fold(first)}")
-    for r in read_jsonl(data / "stereoset" / "intrasentence.jsonl"):
-        biased = r["label"] == "stereotype"
-        yield Text("stereoset", r["text"], biased, f"stereoset:{r['item']}")
-    for name in ("seegull_gpt", "winoqueer_gpt"):
-        for r in read_jsonl(data / "hearts" / f"{name}.jsonl"):
-            text = r["text"].replace("â€™", "’")
-            family = f"hearts:{fold(r.get('phrase', text))}"
-            yield Text("hearts", text, r["label"] == "stereotype", family)
-    for r in read_jsonl(data / "implicit_hate" / "implied.jsonl"):
-        text = r["implied_statement"].strip()
-        if len(text) > 8 and group_type(r["target"]) is not None:
-            yield Text("implied", text, True, f"implicit_hate:{fold(r['post'])}")
-    for r in read_jsonl(data / "implicit_hate" / "posts.jsonl"):
-        family = f"implicit_hate:{fold(r['post'])}"
-        yield Text("implicit_hate", r["post"], r["label"] != "not_hate", family)
-    for r in read_jsonl(data / "bold" / "wikipedia.jsonl"):
-        # The rest of BOLD measures false alarms and must decide nothing.
-        if in_bold_share(r["text"]):
-            yield Text("bold", r["text"], False, f"bold:{fold(r['text'])}")
 
 
 def own(statements: Path, folder: Path = HERE) -> Iterator[Text]:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from guard.cli import main
 from guard.cli.train import everything
 from guard.cli.train_options import check_folder
-from guard.evaluate.terms import DIMENSIONS
+from guard.datasets.terms import DIMENSIONS
 from guard.train.config import TrainConfig
 
 
