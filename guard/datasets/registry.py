@@ -304,8 +304,12 @@ EMGSD = DatasetFile("emgsd/eval.jsonl", MarkedText)
 EMGSD_TRAIN = DatasetFile("emgsd/train.jsonl", LabelledText, trains=True)
 STEREOBIAS = DatasetFile("stereobias/all.jsonl", StereoBiasText)
 STEREOSET = DatasetFile("stereoset/intrasentence.jsonl", Variant, trains=True)
-HEARTS_SEEGULL = DatasetFile("hearts/seegull_gpt.jsonl", Nationality, trains=True)
-HEARTS_WINOQUEER = DatasetFile("hearts/winoqueer_gpt.jsonl", Lgbtq, trains=True)
+HEARTS_SEEGULL: DatasetFile[GroupStatement] = DatasetFile(
+    "hearts/seegull_gpt.jsonl", Nationality, trains=True
+)
+HEARTS_WINOQUEER: DatasetFile[GroupStatement] = DatasetFile(
+    "hearts/winoqueer_gpt.jsonl", Lgbtq, trains=True
+)
 TOXIGEN_DEMOS = DatasetFile("toxigen_demos/all.jsonl", Demonstration, trains=True)
 IMPLICIT_HATE = DatasetFile("implicit_hate/posts.jsonl", Post, trains=True)
 IMPLIED = DatasetFile("implicit_hate/implied.jsonl", Implied, trains=True)
