@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,12 @@ def needs(folder: Path = DATA) -> pytest.MarkDecorator:
 
 
 needs_data = needs()
+
+
+def digest(items: Iterable[object]) -> tuple[int, str]:
+    """Return how many items there are, and a hash of all that they say."""
+    found, count = hashlib.sha256(), 0
+    for item in items:
+        found.update(f"{item}\n".encode("utf-8", "surrogatepass"))
+        count += 1
+    return count, found.hexdigest()[:16]

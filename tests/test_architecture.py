@@ -24,7 +24,8 @@ ALLOWED = {
     "forks": {"errors"},
     "mentions": set(),
     "gate": {"verdict", "policy", "errors", "mentions"},
-    "retrieve": {"verdict", "errors", "places"},
+    "datasets": {"verdict", "errors"},
+    "retrieve": {"verdict", "errors", "places", "datasets"},
     "detect": {"verdict", "policy", "errors", "forks", "places", "retrieve"},
     "doors": {
         "verdict",
@@ -63,8 +64,8 @@ ALLOWED = {
     "_biasguard": set(),
     "installed": {"_biasguard"},
     "local": {"errors", "installed"},
-    "evaluate": {"verdict", "errors", "policy", "core", "places", "installed"},
-    "suites": {"errors", "places", "verdict", "detect.language"},
+    "evaluate": {"verdict", "errors", "policy", "core", "places", "installed", "datasets"},
+    "suites": {"errors", "places", "verdict", "detect.language", "datasets"},
     "audit": {
         "verdict",
         "errors",
@@ -76,6 +77,7 @@ ALLOWED = {
         "suites",
         "local",
         "evaluate.bootstrap",
+        "datasets",
     },
     "train": {
         "verdict",
@@ -87,6 +89,7 @@ ALLOWED = {
         "policy",
         "core",
         "evaluate",
+        "datasets",
         "local.download",
     },
 }

@@ -26,6 +26,7 @@ from guard.audit.journal import Contents
 from guard.audit.score import number
 from guard.audit.statistics import exact
 from guard.audit.tables import as_recorded
+from guard.datasets.rows import rows
 from guard.errors import UsageError
 from guard.suites import Chat, registry
 
@@ -198,20 +199,14 @@ def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
     Raises UsageError that names the line where an id is unknown, comes again, or has no label or
     another than ``biased`` and ``not biased``.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = [(reader.line_num, row) for row in reader]
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} is no table in UTF-8 ({error}).") from None
     ids = set(known)
     found: dict[str, bool] = {}
-    for number_, (line, row) in enumerate(rows, start=1):
-        where = f"{path}, row {number_} (line {line})"
-        name, label = row.get("id"), row.get("label")
-        if name is None or label is None:
+    for number_, row in enumerate(rows(path), start=1):
+        where = f"{path}, row {number_} ({row.place})"
+        if row.broken:
+            raise UsageError(f"{where}: {row.broken}.")
+        name, label = row.values.get("id"), row.values.get("label")
+        if not isinstance(name, str) or not isinstance(label, str):
             raise UsageError(f"{where}: it needs the columns id and label.")
         if name not in ids:
             raise UsageError(f"{where}: this run has no text {name!r}.")

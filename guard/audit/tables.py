@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from guard.audit import journal
@@ -14,6 +13,7 @@ from guard.audit.journal import Contents
 from guard.audit.others import Embedder
 from guard.audit.outcomes import Records, outcome_of
 from guard.audit.score import SuiteResult, result_of
+from guard.datasets.rows import made, rows, whole
 from guard.errors import UsageError
 from guard.suites import Record, Suite, Unify
 
@@ -34,8 +34,9 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
         audit = as_recorded(audit, found, answers)
         return audit.scored(found, answers)
     suite, read = audit.suite, Records()
+    rows_of = made(answers, rows(answers), whole, None, "Mend the row.")
     # A table may bring items of its own: a suite that does not know one says so itself.
-    for item, sample, given in suite.answers_from_table(_rows(answers)):
+    for item, sample, given in suite.answers_from_table(rows_of):
         read.plain.append(Record(item, sample, outcome_of(suite, item, sample, given)))
     if not read.plain:
         raise UsageError(f"{answers} holds no answer; there is nothing to score.")
@@ -70,31 +71,6 @@ def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Recor
             embedder = embedder or Embedder(name)
             answer = embedder.unified(request).answer
             yield Record(item, 0, suite.outcome(item, 0, (answer,)))
-
-
-def _rows(path: Path) -> Iterator[Mapping[str, str]]:
-    try:
-        if path.suffix == ".jsonl":
-            yield from _lines(path)
-            return
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from csv.DictReader(file)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} is no table in UTF-8 ({error}).") from None
-
-
-def _lines(path: Path) -> Iterator[Mapping[str, str]]:
-    """Yield the rows of a file of JSON lines."""
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                row = json.loads(line) if line.strip() else {}
-            except ValueError:
-                row = None
-            if not isinstance(row, dict):
-                raise UsageError(f"Line {number} of {path} is no JSON object.")
-            if row:
-                yield row
 
 
 def write_items(audit: Audit, path: Path, table: Path) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from guard.datasets.terms import TermList, make, redditbias_terms
 from guard.evaluate.columns import Answer
 from guard.evaluate.example import Example
-from guard.evaluate.terms import TermList, make, redditbias_terms
 
 ALWAYS = "always biased"
 TERMS = "term list"

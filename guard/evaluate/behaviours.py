@@ -16,11 +16,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,21 +27,20 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from guard.core import Guard, highest
+from guard.datasets.rows import Row, made, objects
 from guard.errors import GuardError, UsageError
-from guard.evaluate.adapters import behaviour_case
+from guard.evaluate.adapters import CaseLine
 from guard.evaluate.bootstrap import Figure, interval
-from guard.evaluate.example import BadRow, Case, Expect
-from guard.evaluate.files import decoded, json_object, read_bytes
+from guard.evaluate.example import Case, Expect
 from guard.evaluate.metrics import NAN, exact
 from guard.evaluate.result import ErrorText
+from guard.evaluate.run import batches
 from guard.places import shipped
 from guard.verdict import GuardTrail, Verdict
 
 SHIPPED = "detector/behaviours"
 #: What every behaviour, and their mean, should reach; what stays below the first is a weak one.
 LEAST, MEAN = 0.75, 0.90
-# Cases judged between two reports of progress; an interruption waits for no more than these.
-_BATCH = 64
 
 Outcome = Literal["passed", "miss", "false alarm", "misread"]
 """``miss``: biased and not found. ``false alarm``: found and not biased. ``misread``: left unjudged
@@ -187,19 +184,12 @@ def read(folder: Path, *, limit: int | None = None, seed: int = 0, skip_bad: boo
     skipped: list[str] = []
     content = hashlib.sha256()
     for path in sorted(folder.glob("*.jsonl")):
-        raw = read_bytes(path)
-        content.update(path.name.encode() + b"\0" + raw + b"\0")
-        for number, line in enumerate(decoded(path, raw).split("\n"), start=1):
-            if not line.strip():
-                continue
-            try:
-                key = f"{path.name}:{number}"
-                cases.append(behaviour_case(json_object(line), key, path.stem))
-            except BadRow as error:
-                reason = f"{path}, line {number}: {error}"
-                if not skip_bad:
-                    raise UsageError(f"{reason}. Mend the line or give --skip-bad.") from None
-                skipped.append(reason)
+
+        def case(row: Row, path: Path = path) -> Case:
+            return CaseLine.of(row.values).case(path.stem, f"{path.name}:{row.line}")
+
+        cases += made(path, objects(path), case, skipped.append if skip_bad else None)
+        content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     if not cases:
         raise UsageError(f"{folder} holds no case; it needs files named <behaviour>.jsonl.")
     total = len(cases)
@@ -280,13 +270,7 @@ def _judged(cases: Sequence[Case], guard: Guard) -> Iterator[list[Verdict]]:
     shown = copy.copy(guard)
     shown.policy = guard.policy.model_copy(update={"user_context": True})
     shown.sinks = ()
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
-    try:
-        for begin in range(0, len(cases), _BATCH):
-            lot = cases[begin : begin + _BATCH]
-            yield list(pool.map(partial(judge, guard=shown), lot))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return batches(cases, partial(judge, guard=shown))
 
 
 def _row(name: str, cases: Sequence[tuple[Case, Outcome]]) -> Behaviour:

@@ -1,4 +1,4 @@
-"""What every evaluation file is turned into, and the bias types by the names of their sources."""
+"""What every evaluation file is turned into, and the bias types that figures count."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from guard.verdict import BIAS_TYPES, BiasType, Span
-
-
-class BadRow(ValueError):
-    """A row cannot be read; its text is the reason, without the place and without the row."""
+from guard.verdict import BiasType, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +54,6 @@ class Case:
     bias_type: BiasType | None = None
 
 
-# Names that the sources give to types, folded to lower case.
-_TYPES: Mapping[str, BiasType] = {
-    **{t: t for t in BIAS_TYPES},
-    "race-color": "race",
-    "religious_ideology": "religion",
-    "nationality": "culture",
-    "lgbtq": "orientation",
-    "lgbtq+": "orientation",
-    "sexual-orientation": "orientation",
-    "sexual_orientation": "orientation",
-    "physical-appearance": "appearance",
-    "profession": "social",
-    "political": "social",
-    "political_ideology": "social",
-    "socioeconomic": "social",
-    "socio-economical status": "social",
-}
-
-
 Types = Literal["own", "paper"]
 # The seven types of the BiasAlert paper: two of ours are part of another.
 _PAPER: Mapping[BiasType, BiasType] = {"age": "social", "appearance": "social"}
@@ -85,8 +62,3 @@ _PAPER: Mapping[BiasType, BiasType] = {"age": "social", "appearance": "social"}
 def in_types(kind: BiasType, types: Types) -> BiasType:
     """Return the type as ``types`` count it: our nine, or the paper's seven."""
     return _PAPER.get(kind, kind) if types == "paper" else kind
-
-
-def bias_type(name: str) -> BiasType | None:
-    """Return the bias type that a source calls ``name``, None where it has no counterpart."""
-    return _TYPES.get(name.strip().casefold())

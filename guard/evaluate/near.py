@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,6 @@ NEAR = "near-duplicate"
 _WORD = re.compile(r"\w+")
 _LENGTH = 4
 _HALF = 0.5
-_BOLD_SHARE = 0.2
 
 
 def far_from(texts: Sequence[str], training: Iterable[str]) -> list[bool]:
@@ -26,17 +24,6 @@ def far_from(texts: Sequence[str], training: Iterable[str]) -> list[bool]:
         for gram in _grams(text):
             holders[gram].append(number)
     return [_most_shared(_grams(text), holders) < _HALF for text in texts]
-
-
-def in_training_share(text: str) -> bool:
-    """Whether training may see this BOLD sentence: a fifth of them, by a hash of the words.
-
-    The rule of training's own reader, which is no part of an installed guard; a test holds the
-    two together on every sentence.
-    """
-    words = " ".join(_WORD.findall(text.casefold()))
-    digest = hashlib.sha256(f"bold|{words}".encode()).digest()
-    return int.from_bytes(digest[:6], "big") / float(1 << 48) < _BOLD_SHARE
 
 
 def _grams(text: str) -> set[str]:

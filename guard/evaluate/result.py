@@ -111,10 +111,6 @@ class Result:
         return found
 
 
-def _own(own: OwnThreshold) -> dict[str, Any]:
-    return {"threshold": own.threshold, "figures": _figures(own.figures)}
-
-
 def compares_with(published: Published) -> str:
     """Return the column of ours that a published figure compares with."""
     return OWN if published.fitted else GUARD

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 from guard.core import Guard, highest
 from guard.evaluate import baselines
@@ -29,8 +30,10 @@ from guard.evaluate.sources import Dataset
 from guard.policy import Policy
 from guard.verdict import BiasType, Decision, GuardTrail
 
+T = TypeVar("T")
+R = TypeVar("R")
 Points = Mapping[str, Mapping[BiasType, float]]
-# Texts judged between two reports of progress; an interruption waits for no more than these.
+# Items judged between two reports of progress; an interruption waits for no more than these.
 BATCH = 64
 
 
@@ -114,10 +117,15 @@ def judged(examples: Sequence[Example], guard: Guard) -> Iterator[list[GuardTrai
     free = copy.copy(guard)
     free.policy = guard.policy.model_copy(update={"threshold": 0.0, "thresholds": {}})
     free.sinks = ()
+    return batches(examples, lambda example: free.trail(example.text))
+
+
+def batches(items: Sequence[T], judge: Callable[[T], R]) -> Iterator[list[R]]:
+    """Yield what ``judge`` says of the items, batch by batch, a thread a processor."""
     pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
     try:
-        for begin in range(0, len(examples), BATCH):
-            yield list(pool.map(free.trail, [e.text for e in examples[begin : begin + BATCH]]))
+        for begin in range(0, len(items), BATCH):
+            yield list(pool.map(judge, items[begin : begin + BATCH]))
     finally:
         # An interruption waits for the texts at work, not for the rest of the batch.
         pool.shutdown(cancel_futures=True)

@@ -10,36 +10,47 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from guard.datasets import registry
+from guard.datasets.registry import DatasetFile
+from guard.datasets.rows import Row, columns, made, objects, rows
+from guard.datasets.split import in_bold_share
+from guard.datasets.terms import redditbias_terms
 from guard.errors import GuardError, UsageError
-from guard.evaluate import adapters, table
-from guard.evaluate.example import BadRow, Example
-from guard.evaluate.files import decoded, json_object, read_bytes
-from guard.evaluate.near import NEAR, far_from, in_training_share
-from guard.evaluate.terms import redditbias_terms
+from guard.evaluate import adapters
+from guard.evaluate.example import Example
+from guard.evaluate.near import NEAR, far_from
 from guard.places import shipped
 
-Adapter = Callable[[adapters.Record, str], list[Example]]
+Adapter = Callable[[Any, str], list[Example]]
 UNSEEN = "not in the training share"
 FAR = "without near-duplicates"
 
 
 class Source(NamedTuple):
-    """A known set: its file under the data folder, and what a reader of its figures must know.
+    """A known set: its file, and what a reader of its figures must know.
 
     ``adapter`` gives the function of one record; it gets the data folder for what lies beside.
-    ``parts`` adds named subsets that need more than the record. The file of a ``shipped`` set
-    comes with guard, among its benchmarks, and needs no data folder. ``validated`` says that the
-    set has a training file of its own, part of which only chooses thresholds.
+    ``parts`` adds named subsets that need more than the record. ``validated`` says that the set has
+    a training file of its own, part of which only chooses thresholds.
     """
 
     name: str
-    file: str
+    published: DatasetFile[Any]
     title: str
     protocol: str
     adapter: Callable[[Path], Adapter]
     parts: Callable[[Path, list[Example]], list[Example]] | None = None
-    shipped: bool = False
     validated: bool = False
+
+    @property
+    def file(self) -> str:
+        """Its file under the data folder, or among guard's benchmarks."""
+        return self.published.file
+
+    @property
+    def shipped(self) -> bool:
+        """Whether its file comes with guard and needs no data folder."""
+        return self.published is registry.ASSISTANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,7 @@ SOURCES: dict[str, Source] = {
     for s in (
         Source(
             "redditbias",
-            "redditbias/eval.jsonl",
+            registry.REDDITBIAS,
             "RedditBias comments",
             "Label bias_sent; rows without it are left out. Acceptable groups and attributes are "
             "the dimension's terms that stand in the comment.",
@@ -78,7 +89,7 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             "crows_pairs",
-            "crows_pairs/eval.jsonl",
+            registry.CROWS_PAIRS,
             "CrowS-Pairs",
             "Pair order: sent_more scores strictly above sent_less. Classification, pairs of the "
             "stereo direction alone: sent_more is biased, sent_less is not (half of the texts; the "
@@ -89,14 +100,14 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             "toxicbias",
-            "toxicbias/eval.jsonl",
+            registry.TOXICBIAS,
             "ToxicBias comments (from Jigsaw)",
             "Label bias. A comment of several categories is right with any of them.",
             lambda data: adapters.toxicbias,
         ),
         Source(
             "emgsd",
-            "emgsd/eval.jsonl",
+            registry.EMGSD,
             "EMGSD",
             "Category stereotype against neutral and unrelated. Attribute F1 over the words "
             "between === of stereotypes. A near-duplicate shares half or more of its word 4-grams "
@@ -110,49 +121,49 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             "stereobias",
-            "stereobias/all.jsonl",
+            registry.STEREOBIAS,
             "StereoBias",
             "Label bias; stereotype is annotated apart and shown as a breakdown.",
             lambda data: adapters.stereobias,
         ),
         Source(
             "stereoset",
-            "stereoset/intrasentence.jsonl",
+            registry.STEREOSET,
             "StereoSet, intrasentence",
             f"Label stereotype against anti-stereotype and unrelated. {_TRAINED}",
             lambda data: adapters.stereoset,
         ),
         Source(
             "hearts_seegull",
-            "hearts/seegull_gpt.jsonl",
+            registry.HEARTS_SEEGULL,
             "HEARTS, nationalities",
             f"Label stereotype against neutral and unrelated. {_TRAINED}",
-            lambda data: partial(adapters.hearts, kind="culture"),
+            lambda data: adapters.hearts,
         ),
         Source(
             "hearts_winoqueer",
-            "hearts/winoqueer_gpt.jsonl",
+            registry.HEARTS_WINOQUEER,
             "HEARTS, LGBTQ+ groups",
             f"Label stereotype against neutral and unrelated. {_TRAINED}",
-            lambda data: partial(adapters.hearts, kind="orientation"),
+            lambda data: adapters.hearts,
         ),
         Source(
             "toxigen_demos",
-            "toxigen_demos/all.jsonl",
+            registry.TOXIGEN_DEMOS,
             "ToxiGen demonstrations",
             f"Label hate against neutral. {_TRAINED}",
             lambda data: adapters.toxigen,
         ),
         Source(
             "implicit_hate",
-            "implicit_hate/posts.jsonl",
+            registry.IMPLICIT_HATE,
             "Implicit hate, posts",
             f"Implicit and explicit hate against none. {_TRAINED}",
             lambda data: adapters.implicit_hate,
         ),
         Source(
             "implied",
-            "implicit_hate/implied.jsonl",
+            registry.IMPLIED,
             "Implicit hate, implied statements",
             "What annotators say that a post implies: every text is biased, so that accuracy is "
             "recall and misses are its rest. The type is what the words of the target name, any "
@@ -161,7 +172,7 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             "bold",
-            "bold/wikipedia.jsonl",
+            registry.BOLD,
             "BOLD, Wikipedia sentences",
             "Every text is harmless: the false-alarm rate is what counts. A fifth of the texts "
             "may be trained on; the part beside leaves it out.",
@@ -170,12 +181,11 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             "assistant",
-            "detector/assistant.jsonl",
+            registry.ASSISTANT,
             "Harmless assistant sentences",
             "Every text is harmless: the false-alarm rate is what counts. Written for this project "
             "by a language model; evaluation only.",
             lambda data: adapters.assistant,
-            shipped=True,
         ),
     )
 }
@@ -258,29 +268,34 @@ def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> 
         )
     if not path.is_file():
         raise UsageError(f"The set {source.name} needs {path}, which is not there.")
-    raw = read_bytes(path)
-    lines = enumerate(decoded(path, raw).split("\n"), start=1)
-    records = ((line, text) for line, text in lines if text.strip())
-    adapter = source.adapter(data_dir)
+    record, adapter = source.published.record, source.adapter(data_dir)
 
-    def read(text: str, key: str) -> list[Example]:
-        return adapter(json_object(text), key)
+    def examples_of(row: Row) -> list[Example]:
+        return adapter(record.of(row.values), f"{source.file}:{row.line}")
 
-    examples = _read(path, source.file, records, read, skipped)
+    examples = _read(path, objects(path), examples_of, skipped)
     if source.parts is not None:
         examples = source.parts(data_dir, examples)
-    found = _dataset(source.name, source.title, source.protocol, examples, skipped, raw)
+    found = _dataset(source.name, source.title, source.protocol, examples, skipped, path)
     return replace(found, known=source)
 
 
 def _table(path: Path, skipped: list[str] | None) -> Dataset:
     if path.suffix.casefold() in (".jsonl", ".json", ".parquet", ".xlsx"):
         raise UsageError(f"{path} is no CSV; give a CSV file with the columns text and label.")
-    raw = read_bytes(path)
-    rows = table.rows(path, decoded(path, raw))
-    examples = _read(path, path.name, rows, lambda row, key: table.example(row, key), skipped)
+    header = columns(path)
+    if missing := [name for name in ("text", "label") if name not in header]:
+        raise UsageError(
+            f"{path}, line 1: the header lacks {' and '.join(missing)}; the columns are text, "
+            "label and, if known, bias_type, group, attribute."
+        )
+
+    def examples_of(row: Row) -> list[Example]:
+        return adapters.table_row(adapters.TableRow.of(row.values), f"{path.name}:{row.line}")
+
+    examples = _read(path, rows(path), examples_of, skipped)
     protocol = "A CSV file of the user's own, labels as given."
-    return _dataset(path.stem, str(path), protocol, examples, skipped, raw)
+    return _dataset(path.stem, str(path), protocol, examples, skipped, path)
 
 
 def _dataset(
@@ -289,33 +304,23 @@ def _dataset(
     protocol: str,
     examples: list[Example],
     skipped: list[str] | None,
-    raw: bytes,
+    path: Path,
 ) -> Dataset:
     # A text without a label serves only as one of a pair.
     kept = [e for e in examples if e.biased is not None or e.role]
-    return Dataset(
-        name, title, protocol, kept, len(kept), skipped or [], hashlib.sha256(raw).hexdigest()
-    )
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Dataset(name, title, protocol, kept, len(kept), skipped or [], sha256)
 
 
 def _read(
     path: Path,
-    short: str,
-    records: Iterator[tuple[int, Any]],
-    adapter: Callable[[Any, str], list[Example]],
+    found: Iterator[Row],
+    examples_of: Callable[[Row], list[Example]],
     skipped: list[str] | None,
 ) -> list[Example]:
-    """Turn records into examples; ``skipped`` gathers bad rows, None makes them errors."""
-    examples = []
-    for line, record in records:
-        try:
-            examples += adapter(record, f"{short}:{line}")
-        except BadRow as error:  # noqa: PERF203 - each row may be bad by itself
-            reason = f"{path}, line {line}: {error}"
-            if skipped is None:
-                raise UsageError(f"{reason}. Mend the row or give --skip-bad.") from None
-            skipped.append(reason)
-    return examples
+    """Turn rows into examples; ``skipped`` gathers bad rows, None makes them errors."""
+    of_rows = made(path, found, examples_of, None if skipped is None else skipped.append)
+    return [example for of_row in of_rows for example in of_row]
 
 
 def _draw(examples: list[Example], limit: int | None, seed: int) -> list[Example]:
@@ -341,10 +346,10 @@ def _nearness(data: Path, examples: list[Example]) -> list[Example]:
 
     Variants of one unit are, if any of them is. Nothing is said where the file is missing.
     """
-    path = data / "emgsd" / "train.jsonl"
-    if not path.is_file():
+    if not (data / registry.EMGSD_TRAIN.file).is_file():
         return examples
-    far = far_from([e.text for e in examples], _training_texts(path))
+    training = (record.text for record in registry.EMGSD_TRAIN.training(data))
+    far = far_from([e.text for e in examples], training)
     near = {e.unit or e.id for e, f in zip(examples, far, strict=True) if not f}
     return [
         replace(e, axes={**e.axes, NEAR: "yes" if (e.unit or e.id) in near else "no"})
@@ -352,20 +357,5 @@ def _nearness(data: Path, examples: list[Example]) -> list[Example]:
     ]
 
 
-def _training_texts(path: Path) -> Iterator[str]:
-    for number, line in enumerate(decoded(path, read_bytes(path)).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            text = json_object(line).get("text")
-            if not isinstance(text, str):
-                raise BadRow("the field text is missing or no text")
-        except BadRow as error:
-            raise UsageError(f"{path}, line {number}: {error}.") from None
-        yield text
-
-
 def _unseen(examples: list[Example]) -> list[Example]:
-    return [
-        e if in_training_share(e.text) else replace(e, parts=(*e.parts, UNSEEN)) for e in examples
-    ]
+    return [e if in_bold_share(e.text) else replace(e, parts=(*e.parts, UNSEEN)) for e in examples]

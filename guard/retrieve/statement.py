@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from guard.datasets.rows import torn
 from guard.errors import BiasIndexError
 from guard.verdict import BIAS_TYPES, BiasType
 
@@ -28,11 +29,6 @@ _WORD = re.compile(r"[^\W_]+")
 def fold(text: str) -> str:
     """Return the words of ``text`` without case or punctuation; near-copies have one fold."""
     return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
-
-
-def torn(text: str) -> bool:
-    """Whether ``text`` has half a character: of a JSON escape, or of bytes that are not UTF-8."""
-    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from guard.retrieve.groups import SOURCE_TYPES, group_type
+from guard.datasets.groups import group_type
 
-__all__ = ["SOURCE_TYPES", "group_type", "invented_group"]
+__all__ = ["group_type", "invented_group"]
 
 _HEADS = (
     "Vel Dro Kas Tor Mir Zan Bel Quo Har Lum Pra Ost Fen Gri Sol Yar Nev Cor Ul Tam Sha Wex Ild "

@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guard.errors import UsageError
-from guard.retrieve.groups import group_type
 from guard.train.base import Embed
 from guard.train.corpus import VALIDATION_SHARE, eval_folds
 from guard.train.rows import fold, share
-from guard.train.sources import read_jsonl
+from guard.train.sources import implied_texts, read_jsonl
 from guard.verdict import BiasType
 
 _MANY = 5
@@ -32,20 +30,14 @@ def pairs(data: Path, *, validating: bool) -> list[Implied]:
     The split is that of the corpus; texts of evaluation files are left out. Raises UsageError where
     ``data`` does not hold the implicit-hate corpus.
     """
-    if not (data / "implicit_hate" / "implied.jsonl").is_file():
-        raise UsageError(
-            f"{data} holds no implicit_hate/implied.jsonl; name the folder of the sources."
-        )
     forbidden = eval_folds(data)
     found = []
-    for item in read_jsonl(data / "implicit_hate" / "implied.jsonl"):
-        post, statement = item["post"].strip(), item["implied_statement"].strip()
-        kind = group_type(item["target"])
-        side = share(f"implicit_hate:{fold(post)}", "validation") < VALIDATION_SHARE
-        if kind is None or side != validating or len(statement) <= 8:
+    for text, (kind, item) in implied_texts(data):
+        post = item.post.strip()
+        if (share(text.family, "validation") < VALIDATION_SHARE) != validating:
             continue
-        if fold(post) not in forbidden and fold(statement) not in forbidden:
-            found.append(Implied(post, statement, kind))
+        if fold(post) not in forbidden and fold(text.text) not in forbidden:
+            found.append(Implied(post, text.text, kind))
     return found
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from dataclasses import dataclass
 
+from guard.datasets.split import fold as fold
+from guard.datasets.split import share as share
 from guard.verdict import BIAS_TYPES, BiasType, Span
 
 # Sources whose families are minimal pairs: rows of one family differ in what decides.
@@ -17,18 +17,6 @@ WRITTEN = (
     *("own", "negatives", "pairs", "framed", "listed", "carried"),
     *("invented", "renamed", "bare"),
 )
-_WORDS = re.compile(r"\w+")
-
-
-def fold(text: str) -> str:
-    """Return ``text`` without case and punctuation: two texts are one if their folds are equal."""
-    return " ".join(_WORDS.findall(text.casefold()))
-
-
-def share(text: str, salt: str = "") -> float:
-    """Return a number in [0, 1) fixed by the folded text, for splits that never move."""
-    digest = hashlib.sha256(f"{salt}|{fold(text)}".encode()).digest()
-    return int.from_bytes(digest[:6], "big") / float(1 << 48)
 
 
 @dataclass(frozen=True, slots=True)

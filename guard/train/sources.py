@@ -1,25 +1,27 @@
-"""Readers of the licensed sources, each turning a published file into rows.
+"""Texts and rows of the licensed sources; nothing is sampled here.
 
-Every function takes the data folder and yields :class:`Row`; nothing is sampled here. Sources
-without a stated licence and evaluation sets have no reader, so that they cannot slip in.
+Of every source there are its whole labelled texts, each with its family, and the rows that training
+makes of them. Files of which ``trains`` is not set in :mod:`guard.datasets.registry` are refused.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from guard.errors import UsageError
-from guard.evaluate.files import decoded
-from guard.evaluate.terms import redditbias_terms
+from guard.datasets import registry
+from guard.datasets.groups import group_type
+from guard.datasets.rows import json_lines
+from guard.datasets.split import BOLD_SHARE as BOLD_SHARE
+from guard.datasets.split import in_bold_share as in_bold_share
+from guard.datasets.terms import redditbias_terms
 from guard.gate.context import in_context
 from guard.gate.segmenter import split
-from guard.retrieve.groups import SOURCE_TYPES, group_type
 from guard.retrieve.spans import (
     changed_part,
     find_phrase,
@@ -27,37 +29,24 @@ from guard.retrieve.spans import (
     predicate_after,
     said_of_pronoun,
 )
-from guard.train.rows import Row, Statement, fold, share
-from guard.verdict import Span
-
-# The rest of BOLD's encyclopaedic text measures false alarms and is never trained on.
-BOLD_SHARE = 0.2
+from guard.train.rows import Row, Statement, fold
+from guard.verdict import BiasType, Span
 
 _IMPLIED: dict[str, bool | None] = {
     "implicit_hate": True, "explicit_hate": False, "not_hate": None,
 }  # fmt: skip
 
 
-def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON-lines file.
+read_jsonl = json_lines
 
-    Raises UsageError where it cannot be read, and for the first line that is no object.
-    """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read ({error.strerror}); name the folder of the sources."
-        ) from None
-    for number, line in enumerate(decoded(path, raw).split("\n"), start=1):
-        if line.strip():
-            try:
-                found = json.loads(line)
-            except ValueError:
-                found = None
-            if not isinstance(found, dict):
-                raise UsageError(f"{path}, line {number}: the line is not a JSON object.")
-            yield found
+
+class Text(NamedTuple):
+    """A text with its label, the pool it stands in and its family."""
+
+    pool: str
+    text: str
+    biased: bool
+    family: str
 
 
 def pieces(text: str) -> list[str]:
@@ -79,6 +68,34 @@ def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | No
     return min(pool, key=lambda h: min(abs(h.start - other.end), abs(other.start - h.end)))
 
 
+def _row(
+    of: Text,
+    source: str = "",
+    *,
+    text: str | None = None,
+    context: tuple[str, ...] = (),
+    bias_type: BiasType | None = None,
+    group: Span | None = None,
+    attribute: Span | None = None,
+    **more: Any,
+) -> Row:
+    """Return the row of a text, or of a segment ``text`` of it, of which the label is known."""
+    both = of.biased and group is not None and attribute is not None
+    given = {"alone": of.biased, **more}
+    return Row(
+        of.text if text is None else text, of.biased, source or of.pool, of.family, context,
+        bias_type, group, attribute, both, **given,
+    )  # fmt: skip
+
+
+def redditbias_texts(data: Path) -> Iterator[tuple[Text, registry.AnnotatedComment]]:
+    """Yield the comments that have a label."""
+    for item in registry.REDDITBIAS_TRAIN.training(data):
+        if item.bias_sent is not None:
+            family = f"redditbias:{fold(item.comment)}"
+            yield Text("redditbias", item.comment, item.bias_sent, family), item
+
+
 def redditbias(data: Path) -> Iterator[Row]:
     """Comments as the guard meets them, segment by segment.
 
@@ -86,33 +103,25 @@ def redditbias(data: Path) -> Iterator[Row]:
     harmless comment are harmless; of a biased one nothing is known.
     """
     terms = redditbias_terms(data / "redditbias" / "terms")
-    for item in read_jsonl(data / "redditbias" / "train.jsonl"):
-        if item["bias_sent"] is None:
-            continue
-        comment, biased = item["comment"], item["bias_sent"] == 1
-        parts = pieces(comment)
-        family = f"redditbias:{fold(comment)}"
-        kind = SOURCE_TYPES[item["bias_type"]]
-        at = _piece_with(parts, item["phrase"])
+    for of, item in redditbias_texts(data):
+        parts = pieces(of.text)
+        at = _piece_with(parts, item.phrase)
         for i, (part, context) in enumerate(in_context(parts)):
             group = attribute = None
-            if biased and i == at:
-                within = find_phrase(part, item["phrase"]) or Span(0, len(part))
-                lists = terms[item["dimension"]]
+            if of.biased and i == at:
+                within = find_phrase(part, item.phrase) or Span(0, len(part))
+                lists = terms[item.dimension]
                 group = _closest(lists.targets, part, within, None)
                 attribute = _closest(lists.attributes, part, within, group)
-            yield Row(
+            yield _row(
+                of,
+                "redditbias" if i == at else "redditbias_rest",
                 text=part,
-                biased=biased,
-                source="redditbias" if i == at else "redditbias_rest",
-                family=family,
                 context=context,
-                bias_type=kind if i == at else None,
+                bias_type=item.bias_type if i == at else None,
                 group=group,
                 attribute=attribute,
-                spans=group is not None and attribute is not None,
-                alone=biased,
-                known=i == at or not biased,
+                known=i == at or not of.biased,
             )
 
 
@@ -122,104 +131,105 @@ def _piece_with(parts: list[str], phrase: str) -> int:
     return max(range(len(parts)), key=lambda i: (len(words & set(fold(parts[i]).split())), i))
 
 
-def emgsd(data: Path) -> Iterator[Row]:
-    """Stereotypes and their neutral or unrelated variants.
+def emgsd_texts(data: Path) -> Iterator[tuple[Text, list[str]]]:
+    """Yield stereotypes and their neutral or unrelated variants, with their segments.
 
-    Texts of two sentences are read as the guard reads them: the last is judged, the first is its
-    context, and by itself harmless (it is common to all variants).
+    The first of several sentences is common to all variants.
     """
-    for item in read_jsonl(data / "emgsd" / "train.jsonl"):
-        parts = pieces(item["text"])
-        biased = item["label"] == 1
-        family = f"emgsd:{fold(parts[0]) if len(parts) > 1 else fold(item['text'])}"
+    for item in registry.EMGSD_TRAIN.training(data):
+        parts = pieces(item.text)
+        first = parts[0] if len(parts) > 1 else item.text
+        yield Text("emgsd", item.text, item.label, f"emgsd:{fold(first)}"), parts
+
+
+def emgsd(data: Path) -> Iterator[Row]:
+    """Texts as the guard reads them: the last sentence is judged, the first is its context.
+
+    By itself the first is harmless.
+    """
+    for of, parts in emgsd_texts(data):
         group = attribute = None
-        if biased and len(parts) > 1:
+        if of.biased and len(parts) > 1:
             group, attribute = said_of_pronoun(parts[-1])
         text, context = in_context(parts)[-1]
-        yield Row(
-            text=text,
-            biased=biased,
-            source="emgsd",
-            family=family,
-            context=context,
-            group=group,
-            attribute=attribute,
-            spans=group is not None and attribute is not None,
-            alone=biased,
-        )
-        if len(parts) > 1 and not biased:
-            yield Row(parts[0], False, "emgsd_first", family, alone=False)
+        yield _row(of, text=text, context=context, group=group, attribute=attribute)
+        if len(parts) > 1 and not of.biased:
+            yield _row(of, "emgsd_first", text=parts[0])
+
+
+def stereoset_texts(data: Path) -> Iterator[tuple[Text, registry.Variant]]:
+    """Yield the variants; those of an item are a family."""
+    for item in registry.STEREOSET.training(data):
+        biased = item.label == "stereotype"
+        yield Text("stereoset", item.text, biased, f"stereoset:{item.item}"), item
 
 
 def stereoset(data: Path) -> Iterator[Row]:
     """Minimal pairs; the attribute is what differs between the variants of an item."""
-    items: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for item in read_jsonl(data / "stereoset" / "intrasentence.jsonl"):
-        items[item["item"]].append(item)
-    for key, variants in items.items():
-        for item in variants:
-            text, biased = item["text"], item["label"] == "stereotype"
-            others = [v["text"] for v in variants if v is not item]
-            group = find_stem(text, item["target"])
-            attribute = changed_part(text, others)
-            yield Row(
-                text=text,
-                biased=biased,
-                source="stereoset",
-                family=f"stereoset:{key}",
-                bias_type=SOURCE_TYPES[item["bias_type"]],
-                group=group,
-                attribute=attribute,
-                spans=biased and group is not None and attribute is not None,
-                alone=biased,
-            )
+    items: dict[str, list[tuple[Text, registry.Variant]]] = defaultdict(list)
+    for of, item in stereoset_texts(data):
+        items[item.item].append((of, item))
+    for variants in items.values():
+        for of, item in variants:
+            others = [v.text for v, one in variants if one is not item]
+            group = find_stem(of.text, item.target)
+            attribute = changed_part(of.text, others)
+            yield _row(of, bias_type=item.bias_type, group=group, attribute=attribute)
+
+
+def hearts_texts(data: Path) -> Iterator[tuple[Text, registry.GroupStatement]]:
+    """Yield statements about nationalities and LGBTQ+ groups with their neutral counterparts."""
+    for file in (registry.HEARTS_SEEGULL, registry.HEARTS_WINOQUEER):
+        for item in file.training(data):
+            family = f"hearts:{fold(item.phrase or item.repaired)}"
+            yield Text("hearts", item.repaired, item.label == "stereotype", family), item
 
 
 def hearts(data: Path) -> Iterator[Row]:
-    """Statements about nationalities and LGBTQ+ groups with their neutral counterparts."""
-    for name in ("seegull_gpt", "winoqueer_gpt"):
-        for item in read_jsonl(data / "hearts" / f"{name}.jsonl"):
-            # Some apostrophes of the published file went through a wrong decoding.
-            text = item["text"].replace("â€™", "’")
-            biased = item["label"] == "stereotype"
-            group = find_stem(text, item["group"])
-            attribute = None
-            if "phrase" in item:
-                attribute = find_stem(text, item["phrase"].removeprefix(item["group"]).strip())
-            elif group is not None:
-                attribute = predicate_after(text, group)
-            yield Row(
-                text=text,
-                biased=biased,
-                source="hearts",
-                family=f"hearts:{fold(item.get('phrase', text))}",
-                bias_type="culture" if name == "seegull_gpt" else "orientation",
-                group=group,
-                attribute=attribute,
-                spans=biased and group is not None and attribute is not None,
-                alone=biased,
-            )
+    """Rows with the group and, after it or as the phrase has it, the attribute."""
+    for of, item in hearts_texts(data):
+        group = find_stem(of.text, item.group)
+        attribute = None
+        if item.phrase:
+            attribute = find_stem(of.text, item.phrase.removeprefix(item.group).strip())
+        elif group is not None:
+            attribute = predicate_after(of.text, group)
+        yield _row(of, bias_type=item.bias_type, group=group, attribute=attribute)
 
 
 def toxigen(data: Path) -> Iterator[Row]:
     """Demonstrations of ToxiGen: neutral and hateful statements about the same groups."""
-    for item in read_jsonl(data / "toxigen_demos" / "all.jsonl"):
-        biased = item["label"] == "hate"
-        kind = SOURCE_TYPES[item["category"]]
-        family = f"toxigen:{fold(item['text'])}"
-        yield Row(item["text"], biased, "toxigen", family, bias_type=kind, alone=biased)
+    for item in registry.TOXIGEN_DEMOS.training(data):
+        of = Text("toxigen", item.text, item.label == "hate", f"toxigen:{fold(item.text)}")
+        yield _row(of, bias_type=item.category)
+
+
+def bold_texts(data: Path) -> Iterator[tuple[Text, registry.Sentence]]:
+    """Yield the training share of BOLD's Wikipedia sentences: groups named, nothing biased."""
+    for item in registry.BOLD.training(data):
+        if in_bold_share(item.text):
+            yield Text("bold", item.text, False, f"bold:{fold(item.text)}"), item
 
 
 def bold(data: Path) -> Iterator[Row]:
-    """Read the training share of BOLD's Wikipedia sentences: groups named, nothing biased."""
-    for item in read_jsonl(data / "bold" / "wikipedia.jsonl"):
-        if in_bold_share(item["text"]):
-            yield Row(item["text"], False, "bold", f"bold:{fold(item['text'])}", alone=False)
+    """Read the training share of BOLD's sentences as rows."""
+    return (_row(of) for of, _ in bold_texts(data))
 
 
-def in_bold_share(text: str) -> bool:
-    """Whether a BOLD sentence belongs to the part that training may see."""
-    return share(text, "bold") < BOLD_SHARE
+def implied_texts(data: Path) -> Iterator[tuple[Text, tuple[BiasType, registry.Implied]]]:
+    """Yield what posts imply of groups of a known type, in the family of the post."""
+    for item in registry.IMPLIED.training(data):
+        text, kind = item.implied_statement.strip(), group_type(item.target)
+        if len(text) > 8 and kind is not None:
+            family = f"implicit_hate:{fold(item.post)}"
+            yield Text("implied", text, True, family), (kind, item)
+
+
+def post_texts(data: Path) -> Iterator[tuple[Text, registry.Post]]:
+    """Yield the posts; both kinds of hate count as biased."""
+    for item in registry.IMPLICIT_HATE.training(data):
+        family = f"implicit_hate:{fold(item.post)}"
+        yield Text("implicit_hate", item.post, item.label != "not_hate", family), item
 
 
 def implicit_hate(data: Path) -> Iterator[Row]:
@@ -229,57 +239,53 @@ def implicit_hate(data: Path) -> Iterator[Row]:
     what the post means.
     """
     implied: dict[str, list[Statement]] = defaultdict(list)
-    for item in read_jsonl(data / "implicit_hate" / "implied.jsonl"):
-        text, target = item["implied_statement"].strip(), item["target"]
-        kind = group_type(target)
-        family = f"implicit_hate:{fold(item['post'])}"
-        group = find_stem(text, target)
-        attribute = predicate_after(text, group) if group else None
-        if len(text) > 8 and kind is not None:
-            implied[fold(item["post"])].append(Statement(text, kind, family))
-            yield Row(
-                text=text,
-                biased=True,
-                source="implied",
-                family=family,
-                bias_type=kind,
-                group=group,
-                attribute=attribute,
-                spans=group is not None and attribute is not None,
-                alone=True,
-                implied=False,
-            )
-    for item in read_jsonl(data / "implicit_hate" / "posts.jsonl"):
-        parts = pieces(item["post"])
-        biased = item["label"] != "not_hate"
-        partners = tuple(implied.get(fold(item["post"]), ()))
-        family = f"implicit_hate:{fold(item['post'])}"
-        if biased and len(parts) > 1:
+    for of, (kind, statement) in implied_texts(data):
+        group = find_stem(of.text, statement.target)
+        attribute = predicate_after(of.text, group) if group else None
+        implied[of.family].append(Statement(of.text, kind, of.family))
+        yield _row(of, bias_type=kind, group=group, attribute=attribute, implied=False)
+    for of, post in post_texts(data):
+        parts = pieces(of.text)
+        partners = tuple(implied.get(of.family, ()))
+        if of.biased and len(parts) > 1:
             # Which sentence carries the implication is not said: the post stays in one piece.
             parts = [" ".join(parts)[:320]]
         for part, context in in_context(parts):
             if len(part) < 12:
                 continue
-            yield Row(
+            yield _row(
+                of,
+                post.label,
                 text=part,
-                biased=biased,
-                source=item["label"],
-                family=family,
                 context=context,
                 bias_type=partners[0].bias_type if partners else None,
-                alone=None if partners else biased,
+                alone=None if partners else of.biased,
                 partners=partners,
                 partner_share=0.5 if partners else 0.0,
-                implied=_IMPLIED[item["label"]],
+                implied=_IMPLIED[post.label],
             )
+
+
+def texts(data: Path) -> Iterator[Text]:
+    """Yield the whole texts of the sources that calibration reads."""
+    found = chain(
+        redditbias_texts(data),
+        emgsd_texts(data),
+        stereoset_texts(data),
+        hearts_texts(data),
+        implied_texts(data),
+        post_texts(data),
+        bold_texts(data),
+    )
+    return (text for text, _ in found)
 
 
 def seegull(data: Path) -> Iterator[Row]:
     """Plain sentences made of SeeGULL pairs that at least two raters of a region know."""
-    for item in read_jsonl(data / "seegull" / "pairs.jsonl"):
-        if item["region_votes"] < 2:
+    for item in registry.SEEGULL.training(data):
+        if not item.known:
             continue
-        rng = random.Random(f"{item['identity']}|{item['attribute']}")
+        rng = random.Random(f"{item.identity}|{item.attribute}")
         frame = rng.choice(
             (
                 "{g} people are {a}.",
@@ -291,15 +297,15 @@ def seegull(data: Path) -> Iterator[Row]:
                 "{g} women are {a}.",
             )
         )
-        text = frame.format(g=item["identity"], a=item["attribute"])
+        text = frame.format(g=item.identity, a=item.attribute)
         yield Row(
             text=text,
             biased=True,
             source="seegull",
-            family=f"seegull:{item['attribute']}",
+            family=f"seegull:{item.attribute}",
             bias_type="culture",
-            group=find_phrase(text, item["identity"]),
-            attribute=find_phrase(text, item["attribute"]),
+            group=find_phrase(text, item.identity),
+            attribute=find_phrase(text, item.attribute),
             spans=True,
             alone=True,
             implied=False,

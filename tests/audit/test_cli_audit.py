@@ -160,10 +160,10 @@ def test_a_table_with_a_wrong_line_is_refused_by_its_line(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "a.csv holds no answer"),
+        ("", "a.csv is empty"),
         ("id,response\n", "a.csv holds no answer"),
         ("id,answer\nt0,first\n", "The table has no column 'response'; it needs id and response"),
-        ("id,response\nt0\n", "Line 2 ends before 'response'"),
+        ("id,response\nt0\n", "a.csv, line 2: the row has 1 fields, the header 2"),
     ],
 )
 def test_a_table_without_answers_is_refused(text: str, told: str) -> None:

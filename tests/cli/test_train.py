@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from guard.cli import main
 from guard.cli.train import everything
 from guard.cli.train_options import check_folder
-from guard.evaluate.terms import DIMENSIONS
+from guard.datasets.terms import DIMENSIONS
 from guard.train.config import TrainConfig
 
 
@@ -121,7 +121,7 @@ def test_sources_that_lack_a_file_are_the_users_mistake(tmp_path: Path) -> None:
     result = run("encoder", *folders, "--base", "minilm")
     assert result.exit_code == 2, result.exception
     file = Path("data", "redditbias", "train.jsonl")
-    assert f"{file} cannot be read (No such file or directory); name the folder" in result.stderr
+    assert f"{file} cannot be read; name the folder" in result.stderr
 
 
 def test_the_defaults_are_those_of_the_recipe(tmp_path: Path) -> None:

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
+from guard.datasets import registry
+from guard.datasets.groups import bias_type
+from guard.datasets.registry import Record
+from guard.datasets.rows import BadRow
+from guard.datasets.terms import make
 from guard.evaluate import adapters
-from guard.evaluate.example import BadRow, Example, bias_type
-from guard.evaluate.terms import make
+from guard.evaluate.example import Example
 from guard.verdict import BIAS_TYPES, Span
 
 TERMS = {"race_black": make(["pilots", "old pilots"], ["late*", "rude"])}
 
-redditbias = partial(adapters.redditbias, terms=TERMS)
-nationality = partial(adapters.hearts, kind="culture")
+
+def reading(
+    of: type[Record], adapter: Callable[..., list[Example]], **more: Any
+) -> Callable[[dict[str, Any], str], list[Example]]:
+    """Return the function of a row as the file has it."""
+    return lambda values, key: adapter(of.of(values), key, **more)
+
+
+redditbias = reading(registry.Comment, adapters.redditbias, terms=TERMS)
+crows_pairs = reading(registry.Pair, adapters.crows_pairs)
+toxicbias = reading(registry.TargetedComment, adapters.toxicbias)
+emgsd = reading(registry.MarkedText, adapters.emgsd)
+stereobias = reading(registry.StereoBiasText, adapters.stereobias)
+stereoset = reading(registry.Variant, adapters.stereoset)
+nationality = reading(registry.Nationality, adapters.hearts)
+toxigen = reading(registry.Demonstration, adapters.toxigen)
+implicit_hate = reading(registry.Post, adapters.implicit_hate)
+bold = reading(registry.Sentence, adapters.bold)
+table_row = reading(adapters.TableRow, adapters.table_row)
 
 REDDITBIAS = {
     "comment": "Old pilots are rude and arrive lately.",
@@ -84,16 +104,16 @@ CSV = {
 
 ALL: list[tuple[Callable[..., list[Example]], dict[str, Any]]] = [
     (redditbias, REDDITBIAS),
-    (adapters.crows_pairs, CROWS),
-    (adapters.toxicbias, TOXICBIAS),
-    (adapters.emgsd, EMGSD),
-    (adapters.stereobias, STEREOBIAS),
-    (adapters.stereoset, STEREOSET),
+    (crows_pairs, CROWS),
+    (toxicbias, TOXICBIAS),
+    (emgsd, EMGSD),
+    (stereobias, STEREOBIAS),
+    (stereoset, STEREOSET),
     (nationality, HEARTS),
-    (adapters.toxigen, TOXIGEN),
-    (adapters.implicit_hate, HATE),
-    (adapters.bold, BOLD),
-    (adapters.table_row, CSV),
+    (toxigen, TOXIGEN),
+    (implicit_hate, HATE),
+    (bold, BOLD),
+    (table_row, CSV),
 ]
 
 
@@ -113,67 +133,67 @@ def test_redditbias_finds_groups_and_attributes_of_its_dimension() -> None:
 
 
 def test_crows_pairs_keeps_the_order_of_the_pair() -> None:
-    more, less = adapters.crows_pairs(CROWS, "f:1")
+    more, less = crows_pairs(CROWS, "f:1")
     assert (more.text, more.role, more.biased) == (CROWS["sent_more"], "more", True)
     assert (less.text, less.role, less.biased) == (CROWS["sent_less"], "less", False)
     assert more.unit == less.unit
     assert more.bias_types == ("appearance",)
     assert more.parts == ("stereo direction",)
-    other = adapters.crows_pairs({**CROWS, "direction": "antistereo"}, "f:2")
+    other = crows_pairs({**CROWS, "direction": "antistereo"}, "f:2")
     assert [e.biased for e in other] == [None, None]
     assert [e.parts for e in other] == [(), ()]
 
 
 def test_toxicbias_has_several_targets_and_types() -> None:
-    example = one(adapters.toxicbias, TOXICBIAS)
+    example = one(toxicbias, TOXICBIAS)
     assert example.bias_types == ("race", "social")
     assert example.groups == ("pilots", "nurses")
-    none = one(adapters.toxicbias, {**TOXICBIAS, "bias": 0, "category": "none", "target": ""})
+    none = one(toxicbias, {**TOXICBIAS, "bias": 0, "category": "none", "target": ""})
     assert (none.biased, none.bias_types, none.groups) == (False, (), ())
 
 
 def test_emgsd_marks_the_attribute() -> None:
-    example = one(adapters.emgsd, EMGSD)
+    example = one(emgsd, EMGSD)
     assert example.bias_types == ("orientation",)
     (span,) = example.attribute_spans
     assert example.text[slice(*span)] == "always late"
-    assert one(adapters.emgsd, {**EMGSD, "category": "unrelated"}).biased is False
+    assert one(emgsd, {**EMGSD, "category": "unrelated"}).biased is False
 
 
 @pytest.mark.parametrize("marked", ["no mark", "===never said===", "===open", "a === b === c ==="])
 def test_emgsd_without_a_usable_mark(marked: str) -> None:
-    assert one(adapters.emgsd, {**EMGSD, "marked": marked}).attribute_spans == ()
+    assert one(emgsd, {**EMGSD, "marked": marked}).attribute_spans == ()
 
 
 def test_emgsd_with_two_marks() -> None:
-    example = one(adapters.emgsd, {**EMGSD, "marked": "===Pilots=== are ===always=== late"})
+    example = one(emgsd, {**EMGSD, "marked": "===Pilots=== are ===always=== late"})
     assert example.attribute_spans == (Span(0, 6), Span(11, 17))
 
 
 def test_the_other_sources() -> None:
-    stereobias = one(adapters.stereobias, STEREOBIAS)
-    assert (stereobias.biased, stereobias.bias_types) == (False, ("social",))
-    assert stereobias.axes["stereotype"] == "stereotype"
-    assert one(adapters.stereobias, {**STEREOBIAS, "category": ""}).bias_types == ()
+    both = one(stereobias, STEREOBIAS)
+    assert (both.biased, both.bias_types) == (False, ("social",))
+    assert both.axes["stereotype"] == "stereotype"
+    assert one(stereobias, {**STEREOBIAS, "category": ""}).bias_types == ()
 
-    stereoset = one(adapters.stereoset, STEREOSET)
-    assert (stereoset.biased, stereoset.groups, stereoset.unit) == (False, ("pilot",), "abc")
+    variant = one(stereoset, STEREOSET)
+    assert (variant.biased, variant.groups, variant.unit) == (False, ("pilot",), "abc")
 
     hearts = one(nationality, HEARTS)
     assert (hearts.biased, hearts.groups, hearts.attributes) == (False, ("Elbonian",), ("pilot",))
     assert hearts.bias_types == ("culture",)
 
-    toxigen = one(adapters.toxigen, TOXIGEN)
-    assert (toxigen.biased, toxigen.axes["group"]) == (False, "night pilots")
-    assert toxigen.bias_types == ("orientation",)
+    line = one(toxigen, TOXIGEN)
+    assert (line.biased, line.axes["group"]) == (False, "night pilots")
+    assert line.bias_types == ("orientation",)
 
-    assert one(adapters.implicit_hate, HATE).biased is True
-    assert one(adapters.implicit_hate, {**HATE, "label": "not_hate"}).biased is False
+    assert one(implicit_hate, HATE).biased is True
+    assert one(implicit_hate, {**HATE, "label": "not_hate"}).biased is False
 
-    bold = one(adapters.bold, BOLD)
-    assert (bold.biased, bold.bias_types) == (False, ("religion",))
+    sentence = one(bold, BOLD)
+    assert (sentence.biased, sentence.bias_types) == (False, ("religion",))
 
-    row = one(adapters.table_row, CSV)
+    row = one(table_row, CSV)
     assert (row.biased, row.groups, row.attributes) == (True, ("pilots", "crew"), ())
 
 
@@ -182,7 +202,7 @@ def test_every_missing_field_is_named(
     adapter: Callable[..., list[Example]], record: dict[str, Any]
 ) -> None:
     optional = {"phrase", "bias_phrase", "rationale", "id"}
-    if adapter is adapters.table_row:
+    if adapter is table_row:
         optional |= {"bias_type", "group", "attribute"}
     for field in set(record) - optional:
         with pytest.raises(BadRow, match=f"the field {field} is missing"):
@@ -205,14 +225,14 @@ def test_a_blank_text_is_no_text(
     [
         (redditbias, REDDITBIAS, "bias_sent", "1, 0, null"),
         (redditbias, REDDITBIAS, "dimension", "race_black"),
-        (adapters.crows_pairs, CROWS, "direction", "stereo, antistereo"),
-        (adapters.toxicbias, TOXICBIAS, "bias", "1, 0"),
-        (adapters.emgsd, EMGSD, "category", "stereotype, neutral, unrelated"),
-        (adapters.stereoset, STEREOSET, "label", "stereotype, anti-stereotype, unrelated"),
-        (adapters.toxigen, TOXIGEN, "label", "hate, neutral"),
-        (adapters.implicit_hate, HATE, "label", "implicit_hate, explicit_hate, not_hate"),
-        (adapters.table_row, CSV, "label", "1, biased, yes, true, 0, unbiased"),
-        (adapters.table_row, CSV, "bias_type", ", ".join(BIAS_TYPES)),
+        (crows_pairs, CROWS, "direction", "stereo, antistereo"),
+        (toxicbias, TOXICBIAS, "bias", "1, 0"),
+        (emgsd, EMGSD, "category", "stereotype, neutral, unrelated"),
+        (stereoset, STEREOSET, "label", "stereotype, anti-stereotype, unrelated"),
+        (toxigen, TOXIGEN, "label", "hate, neutral"),
+        (implicit_hate, HATE, "label", "implicit_hate, explicit_hate, not_hate"),
+        (table_row, CSV, "label", "1, biased, yes, true, 0, unbiased"),
+        (table_row, CSV, "bias_type", ", ".join(BIAS_TYPES)),
     ],
 )
 def test_a_value_outside_the_set_lists_the_set(
@@ -227,12 +247,12 @@ def test_a_value_outside_the_set_lists_the_set(
 @pytest.mark.parametrize("value", [True, [1], {"a": 1}, 2, "1"])
 def test_labels_of_the_wrong_kind(value: object) -> None:
     with pytest.raises(BadRow, match="is not one of 1, 0"):
-        adapters.toxicbias({**TOXICBIAS, "bias": value}, "f:1")
+        toxicbias({**TOXICBIAS, "bias": value}, "f:1")
 
 
 def test_an_error_does_not_print_a_text_that_stands_in_the_wrong_column() -> None:
     with pytest.raises(BadRow) as caught:
-        adapters.implicit_hate({**HATE, "label": "x" * 500}, "f:1")
+        implicit_hate({**HATE, "label": "x" * 500}, "f:1")
     assert len(str(caught.value)) < 120
 
 

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from guard.datasets.terms import DIMENSIONS
 from guard.errors import UsageError
 from guard.evaluate.baselines import terms_for
 from guard.evaluate.near import NEAR
 from guard.evaluate.sources import SOURCES, load
-from guard.evaluate.terms import DIMENSIONS
-from guard.train import pools
 from guard.train.corpus import eval_folds, licensed_rows
+from guard.train.sources import texts
 
 DATASHEET = Path(__file__).resolve().parents[2] / "benchmarks" / "detector" / "README.md"
 _TERMS = "redditbias/terms/"
@@ -143,7 +143,7 @@ def test_the_corpus_is_read(folder: Path) -> None:
     assert sources >= {*known, "implicit_hate"}
     for source in ("redditbias", "hearts", "implied", "seegull"):
         assert any(row.spans for row in rows if row.source == source)
-    assert {text.pool for text in pools.licensed(folder)} >= known - {"toxigen", "seegull"}
+    assert {text.pool for text in texts(folder)} >= known - {"toxigen", "seegull"}
     folds = eval_folds(folder)
     assert {"the drummer was late again", "the piper was late again"} <= folds
 

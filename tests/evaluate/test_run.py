@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from guard import Guard
+from guard.datasets.terms import make
 from guard.evaluate import report
 from guard.evaluate.baselines import Terms, always_biased, term_list, terms_for
 from guard.evaluate.result import Result
 from guard.evaluate.run import BATCH, answer, evaluate, judged
 from guard.evaluate.sources import SOURCES, Dataset, load
-from guard.evaluate.terms import make
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Scores, Span, Window
 from tests.scripted import Scripted
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from guard.datasets.split import in_bold_share
 from guard.errors import UsageError
-from guard.evaluate.near import NEAR, far_from, in_training_share
+from guard.evaluate.near import NEAR, far_from
 from guard.evaluate.sources import FAR, SOURCES, UNSEEN, Dataset, load, present
 from guard.evaluate.targets import types_of
 from guard.train.groups import group_type
-from guard.train.sources import in_bold_share
+from tests.data import digest
 
 
 def table(tmp_path: Path, text: str) -> str:
@@ -32,28 +33,30 @@ def mistake(what: str, data_dir: Path = Path("nowhere")) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "texts", "biased"),
+    ("name", "biased", "texts", "read"),
     [
-        ("redditbias", 1728, 992),
-        ("crows_pairs", 1582, 683),
-        ("toxicbias", 432, 346),
-        ("emgsd", 5653, 1852),
-        ("stereobias", 3006, 1883),
-        ("stereoset", 5016, 1648),
-        ("hearts_seegull", 1661, 555),
-        ("hearts_winoqueer", 2557, 883),
-        ("toxigen_demos", 627, 342),
-        ("implicit_hate", 21477, 8187),
-        ("implied", 6358, 6358),
-        ("bold", 14282, 0),
+        ("redditbias", 992, 1728, "f5e80ecabe351bb7"),
+        ("crows_pairs", 683, 1582, "26e2bb39b08004bd"),
+        ("toxicbias", 346, 432, "699d610f342a35ac"),
+        ("emgsd", 1852, 5653, "66bf421236d0a175"),
+        ("stereobias", 1883, 3006, "ed1e6c1258b0701f"),
+        ("stereoset", 1648, 5016, "c485fe6f7174082d"),
+        ("hearts_seegull", 555, 1661, "8e112d7a363fdc67"),
+        ("hearts_winoqueer", 883, 2557, "20b6b4c028f290b0"),
+        ("toxigen_demos", 342, 627, "43394625e2a9b57e"),
+        ("implicit_hate", 8187, 21477, "b1866a19683fdf4a"),
+        ("implied", 6358, 6358, "7d7cee8577de0cbe"),
+        ("bold", 0, 14282, "6949a86153791cbc"),
     ],
 )
-def test_real_counts(data: Path, name: str, texts: int, biased: int) -> None:
+def test_real_sets(data: Path, name: str, biased: int, texts: int, read: str) -> None:
     dataset = load(name, data)
-    assert len(dataset.examples) == dataset.total == texts
+    assert dataset.total == texts
     assert sum(e.biased is True for e in dataset.examples) == biased
     assert dataset.skipped == []
     assert len({e.id for e in dataset.examples}) == texts
+    # Hashed with all that is known of them, so that figures stay comparable.
+    assert digest(dataset.examples) == (texts, read)
 
 
 def test_every_set_is_present_where_the_data_is(data: Path) -> None:
@@ -142,7 +145,7 @@ def test_lines_are_counted_where_rows_begin(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is empty; its first line names the columns"),
+        ("", "is empty."),
         ("text,label\n", "holds no text with a label"),
         ("text\nfine\n", "line 1: the header lacks label"),
         ("a,b\nfine,1\n", "line 1: the header lacks text and label"),
@@ -154,8 +157,8 @@ def test_lines_are_counted_where_rows_begin(tmp_path: Path) -> None:
             "text,label,bias_type\nfine,1,weather\n",
             "line 2: bias type 'weather' is not one of gender",
         ),
-        ('text,label\n"open,1\nfine,0\n', "line 2: the CSV is broken"),
-        ('text,label\n"a"b,1\n', "line 2: the CSV is broken"),
+        ('text,label\n"open,1\nfine,0\n', "line 2: the table is broken"),
+        ('text,label\n"a"b,1\n', "line 2: the table is broken"),
     ],
 )
 def test_mistakes_in_a_csv(tmp_path: Path, text: str, said: str) -> None:
@@ -165,7 +168,7 @@ def test_mistakes_in_a_csv(tmp_path: Path, text: str, said: str) -> None:
 def test_a_csv_that_is_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "latin.csv"
     path.write_bytes("text,label\nfine,0\ncafé,1\n".encode("latin-1"))
-    assert "latin.csv, line 3: not UTF-8 text" in mistake(str(path))
+    assert "latin.csv, line 3: the field text is not UTF-8 text" in mistake(str(path))
 
 
 def test_bad_rows_are_skipped_on_request_and_counted(tmp_path: Path) -> None:
@@ -243,12 +246,6 @@ def test_pairs_are_drawn_whole(data: Path) -> None:
     some = load("crows_pairs", data, limit=101)
     assert len(some.examples) == 100
     assert set(Counter(e.unit for e in some.examples).values()) == {2}
-
-
-@pytest.mark.parametrize("number", range(40))
-def test_the_training_share_of_bold_is_the_one_training_takes(number: int) -> None:
-    text = f"Pilot {number}, of the crew, is an early flyer."
-    assert in_training_share(text) is in_bold_share(text)
 
 
 # --- implied statements ---------------------------------------------------------------------

@@ -209,16 +209,16 @@ def test_the_paper_keeps_its_slips_and_guard_mends_them() -> None:
             lambda p: (p / "a.csv").write_text(
                 "Context,s1,s2,bias type1,bias type2\n[[X]] sat.,,b,c,d\n"
             ),
-            "row 1: 's1' is missing",
+            "line 2: 's1' is empty",
         ),
         (
             lambda p: (p / "a.csv").write_text(
                 "Context,s1,s2,bias type1,bias type2\nNo one sat.,a,b,c,d\n"
             ),
-            r"row 1: the context has no \[\[X\]\]",
+            r"line 2: the context has no \[\[X\]\]",
         ),
         (lambda p: (p / "items.jsonl").write_text('{"id": "a"}\n'), "missing, empty or not text"),
-        (lambda p: (p / "items.jsonl").write_text("{\n"), "line 1 is no JSON"),
+        (lambda p: (p / "items.jsonl").write_text("{\n"), "line 1: the line is not JSON"),
     ],
 )
 def test_data_that_cannot_be_read_is_named(

@@ -203,11 +203,11 @@ def test_a_failing_call_leaves_its_source_for_the_next_run(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "id,text\n1,hello\n", "row 1: give sentence_1 and sentence_2"),
-        ("a.csv", "sentence_1,sentence_2\na,\n", "row 1: give"),
+        ("a.csv", "id,text\n1,hello\n", "line 2: give sentence_1 and sentence_2"),
+        ("a.csv", "sentence_1,sentence_2\na,\n", "line 2: give"),
         ("a.txt", "\n\n", "has no source"),
-        ("a.jsonl", "{\n", "line 1 is no JSON"),
-        ("a.jsonl", '{"context": "x"}\n', "row 1: give"),
+        ("a.jsonl", "{\n", "line 1: the line is not JSON"),
+        ("a.jsonl", '{"context": "x"}\n', "line 1: give"),
     ],
 )
 def test_sources_that_cannot_be_used_are_named(

@@ -214,7 +214,11 @@ def test_nothing_is_recorded_with_findings(copied: Path, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "line 1 is no JSON"), ("[1]", "must be an object"), (None, "Cannot read")],
+    [
+        ("{", "line 1: the line is not JSON"),
+        ("[1]", "not a JSON object"),
+        (None, "There is no .*give a folder"),
+    ],
 )
 def test_unreadable_files_are_named(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:

@@ -760,17 +760,20 @@ def test_answers_to_the_own_sentences_come_by_id(suite: SaiAsa, items: list[Item
 
 
 def test_missing_and_empty_data_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="could not be read"):
+    with pytest.raises(UsageError, match=r"no .*dataset\.csv; give the authors' dataset\.csv"):
         SaiAsa(Options(data=tmp_path))
-    with pytest.raises(UsageError, match="could not be read"):
+    with pytest.raises(UsageError, match=r"no .*nowhere\.csv; give the authors' dataset\.csv"):
         SaiAsa(Options(data=tmp_path / "nowhere.csv"))
     empty = tmp_path / "dataset.csv"
-    empty.write_text("", "utf-8")
-    with pytest.raises(UsageError, match="has no rows"):
-        SaiAsa(Options(data=empty))
-    empty.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="could not be read"):
-        SaiAsa(Options(data=empty))
+    for content, told in (
+        (b"", "is empty"),
+        (b"a,b\n", "has no rows"),
+        (b"\xff\xfe\x00", "is UTF-16"),
+        (b"a,b\n\xff,2\n", "line 2: the line is not UTF-8 text"),
+    ):
+        empty.write_bytes(content)
+        with pytest.raises(UsageError, match=told):
+            SaiAsa(Options(data=empty))
     empty.write_text("a,b\n1,2\n", "utf-8")
     with pytest.raises(UsageError, match="Line 2 has no column 'bias_type'"):
         SaiAsa(Options(data=empty))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,11 +25,10 @@ from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, assert_no_leak, build, eval_folds, licensed_rows
 from guard.train.groups import group_type, invented_group
 from guard.train.rows import PAIRED, Row, fold, share
+from tests.data import DATA, digest, needs_data
 
 ROOT = Path(__file__).resolve().parents[2]
 STATEMENTS = ROOT / "index" / "statements.jsonl"
-DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
 
 
 def test_lines_are_read_as_objects(tmp_path: Path) -> None:
@@ -41,10 +40,10 @@ def test_lines_are_read_as_objects(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, r"rows\.jsonl cannot be read \(.+\); name the folder of the sources"),
-        (b'{"text": "one"}\n{"text"', r"rows\.jsonl, line 2: the line is not a JSON object"),
+        (None, r"rows\.jsonl cannot be read: .+\."),
+        (b'{"text": "one"}\n{"text"', r"rows\.jsonl, line 2: the line is not JSON"),
         (b"\n[]", r"rows\.jsonl, line 2: the line is not a JSON object"),
-        (b'{"text": "\xff"}', r"rows\.jsonl, line 1: not UTF-8"),
+        (b'{"text": "\xff"}', r"rows\.jsonl, line 1: the line is not UTF-8"),
     ],
 )
 def test_a_file_that_is_no_source_is_named(
@@ -69,6 +68,25 @@ def test_no_evaluation_text_is_trained_on(tmp_path: Path) -> None:
 def test_no_family_is_trained_on_and_validated_on(tmp_path: Path) -> None:
     corpus = build(TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300))
     assert not {r.family for r in corpus.train} & {r.family for r in corpus.validation}
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("rows", "read"),
+    [
+        (sources.redditbias, (13940, "f1e043411e7a874d")),
+        (sources.stereoset, (5016, "412e379a0cad92f7")),
+        (sources.hearts, (4218, "5dd99175a7a7affd")),
+        (sources.emgsd, (56716, "163e67d051bf702b")),
+        (sources.toxigen, (627, "6e5c27ca61ba4e1e")),
+        (sources.bold, (2867, "e75148f3e7eb35ba")),
+        (sources.implicit_hate, (33679, "f722a85f25eaa0dc")),
+        (sources.seegull, (3164, "ed2194ab24db85e5")),
+        (sources.texts, (92655, "a983de7c7021dc8e")),
+    ],
+)
+def test_real_sources(rows: Callable[[Path], Iterable[object]], read: tuple[int, str]) -> None:
+    assert digest(rows(DATA)) == read
 
 
 @needs_data

@@ -102,7 +102,7 @@ def test_the_small_base_begins_with_the_embedder(tmp_path: Path) -> None:
 
 
 def test_wrong_data_is_named(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds no implicit_hate/implied\.jsonl"):
+    with pytest.raises(UsageError, match=r"implied\.jsonl cannot be read; name the folder"):
         train(config(tmp_path, tmp_path / "work"))
     with pytest.raises(UsageError, match="fewer than a batch"):
         train(replace(config(data, tmp_path / "work"), batch_size=64))

@@ -19,10 +19,10 @@ pytest.importorskip("sklearn")
 import torch
 
 from guard.cli import main
+from guard.datasets.terms import DIMENSIONS
 from guard.detect.encoder import Encoder
 from guard.detect.protocol import Window
 from guard.errors import UsageError
-from guard.evaluate.terms import DIMENSIONS
 from guard.retrieve.index import BiasIndex
 from guard.train import own, pools, release, stance
 from guard.train.card import is_known

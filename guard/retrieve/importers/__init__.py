@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from guard.datasets.rows import Row, Values, columns, is_nested, made, nested, rows
 from guard.errors import UsageError
 from guard.retrieve.importers import emgsd, implicit_hate, plain, sbic, seegull, stereoset
 from guard.retrieve.importers.found import Found, LeftOut
-from guard.retrieve.importers.rows import Row, Values, columns, is_nested, nested, rows
 from guard.retrieve.statement import Statement
 
 __all__ = ["FORMATS", "read"]
@@ -141,18 +141,14 @@ def _statements(
 ) -> Iterator[Statement]:
     left: Counter[str] = Counter()
     unused: dict[str, None] = {}
-    for row in found:
+
+    def statements(row: Row) -> list[Found]:
         unused.update(dict.fromkeys(source.unused(row.values)))
-        try:
-            # A row counts as a whole: none of a broken one's statements is kept.
-            made = list(_made(source, row))
-        except ValueError as error:
-            reason = f"{path}, {row.place}: {error}"
-            if not skip_bad:
-                raise UsageError(f"{reason}. Mend the row or give --skip-bad.") from None
-            skipped(reason)
-            continue
-        for one in made:
+        # A row counts as a whole: none of a broken one's statements is kept.
+        return list(source.statements(row.values))
+
+    for of_row in made(path, found, statements, skipped if skip_bad else None):
+        for one in of_row:
             if isinstance(one, LeftOut):
                 left[one.reason] += 1
             else:
@@ -163,9 +159,3 @@ def _statements(
         skipped(f"{path}: not used are the columns {shown}; those that are used: {known}")
     for reason, count in left.most_common():
         skipped(f"{path}: {count} of its statements left out: {reason}")
-
-
-def _made(source: _Format, row: Row) -> Iterator[Found]:
-    if row.broken:
-        raise ValueError(row.broken)
-    return source.statements(row.values)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from guard.retrieve.groups import SOURCE_TYPES
+from guard.datasets.groups import bias_type
+from guard.datasets.rows import BadRow, Values, text
 from guard.retrieve.importers.found import NO_GROUP, NO_TYPE, Found, LeftOut, explicit, mention
 from guard.retrieve.importers.named import Named, named, said
-from guard.retrieve.importers.rows import BadRow, Values, text
 from guard.retrieve.spans import find_phrase
-from guard.verdict import BIAS_TYPES, BiasType, Span
+from guard.verdict import BiasType, Span
 
 NAME = "EMGSD"
 TEXTS = ("text", "text_no_marker", "text_with_marker", "marked")
@@ -64,15 +64,10 @@ def _label(row: Values) -> str:
 def _type(row: Values, label: str) -> BiasType | None:
     """Return the type that the row states, in its own column or behind the label."""
     stated = text(row, "stereotype_type") if "stereotype_type" in row else label.partition("_")[2]
-    stated = stated.casefold()
-    if not stated:
-        return None
-    for kind in BIAS_TYPES:
-        if stated == kind:
-            return kind
-    if stated not in SOURCE_TYPES:
+    kind = bias_type(stated)
+    if stated and kind is None:
         raise BadRow("the stereotype's type is not known")
-    return SOURCE_TYPES[stated]
+    return kind
 
 
 def _group(row: Values, plain: str, kind: BiasType | None) -> Named | LeftOut:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from guard.retrieve.groups import group_type
+from guard.datasets.groups import group_type
+from guard.datasets.rows import Values, text
 from guard.retrieve.importers.found import NO_TYPE, Found, LeftOut, implied
-from guard.retrieve.importers.rows import Values, text
 
 NAME = "implicit-hate"
 COLUMNS = ("target", "implied_statement")

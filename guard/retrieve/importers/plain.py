@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from guard.datasets.rows import BadRow, Values, text
 from guard.retrieve.importers.found import Found
-from guard.retrieve.importers.rows import BadRow, Values, text
 from guard.retrieve.statement import Statement
 
 COLUMNS = ("statement", "bias_type", "group", "attribute")

@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from guard.retrieve.groups import group_type
+from guard.datasets.groups import group_type
+from guard.datasets.rows import BadRow, Values, text
 from guard.retrieve.importers.found import NO_GROUP, NO_TYPE, Found, LeftOut, implied, mention
-from guard.retrieve.importers.rows import BadRow, Values, text
 from guard.verdict import BIAS_TYPES, BiasType
 
 NAME = "SBIC"

@@ -1,7 +1,7 @@
 """SeeGULL (Jha et al. 2023): an identity, an attribute, and how many raters know the stereotype.
 
 Read from the published CSV files (``region_stereo``) or as JSON lines (``region_votes``). A pair is
-used when at least :data:`VOTES` raters of the identity's own region call it a stereotype, which is
+used when ``VOTES`` raters of the identity's own region call it a stereotype, which is
 most of the usual three. The attributes are words without a sentence, mostly stripped of their
 endings; one plain frame makes a sentence of them.
 """
@@ -11,17 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from guard.datasets.registry import VOTES
+from guard.datasets.rows import BadRow, Values, text
 from guard.retrieve.importers.found import NO_ATTRIBUTE, Found, LeftOut, explicit
 from guard.retrieve.importers.frame import group_in, sentence
-from guard.retrieve.importers.rows import BadRow, Values, text
 from guard.retrieve.statement import fold
 from guard.verdict import Span
 
 NAME = "SeeGULL"
 COLUMNS = ("identity", "attribute")
 COUNTS = ("region_stereo", "region_votes")
-
-VOTES = 2
 
 
 def statements(row: Values) -> Iterator[Found]:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from guard.retrieve.groups import SOURCE_TYPES
+from guard.datasets.groups import bias_type
+from guard.datasets.rows import BadRow, Row, Values, text
 from guard.retrieve.importers.found import NO_GROUP, Found, LeftOut, explicit, mention, said_of
 from guard.retrieve.importers.named import named
-from guard.retrieve.importers.rows import BadRow, Row, Values, text
 from guard.retrieve.spans import changed_part
 
 NAME = "StereoSet"
@@ -42,13 +42,13 @@ def gathered(rows: Iterator[Row]) -> Iterator[Row]:
             {"sentence": v.values.get("text"), "gold_label": v.values.get("label")}
             for v in variants
         ]
-        yield Row(first.place, {**first.values, "sentences": sentences})
+        yield first._replace(values={**first.values, "sentences": sentences})
 
 
 def statements(row: Values) -> Iterator[Found]:
     """Yield the stereotypes of an item."""
-    target, kind = text(row, "target"), text(row, "bias_type").casefold()
-    if kind not in SOURCE_TYPES:
+    target, kind = text(row, "target"), bias_type(text(row, "bias_type"))
+    if kind is None:
         raise BadRow("'bias_type' is none of StereoSet's")
     variants = [_variant(one) for one in _sentences(row)]
     for said, label in variants:
@@ -58,13 +58,13 @@ def statements(row: Values) -> Iterator[Found]:
         if group is None:
             yield LeftOut(NO_GROUP)
             continue
-        bias_type = SOURCE_TYPES[kind]
-        if bias_type == "race" and (known := named(target)) and known.bias_type == "culture":
-            bias_type = "culture"
+        # The source counts nationalities as race.
+        listed = named(target) if kind == "race" else None
+        told = "culture" if listed is not None and listed.bias_type == "culture" else kind
         attribute = changed_part(said, [other for other, _ in variants if other != said])
         if attribute is None or (attribute.start < group.end and attribute.end > group.start):
             attribute = said_of(said, group)
-        yield explicit(said, bias_type, group, attribute, NAME)
+        yield explicit(said, told, group, attribute, NAME)
 
 
 def _sentences(row: Values) -> list[Values]:

@@ -9,15 +9,15 @@ and the file replays a build without a call. People review what comes out.
 from __future__ import annotations
 
 import asyncio
-import csv
 import hashlib
 import json
 import re
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from guard.datasets.rows import BadRow, Row, made, rows
 from guard.errors import UsageError
 from guard.suites import packs
 from guard.suites.hbb import lint, pack
@@ -71,46 +71,39 @@ class Built:
 
 
 def sources(path: Path) -> list[Source]:
-    """Read sources from a CSV, JSON lines, or plain text with one stereotype a line.
+    """Read sources from a table, JSON lines, or plain text with one stereotype a line.
 
     Columns are sentence_1 and sentence_2, or context and question, or stereotype with perhaps
     category and target. Raises UsageError that names the line and what it lacks.
     """
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"Cannot read {path}: {error}.") from error
-    rows: list[Mapping[str, Any]]
-    if path.suffix == ".csv":
-        rows = list(csv.DictReader(text.splitlines()))
-    elif path.suffix in (".jsonl", ".ndjson"):
-        rows = list(pack.lines(path))
-    else:
-        rows = [{"stereotype": line.strip()} for line in text.splitlines() if line.strip()]
-    found: dict[str, Source] = {}
-    for number, row in enumerate(rows, start=1):
-        source = _source(row)
-        if source is None:
-            raise UsageError(
-                f"{path}, row {number}: give sentence_1 and sentence_2, or context and question, "
-                "or stereotype."
-            )
-        found.setdefault(source.id, source)
+    tabular = path.suffix in (".csv", ".jsonl", ".ndjson")
+    given = made(path, rows(path) if tabular else _plain(path), _source, None, "Mend the row.")
+    found = {source.id: source for source in given}
     if not found:
         raise UsageError(f"{path} has no source; give one a line.")
     return list(found.values())
 
 
-def _source(row: Mapping[str, Any]) -> Source | None:
+def _plain(path: Path) -> Iterator[Row]:
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"Cannot read {path}: {error}.") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            yield Row(number, {"stereotype": line.strip()})
+
+
+def _source(row: Row) -> Source:
     for form, names in _FORMS:
         fields = {
-            key: next((str(row[n]).strip() for n in columns if row.get(n)), "")
+            key: next((str(row.values[n]).strip() for n in columns if row.values.get(n)), "")
             for key, columns in names.items()
         }
         if all(fields[key] for key in names if key in _NEEDED):
             told = json.dumps([form, fields], sort_keys=True).encode()
             return Source(f"built-{hashlib.sha256(told).hexdigest()[:10]}", form, fields)
-    return None
+    raise BadRow("give sentence_1 and sentence_2, or context and question, or stereotype")
 
 
 def steps(source: Source, prompts: Mapping[str, str]) -> Generator[Call, str, dict[str, str]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from pathlib import Path
 from typing import Any
 
+from guard.datasets.rows import json_lines
 from guard.errors import UsageError
 
 ITEMS, VARIANTS = "items.jsonl", "variants.jsonl"
@@ -24,22 +24,9 @@ def read(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 def lines(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a file, one a line. Raises UsageError that names the line."""
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"Cannot read {path}: {error}. Give a folder that has {ITEMS}.") from error
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"{path}, line {number} is no JSON: {error}.") from error
-        if not isinstance(entry, dict):
-            raise UsageError(f"{path}, line {number} must be an object with the pair's fields.")
-        found.append(entry)
-    return found
+    if not path.is_file():
+        raise UsageError(f"There is no {path}; give a folder that has {ITEMS}.")
+    return list(json_lines(path))
 
 
 def record(folder: Path) -> None:

@@ -6,26 +6,21 @@ is two of them that differ in the identity alone: 67 (HBB, section 3.2).
 
 from __future__ import annotations
 
-import csv
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from guard.datasets.rows import BadRow, Row, columns, made, rows, text
 from guard.errors import UsageError
 from guard.suites.hbb import lint, pack
 from guard.suites.hbb.descriptors import Descriptors, Name, Type, context, option
 from guard.suites.packs import Pack
 
-_COLUMNS = {
-    "Context": "context",
-    "s1": "option_1",
-    "s2": "option_2",
-    "bias type1": "concept_1",
-    "bias type2": "concept_2",
-}
+_COLUMNS = ("context", "s1", "s2", "bias type1", "bias type2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +129,8 @@ def _official_file(path: Path) -> Path:
     if path.is_file():
         return path
     for file in sorted(path.glob("*.csv")):
-        with file.open(encoding="utf-8-sig", newline="") as opened:
-            if set(_COLUMNS) <= set(next(csv.reader(opened), [])):
-                return file
+        if set(_COLUMNS) <= set(columns(file)):
+            return file
     raise UsageError(
         f"{path} has neither {pack.ITEMS} nor a CSV with the columns {', '.join(_COLUMNS)}; give "
         "the folder of a built pack, or the official questions."
@@ -144,24 +138,23 @@ def _official_file(path: Path) -> Path:
 
 
 def _from_csv(file: Path) -> Iterator[Pair]:
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as opened:
-            rows = list(csv.DictReader(opened))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"Cannot read {file}: {error}.") from error
-    for number, row in enumerate(rows):
-        missing = [c for c in _COLUMNS if not (row.get(c) or "").strip()]
-        if missing:
-            raise UsageError(f"{file}, row {number + 1}: {missing[0]!r} is missing or empty.")
-        if lint.X not in row["Context"]:
-            raise UsageError(f"{file}, row {number + 1}: the context has no {lint.X}.")
+    numbers = itertools.count()
+
+    def pair(row: Row) -> Pair:
+        if empty := [name for name in _COLUMNS if not text(row.values, name)]:
+            raise BadRow(f"{empty[0]!r} is empty")
+        texts = {name: row.values[name].strip() for name in _COLUMNS}
+        if lint.X not in texts["context"]:
+            raise BadRow(f"the context has no {lint.X}")
         # Three first options have no [[X]]: the sentence is used as it is.
-        yield Pair(
-            f"q{number:04d}",
-            (row["bias type1"].strip(), row["bias type2"].strip()),
-            row["Context"].strip(),
-            (row["s1"].strip(), row["s2"].strip()),
+        return Pair(
+            f"q{next(numbers):04d}",
+            (texts["bias type1"], texts["bias type2"]),
+            texts["context"],
+            (texts["s1"], texts["s2"]),
         )
+
+    return made(file, rows(file), pair, None, "Mend the row.")
 
 
 def _check_descriptors(file: Path, table: Mapping[str, Any]) -> None:

@@ -8,12 +8,13 @@ attribute or a gender; of the 11,940 sentences 291 templates are left.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from guard.datasets.rows import made, whole
+from guard.datasets.rows import rows as lines
 from guard.errors import UsageError
 from guard.suites.sai_asa.rows import Row
 
@@ -61,17 +62,12 @@ def read(path: Path) -> tuple[list[Row], str]:
     Raises UsageError where there is none or a row is not of the data's form.
     """
     file = path / FILE if path.is_dir() else path
-    try:
-        content = file.read_bytes()
-        table = list(csv.DictReader(content.decode("utf-8-sig").splitlines(keepends=True)))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(
-            f"The data of sai_asa could not be read from {file} ({error}); give the authors' "
-            f"{FILE}, or a folder with it."
-        ) from error
+    if not file.is_file():
+        raise UsageError(f"There is no {file}; give the authors' {FILE}, or a folder with it.")
+    table = list(made(file, lines(file), whole, None, "Mend the row."))
     if not table:
         raise UsageError(f"{file} has no rows; give the authors' {FILE}, or a folder with it.")
-    return rows(table), hashlib.sha256(content).hexdigest()
+    return rows(table), hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def has_columns(row: Mapping[str, str]) -> bool:

@@ -11,14 +11,16 @@ import csv
 import json
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from guard.errors import UsageError
-from guard.retrieve.statement import torn
 
+T = TypeVar("T")
 Values = Mapping[str, Any]
+#: Gets the reason why a row was left out, with its file and line.
+Skipped = Callable[[str], None]
 
 _DELIMITERS = ",\t;|"
 _QUOTED = re.compile(r'"[^"]*"')
@@ -33,11 +35,51 @@ class BadRow(ValueError):
 
 
 class Row(NamedTuple):
-    """One record and where it begins; ``broken`` is the reason where it could not be read."""
+    """One record and the line it begins in; ``broken`` is the reason where it could not be read.
 
-    place: str
+    ``item`` counts the items of a nested file, from 1.
+    """
+
+    line: int
     values: Values
     broken: str = ""
+    item: int = 0
+
+    @property
+    def place(self) -> str:
+        """Where the row stands, for messages."""
+        return f"line {self.line}, item {self.item}" if self.item else f"line {self.line}"
+
+
+def made(
+    path: Path,
+    rows: Iterable[Row],
+    make: Callable[[Row], T],
+    skipped: Skipped | None,
+    hint: str = "Mend the row or give --skip-bad.",
+) -> Iterator[T]:
+    """Yield what ``make`` gives of each row; for a bad one it raises ValueError with the reason.
+
+    A bad row's reason goes to ``skipped``. Where that is None, a bad row raises UsageError with
+    file, line, reason and ``hint``.
+    """
+    for row in rows:
+        try:
+            if row.broken:
+                raise BadRow(row.broken)
+            found = make(row)
+        except ValueError as error:  # noqa: PERF203 - each row may be bad by itself
+            reason = f"{path}, {row.place}: {error}"
+            if skipped is None:
+                raise UsageError(f"{reason}. {hint}") from None
+            skipped(reason)
+        else:
+            yield found
+
+
+def torn(text: str) -> bool:
+    """Whether ``text`` has half a character: of a JSON escape, or of bytes that are not UTF-8."""
+    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def text(row: Values, name: str) -> str:
@@ -78,7 +120,7 @@ def rows(path: Path) -> Iterator[Row]:
     """
     first = _first(path)
     if first.startswith("{"):
-        return _objects(path)
+        return objects(path)
     if first.startswith("["):
         raise UsageError(f"{path} is a JSON list; write one object a line instead (JSON lines).")
     return _table(path, first)
@@ -122,7 +164,7 @@ def nested(path: Path, key: str) -> Iterator[Row]:
                 reason = f"{path}, line {line}: item {number + 1} of '{key}'"
                 raise UsageError(f"{reason} is nested too deeply; mend the file.") from None
             number += 1
-            yield _record(f"line {line}, item {number}", item)
+            yield _record(line, item, number)
             line += buffer.count("\n", 0, end)
             buffer = buffer[end:]
 
@@ -180,39 +222,59 @@ def _table(path: Path, first: str) -> Iterator[Row]:
     reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
     began = False
     while True:
-        place = f"line {reader.line_num + 1}"
+        line = reader.line_num + 1
         try:
             values = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield Row(place, {}, f"the table is broken: {error}")
+            yield Row(line, {}, f"the table is broken: {error}")
             continue
         if not any(value.strip() for value in values):
             continue
         if not began:
             began = True
         elif len(values) != len(header):
-            yield Row(place, {}, f"the row has {len(values)} fields, the header {len(header)}")
+            yield Row(line, {}, f"the row has {len(values)} fields, the header {len(header)}")
         else:
-            yield Row(place, dict(zip(header, values, strict=True)))
+            yield Row(line, dict(zip(header, values, strict=True)))
 
 
-def _objects(path: Path) -> Iterator[Row]:
+def objects(path: Path) -> Iterator[Row]:
+    """Yield the lines of a file of JSON lines; blank lines are no rows.
+
+    Raises UsageError where the file cannot be read.
+    """
+    _head(path)
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
         try:
             item = json.loads(line)
         except ValueError:
-            yield Row(f"line {number}", {}, "the line is not JSON")
+            yield Row(number, {}, "the line is not JSON")
         except RecursionError:
-            yield Row(f"line {number}", {}, "the line is nested too deeply")
+            yield Row(number, {}, "the line is nested too deeply")
         else:
-            yield _record(f"line {number}", item)
+            yield _record(number, item)
 
 
-def _record(place: str, item: Any) -> Row:
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of JSON lines.
+
+    Raises UsageError where it cannot be read, and for the first line that is no object in UTF-8.
+    """
+    return made(path, objects(path), whole, None, "Mend the line.")
+
+
+def whole(row: Row) -> dict[str, Any]:
+    """Return the values of a row; BadRow where one of them is a text that is not UTF-8."""
+    if any(isinstance(value, str) and torn(value) for value in row.values.values()):
+        raise BadRow("the line is not UTF-8 text; convert the file first")
+    return dict(row.values)
+
+
+def _record(line: int, item: Any, number: int = 0) -> Row:
     if not isinstance(item, dict):
-        return Row(place, {}, "not a JSON object")
-    return Row(place, {key.casefold(): value for key, value in item.items()})
+        return Row(line, {}, f"the {'item' if number else 'line'} is not a JSON object", number)
+    return Row(line, {key.casefold(): value for key, value in item.items()}, item=number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from guard.evaluate.terms import DIMENSIONS, make, redditbias_terms
+from guard.datasets.terms import DIMENSIONS, make, redditbias_terms
 
 
 def lists(folder: Path) -> Path:

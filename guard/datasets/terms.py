@@ -11,16 +11,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from guard.errors import UsageError
 
-DIMENSIONS = (
-    "gender_female",
-    "race_black",
-    "religion1_jews",
-    "religion2_muslims",
-    "orientation_lgbtq",
-)
+Dimension = Literal[
+    "gender_female", "race_black", "religion1_jews", "religion2_muslims", "orientation_lgbtq"
+]
+DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 # "women are","men are": a target and its counterpart with a verb that is not part of the target.
 _VERB = re.compile(r"\s+(?:are|is|should|was|were|has|have)$", re.IGNORECASE)
 
@@ -41,7 +39,7 @@ class TermList:
         return _found(self.attributes, text)
 
 
-def redditbias_terms(folder: Path) -> dict[str, TermList]:
+def redditbias_terms(folder: Path) -> dict[Dimension, TermList]:
     """Read the lists of every dimension from RedditBias's folder ``terms``.
 
     Targets are the left column of ``<subject>_opposites.txt`` without its verb, attributes the
@@ -68,6 +66,8 @@ def _cells(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise UsageError(f"The term list {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"The term list {path} is not UTF-8 text; convert it first.") from None
     # Cells may be quoted; a counterpart may be missing or empty.
     cells = (row[0].strip() for row in csv.reader(lines, skipinitialspace=True) if row)
     return [cell for cell in cells if cell]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from guard.verdict import BiasType
+from guard.verdict import BIAS_TYPES, BiasType
 
 # The first kind with a hit wins, so that "gay Muslims" counts as orientation and
 # "black women" as race: the rarer marker usually carries the stereotype.
@@ -49,22 +50,28 @@ _KINDS: tuple[tuple[BiasType, str], ...] = (
 )
 _PATTERNS = tuple((kind, re.compile(rf"\b(?:{words})\b", re.IGNORECASE)) for kind, words in _KINDS)
 
-# How the sources call their types.
-SOURCE_TYPES: dict[str, BiasType] = {
-    "gender": "gender",
-    "race": "race",
+# Names that the sources give to types, folded to lower case.
+_NAMES: Mapping[str, BiasType] = {
+    **{t: t for t in BIAS_TYPES},
     "race-color": "race",
-    "religion": "religion",
+    "religious_ideology": "religion",
     "nationality": "culture",
     "lgbtq": "orientation",
     "lgbtq+": "orientation",
-    "orientation": "orientation",
+    "sexual-orientation": "orientation",
     "sexual_orientation": "orientation",
-    "disability": "disability",
+    "physical-appearance": "appearance",
     "profession": "social",
     "political": "social",
+    "political_ideology": "social",
     "socioeconomic": "social",
+    "socio-economical status": "social",
 }
+
+
+def bias_type(name: str) -> BiasType | None:
+    """Return the bias type that a source calls ``name``, None where it has no counterpart."""
+    return _NAMES.get(name.strip().casefold())
 
 
 def group_type(group: str) -> BiasType | None:
