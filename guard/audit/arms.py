@@ -12,7 +12,7 @@ from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 from guard.audit.calls import Guarded, Piece, Reading, Reply
 from guard.core import Guard
 from guard.doors import chat
-from guard.doors.stream import ChatStream
+from guard.doors.chat.stream import ChatStream
 from guard.errors import BiasFound, DetectorError
 from guard.policy import Policy
 from guard.suites import Chat

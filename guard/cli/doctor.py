@@ -197,7 +197,7 @@ def _models() -> Iterator[Finding]:
 
 
 def _closing() -> Iterator[Finding]:
-    from guard.doors.closing import TRANSPORTS
+    from guard.doors.litellm.closing import TRANSPORTS
 
     for transport in TRANSPORTS:
         state: State = "ok" if transport.closes else "note"

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import litellm
 
-from guard.doors import closing
 from guard.doors.context import guarded, inside
 from guard.doors.driver import GuardedStream
 from guard.doors.errors import ajudged, judged
-from guard.doors.records import open_books
+from guard.doors.litellm import closing
+from guard.doors.litellm.records import open_books
 from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
 from guard.doors.session import Session
 from guard.doors.strings import member

@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from guard.doors import accounting, closing
 from guard.doors.context import inside
 from guard.doors.errors import ajudged, cleaned, judged
-from guard.doors.records import Books
+from guard.doors.litellm import accounting, closing
+from guard.doors.litellm.records import Books
 from guard.doors.rewrite import Asker
 from guard.doors.said import Said
 from guard.doors.session import Session

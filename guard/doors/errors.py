@@ -13,9 +13,9 @@ import httpx
 from litellm.exceptions import MidStreamFallbackError
 from pydantic import BaseModel, ValidationError
 
+from guard.doors.plain import TextCodec
 from guard.doors.session import Session
 from guard.doors.strings import is_name
-from guard.doors.text import TextCodec
 from guard.errors import GuardError
 from guard.gate import ResponseGate
 from guard.gate.escapes import Escapes

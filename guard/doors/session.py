@@ -12,7 +12,7 @@ from guard.policy import Policy
 from guard.verdict import Decision
 
 if TYPE_CHECKING:
-    from guard.doors.records import Books
+    from guard.doors.litellm.records import Books
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,30 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from litellm.types.utils import Choices, Function, FunctionCall
-
 from guard.doors.door import with_trail
 from guard.doors.fields import (
-    FUNCTION_CALL,
     KEPT,
-    REFUSAL,
-    THINKING,
     Again,
-    around,
     envelope,
     index_of,
-    is_custom,
-    name_channel,
-    parts_of,
-    thinking_blocks,
-    tool_number,
 )
 from guard.doors.rewrite import Asker
 from guard.doors.session import Session
-from guard.doors.strings import is_data, is_name, members, without_prose, without_text
-from guard.doors.tools import breaker
+from guard.doors.strings import members, without_prose, without_text
 from guard.errors import UsageError
-from guard.gate import Part, ResponseGate
+from guard.gate import Codec, Part, ResponseGate
 from guard.verdict import Channel
 
 
@@ -41,7 +29,7 @@ class Answer(NamedTuple):
     terminated: bool = False
 
 
-class AnswerCodec:
+class AnswerCodec(Codec[Answer]):
     """The gate's codec for :class:`Answer`."""
 
     def parts(self, chunk: Answer) -> list[Part]:
@@ -211,78 +199,9 @@ def _without_rest(response: Any) -> None:
                 fields[name] = without_prose(name, fields[name])
 
 
-def spoken(choice: Choices, number: int) -> list[Part]:
-    """Return what a choice of a chat answer says."""
-    return parts_of(choice.message, number) + around(choice, number, "message")
-
-
-def cut_choice(choice: Choices, said: Answer, out: list[Answer]) -> Choices:
-    """Return ``choice`` with the texts of ``out`` and no field that could repeat the others."""
-    terminated = any(a.terminated for a in out)
-    texts, before = joined(out), joined([said])
-    message = choice.message
-    calls = list(message.tool_calls or ())
-    older = message.function_call
-    if terminated:
-        numbers = [tool_number(call, position) for position, call in enumerate(calls)]
-        ends = [_arguments(Channel(said.choice, "tool", n), texts, before) for n in numbers]
-        calls = [
-            _with(call, *end)
-            for call, number, end in zip(calls, numbers, ends, strict=True)
-            if end and _named(call, name_channel(said.choice, number), texts)
-        ]
-        if older is not None:
-            end = _arguments(Channel(said.choice, "tool", FUNCTION_CALL), texts, before)
-            if end and not _named(older, name_channel(said.choice, FUNCTION_CALL), texts):
-                end = None
-            older = FunctionCall(name=older.name, arguments="".join(end)) if end else None
-    refusal = texts.get(Channel(said.choice, "content", REFUSAL))
-    cut = type(message)(
-        content=texts.get(Channel(said.choice)),
-        role=message.role,
-        tool_calls=calls or None,
-        reasoning_content=texts.get(Channel(said.choice, "reasoning")) or None,
-        thinking_blocks=thinking_blocks(texts.get(Channel(said.choice, "reasoning", THINKING))),
-        provider_specific_fields={"refusal": refusal} if refusal else None,
-    )
-    cut.function_call = older
-    reason = "content_filter" if terminated else choice.finish_reason
-    return Choices(finish_reason=reason, index=choice.index, message=cut)
-
-
 def joined(said: Iterable[Answer]) -> dict[Channel, str]:
     """Return the texts of several answers by channel."""
     texts: dict[Channel, str] = {}
     for channel, text in (part for answer in said for part in answer.texts):
         texts[channel] = texts.get(channel, "") + text
     return texts
-
-
-def _arguments(
-    channel: Channel, texts: Mapping[Channel, str], before: Mapping[Channel, str]
-) -> tuple[str, str] | None:
-    """Return a call's released arguments and what breaks them; None drops the call.
-
-    Blank arguments count as cut: some clients read them as an empty object and run the tool.
-    """
-    text = texts.get(channel, "")
-    if not text.strip():
-        return None
-    return text, breaker(text, complete=text == before[channel])
-
-
-def _named(call: Any, channel: Channel, texts: Mapping[Channel, str]) -> bool:
-    """Whether a call's name may go out: one that reads as text follows its verdict."""
-    given = call.custom if is_custom(call) else getattr(call, "function", call)
-    name = given.name or ""
-    return is_name(name) or texts.get(channel) == name
-
-
-def _with(call: Any, text: str, more: str) -> Any:
-    """Return a call with ``text`` and ``more`` as what it gives the tool, and no further field."""
-    identity = call.id if is_data(call.id) else ""
-    if is_custom(call):
-        payload = type(call.custom)(name=call.custom.name, input=text)
-        return type(call)(id=identity, type="custom", custom=payload)
-    function = Function(arguments=text + more, name=call.function.name)
-    return type(call)(id=identity, type="function", function=function)

@@ -16,9 +16,9 @@ from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_g
 from litellm.types.guardrails import GuardrailEventHooks
 
 from guard.config import policy_from, values_of
-from guard.doors import accounting
 from guard.doors.errors import ajudged
-from guard.doors.proxy import (
+from guard.doors.litellm import accounting
+from guard.doors.litellm.proxy import (
     Call,
     check_asked,
     guarded_answer,

@@ -20,9 +20,9 @@ from litellm.types.utils import Choices, Message, ModelResponse
 
 from guard.core import Guard
 from guard.doors import chat
+from guard.doors.chat.stream import ChatStream
 from guard.doors.context import guarded, inside
 from guard.doors.door import last_message
-from guard.doors.stream import ChatStream
 from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window

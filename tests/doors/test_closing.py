@@ -13,7 +13,8 @@ from typing import Any
 import litellm
 import pytest
 
-from guard.doors import chat, closing
+from guard.doors import chat
+from guard.doors.litellm import closing
 from guard.doors.session import Session
 from guard.policy import Policy
 from tests.doors import replay as r

@@ -17,14 +17,15 @@ from litellm.types.utils import (
 )
 
 from guard.core import Guard
-from guard.doors import messages, text_completion
-from guard.doors.codec import ChatCodec
-from guard.doors.event_codec import EventCodec
-from guard.doors.event_names import EVENTS, ITEMS
-from guard.doors.events import made
+from guard.doors import messages
+from guard.doors import text as text_completion
+from guard.doors.chat.codec import ChatCodec
 from guard.doors.fields import is_other
+from guard.doors.responses.codec import EventCodec
+from guard.doors.responses.events import made
+from guard.doors.responses.names import EVENTS, ITEMS
 from guard.doors.strings import is_name, walked
-from guard.doors.text_completion import TextCompletionCodec
+from guard.doors.text.codec import TextCompletionCodec
 from guard.errors import UsageError
 from guard.gate import ResponseGate
 from guard.policy import Policy

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 import guard
 from guard.core import Guard
 from guard.detect.protocol import Window
-from guard.doors import install
+from guard.doors.litellm import install
 from guard.errors import BiasFound, ConfigError, UsageError
 from guard.policy import Policy
 from tests.doors import replay as r

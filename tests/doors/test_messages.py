@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from guard.core import Guard
 from guard.doors import messages
-from guard.doors.messages_events import Framer
+from guard.doors.messages.events import Framer
 from guard.errors import UsageError
 from guard.policy import Policy
 from tests.doors import replay as r

@@ -18,8 +18,8 @@ from openai.types.responses import ResponseStreamEvent
 
 from guard.core import Guard
 from guard.doors import responses
-from guard.doors.event_codec import EventCodec
-from guard.doors.events import made, plain, rewritten
+from guard.doors.responses.codec import EventCodec
+from guard.doors.responses.events import made, plain, rewritten
 from guard.errors import BiasFound, UsageError
 from guard.gate import ResponseGate
 from guard.policy import Policy

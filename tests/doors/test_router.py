@@ -16,7 +16,7 @@ from litellm.types.utils import ModelResponse
 
 from guard.core import Guard
 from guard.doors import responses
-from guard.doors.router import GUARDED, HARMLESS, GuardedRouter
+from guard.doors.litellm.router import GUARDED, HARMLESS, GuardedRouter
 from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window

@@ -8,9 +8,9 @@ from typing import Any
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import ModelResponseStream
 
-from guard.doors import accounting, closing
-from guard.doors.codec import ChatCodec
+from guard.doors.chat.codec import ChatCodec
 from guard.doors.driver import GuardedStream
+from guard.doors.litellm import accounting, closing
 from guard.doors.said import Said, joined, withheld
 from guard.doors.session import Session
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from guard.doors.event_names import CALLS, EVENTS, TERMINAL
-from guard.doors.events import (
+from guard.doors.responses.events import (
     Place,
     around,
     delta_of,
@@ -20,8 +19,9 @@ from guard.doors.events import (
     rewritten_item,
     visited,
 )
-from guard.doors.transcript import Item, Text, Transcript
-from guard.gate import Part
+from guard.doors.responses.names import CALLS, EVENTS, TERMINAL
+from guard.doors.responses.transcript import Item, Text, Transcript
+from guard.gate import Codec, Part
 from guard.verdict import Channel, ChannelKind
 
 _TYPES: Mapping[ChannelKind, str] = {"reasoning": "reasoning", "content": "message"}
@@ -61,7 +61,7 @@ class Heard:
         return self.means.verb
 
 
-class EventCodec:
+class EventCodec(Codec[Heard]):
     """The gate's codec for the events of one response, and the keeper of what they say.
 
     A response is one choice. An event that repeats text has no text of its own: it waits behind

@@ -17,9 +17,9 @@ from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
 from litellm.types.utils import Choices, Message, ModelResponse, Usage
 
-from guard.doors import accounting, closing
-from guard.doors.messages_codec import MessagesCodec
-from guard.doors.messages_events import encoded
+from guard.doors.litellm import accounting, closing
+from guard.doors.messages.codec import MessagesCodec
+from guard.doors.messages.events import encoded
 from guard.verdict import Channel, ChannelKind
 
 

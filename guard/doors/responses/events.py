@@ -17,8 +17,8 @@ from litellm.llms.openai.responses.transformation import OpenAIResponsesAPIConfi
 from litellm.types.llms.openai import ResponsesAPIResponse
 from pydantic import BaseModel, ValidationError
 
-from guard.doors.event_names import CALLS, ITEMS, SLOTS, SOUND, TEXTS
 from guard.doors.fields import walk_annotation
+from guard.doors.responses.names import CALLS, ITEMS, SLOTS, SOUND, TEXTS
 from guard.doors.strings import (
     is_data,
     is_name,

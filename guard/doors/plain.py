@@ -15,13 +15,13 @@ from collections.abc import (
 from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import Session
 from guard.errors import UsageError
-from guard.gate import Part, ResponseGate
+from guard.gate import Codec, Part, ResponseGate
 from guard.verdict import Channel, GuardTrail
 
 _ONLY = Channel()
 
 
-class TextCodec:
+class TextCodec(Codec[str]):
     """Chunks are plain strings of one channel."""
 
     def parts(self, chunk: str) -> list[Part]:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from guard.doors.errors import cleaned
-from guard.doors.events import Place
 from guard.doors.fields import Again, is_other, path_of
-from guard.doors.messages_events import (
+from guard.doors.messages.events import (
     CALL,
     ERROR,
     KNOWN,
@@ -24,8 +23,9 @@ from guard.doors.messages_events import (
     walked,
     without_details,
 )
+from guard.doors.responses.events import Place
 from guard.doors.tools import breaker
-from guard.gate import Part
+from guard.gate import Codec, Part
 from guard.verdict import Channel, ChannelKind
 
 # Numbers of the content channels. Text blocks are one channel: citations part sentences by blocks.
@@ -34,7 +34,7 @@ _INTERLEAVED = 4  # numbers from here on are of blocks that speak while another 
 CONTENT, REASONING = Channel(0), Channel(0, "reasoning")
 
 
-class MessagesCodec:
+class MessagesCodec(Codec[Frame]):
     """The gate's codec for the events of one message, and the keeper of what went out of it.
 
     A message is one choice. Its text blocks are one channel, its thinking blocks another, and each

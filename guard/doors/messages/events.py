@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from guard.doors.events import Place, visited
+from guard.doors.responses.events import Place, visited
 from guard.doors.strings import is_name, says
 from guard.doors.strings import walked as strings_of
 from guard.verdict import Channel, ChannelKind

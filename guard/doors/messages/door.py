@@ -11,12 +11,12 @@ from functools import lru_cache
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
-from guard.doors import closing
 from guard.doors.door import Door, Whole, last_message, unreadable
 from guard.doors.driver import GuardedStream
-from guard.doors.messages_accounting import Account
-from guard.doors.messages_codec import MessagesCodec
-from guard.doors.messages_events import MESSAGE, STOPPED, Event, Frame, Framer, textless
+from guard.doors.litellm import closing
+from guard.doors.messages.accounting import Account
+from guard.doors.messages.codec import MessagesCodec
+from guard.doors.messages.events import MESSAGE, STOPPED, Event, Frame, Framer, textless
 from guard.doors.said import Said
 from guard.doors.session import Session
 from guard.doors.strings import is_name, without_text

@@ -17,11 +17,11 @@ from litellm.main import AsyncCompletions, Chat, Completions
 from litellm.router import Router
 from pydantic import BaseModel
 
-from guard.doors import chat, messages, responses, text_completion
+from guard.doors import chat, messages, responses, text
 from guard.doors.session import Session
 from guard.errors import UsageError
 
-_DOORS = (chat.DOOR, text_completion.DOOR, responses.DOOR)
+_DOORS = (chat.DOOR, text.DOOR, responses.DOOR)
 _SYNC = {door.function: door for door in _DOORS}
 _ASYNC = {door.async_function: door for door in _DOORS}
 # A Router has one such method, async, by two names.

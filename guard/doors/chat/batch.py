@@ -9,7 +9,7 @@ from typing import Any
 
 import litellm
 
-from guard.doors import chat
+from guard.doors.chat.door import DOOR
 from guard.doors.context import guarded, inside
 from guard.doors.door import number_of_choices
 from guard.doors.errors import judged
@@ -30,10 +30,10 @@ def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str,
         raise cannot_rewrite("batch_completion")
     if session.policy.litellm_records == "guarded":
         return _each(session, args, kwargs)
-    call = chat.DOOR.arguments(litellm.batch_completion, args, kwargs)
+    call = DOOR.arguments(litellm.batch_completion, args, kwargs)
     n = number_of_choices(call)
     several = call.get("messages") or ()
-    users = [chat.DOOR.user_shown(session, {"messages": messages}) for messages in several]
+    users = [DOOR.user_shown(session, {"messages": messages}) for messages in several]
     failed: Exception | None = None
     try:
         with inside():
@@ -55,7 +55,7 @@ def _each(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> l
 
     def one(messages: Any) -> Any:
         try:
-            return chat.DOOR.call(session, (), {**call, "messages": messages})
+            return DOOR.call(session, (), {**call, "messages": messages})
         except Exception as error:
             return error
 
@@ -67,6 +67,6 @@ def _guarded(session: Session, answer: Any, user: str, n: int) -> Any:
     if isinstance(answer, Exception):
         return judged(answer, session)
     try:
-        return chat.DOOR.guard(session, answer, user=user, n=n)
+        return DOOR.guard(session, answer, user=user, n=n)
     except GuardError as error:
         return error

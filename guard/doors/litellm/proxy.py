@@ -29,15 +29,16 @@ from litellm.types.utils import (
 )
 from litellm.utils import TextCompletionStreamWrapper
 
-from guard.doors import chat, closing, messages, responses, text_completion
+from guard.doors import chat, messages, responses, text
+from guard.doors.chat.stream import ChatStream
 from guard.doors.door import Arguments, Door, unreadable
 from guard.doors.driver import GuardedStream
-from guard.doors.messages import MessagesStream
-from guard.doors.responses import ResponsesStream
+from guard.doors.litellm import closing
+from guard.doors.messages.door import MessagesStream
+from guard.doors.plain import AsyncTextStream
+from guard.doors.responses.door import ResponsesStream
 from guard.doors.session import Session
-from guard.doors.stream import ChatStream
-from guard.doors.text import AsyncTextStream
-from guard.doors.text_completion import TextCompletionStream
+from guard.doors.text.door import TextCompletionStream
 from guard.policy import Policy
 from guard.verdict import BIAS_TYPES, Decision
 
@@ -58,7 +59,7 @@ class Layers:
     """
 
     def __init__(self, chunks: Any, stream: Any) -> None:
-        # Named as guard.doors.closing looks for them.
+        # Named as guard.doors.litellm.closing looks for them.
         self._async_generator = chunks
         self.streaming_response = stream
 
@@ -92,7 +93,7 @@ def _guarded_stream(chunks: Any, session: Session, call: Arguments) -> GuardedSt
     stream = beneath(chunks)
     upstream: Any = Layers(chunks, stream)
     if isinstance(stream, TextCompletionStreamWrapper):
-        user, n = _asked(text_completion.DOOR, session, call)
+        user, n = _asked(text.DOOR, session, call)
         return TextCompletionStream(upstream, session, user=user, n=n)
     if isinstance(stream, CustomStreamWrapper):
         user, n = _asked(chat.DOOR, session, call)
@@ -211,7 +212,7 @@ def _door(response: object, call: Arguments) -> Door | None:
     if isinstance(response, ModelResponse):
         return chat.DOOR
     if isinstance(response, TextCompletionResponse):
-        return text_completion.DOOR
+        return text.DOOR
     return responses.DOOR if isinstance(response, ResponsesAPIResponse) else None
 
 

@@ -33,7 +33,7 @@ from guard.doors.fields import (
 )
 from guard.doors.strings import is_data, is_name, members, without_prose, without_text
 from guard.doors.tools import breaker
-from guard.gate import Part
+from guard.gate import Codec, Part
 from guard.verdict import Channel
 
 # Extra fields of a delta that says content alone: that, its role, and the three asked for.
@@ -60,7 +60,7 @@ def _parts(chunk: ModelResponseStream, choice: StreamingChoices) -> list[Part]:
     return [*parts, *around(choice, index, "delta"), *envelope(chunk, index)]
 
 
-class ChatCodec:
+class ChatCodec(Codec[ModelResponseStream]):
     """The gate's codec for LiteLLM's ``ModelResponseStream``; never changes one it was given.
 
     ``n`` is the number of choices that were asked for.

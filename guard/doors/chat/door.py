@@ -8,10 +8,11 @@ from typing import Any
 from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import ModelResponse
 
+from guard.doors.chat.stream import ChatStream
+from guard.doors.chat.whole import cut_choice, spoken
 from guard.doors.door import Arguments, Door, Whole, last_message, number_of_choices, unreadable
 from guard.doors.session import Session
-from guard.doors.stream import ChatStream
-from guard.doors.whole import WholeAnswer, cut_choice, spoken
+from guard.doors.whole import WholeAnswer
 
 
 def _wrap(response: object, session: Session, user: str, n: int) -> ChatStream | Whole:

@@ -29,7 +29,7 @@ from litellm.router import Router
 from packaging.specifiers import SpecifierSet
 
 from guard.detect.workers import on_worker
-from guard.doors import batch, chat, messages, responses, text_completion
+from guard.doors import chat, messages, responses, text
 from guard.doors.context import guarded
 from guard.doors.door import Door
 from guard.doors.session import Session
@@ -169,7 +169,7 @@ class _Batch:
     """The batch door, as a patch asks for one."""
 
     def call(self, session: Session, args: Any, kwargs: Any, owner: Any) -> Any:
-        return batch.batch_completion(session, args, kwargs)
+        return chat.batch_completion(session, args, kwargs)
 
 
 class _Create:
@@ -244,8 +244,8 @@ _FUNCTIONS: tuple[tuple[str, str, Any, tuple[str, ...]], ...] = (
     ("completion_with_retries", "litellm.main", _RETRIES, ()),
     ("acompletion_with_retries", "litellm.main", _RETRIES, ()),
     ("batch_completion", "", _Batch(), _CHAT),
-    ("text_completion", "litellm.main", text_completion.DOOR, ("prompt", "model")),
-    ("atext_completion", "litellm.main", text_completion.DOOR, ()),
+    ("text_completion", "litellm.main", text.DOOR, ("prompt", "model")),
+    ("atext_completion", "litellm.main", text.DOOR, ()),
     ("responses", "litellm.responses.main", responses.DOOR, ("input", "model")),
     ("aresponses", "litellm.responses.main", responses.DOOR, ("input", "model")),
     ("anthropic_messages", "", messages.DOOR, (*_CHAT, "max_tokens")),
@@ -266,8 +266,8 @@ _ROUTER: type[Any] = getattr(Router, "_core_class", Router)
 _METHODS: tuple[tuple[str, type[Any], str, Any, tuple[str, ...]], ...] = (
     ("litellm.Router", _ROUTER, "completion", chat.DOOR, _CHAT),
     ("litellm.Router", _ROUTER, "acompletion", chat.DOOR, _CHAT),
-    ("litellm.Router", _ROUTER, "text_completion", text_completion.DOOR, ("prompt", "model")),
-    ("litellm.Router", _ROUTER, "atext_completion", text_completion.DOOR, ("prompt", "model")),
+    ("litellm.Router", _ROUTER, "text_completion", text.DOOR, ("prompt", "model")),
+    ("litellm.Router", _ROUTER, "atext_completion", text.DOOR, ("prompt", "model")),
     ("litellm.main.Completions", Completions, "create", _Create(), _CHAT),
     ("litellm.main.AsyncCompletions", AsyncCompletions, "create", _Create(), _CHAT),
 )

@@ -12,9 +12,9 @@ from litellm.types.llms.openai import ResponseCompletedEvent, ResponsesAPIRespon
 
 from guard.doors.door import Door, Whole, last_message, unreadable, with_trail
 from guard.doors.driver import GuardedStream
-from guard.doors.event_codec import EventCodec, Heard
-from guard.doors.event_names import TERMINAL
-from guard.doors.events import hidden, name_of
+from guard.doors.responses.codec import EventCodec, Heard
+from guard.doors.responses.events import hidden, name_of
+from guard.doors.responses.names import TERMINAL
 from guard.doors.said import Said
 from guard.doors.session import Session
 from guard.gate import ResponseGate

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from guard.doors.event_names import CALLS, STEMS
-from guard.doors.events import Place, made, rewritten_item
 from guard.doors.fields import Again, other
+from guard.doors.responses.events import Place, made, rewritten_item
+from guard.doors.responses.names import CALLS, STEMS
 from guard.doors.tools import breaker
 from guard.gate import Part
 from guard.verdict import Channel, ChannelKind

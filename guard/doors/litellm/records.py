@@ -30,7 +30,7 @@ from litellm.types.utils import ModelResponseStream
 from litellm.utils import function_setup
 from pydantic import BaseModel
 
-from guard.doors.untraced import Untraced, untraced
+from guard.doors.litellm.untraced import Untraced, untraced
 
 Do = Callable[[Any], Any]
 
