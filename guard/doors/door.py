@@ -12,6 +12,7 @@ import litellm
 
 from guard.doors.context import guarded, inside
 from guard.doors.driver import GuardedStream
+from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged, judged
 from guard.doors.litellm import closing
 from guard.doors.litellm.records import open_books
@@ -72,19 +73,7 @@ class Door:
         function = getattr(owner, self.function)
         if guarded():
             return function(*args, **kwargs)
-        call = self.arguments(function, args, kwargs)
-        user, n = self.user_shown(session, call), self.choices(call)
-        asker = self.asker(session, function, call)
-        session, kwargs = self._recorded(session, self.function, args, kwargs)
-        failed: Exception | None = None
-        try:
-            with inside():
-                response = function(*args, **kwargs)
-        except Exception as error:
-            failed = error
-        if failed is not None:  # raised out here, it does not lead to the one that it stands for
-            raise judged(failed, session)
-        return self.guard(session, response, user=user, n=n, asker=asker)
+        return run(self._call(sync, self.function, function, session, args, kwargs))
 
     async def acall(
         self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
@@ -93,19 +82,31 @@ class Door:
         function = getattr(owner, self.async_function)
         if guarded():
             return await function(*args, **kwargs)
+        name = self.async_function
+        return await self._call(asynchronous, name, function, session, args, kwargs)
+
+    async def _call(
+        self,
+        either: Either,
+        name: str,
+        function: Callable[..., Any],
+        session: Session,
+        args: Sequence[Any],
+        kwargs: Arguments,
+    ) -> Any:
         call = self.arguments(function, args, kwargs)
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
-        session, kwargs = self._recorded(session, self.async_function, args, kwargs)
+        session, kwargs = self._recorded(session, name, args, kwargs)
         failed: Exception | None = None
         try:
             with inside():
-                response = await function(*args, **kwargs)
+                response = await either(function, function, *args, **kwargs)
         except Exception as error:
             failed = error
-        if failed is not None:
-            raise await ajudged(failed, session)
-        return await self.aguard(session, response, user=user, n=n, asker=asker)
+        if failed is not None:  # raised out here, it does not lead to the one that it stands for
+            raise await either(judged, ajudged, failed, session)
+        return await self._guard(either, session, response, user, n, asker)
 
     def guard(
         self,
@@ -121,23 +122,7 @@ class Door:
         ``n`` is the number of choices that were asked for. A stream that cannot be guarded is
         closed. Without an ``asker`` the action ``rewrite`` is a termination.
         """
-        stream = _unwrapped(response)
-        try:
-            wrapped = self.wrap(stream, session, user, n)
-        except BaseException as error:
-            closing.close(stream)
-            if session.books is not None:
-                session.books.fail(error)
-            raise
-        if isinstance(wrapped, GuardedStream):
-            return _with_headers(_asking(wrapped, asker), response, stream)
-        whole = _asking(wrapped, asker)
-        with _recording(session, whole, stream):
-            session.settle(whole.gate)
-        while whole.gate.again and asker is not None:
-            whole.go_on(asker.ask(whole.said(), whole.gate.trail), asker)
-            session.settle(whole.gate)
-        return whole.released()
+        return run(self._guard(sync, session, response, user, n, asker))
 
     async def aguard(
         self,
@@ -149,23 +134,36 @@ class Door:
         asker: Asker | None = None,
     ) -> Any:
         """Guard as :meth:`guard` does, without blocking the event loop."""
+        return await self._guard(asynchronous, session, response, user, n, asker)
+
+    async def _guard(
+        self,
+        either: Either,
+        session: Session,
+        response: object,
+        user: str,
+        n: int,
+        asker: Asker | None,
+    ) -> Any:
         stream = _unwrapped(response)
         try:
             wrapped = self.wrap(stream, session, user, n)
         except BaseException as error:
-            await closing.aclose(stream)
-            if session.books is not None:
-                await session.books.afail(error)
+            await either(closing.close, closing.aclose, stream)
+            if (books := session.books) is not None:
+                await either(books.fail, books.afail, error)
             raise
+        if asker is not None:
+            wrapped.may_ask(asker)
         if isinstance(wrapped, GuardedStream):
-            return _with_headers(_asking(wrapped, asker), response, stream)
-        whole = _asking(wrapped, asker)
-        with _recording(session, whole, stream):
-            await session.asettle(whole.gate)
-        while whole.gate.again and asker is not None:
-            whole.go_on(await asker.aask(whole.said(), whole.gate.trail), asker)
-            await session.asettle(whole.gate)
-        return whole.released()
+            return _with_headers(wrapped, response, stream)
+        with _recording(session, wrapped, stream):
+            await either(session.settle, session.asettle, wrapped.gate)
+        while wrapped.gate.again and asker is not None:
+            said, trail = wrapped.said(), wrapped.gate.trail
+            wrapped.go_on(await either(asker.ask, asker.aask, said, trail), asker)
+            await either(session.settle, session.asettle, wrapped.gate)
+        return wrapped.released()
 
     def asker(
         self, session: Session, function: Callable[..., Any], call: Arguments
@@ -240,12 +238,6 @@ def _unwrapped(response: Any) -> Any:
     """Return the stream in what LiteLLM's Router puts around one that cannot hold headers."""
     inner = getattr(response, "inner", None)
     return inner if hasattr(inner, "__anext__") else response
-
-
-def _asking(wrapped: Any, asker: Asker | None) -> Any:
-    if asker is not None:
-        wrapped.may_ask(asker)
-    return wrapped
 
 
 def _with_headers(guarded_stream: Any, response: Any, stream: Any) -> Any:

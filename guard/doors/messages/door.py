@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from guard.doors.door import Door, Whole, last_message, unreadable
 from guard.doors.driver import GuardedStream
+from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.litellm import closing
 from guard.doors.messages.accounting import Account
 from guard.doors.messages.codec import MessagesCodec
 from guard.doors.messages.events import MESSAGE, STOPPED, Event, Frame, Framer, textless
 from guard.doors.said import Said
 from guard.doors.session import Session
+from guard.doors.states import GONE
 from guard.doors.strings import is_name, without_text
 from guard.gate import ResponseGate
 from guard.verdict import GuardTrail
@@ -60,7 +62,7 @@ class MessagesStream(GuardedStream):
         return more
 
     def _end(self, error: Exception | None = None) -> None:
-        if not self._over and error is None:
+        if not self._state.over and error is None:
             for frame in self._framer.rest():
                 super()._take(frame)
         super()._end(error)
@@ -81,28 +83,30 @@ class MessagesStream(GuardedStream):
         )
 
     def _shut(self) -> None:
-        if self._gate.stopped and not self._closed:
-            for connection in closing.connections(self._upstream):
-                closing.close(connection, self._loop)
-            if not self._counted:
-                self._counted = True
-                self._account.settle()
-                if not self._left:
-                    return  # what goes out last is not known yet, and the report is to have it
-            self._account.fill()
-        super()._shut()
+        if run(self._report_follows(sync)):
+            super()._shut()
 
     async def _ashut(self) -> None:
-        if self._gate.stopped and not self._closed:
+        if await self._report_follows(asynchronous):
+            await super()._ashut()
+
+    async def _report_follows(self, either: Either) -> bool:
+        """Make a stopped stream ready to be closed: LiteLLM reports it then. Return whether it is.
+
+        It is not while what goes out last is still unknown, as the report is to have that.
+        """
+        if self._gate.stopped and not self._state.closed:
             for connection in closing.connections(self._upstream):
-                await closing.aclose(connection)
+                await either(partial(closing.close, loop=self._loop), closing.aclose, connection)
             if not self._counted:
                 self._counted = True
-                await asyncio.to_thread(self._account.settle)  # it may count tokens
-                if not self._left:
-                    return
+                # It may count tokens.
+                count = self._account.settle
+                await either(count, partial(asyncio.to_thread, count))
+                if self._reader is not GONE:
+                    return False
             self._account.fill()
-        await super()._ashut()
+        return True
 
     def _logging(self) -> Any:
         return self._account.logging

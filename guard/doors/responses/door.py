@@ -17,6 +17,7 @@ from guard.doors.responses.events import hidden, name_of
 from guard.doors.responses.names import TERMINAL
 from guard.doors.said import Said
 from guard.doors.session import Session
+from guard.doors.states import Event
 from guard.gate import ResponseGate
 
 
@@ -51,7 +52,7 @@ class ResponsesStream(GuardedStream):
 
     def partial_response_on_disconnect(self) -> Any:
         """Return the event by which LiteLLM's proxy bills a stream whose client has left."""
-        return None if self._over else self._codec.transcript.ended(self._usage())
+        return None if self._state.over else self._codec.transcript.ended(self._usage())
 
     def _read(self, chunk: Any) -> Heard:
         return self._codec.hear(chunk)
@@ -59,7 +60,8 @@ class ResponsesStream(GuardedStream):
     def _take(self, chunk: Any) -> bool:
         more = super()._take(chunk)
         # LiteLLM reports a response when its last event comes.
-        self._ended = self._ended or name_of(chunk) in TERMINAL
+        if name_of(chunk) in TERMINAL:
+            self._on(Event.LAST_CHUNK)
         return more
 
     def _sealed(self, chunk: Heard) -> Iterable[Any]:
