@@ -9,9 +9,9 @@ from functools import lru_cache
 from time import perf_counter, sleep
 from typing import Any
 
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
+from guard.doors.litellm.compat import CustomStreamWrapper
 from guard.doors.session import Session
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Scores, Verdict, Window

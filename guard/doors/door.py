@@ -15,6 +15,7 @@ from guard.doors.driver import GuardedStream
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged, judged
 from guard.doors.litellm import closing
+from guard.doors.litellm.compat import hidden_params, set_hidden_params
 from guard.doors.litellm.records import open_books
 from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
 from guard.doors.session import Session
@@ -242,7 +243,7 @@ def _unwrapped(response: Any) -> Any:
 
 def _with_headers(guarded_stream: Any, response: Any, stream: Any) -> Any:
     if response is not stream:
-        guarded_stream._hidden_params = response._hidden_params
+        set_hidden_params(guarded_stream, hidden_params(response))
     return guarded_stream
 
 

@@ -13,6 +13,7 @@ from guard.doors.fields import (
     envelope,
     index_of,
 )
+from guard.doors.litellm.compat import hidden_params, set_hidden_params
 from guard.doors.rewrite import Asker
 from guard.doors.session import Session
 from guard.doors.strings import members, without_prose, without_text
@@ -181,12 +182,12 @@ def _content(response: Any) -> str:
 
 def _without_original(response: Any) -> None:
     """Take what the model said out of what LiteLLM keeps beside a response."""
-    hidden = getattr(response, "_hidden_params", None)
+    hidden = hidden_params(response)
     if isinstance(hidden, dict):
-        response._hidden_params = without_text(hidden)
+        set_hidden_params(response, without_text(hidden))
     elif hidden is not None:
         kept = without_text(members(hidden))
-        response._hidden_params = type(hidden)(**kept)
+        set_hidden_params(response, type(hidden)(**kept))
 
 
 def _without_rest(response: Any) -> None:

@@ -31,6 +31,7 @@ from guard.doors.fields import (
     thinking_blocks,
     tool_number,
 )
+from guard.doors.litellm.compat import hidden_params, set_hidden_params
 from guard.doors.strings import is_data, is_name, members, without_prose, without_text
 from guard.doors.tools import breaker
 from guard.gate import Codec, Part
@@ -346,7 +347,7 @@ def _bare(chunk: ModelResponseStream, choices: list[StreamingChoices]) -> ModelR
         system_fingerprint=without_prose("system_fingerprint", chunk.system_fingerprint),
         choices=choices,
     )
-    hidden = getattr(chunk, "_hidden_params", None)
+    hidden = hidden_params(chunk)
     if isinstance(hidden, dict):
-        made._hidden_params = without_text(hidden)
+        set_hidden_params(made, without_text(hidden))
     return made

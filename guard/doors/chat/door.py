@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import ModelResponse
 
 from guard.doors.chat.stream import ChatStream
 from guard.doors.chat.whole import cut_choice, spoken
 from guard.doors.door import Arguments, Door, Whole, last_message, number_of_choices, unreadable
+from guard.doors.litellm.compat import CustomStreamWrapper
 from guard.doors.session import Session
 from guard.doors.whole import WholeAnswer
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import ModelResponseStream
 
 from guard.doors.chat.codec import ChatCodec
 from guard.doors.driver import GuardedStream
 from guard.doors.litellm import accounting, closing
+from guard.doors.litellm.compat import CHAT_FIELDS, CustomStreamWrapper
 from guard.doors.said import Said, joined, withheld
 from guard.doors.session import Session
 
@@ -23,19 +23,6 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     and ``response_uptil_now`` hold released text only. ``n`` is the number of choices that were
     asked for.
     """
-
-    _OWN = (
-        "model",
-        "messages",
-        "custom_llm_provider",
-        "logging_obj",
-        "logging_loop",
-        "stream_options",
-        "send_stream_usage",
-        "created",
-        "_hidden_params",
-        "_response_headers",
-    )
 
     def __init__(
         self, upstream: CustomStreamWrapper, session: Session, *, user: str = "", n: int = 1
@@ -59,7 +46,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         return self
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ChatStream._OWN:
+        if name not in CHAT_FIELDS:
             raise AttributeError(name)
         return getattr(self._upstream, name)
 

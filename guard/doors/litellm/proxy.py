@@ -9,9 +9,6 @@ from dataclasses import dataclass, field, replace
 from types import AsyncGeneratorType
 from typing import Any
 
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
-from litellm.proxy.utils import ProxyLogging
-from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
 from litellm.types.llms.openai import (
     HttpxBinaryResponseContent,
     OpenAIFileObject,
@@ -27,13 +24,19 @@ from litellm.types.utils import (
     TextCompletionResponse,
     TranscriptionResponse,
 )
-from litellm.utils import TextCompletionStreamWrapper
 
 from guard.doors import chat, messages, responses, text
 from guard.doors.chat.stream import ChatStream
 from guard.doors.door import Arguments, Door, unreadable
 from guard.doors.driver import GuardedStream
 from guard.doors.litellm import closing
+from guard.doors.litellm.compat import (
+    PROXY_LINKS,
+    BaseResponsesAPIStreamingIterator,
+    CustomStreamWrapper,
+    TextCompletionStreamWrapper,
+    emit_guardrail_metrics,
+)
 from guard.doors.messages.door import MessagesStream
 from guard.doors.plain import AsyncTextStream
 from guard.doors.responses.door import ResponsesStream
@@ -117,7 +120,7 @@ def beneath(chunks: Any) -> Any:
             frame = part.ag_frame
             values = list(frame.f_locals.values()) if frame is not None else []
         else:
-            values = [getattr(part, name, None) for name in ("_source", "inner")]
+            values = [getattr(part, name, None) for name in PROXY_LINKS]
         waiting += [value for value in values if hasattr(type(value), "__anext__")]
     return None
 
@@ -145,7 +148,7 @@ def textless(response: object, call: Arguments, *, expected: bool = False) -> bo
 
 def _unwrapped(chunks: Any) -> Any:
     """Return what is read behind the proxy's wrappers, which may be a bare generator."""
-    for name in ("_source", "inner"):
+    for name in PROXY_LINKS:
         inner = getattr(chunks, name, None)
         if hasattr(type(inner), "__anext__"):
             return _unwrapped(inner)
@@ -280,11 +283,8 @@ class Call:
 
     def measure(self, guardrail_name: str | None, error: Exception | None) -> None:
         """Count a stream in LiteLLM's metrics of guardrails, as it does whole answers itself."""
-        emit = getattr(ProxyLogging, "_emit_guardrail_metrics", None)
-        if emit is None:  # LiteLLM has no public way
-            return
         intervened = self.status == "guardrail_intervened" and error is None
-        emit(
+        emit_guardrail_metrics(
             guardrail_name=guardrail_name,
             latency_seconds=self.judging_s,
             status="error" if error else "intervened" if intervened else "success",

@@ -22,15 +22,19 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import litellm
-from litellm.litellm_core_utils.litellm_logging import Logging
-from litellm.litellm_core_utils.rules import Rules
-from litellm.litellm_core_utils.thread_pool_executor import executor
 from litellm.types.llms.openai import ResponsesAPIResponse
 from litellm.types.utils import ModelResponseStream
-from litellm.utils import function_setup
 from pydantic import BaseModel
 
-from guard.doors.litellm.untraced import Untraced, untraced
+from guard.doors.litellm.compat import (
+    Logging,
+    Rules,
+    Untraced,
+    decide_storing,
+    executor,
+    function_setup,
+    untraced,
+)
 
 Do = Callable[[Any], Any]
 
@@ -340,7 +344,7 @@ def _hold_writes(handler: Any, books: Books) -> None:
         return False
 
     handler.sync_set_cache, handler.async_set_cache = sync_set_cache, async_set_cache
-    handler._should_store_result_in_cache = streamed
+    decide_storing(handler, streamed)
 
 
 def _store_response(response: ResponsesAPIResponse, arguments: Mapping[str, Any]) -> None:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from litellm.main import AsyncCompletions, Chat, Completions
-from litellm.router import Router
+from litellm import Router
 from pydantic import BaseModel
 
 from guard.doors import chat, messages, responses, text
+from guard.doors.litellm.compat import AsyncCompletions, Chat, Completions
 from guard.doors.session import Session
 from guard.errors import UsageError
 

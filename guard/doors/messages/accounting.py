@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import litellm
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
-from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
 from litellm.types.utils import Choices, Message, ModelResponse, Usage
 
 from guard.doors.litellm import accounting, closing
+from guard.doors.litellm.compat import BaseResponsesAPIStreamingIterator, CustomStreamWrapper
 from guard.doors.messages.codec import MessagesCodec
 from guard.doors.messages.events import encoded
 from guard.verdict import Channel, ChannelKind

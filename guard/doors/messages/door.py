@@ -15,6 +15,7 @@ from guard.doors.door import Door, Whole, last_message, unreadable
 from guard.doors.driver import GuardedStream
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.litellm import closing
+from guard.doors.litellm.compat import HIDDEN, MESSAGES_FIELDS
 from guard.doors.messages.accounting import Account
 from guard.doors.messages.codec import MessagesCodec
 from guard.doors.messages.events import MESSAGE, STOPPED, Event, Frame, Framer, textless
@@ -33,8 +34,6 @@ class MessagesStream(GuardedStream):
     stream gathers of the text is not to be had here.
     """
 
-    _OWN = ("model", "messages", "_hidden_params", "has_buffered_provider_output")
-
     def __init__(self, upstream: Any, session: Session, *, user: str = "") -> None:
         self._codec = MessagesCodec()
         self._framer = Framer()
@@ -43,7 +42,7 @@ class MessagesStream(GuardedStream):
         super().__init__(upstream, session, self._codec, user=user)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in MessagesStream._OWN:
+        if name not in MESSAGES_FIELDS:
             raise AttributeError(name)
         return getattr(self._upstream, name)
 
@@ -155,8 +154,8 @@ class WholeMessage:
         if [*map(id, out)] == [*map(id, self._frames)]:
             return Message(self._message, self.gate.trail)
         made = {**textless(self._message, MESSAGE), **STOPPED}
-        if isinstance(hidden := self._message.get("_hidden_params"), Mapping):
-            made["_hidden_params"] = without_text(hidden)
+        if isinstance(hidden := self._message.get(HIDDEN), Mapping):
+            made[HIDDEN] = without_text(hidden)
         content: dict[int, Any] = {}
         for fields in self._out(out):
             index = fields.get("index", 0)
@@ -172,7 +171,7 @@ class WholeMessage:
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
         ends = ("stop_reason", "stop_sequence", "stop_details")
-        known = {*ends, "content", "_hidden_params"}
+        known = {*ends, "content", HIDDEN}
         if more := {
             k: v for k, v in self._message.items() if k not in known and (v or not is_name(k))
         }:

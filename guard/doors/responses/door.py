@@ -7,11 +7,15 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
 from litellm.types.llms.openai import ResponseCompletedEvent, ResponsesAPIResponse
 
 from guard.doors.door import Door, Whole, last_message, unreadable, with_trail
 from guard.doors.driver import GuardedStream
+from guard.doors.litellm.compat import (
+    RESPONSES_FIELDS,
+    BaseResponsesAPIStreamingIterator,
+    set_hidden_params,
+)
 from guard.doors.responses.codec import EventCodec, Heard
 from guard.doors.responses.events import hidden, name_of
 from guard.doors.responses.names import TERMINAL
@@ -28,25 +32,13 @@ class ResponsesStream(GuardedStream):
     event that ended what was let out.
     """
 
-    _OWN = (
-        "model",
-        "logging_obj",
-        "litellm_logging_obj",
-        "custom_llm_provider",
-        "litellm_metadata",
-        "request_data",
-        "call_type",
-        "start_time",
-        "_hidden_params",
-    )
-
     def __init__(self, upstream: Any, session: Session, *, user: str) -> None:
         self._counted: Any = None  # the usage so far, once stopped
         self._codec = EventCodec()
         super().__init__(upstream, session, self._codec, user=user)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ResponsesStream._OWN:
+        if name not in RESPONSES_FIELDS:
             raise AttributeError(name)
         return getattr(self._upstream, name)
 
@@ -137,7 +129,7 @@ class WholeResponse:
             return self._response
         events = [event for heard in out for event in self._codec.seal(heard)]
         end = events[-1] if events else self._codec.transcript.ended(self._response.usage)
-        end.response._hidden_params = hidden(self._response)
+        set_hidden_params(end.response, hidden(self._response))
         return end.response
 
 

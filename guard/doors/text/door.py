@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import TextCompletionResponse
-from litellm.utils import TextCompletionStreamWrapper
 
 from guard.doors.chat.stream import ChatStream
 from guard.doors.door import Arguments, Door, Whole, number_of_choices, unreadable
 from guard.doors.driver import GuardedStream
 from guard.doors.litellm import accounting, closing
+from guard.doors.litellm.compat import CustomStreamWrapper, TextCompletionStreamWrapper
 from guard.doors.said import Said, joined, withheld
 from guard.doors.session import Session
 from guard.doors.text.codec import TextCompletionCodec, cut_choice, spoken
