@@ -17,7 +17,7 @@ from guard.detect.serving import Judge
 from guard.detect.weights import shipped_weights
 from guard.detect.workers import Workers
 from guard.doors.plain import AsyncTextStream, TextCodec, TextStream
-from guard.doors.session import Session
+from guard.doors.session import DoorSession as Session
 from guard.errors import ConfigError, UsageError
 from guard.forks import Lock, native
 from guard.gate import Job, ResponseGate

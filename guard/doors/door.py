@@ -16,9 +16,9 @@ from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged, judged
 from guard.doors.litellm import closing
 from guard.doors.litellm.compat import hidden_params, set_hidden_params
-from guard.doors.litellm.records import open_books
+from guard.doors.litellm.records import defer_logging
 from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.doors.strings import member
 from guard.errors import UsageError
 from guard.gate import ResponseGate
@@ -33,7 +33,7 @@ class Whole(Protocol):
 
     gate: ResponseGate[Any]
 
-    def told(self) -> Any:
+    def delivered(self) -> Any:
         """Return what of it has been let out so far; its own object where that is all."""
         ...
 
@@ -53,7 +53,7 @@ class Door:
 
     function: str
     async_function: str
-    wrap: Callable[[Any, Session, str, int], Any]
+    wrap: Callable[[Any, DoorSession, str, int], Any]
     user: Callable[[Arguments], str]
     choices: Callable[[Arguments], int] = lambda _: 1
     go_on: GoOn | None = None
@@ -62,7 +62,7 @@ class Door:
     """Whether LiteLLM's records of a call can be held back (``litellm_records``)."""
 
     def call(
-        self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
+        self, session: DoorSession, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
     ) -> Any:
         """Call the function of ``owner``, LiteLLM or a Router, and guard what it returns.
 
@@ -77,7 +77,7 @@ class Door:
         return run(self._call(sync, self.function, function, session, args, kwargs))
 
     async def acall(
-        self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
+        self, session: DoorSession, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
     ) -> Any:
         """Do the same for the async function."""
         function = getattr(owner, self.async_function)
@@ -91,7 +91,7 @@ class Door:
         either: Either,
         name: str,
         function: Callable[..., Any],
-        session: Session,
+        session: DoorSession,
         args: Sequence[Any],
         kwargs: Arguments,
     ) -> Any:
@@ -111,7 +111,7 @@ class Door:
 
     def guard(
         self,
-        session: Session,
+        session: DoorSession,
         response: object,
         *,
         user: str = "",
@@ -127,7 +127,7 @@ class Door:
 
     async def aguard(
         self,
-        session: Session,
+        session: DoorSession,
         response: object,
         *,
         user: str = "",
@@ -140,7 +140,7 @@ class Door:
     async def _guard(
         self,
         either: Either,
-        session: Session,
+        session: DoorSession,
         response: object,
         user: str,
         n: int,
@@ -151,23 +151,23 @@ class Door:
             wrapped = self.wrap(stream, session, user, n)
         except BaseException as error:
             await either(closing.close, closing.aclose, stream)
-            if (books := session.books) is not None:
-                await either(books.fail, books.afail, error)
+            if (deferred := session.deferred) is not None:
+                await either(deferred.fail, deferred.afail, error)
             raise
         if asker is not None:
             wrapped.may_ask(asker)
         if isinstance(wrapped, GuardedStream):
             return _with_headers(wrapped, response, stream)
         with _recording(session, wrapped, stream):
-            await either(session.settle, session.asettle, wrapped.gate)
+            await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
         while wrapped.gate.again and asker is not None:
-            said, trail = wrapped.said(), wrapped.gate.trail
+            said, trail = wrapped.delivered_text(), wrapped.gate.trail
             wrapped.go_on(await either(asker.ask, asker.aask, said, trail), asker)
-            await either(session.settle, session.asettle, wrapped.gate)
+            await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
         return wrapped.released()
 
     def asker(
-        self, session: Session, function: Callable[..., Any], call: Arguments
+        self, session: DoorSession, function: Callable[..., Any], call: Arguments
     ) -> Asker | None:
         """Return what asks the model again under the action ``rewrite``, None without that action.
 
@@ -180,8 +180,8 @@ class Door:
         return Asker(function, call, self.go_on, session.policy)
 
     def _recorded(
-        self, session: Session, function: str, args: Sequence[Any], kwargs: Arguments
-    ) -> tuple[Session, Arguments]:
+        self, session: DoorSession, function: str, args: Sequence[Any], kwargs: Arguments
+    ) -> tuple[DoorSession, Arguments]:
         """Return the session and the arguments of a call whose records the policy has held back.
 
         Raises UsageError where this door cannot hold them.
@@ -193,8 +193,8 @@ class Door:
                 f"litellm_records='guarded' does not work for {function}; leave it 'raw' for this "
                 'call: guard={"litellm_records": "raw"}.'
             )
-        books, kwargs = open_books(function, args, kwargs)
-        return replace(session, books=books), kwargs
+        deferred, kwargs = defer_logging(function, args, kwargs)
+        return replace(session, deferred=deferred), kwargs
 
     def arguments(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Arguments
@@ -205,7 +205,7 @@ class Door:
         names = _names(function) or _names(getattr(litellm, self.function))
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
-    def user_shown(self, session: Session, call: Arguments) -> str:
+    def user_shown(self, session: DoorSession, call: Arguments) -> str:
         """Return the user's last message where the policy has a use for it.
 
         That is to show it to the detector, or to know of which group a pronoun may speak.
@@ -222,17 +222,17 @@ def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:
 
 
 @contextmanager
-def _recording(session: Session, whole: Whole, response: object) -> Iterator[None]:
-    """Close the books of a whole answer, however judging it ends."""
+def _recording(session: DoorSession, whole: Whole, response: object) -> Iterator[None]:
+    """Have LiteLLM report and store a whole answer, however judging it ends."""
     judged = False
     try:
         yield
         judged = True
     finally:
-        if session.books is not None:
-            told = whole.told()
+        if session.deferred is not None:
+            delivered = whole.delivered()
             stopped = not judged or whole.gate.trail.stopped
-            session.books.close(told, changed=told is not response, stopped=stopped)
+            session.deferred.close(delivered, changed=delivered is not response, stopped=stopped)
 
 
 def _unwrapped(response: Any) -> Any:

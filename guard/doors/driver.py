@@ -15,11 +15,11 @@ from guard.doors.context import inside
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged, cleaned, judged
 from guard.doors.litellm import accounting, closing
-from guard.doors.litellm.records import Books
+from guard.doors.litellm.records import DeferredLogging
 from guard.doors.rewrite import Asker
-from guard.doors.said import Said
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.doors.states import ASKING, BEHIND, GONE, READER, READING, UNREAD, UPSTREAM, Event
+from guard.doors.stream_text import StreamText
 from guard.gate import Codec, ResponseGate
 from guard.verdict import GuardTrail
 
@@ -36,8 +36,8 @@ class GuardedStream:
     Under the action ``rewrite`` the provider is closed and reported as at any stop; once what may
     go out of its answer has been read, the model is asked to go on, and the stream with it.
 
-    A door says what it reads (``_read``), what leaves (``_sealed``), what was said (``_said``) and
-    how a stopped stream is reported (``_logging``, ``_answer``).
+    A door says what it reads (``_read``), what leaves (``_sealed``), what of it went out
+    (``_stream_text``) and how a stopped stream is reported (``_logging``, ``_answer``).
     """
 
     completed_response: Any = None
@@ -45,7 +45,7 @@ class GuardedStream:
     def __init__(
         self,
         upstream: Any,
-        session: Session,
+        session: DoorSession,
         codec: Codec[Any],
         *,
         user: str = "",
@@ -63,8 +63,8 @@ class GuardedStream:
         self._lock = threading.RLock()
         self._reader = READING
         self._asker: Asker | None = None
-        if session.books is not None:
-            session.books.streaming = True
+        if session.deferred is not None:
+            session.deferred.streaming = True
         self._error: Exception | None = None
         # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
         self._connections = closing.connections(upstream)
@@ -89,7 +89,7 @@ class GuardedStream:
     def _sealed_all(self, chunks: list[Any]) -> Iterable[Any]:
         return [sealed for chunk in chunks for sealed in self._sealed(chunk)]
 
-    def _said(self) -> Said:
+    def _stream_text(self) -> StreamText:
         raise NotImplementedError
 
     def _count(self) -> None:
@@ -107,10 +107,10 @@ class GuardedStream:
         raise NotImplementedError
 
     def _report(self) -> None:
-        accounting.report(self._speaker(self._logging()), self._answer)
+        accounting.report(self._reporter(self._logging()), self._answer)
 
     async def _areport(self) -> None:
-        await accounting.areport(self._speaker(self._logging()), self._answer)
+        await accounting.areport(self._reporter(self._logging()), self._answer)
 
     def _following(self, answer: Any) -> Any:
         """Return the stream in the answer by which the model goes on; None where it is none."""
@@ -142,7 +142,7 @@ class GuardedStream:
         except BaseException:
             self.close()
             raise
-        return self._handed(StopIteration)
+        return self._next_or(StopIteration)
 
     async def __anext__(self) -> Any:
         if self._out:
@@ -152,7 +152,7 @@ class GuardedStream:
         except BaseException:
             await self.aclose()
             raise
-        return self._handed(StopAsyncIteration)
+        return self._next_or(StopAsyncIteration)
 
     def close(self) -> None:
         """End the stream and close the provider's connection; safe to call again."""
@@ -187,7 +187,7 @@ class GuardedStream:
         """Judge, ask and pull until something may be read or the stream is over."""
         while not self._out:
             if self._reader is ASKING and self._asker is not None:
-                asker, said = self._asker, self._said().released
+                asker, said = self._asker, self._stream_text().released
                 self._go_on(await either(asker.ask, asker.aask, said, self.guard))
                 continue
             if self._reader is BEHIND:
@@ -199,7 +199,7 @@ class GuardedStream:
                     await either(self._pull, self._apull)
                 if self._ahead():
                     return
-            await either(self._session.settle, self._session.asettle, self._gate)
+            await either(self._session.judge_pending, self._session.ajudge_pending, self._gate)
             if self._error is not None and not self._gate.stopped:
                 self._error = await either(judged, ajudged, self._error, self._session)
             if self._gate.stopped:
@@ -230,7 +230,7 @@ class GuardedStream:
                 self._gate.give_up()
                 self._release()
             return
-        self._gate = self._made_gate(trail=self.guard, said=self._said().released)
+        self._gate = self._made_gate(trail=self.guard, said=self._stream_text().released)
         if self._asker is not None:
             self.may_ask(self._asker)
         self._upstream = stream
@@ -308,46 +308,46 @@ class GuardedStream:
             self._error = self._gate.error
         elif self._error is not None:
             self._error = self._cleaned(self._error)
-        if self._state.over and self._session.books is not None:
-            self._record(self._session.books)
+        if self._state.over and self._session.deferred is not None:
+            self._record(self._session.deferred)
         return self._gate.stopped or self._error is not None
 
     def _cleaned(self, error: Exception) -> Exception:
-        said = self._said()
+        said = self._stream_text()
         return cleaned(error, said.released, said.withheld, began=said.began, shown=said.shown)
 
-    def _tellable(self, error: Exception) -> Exception:
+    def _reportable(self, error: Exception) -> Exception:
         """Return a provider's error as LiteLLM's callbacks may hear of it.
 
         LiteLLM tells them one of its own making, or one that a Router did not end the stream for.
         """
         return self._cleaned(judged(error, replace(self._session, sinks=())))
 
-    def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
+    def _next_or(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
         if self._out:
             return self._out.popleft()
         error, self._error = self._error, None
         raise end if error is None else error
 
-    def _speaker(self, logging: Any) -> Any:
+    def _reporter(self, logging: Any) -> Any:
         """Return LiteLLM's logging object as it reports; it may be held back."""
-        books = self._session.books
-        return logging if books is None or logging is None else books.speaker
+        deferred = self._session.deferred
+        return logging if deferred is None or logging is None else deferred.immediate
 
-    def _record(self, books: Books, *, dropped: bool = False) -> None:
+    def _record(self, deferred: DeferredLogging, *, dropped: bool = False) -> None:
         """Close LiteLLM's records of the call: what goes out of it is known."""
         changed = dropped or any(d.action not in ("pass", "flag") for d in self.guard)
-        books.close(
+        deferred.close(
             self._answer() if changed else self.completed_response,
             changed=changed,
             stopped=dropped or self.guard.stopped,
             reported=self._gate.stopped and not self._state.reported,
-            clean=self._tellable,
+            clean=self._reportable,
         )
 
     def _drop(self) -> None:
-        if self._session.books is not None and not self._session.books.closed:
-            self._record(self._session.books, dropped=True)
+        if self._session.deferred is not None and not self._session.deferred.closed:
+            self._record(self._session.deferred, dropped=True)
         self._on(Event.STOPPED)
         self._read_on(Event.LEFT)
         self._out.clear()

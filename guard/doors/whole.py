@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from guard.doors.door import with_trail
 from guard.doors.fields import (
-    KEPT,
-    Again,
+    FIELDS_AFTER_CUT,
+    Repeats,
     envelope,
     index_of,
 )
 from guard.doors.litellm.compat import hidden_params, set_hidden_params
 from guard.doors.rewrite import Asker
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.doors.strings import members, without_prose, without_text
 from guard.errors import UsageError
 from guard.gate import Codec, Part, ResponseGate
@@ -56,14 +56,14 @@ class AnswerCodec(Codec[Answer]):
         return Answer(choice, (Part(Channel(choice), message),), terminated=True)
 
 
-Speaks = Callable[[Any, int], list[Part]]
-Cuts = Callable[[Any, Answer, list[Answer]], Any]
+ReadChoice = Callable[[Any, int], list[Part]]
+CutChoice = Callable[[Any, Answer, list[Answer]], Any]
 
 
 class WholeAnswer:
     """A whole answer of several choices, and the gate that it waits in.
 
-    ``speaks`` returns what a choice says, given the number it is known by; ``cuts`` a choice with
+    ``read`` returns what a choice says, given the number it is known by; ``cut`` a choice with
     the texts of the answers that were let out, and no field that could repeat the others. Raises
     UsageError on output that is not text.
 
@@ -72,12 +72,12 @@ class WholeAnswer:
     """
 
     def __init__(
-        self, response: Any, session: Session, user: str, speaks: Speaks, cuts: Cuts
+        self, response: Any, session: DoorSession, user: str, read: ReadChoice, cut: CutChoice
     ) -> None:
         numbers: Sequence[int] = [index_of(c) for c in response.choices]
         if len(set(numbers)) < len(numbers):
             numbers = range(len(numbers))
-        self._speaks, self._cuts = speaks, cuts
+        self._read_choice, self._cut_choice = read, cut
         self._before: list[Any] = []  # earlier answers, cut to what was let out of them
         self._made_gate = partial(
             ResponseGate, AnswerCodec(), session.policy, user=user, sinks=session.sinks
@@ -93,18 +93,18 @@ class WholeAnswer:
             raise UsageError("An answer without choices carries text, which guard cannot judge.")
         for number, choice in zip(numbers, response.choices, strict=True):
             # What stands around the choices is said in each.
-            said = self._speaks(choice, number) + envelope(response, number)
-            self._said.append(Answer(number, tuple(Again().new(said))))
+            said = self._read_choice(choice, number) + envelope(response, number)
+            self._said.append(Answer(number, tuple(Repeats().new(said))))
         for answer in self._said:
             self.gate.push(answer)
         self.gate.finish()
-        self._told: Any = None
+        self._delivered: Any = None
 
     def may_ask(self, asker: Asker) -> None:
         """Have the model asked to go on under the action ``rewrite``."""
         self.gate.rewrites = asker.left > 0
 
-    def said(self) -> str:
+    def delivered_text(self) -> str:
         """Return what was let out so far, for the model to go on from."""
         self._out += self.gate.emit()
         content = joined(self._out).get(Channel(self._said[0].choice), "")
@@ -116,7 +116,7 @@ class WholeAnswer:
         if not choices:
             self.gate.give_up()
             return
-        said = self.said()
+        said = self.delivered_text()
         self._before.append(self._cut())
         self._out = []
         self.gate = self._made_gate(trail=self.gate.trail, said=said)
@@ -129,19 +129,19 @@ class WholeAnswer:
         It is the provider's own object where nothing was cut, a copy where something was. Raises
         the gate's error under the action ``raise``.
         """
-        told = self.told()
+        delivered = self.delivered()
         if self.gate.error is not None:
             raise self.gate.error
-        return with_trail(told, self.gate)
+        return with_trail(delivered, self.gate)
 
-    def told(self) -> Any:
+    def delivered(self) -> Any:
         """Return what of the response was let out; its own object where that is all."""
-        if self._told is None:
+        if self._delivered is None:
             self._out += self.gate.emit()
-            self._told = self._cut()
+            self._delivered = self._cut()
             if self._before:
-                self._told = continued(self._before, self._told)
-        return self._told
+                self._delivered = continued(self._before, self._delivered)
+        return self._delivered
 
     def _cut(self) -> Any:
         response, out = self._response, self._out
@@ -152,7 +152,9 @@ class WholeAnswer:
             for index, answer in enumerate(self._said):
                 mine = [a for a in out if a.choice == answer.choice]
                 if mine != [answer]:
-                    response.choices[index] = self._cuts(response.choices[index], answer, mine)
+                    response.choices[index] = self._cut_choice(
+                        response.choices[index], answer, mine
+                    )
         return response
 
 
@@ -193,7 +195,7 @@ def _without_original(response: Any) -> None:
 def _without_rest(response: Any) -> None:
     """Take off an answer's fields that could repeat what was cut."""
     for fields in (response.__dict__, response.__pydantic_extra__ or {}):
-        for name in [n for n in fields if n not in KEPT and not n.startswith("_")]:
+        for name in [n for n in fields if n not in FIELDS_AFTER_CUT and not n.startswith("_")]:
             del fields[name]
         for name in fields.keys() - {"choices"}:
             if not name.startswith("_"):

@@ -681,7 +681,7 @@ class TextOut:
         for one in chunks:
             self._gate.push(one)
         self._gate.finish()
-        session.settle(self._gate)
+        session.judge_pending(self._gate)
 
     def __iter__(self) -> Any:
         return map(self._codec.seal, self._gate.emit())
@@ -772,11 +772,11 @@ def test_an_unknown_string_of_an_item_is_content(provider: Provider) -> None:
 def test_many_events_that_differ_at_one_place_are_read_one_by_one() -> None:
     codec = EventCodec()
     kind = codec_event("response.web_search_call.searching")
-    heard = [codec.hear(kind(f"search number {number}.")) for number in range(2000)]
+    heard = [codec.read(kind(f"search number {number}.")) for number in range(2000)]
     assert all(len(one.new) == 1 for one in heard)
     channels = {text.channel for one in heard for text, _ in one.new}
     assert len(channels) == 2000
-    again = [codec.hear(kind(f"search number {number}.")) for number in range(2000)]
+    again = [codec.read(kind(f"search number {number}.")) for number in range(2000)]
     assert not any(one.new for one in again)
 
 

@@ -14,11 +14,13 @@ from guard.doors.context import guarded, inside
 from guard.doors.door import number_of_choices
 from guard.doors.errors import judged
 from guard.doors.rewrite import cannot_rewrite
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.errors import GuardError
 
 
-def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def batch_completion(
+    session: DoorSession, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[Any]:
     """Call ``litellm.batch_completion`` and guard each answer, whole or streamed.
 
     An error stands in the place of its answer, as LiteLLM has it; so do the guard's own. Raises
@@ -45,7 +47,7 @@ def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str,
     return [_guarded(session, a, user, n) for a, user in zip(answers, users, strict=True)]
 
 
-def _each(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def _each(session: DoorSession, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Make the calls that LiteLLM would make, each with records of its own."""
     bound = inspect.signature(litellm.batch_completion).bind(*args, **kwargs)
     bound.apply_defaults()
@@ -63,7 +65,7 @@ def _each(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> l
         return list(pool.map(one, several))
 
 
-def _guarded(session: Session, answer: Any, user: str, n: int) -> Any:
+def _guarded(session: DoorSession, answer: Any, user: str, n: int) -> Any:
     if isinstance(answer, Exception):
         return judged(answer, session)
     try:

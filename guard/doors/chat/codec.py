@@ -16,11 +16,11 @@ from litellm.types.utils import (
 )
 
 from guard.doors.fields import (
+    FIELDS_AFTER_CUT,
     FUNCTION_CALL,
-    KEPT,
     REFUSAL,
     THINKING,
-    Again,
+    Repeats,
     around,
     envelope,
     index_of,
@@ -72,10 +72,10 @@ class ChatCodec(Codec[ModelResponseStream]):
         self._read: tuple[ModelResponseStream | None, list[_Choice]] = (None, [])
         self._sent: dict[Channel, int] = {}  # characters the provider sent, by tool channel
         self._changed: set[int] = set()  # choices of which text was cut or replaced
-        self._again = Again()
+        self._repeats = Repeats()
         self._names: tuple[Any, ...] = ()
-        self._heard_in: Channel | None = None  # where ``alone`` read, and so many characters
-        self._heard = 0
+        self._fast_channel: Channel | None = None  # where ``alone`` read, and so many characters
+        self._fast_length = 0
         self._last: dict[int, ModelResponseStream] = {}
 
     def parts(self, chunk: ModelResponseStream) -> list[Part]:
@@ -121,10 +121,10 @@ class ChatCodec(Codec[ModelResponseStream]):
             ):
                 text = more["content"]
                 if type(text) is str:
-                    if channel is not self._heard_in:
-                        self._hear()
-                        self._heard_in = channel
-                    self._heard += len(text)
+                    if channel is not self._fast_channel:
+                        self._note_fast()
+                        self._fast_channel = channel
+                    self._fast_length += len(text)
                     return text
         except (KeyError, TypeError):
             pass
@@ -153,18 +153,18 @@ class ChatCodec(Codec[ModelResponseStream]):
     def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:
         # The gate asks three questions of a chunk before it turns to the next.
         if self._read[0] is not chunk:
-            self._hear()
+            self._note_fast()
             self._read = (chunk, [self._choice(chunk, c) for c in chunk.choices])
         return self._read[1]
 
-    def _hear(self) -> None:
+    def _note_fast(self) -> None:
         """Note what ``alone`` read since the last call."""
-        if self._heard_in is not None:
-            self._again.note(self._heard_in, self._heard)
-        self._heard = 0
+        if self._fast_channel is not None:
+            self._repeats.note(self._fast_channel, self._fast_length)
+        self._fast_length = 0
 
     def _choice(self, chunk: ModelResponseStream, choice: StreamingChoices) -> _Choice:
-        parts = self._again.new(_parts(chunk, choice))
+        parts = self._repeats.new(_parts(chunk, choice))
         return _Choice(choice.index, choice.finish_reason is not None, parts)
 
     def cut(
@@ -316,7 +316,7 @@ def _says(fields: Mapping[str, Any]) -> bool:
 
 
 def _repeats(said: Mapping[str, Any]) -> bool:
-    return any(value and name not in KEPT for name, value in said.items())
+    return any(value and name not in FIELDS_AFTER_CUT for name, value in said.items())
 
 
 def _choice_repeats(choice: StreamingChoices) -> bool:
@@ -325,7 +325,7 @@ def _choice_repeats(choice: StreamingChoices) -> bool:
 
 def _stripped(choice: StreamingChoices) -> StreamingChoices:
     texts: dict[Channel, str] = {}
-    for channel, text in Again().new(parts_of(choice.delta, choice.index)):
+    for channel, text in Repeats().new(parts_of(choice.delta, choice.index)):
         texts[channel] = texts.get(channel, "") + text
     delta = _rewritten(choice.delta, choice.index, texts)
     return StreamingChoices(finish_reason=choice.finish_reason, index=choice.index, delta=delta)

@@ -11,8 +11,8 @@ from guard.doors.chat.codec import ChatCodec
 from guard.doors.driver import GuardedStream
 from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.compat import CHAT_FIELDS, CustomStreamWrapper
-from guard.doors.said import Said, joined, withheld
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
+from guard.doors.stream_text import StreamText, joined, withheld
 
 
 class ChatStream(GuardedStream, CustomStreamWrapper):
@@ -25,7 +25,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     """
 
     def __init__(
-        self, upstream: CustomStreamWrapper, session: Session, *, user: str = "", n: int = 1
+        self, upstream: CustomStreamWrapper, session: DoorSession, *, user: str = "", n: int = 1
     ) -> None:
         self.chunks: list[ModelResponseStream] = []
         self._sent: list[ModelResponseStream] = []  # a Router's stream keeps no chunks
@@ -56,8 +56,8 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
 
     def __next__(self) -> ModelResponseStream:
         chunk: ModelResponseStream = super().__next__()
-        if self._session.books is not None:
-            self._session.books.chunk(chunk)
+        if self._session.deferred is not None:
+            self._session.deferred.chunk(chunk)
         return chunk
 
     def _count(self) -> None:
@@ -92,8 +92,8 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
             return chunks
         return super()._sealed_all(chunks)
 
-    def _said(self) -> Said:
-        return Said(
+    def _stream_text(self) -> StreamText:
+        return StreamText(
             bool(self.chunks),
             self.response_uptil_now,
             "\n".join(joined(ChatCodec(), self.chunks)),

@@ -25,7 +25,7 @@ from guard.gate import Part
 from guard.verdict import Channel
 
 
-def spoken(choice: Choices, number: int) -> list[Part]:
+def parts_of_choice(choice: Choices, number: int) -> list[Part]:
     """Return what a choice of a chat answer says."""
     return parts_of(choice.message, number) + around(choice, number, "message")
 

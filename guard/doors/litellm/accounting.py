@@ -1,7 +1,7 @@
 """Report a stream that the guard stopped to LiteLLM's callbacks: once, and as a success.
 
 LiteLLM reports a stream when it has been read to its end, so one that is closed early would cost
-nothing in its books. What is reported is built from the chunks that were let out; the tokens are
+nothing by its count. What is reported is built from the chunks that were let out; the tokens are
 those of everything the provider sent, as it charges for them.
 """
 

@@ -54,6 +54,8 @@ try:
     from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
     from litellm.utils import function_setup
 except ImportError as error:
+    if error.name == "litellm":
+        raise
     raise ConfigError(
         f"guard does not find {error.name} in LiteLLM {metadata.version('litellm')} ({error}); "
         f"install one of {TESTED}."

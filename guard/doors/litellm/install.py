@@ -31,11 +31,11 @@ from guard.doors import chat, messages, responses, text
 from guard.doors.context import guarded
 from guard.doors.door import Door
 from guard.doors.litellm import compat
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.errors import ConfigError, UsageError
 from guard.forks import Lock
 
-Sessions = Callable[[Any], Session]
+Sessions = Callable[[Any], DoorSession]
 """What a guard makes a session with, given a call's own settings."""
 
 
@@ -164,18 +164,18 @@ class _Patch:
 class _Batch:
     """The batch door, as a patch asks for one."""
 
-    def call(self, session: Session, args: Any, kwargs: Any, owner: Any) -> Any:
+    def call(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         return chat.batch_completion(session, args, kwargs)
 
 
 class _Create:
     """The chat door, for ``create`` of LiteLLM's clients: ``chat.completions``, a Router's too."""
 
-    def call(self, session: Session, args: Any, kwargs: Any, owner: Any) -> Any:
+    def call(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
         return chat.DOOR.call(session, (), chat.created(own, args, kwargs), _asked_by(own))
 
-    async def acall(self, session: Session, args: Any, kwargs: Any, owner: Any) -> Any:
+    async def acall(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
         return await chat.DOOR.acall(session, (), chat.created(own, args, kwargs), _asked_by(own))
 

@@ -40,7 +40,7 @@ from guard.doors.litellm.compat import (
 from guard.doors.messages.door import MessagesStream
 from guard.doors.plain import AsyncTextStream
 from guard.doors.responses.door import ResponsesStream
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.doors.text.door import TextCompletionStream
 from guard.policy import Policy
 from guard.verdict import BIAS_TYPES, Decision
@@ -76,7 +76,7 @@ class Layers:
         return await self._async_generator.__anext__()
 
 
-async def guarded_stream(chunks: Any, session: Session, call: Arguments) -> GuardedStream:
+async def guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> GuardedStream:
     """Return the guarded stream of what a hook of the proxy is given to read.
 
     ``call`` holds the request's arguments. Raises UsageError where no stream of a door lies
@@ -89,7 +89,7 @@ async def guarded_stream(chunks: Any, session: Session, call: Arguments) -> Guar
         raise
 
 
-def _guarded_stream(chunks: Any, session: Session, call: Arguments) -> GuardedStream:
+def _guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> GuardedStream:
     if _of_messages(call):
         user, _ = _asked(messages.DOOR, session, call)
         return MessagesStream(Layers(chunks, _unwrapped(chunks)), session, user=user)
@@ -155,7 +155,7 @@ def _unwrapped(chunks: Any) -> Any:
     return chunks
 
 
-async def guarded_answer(response: Any, session: Session, call: Arguments) -> Any:
+async def guarded_answer(response: Any, session: DoorSession, call: Arguments) -> Any:
     """Return a whole answer as it may go out; of a list of answers, each.
 
     LiteLLM answers with a list where a request names several models, and leaves in it the errors
@@ -180,7 +180,7 @@ async def guarded_answer(response: Any, session: Session, call: Arguments) -> An
     return answer
 
 
-async def guarded_text(text: str, session: Session) -> str:
+async def guarded_text(text: str, session: DoorSession) -> str:
     """Return a text as it may go out; raises BiasFound and DetectorError as a stream does."""
 
     async def once() -> AsyncIterator[str]:
@@ -189,7 +189,7 @@ async def guarded_text(text: str, session: Session) -> str:
     return "".join([released async for released in AsyncTextStream(once(), session)])
 
 
-async def _guarded_images(response: ImageResponse, session: Session) -> ImageResponse:
+async def _guarded_images(response: ImageResponse, session: DoorSession) -> ImageResponse:
     """Judge the prompts that a model has revised; the pictures themselves are no text."""
     images = []
     for image in response.data or []:
@@ -219,7 +219,7 @@ def _door(response: object, call: Arguments) -> Door | None:
     return responses.DOOR if isinstance(response, ResponsesAPIResponse) else None
 
 
-def _asked(door: Door, session: Session, call: Arguments) -> tuple[str, int]:
+def _asked(door: Door, session: DoorSession, call: Arguments) -> tuple[str, int]:
     return door.user_shown(session, call), door.choices(call)
 
 
@@ -227,7 +227,7 @@ def _asked(door: Door, session: Session, call: Arguments) -> tuple[str, int]:
 class Call:
     """One request on the proxy: its session, and what the guard did, without a word of the text."""
 
-    session: Session
+    session: DoorSession
     kind: str = ""  # LiteLLM's name for the kind of call, where it gave one
     over: bool = False  # all of it was judged
     entry: dict[str, Any] | None = None  # its place in LiteLLM's log of guardrails

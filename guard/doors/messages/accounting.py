@@ -35,7 +35,7 @@ class Account:
         self._collected: list[bytes] | None = None
         self.logging: Any = None
 
-    def settle(self) -> None:
+    def count(self) -> None:
         """Count what the provider sent.
 
         The connection is closed by now, LiteLLM's stream is not. Counting may take long the first

@@ -19,9 +19,9 @@ from guard.doors.litellm.compat import HIDDEN, MESSAGES_FIELDS
 from guard.doors.messages.accounting import Account
 from guard.doors.messages.codec import MessagesCodec
 from guard.doors.messages.events import MESSAGE, STOPPED, Event, Frame, Framer, textless
-from guard.doors.said import Said
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.doors.states import GONE
+from guard.doors.stream_text import StreamText
 from guard.doors.strings import is_name, without_text
 from guard.gate import ResponseGate
 from guard.verdict import GuardTrail
@@ -34,7 +34,7 @@ class MessagesStream(GuardedStream):
     stream gathers of the text is not to be had here.
     """
 
-    def __init__(self, upstream: Any, session: Session, *, user: str = "") -> None:
+    def __init__(self, upstream: Any, session: DoorSession, *, user: str = "") -> None:
         self._codec = MessagesCodec()
         self._framer = Framer()
         self._account = Account(upstream, self._codec)
@@ -52,7 +52,7 @@ class MessagesStream(GuardedStream):
         return
 
     def _read(self, chunk: Frame) -> Frame:
-        return self._codec.hear(chunk)
+        return self._codec.read(chunk)
 
     def _take(self, chunk: Any) -> bool:
         more = False
@@ -71,10 +71,10 @@ class MessagesStream(GuardedStream):
         if chunk.message is not None:
             yield from self._codec.ended(self._account.usage, self._framer.form)
 
-    def _said(self) -> Said:
+    def _stream_text(self) -> StreamText:
         released = self._codec.joined(self._codec.released)
         content = (text for channel, text in released.items() if channel.kind == "content")
-        return Said(
+        return StreamText(
             any(released.values()),
             "".join(content),
             "\n".join(released.values()),
@@ -100,7 +100,7 @@ class MessagesStream(GuardedStream):
             if not self._counted:
                 self._counted = True
                 # It may count tokens.
-                count = self._account.settle
+                count = self._account.count
                 await either(count, partial(asyncio.to_thread, count))
                 if self._reader is not GONE:
                     return False
@@ -125,12 +125,12 @@ class Message(dict[str, Any]):
 class WholeMessage:
     """A whole message and the gate that it waits in: the events that would stream it."""
 
-    def __init__(self, message: Mapping[str, Any], session: Session, user: str) -> None:
+    def __init__(self, message: Mapping[str, Any], session: DoorSession, user: str) -> None:
         self._message = message
         self._codec = MessagesCodec()
         self._blocks = {n: _plain(b) for n, b in enumerate(message.get("content") or ())}
         events = [Event(fields) for fields in self._events()]
-        self._frames = [self._codec.hear(Frame(None, [event])) for event in events]
+        self._frames = [self._codec.read(Frame(None, [event])) for event in events]
         self.gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
         for frame in self._frames:
             self.gate.push(frame)
@@ -143,12 +143,12 @@ class WholeMessage:
         half of its input would be no less an input. Raises the gate's error under the action
         ``raise``.
         """
-        told = self.told()
+        delivered = self.delivered()
         if self.gate.error is not None:
             raise self.gate.error
-        return told
+        return delivered
 
-    def told(self) -> Message:
+    def delivered(self) -> Message:
         """Return what of the message was let out."""
         out = self.gate.emit()
         if [*map(id, out)] == [*map(id, self._frames)]:
@@ -198,7 +198,7 @@ def _plain(block: Any) -> Mapping[str, Any]:
     return plain
 
 
-def _wrap(response: object, session: Session, user: str, n: int) -> MessagesStream | Whole:
+def _wrap(response: object, session: DoorSession, user: str, n: int) -> MessagesStream | Whole:
     if isinstance(response, Mapping):
         return WholeMessage(response, session, user)
     if not (hasattr(response, "__anext__") or hasattr(response, "__next__")):

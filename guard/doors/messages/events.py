@@ -88,17 +88,17 @@ class Event(NamedTuple):
         return str(delta.get("type", "")) if isinstance(delta, Mapping) else ""
 
 
-class Said(NamedTuple):
+class FrameText(NamedTuple):
     """A text in a frame: the event that has it, and its channel.
 
-    ``again`` marks one that was said and judged before: it follows what became of it then.
+    ``repeated`` marks one that was said and judged before: it follows what became of it then.
     """
 
     event: int
     place: Place
     channel: Channel
     text: str
-    again: bool = False
+    repeated: bool = False
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class Frame:
 
     chunk: Any
     events: Sequence[Event]
-    texts: list[Said] = field(default_factory=list)
+    texts: list[FrameText] = field(default_factory=list)
     message: str | None = None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from litellm.types.utils import TextChoices, TextCompletionResponse
 
-from guard.doors.fields import Again, around, envelope, index_of, may_repeat, parts_of
+from guard.doors.fields import Repeats, around, envelope, index_of, may_repeat, parts_of
 from guard.doors.strings import members, without_prose
 from guard.doors.whole import Answer
 from guard.doors.whole import joined as texts_of
@@ -24,12 +24,12 @@ class TextCompletionCodec(Codec[TextCompletionResponse]):
     def __init__(self, n: int = 1) -> None:
         self._n = n
         self._changed: set[int] = set()  # choices of which text was cut or replaced
-        self._again = Again()
+        self._repeats = Repeats()
 
     def parts(self, chunk: TextCompletionResponse) -> list[Part]:
         """Return the chunk's texts; raises UsageError on text not a string."""
         said = [part for choice in chunk.choices for part in _parts(chunk, choice)]
-        return self._again.new(said)
+        return self._repeats.new(said)
 
     def choices(self, chunk: TextCompletionResponse) -> list[int]:
         """Return the choices that say something or end; usage alone belongs to none."""
@@ -70,11 +70,13 @@ class TextCompletionCodec(Codec[TextCompletionResponse]):
         """Return ``chunk`` as it may leave: after a replacement, with no field that repeats it."""
         if not any(c.index in self._changed for c in chunk.choices):
             return chunk
-        choices = [_rewritten(c, dict(spoken(c, c.index)), c.finish_reason) for c in chunk.choices]
+        choices = [
+            _rewritten(c, dict(parts_of_choice(c, c.index)), c.finish_reason) for c in chunk.choices
+        ]
         return _bare(chunk, *choices)
 
 
-def spoken(choice: TextChoices, number: int) -> list[Part]:
+def parts_of_choice(choice: TextChoices, number: int) -> list[Part]:
     """Return what a choice says."""
     said = members(choice)
     parts = parts_of(
@@ -87,7 +89,7 @@ def spoken(choice: TextChoices, number: int) -> list[Part]:
 def _parts(chunk: TextCompletionResponse, choice: TextChoices) -> list[Part]:
     """Return the texts of a choice, and of the chunk around it."""
     index = index_of(choice)
-    return spoken(choice, index) + envelope(chunk, index)
+    return parts_of_choice(choice, index) + envelope(chunk, index)
 
 
 def cut_choice(choice: TextChoices, said: Answer, out: list[Answer]) -> TextChoices:

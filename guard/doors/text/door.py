@@ -16,9 +16,9 @@ from guard.doors.door import Arguments, Door, Whole, number_of_choices, unreadab
 from guard.doors.driver import GuardedStream
 from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.compat import CustomStreamWrapper, TextCompletionStreamWrapper
-from guard.doors.said import Said, joined, withheld
-from guard.doors.session import Session
-from guard.doors.text.codec import TextCompletionCodec, cut_choice, spoken
+from guard.doors.session import DoorSession
+from guard.doors.stream_text import StreamText, joined, withheld
+from guard.doors.text.codec import TextCompletionCodec, cut_choice, parts_of_choice
 from guard.doors.whole import WholeAnswer
 
 
@@ -26,7 +26,7 @@ class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
     """LiteLLM's text stream, guarded; ``chunks`` holds what was let out."""
 
     def __init__(
-        self, upstream: TextCompletionStreamWrapper, session: Session, *, user: str, n: int
+        self, upstream: TextCompletionStreamWrapper, session: DoorSession, *, user: str, n: int
     ) -> None:
         self.model = upstream.model
         self.stream_options = upstream.stream_options
@@ -52,9 +52,9 @@ class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
         self.chunks.append(self._codec.seal(chunk))
         return self.chunks[-1:]
 
-    def _said(self) -> Said:
+    def _stream_text(self) -> StreamText:
         first = (c.choices[0].text for c in self.chunks if c.choices)
-        return Said(
+        return StreamText(
             bool(self.chunks),
             "".join(text for text in first if text),
             "\n".join(joined(TextCompletionCodec(), self.chunks)),
@@ -69,14 +69,14 @@ class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
 
 
 def _wrap(
-    response: object, session: Session, user: str, n: int
+    response: object, session: DoorSession, user: str, n: int
 ) -> TextCompletionStream | ChatStream | Whole:
     if isinstance(response, TextCompletionStreamWrapper):
         return TextCompletionStream(response, session, user=user, n=n)
     if isinstance(response, CustomStreamWrapper):  # LiteLLM replays its cache as a chat
         return ChatStream(response, session, user=user, n=n)
     if isinstance(response, TextCompletionResponse):
-        return WholeAnswer(response, session, user, spoken, cut_choice)
+        return WholeAnswer(response, session, user, parts_of_choice, cut_choice)
     raise unreadable(response, "text completion")
 
 
