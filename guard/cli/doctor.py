@@ -122,7 +122,7 @@ def _litellm() -> Iterator[Finding]:
         return
     state: State = "ok" if compat.is_tested() else "note"
     yield Finding("litellm", "version", state, f"{compat.version()}; tested is {compat.TESTED}")
-    for internal in compat.INTERNALS:
+    for internal in compat.internals():
         missing = compat.missing(internal)
         found = f"{' '.join(internal.names)} (looked up on {', '.join(internal.checked)})"
         detail = f"not found: {', '.join(missing)}; for {internal.use}" if missing else found

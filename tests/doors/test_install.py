@@ -378,20 +378,26 @@ def test_a_newer_version_warns_and_works_where_its_internals_are_found(
         assert said(completion(**CALL)) == CUT
 
 
+def internal(homes: str, names: str) -> compat.Internal:
+    return compat.Internal(tuple(homes.split()), tuple(names.split()), "a test", ("1.106.2",))
+
+
 def test_a_newer_version_that_lacks_an_internal_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compat, "version", lambda: "1.200.0")
-    lacking = compat.Internal(("litellm.utils",), ("function_setup", "gone_by_then"), "a test")
-    monkeypatch.setattr(compat, "INTERNALS", (*compat.INTERNALS, lacking))
+    known, lacking = compat.internals(), internal("litellm.utils", "function_setup gone_by_then")
+    monkeypatch.setattr(compat, "internals", lambda: (*known, lacking))
     with pytest.raises(ConfigError, match=r"does not find gone_by_then in 1\.200\.0"):
         guard_of().install()
     assert said(completion(**CALL)) == SAID
 
 
 def test_internals_are_found_in_the_version_that_is_installed() -> None:
-    assert metadata.version("litellm") in compat.CHECKED
-    assert {i.homes[0]: lacks for i in compat.INTERNALS if (lacks := compat.missing(i))} == {}
+    assert metadata.version("litellm") in (compat.OLDEST, compat.NEWEST)
+    assert {i.homes[0]: lacks for i in compat.internals() if (lacks := compat.missing(i))} == {}
+    checked = {version for i in compat.internals() for version in i.checked}
+    assert checked == {compat.OLDEST, compat.NEWEST}
 
 
 @pytest.mark.parametrize(
@@ -405,8 +411,7 @@ def test_internals_are_found_in_the_version_that_is_installed() -> None:
     ],
 )
 def test_a_name_is_looked_up_where_it_was(homes: str, names: str, missing: list[str]) -> None:
-    internal = compat.Internal(tuple(homes.split()), tuple(names.split()), "a test")
-    assert compat.missing(internal) == missing
+    assert compat.missing(internal(homes, names)) == missing
 
 
 def test_the_tested_range_is_told_and_pip_enforces_only_its_beginning() -> None:
@@ -415,7 +420,7 @@ def test_the_tested_range_is_told_and_pip_enforces_only_its_beginning() -> None:
     needs = [Requirement(line) for line in project["project"]["dependencies"]]
     (specifier,) = (need.specifier for need in needs if need.name == "litellm")
     tested = SpecifierSet(compat.TESTED)
-    assert str(specifier) == f">={compat.CHECKED[0]}"
-    assert all(tested.contains(version) for version in compat.CHECKED)
+    assert str(specifier) == f">={compat.OLDEST}"
+    assert all(tested.contains(version) for version in (compat.OLDEST, compat.NEWEST))
     assert tested.contains(metadata.version("litellm"))
     assert f"LiteLLM `{compat.TESTED}`" in (root / "README.md").read_text("utf-8")

@@ -1,23 +1,30 @@
 """LiteLLM's internals: each name that guard reads, calls or replaces and LiteLLM does not document.
 
-The rest of guard reaches for them through this module alone (``tests/test_architecture.py``), and
-``guard doctor`` looks each of them up in the LiteLLM that is installed.
+The rest of guard reaches for them through this module alone (``tests/test_architecture.py``). They
+are listed in ``internals.toml``; ``guard doctor`` looks each up in the LiteLLM that is installed.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from importlib import import_module, metadata
-from types import CodeType
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from guard.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 __all__ = [
     "AsyncCompletions",
@@ -37,8 +44,8 @@ __all__ = [
 
 TESTED = ">=1.106.2,<1.110"
 """The versions of LiteLLM that the tests stand for. An older one is refused, a newer one warns."""
-CHECKED = ("1.106.2", "1.109.1")
-"""The versions on which each of these names was looked up."""
+OLDEST, NEWEST = "1.106.2", "1.109.1"
+"""The ends of that range on which the tests ran."""
 
 try:
     from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucket
@@ -63,149 +70,30 @@ except ImportError as error:
 
 
 class Internal(NamedTuple):
-    """Names of LiteLLM's in one place, and what guard does with them.
-
-    ``homes`` are where that place was so far, ``module`` or ``module:Class``; the names are looked
-    up in the first that can be imported: as its attributes, or else in the code of its functions.
-    """
+    """A row of ``internals.toml``, which says what its fields are."""
 
     homes: tuple[str, ...]
     names: tuple[str, ...]
     use: str
-    checked: tuple[str, ...] = CHECKED
+    checked: tuple[str, ...]
     optional: bool = False
-    """Whether guard does as well where they are absent."""
 
 
-def _internal(homes: str, names: str, use: str, **more: Any) -> Internal:
-    return Internal(tuple(homes.split()), tuple(names.split()), use, **more)
+@cache
+def internals() -> tuple[Internal, ...]:
+    """Return the table of LiteLLM's internals."""
+    table = tomllib.loads(Path(__file__).with_name("internals.toml").read_text(encoding="utf-8"))
+    return tuple(
+        Internal(
+            tuple(row["homes"]),
+            tuple(row["names"].split()),
+            row["use"],
+            tuple(row.get("checked", table["checked"])),
+            row.get("optional", False),
+        )
+        for row in table["internals"]
+    )
 
-
-_CORE = "litellm.litellm_core_utils"
-_MESSAGES = "litellm.llms.anthropic.messages litellm.llms.anthropic.pass_through".split()
-INTERNALS: tuple[Internal, ...] = (
-    _internal(
-        f"{_CORE}.streaming_handler",
-        "CustomStreamWrapper calculate_total_usage _deferred_stream_complete_args "
-        "_on_deferred_stream_complete",
-        "chat streams, the usage of their chunks, and reporting them behind the proxy's guardrails",
-    ),
-    _internal(
-        f"{_CORE}.streaming_handler:CustomStreamWrapper",
-        "completion_stream logging_obj chunks _hidden_params _response_headers send_stream_usage "
-        "model_response_creator set_logging_event_loop",
-        "fields of a chat stream that a guarded one passes on or reports by",
-    ),
-    _internal("litellm.main", "TextCompletionStreamWrapper", "text streams"),
-    _internal(
-        "litellm.main", "Chat Completions AsyncCompletions", "chat.completions of a wrapped Router"
-    ),
-    _internal(
-        "litellm.responses.streaming_iterator",
-        "BaseResponsesAPIStreamingIterator partial_response_on_disconnect logging_obj",
-        "streams of the Responses API, and what a stopped one has used",
-    ),
-    _internal(
-        "litellm.responses.litellm_completion_transformation.streaming_iterator",
-        "litellm_custom_stream_wrapper litellm_logging_obj",
-        "the same, made of a chat",
-    ),
-    _internal(
-        "litellm.llms.openai.responses.transformation",
-        "OpenAIResponsesAPIConfig get_event_model_class",
-        "classes of the events that a stopped response ends with",
-    ),
-    _internal("litellm.utils", "function_setup", "the logging object of a call with held records"),
-    _internal(f"{_CORE}.rules", "Rules", "the same"),
-    _internal(f"{_CORE}.thread_pool_executor", "executor", "LiteLLM's threads for callbacks"),
-    _internal(
-        f"{_CORE}.litellm_logging:Logging",
-        "success_handler async_success_handler dispatch_success_handlers failure_handler "
-        "async_failure_handler post_call update_environment_variables llm_caching_handler "
-        "model_call_details response_cost_calculator _response_cost_calculator "
-        "response_cost_failure_debug_information record_assembled_response_for_failure",
-        "replaced on the logging object of a call with held records; reporting a stopped stream",
-    ),
-    _internal(
-        "litellm.caching.caching_handler:LLMCachingHandler",
-        "sync_set_cache async_set_cache should_store_result_in_cache "
-        "_should_store_result_in_cache dual_cache",
-        "replaced on the cache's handler of such a call",
-    ),
-    _internal(
-        "litellm.types.utils:ModelResponse",
-        "_hidden_params",
-        "what LiteLLM notes beside an answer: text is taken out of it after a cut",
-    ),
-    _internal(
-        "litellm.llms.base_llm.base_model_iterator",
-        "streaming_response response_iterator async_response_iterator http_response",
-        "the way from a stream down to its connection",
-    ),
-    _internal(
-        " ".join(f"{home}.adapters.streaming_iterator" for home in _MESSAGES),
-        "_anthropic_wrapper _byte_stream _stream",
-        "the same, for messages made of a chat",
-    ),
-    _internal(
-        " ".join(f"{home}.responses_adapters.streaming_iterator" for home in _MESSAGES),
-        "_wrapper _frames responses_stream",
-        "the same, for messages made of the Responses API",
-    ),
-    _internal(
-        "litellm.llms.anthropic.messages.native.streaming_iterator "
-        "litellm.llms.anthropic.pass_through.messages.streaming_iterator",
-        "pump_task litellm_logging_obj has_buffered_provider_output",
-        "ending and reporting a provider's own stream of messages",
-    ),
-    _internal(
-        "litellm.proxy.pass_through_endpoints.streaming_handler",
-        "raw_bytes",
-        "the same, where the proxy passes it through",
-    ),
-    _internal(
-        "litellm.router_python_core litellm.router",
-        "_async_generator _source_iterator",
-        "a Router's streams that fall back",
-    ),
-    _internal(
-        "litellm.router:Router",
-        "_core_class",
-        "the class behind a Router, whose methods are intercepted",
-        checked=("1.109.1",),
-        optional=True,
-    ),
-    _internal(
-        f"{_CORE}.add_retry_fallback_headers litellm.router_utils.add_retry_fallback_headers",
-        "inner",
-        "what a Router puts around a stream",
-    ),
-    _internal(
-        f"{_CORE}.core_helpers",
-        "get_or_create_metadata_bucket",
-        "LiteLLM's log of guardrails",
-    ),
-    _internal(
-        "litellm.proxy.utils",
-        "ProxyLogging _emit_guardrail_metrics _source",
-        "the proxy's metrics, and what it puts around a stream",
-    ),
-    _internal(
-        "litellm.proxy.common_utils.callback_utils",
-        "add_guardrail_to_applied_guardrails_header",
-        "naming the guardrail in an answer's headers",
-    ),
-    _internal(
-        "litellm.proxy.common_utils.http_parsing_utils",
-        "_read_request_body",
-        "what a request asks for, on routes that are refused",
-    ),
-    _internal(
-        "litellm.proxy.litellm_pre_call_utils",
-        "move_guardrails_to_metadata",
-        "which guardrails its key, team and policies ask for",
-    ),
-)
 
 STREAM_LINKS = tuple(
     "completion_stream streaming_response response_iterator litellm_custom_stream_wrapper "
@@ -285,12 +173,12 @@ def check() -> None:
     """Raise ConfigError where LiteLLM is older than what guard knows, or newer and lacks a name."""
     if is_tested():
         return
-    if Version(version()) < Version(CHECKED[0]):
+    if Version(version()) < Version(OLDEST):
         raise ConfigError(
             f"guard knows LiteLLM {TESTED} and found {version()}; install one of that range, or "
             "call the functions of guard itself."
         )
-    if lacks := [name for internal in INTERNALS for name in missing(internal)]:
+    if lacks := [name for internal in internals() for name in missing(internal)]:
         raise ConfigError(
             f"guard was tested with LiteLLM {TESTED} and does not find {', '.join(lacks)} in "
             f"{version()}; install one of that range."
@@ -335,9 +223,13 @@ def _mentioned(home: Any) -> frozenset[str]:
 
     def walk(owner: Any) -> None:
         for value in list(vars(owner).values()):
-            value = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)))
-            if code := getattr(value, "__code__", None):
-                read(code)
+            if isinstance(value, property):
+                value = value.fget
+            elif isinstance(value, (staticmethod, classmethod)):
+                value = value.__func__
+            if isinstance(value, FunctionType):
+                code = getattr(inspect.unwrap(value), "__code__", None)
+                read(value.__code__ if code is None else code)
             elif inspect.isclass(value) and value.__module__ == owner.__name__:
                 walk(value)
 
@@ -442,7 +334,7 @@ def untraced(kind: Any) -> Any:
 
 def warn_of_newer() -> None:
     """Warn where LiteLLM is newer than what the tests stand for."""
-    if not is_tested() and Version(version()) > Version(CHECKED[-1]):
+    if not is_tested() and Version(version()) > Version(NEWEST):
         warnings.warn(
             f"guard was tested with LiteLLM {TESTED} and runs with {version()}; guard doctor says "
             "whether it finds there what it needs.",
