@@ -18,7 +18,7 @@ from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.records import DeferredLogging
 from guard.doors.rewrite import Asker
 from guard.doors.session import DoorSession
-from guard.doors.states import ASKING, BEHIND, GONE, READER, READING, UNREAD, UPSTREAM, Event
+from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, Event
 from guard.doors.stream_text import StreamText
 from guard.gate import Codec, ResponseGate
 from guard.verdict import GuardTrail
@@ -138,7 +138,13 @@ class GuardedStream:
         if self._out:
             return self._out.popleft()
         try:
-            run(self._advance(sync))
+            while not self._out and (self._reader.owes or not self._state.over):
+                if not self._reader.owes:
+                    with inside():
+                        self._pull()
+                    if self._ahead():
+                        break
+                run(self._settle(sync))
         except BaseException:
             self.close()
             raise
@@ -148,7 +154,13 @@ class GuardedStream:
         if self._out:
             return self._out.popleft()
         try:
-            await self._advance(asynchronous)
+            while not self._out and (self._reader.owes or not self._state.over):
+                if not self._reader.owes:
+                    with inside():
+                        await self._apull()
+                    if self._ahead():
+                        break
+                await self._settle(asynchronous)
         except BaseException:
             await self.aclose()
             raise
@@ -183,33 +195,25 @@ class GuardedStream:
 
     # What both drivers share.
 
-    async def _advance(self, either: Either) -> None:
-        """Judge, ask and pull until something may be read or the stream is over."""
-        while not self._out:
-            if self._reader is ASKING and self._asker is not None:
-                asker, said = self._asker, self._stream_text().released
-                self._go_on(await either(asker.ask, asker.aask, said, self.guard))
-                continue
-            if self._reader is BEHIND:
-                self._read_on(Event.JUDGING)
-            elif self._state.over:
-                return
-            else:
-                with inside():
-                    await either(self._pull, self._apull)
-                if self._ahead():
-                    return
+    async def _settle(self, either: Either) -> None:
+        """Have judged what waits and let out what may go out; or ask the model to go on."""
+        if self._reader is ASKING and self._asker is not None:
+            asker, said = self._asker, self._stream_text().released
+            self._go_on(await either(asker.ask, asker.aask, said, self.guard))
+            return
+        self._read_on(Event.JUDGING)
+        if self._gate.waiting:
             await either(self._session.judge_pending, self._session.ajudge_pending, self._gate)
-            if self._error is not None and not self._gate.stopped:
-                self._error = await either(judged, ajudged, self._error, self._session)
-            if self._gate.stopped:
-                self._on(Event.STOPPED)
-                await either(self._shut, self._ashut)  # first of all: what follows takes its time
-                await either(self._count, partial(asyncio.to_thread, self._count))
-            if self._release():
-                await either(self._shut, self._ashut)
-                if not self._state.reported:
-                    await either(self._report, self._areport)
+        if self._error is not None and not self._gate.stopped:
+            self._error = await either(judged, ajudged, self._error, self._session)
+        if self._gate.stopped:
+            self._on(Event.STOPPED)
+            await either(self._shut, self._ashut)  # first of all: what follows takes its time
+            await either(self._count, partial(asyncio.to_thread, self._count))
+        if self._release():
+            await either(self._shut, self._ashut)
+            if not self._state.reported:
+                await either(self._report, self._areport)
 
     def _on(self, event: Event) -> None:
         """Take what happened to the provider's stream, maybe in another thread."""
@@ -293,7 +297,7 @@ class GuardedStream:
         if self._state.over or self._gate.over:
             return False
         self._release()
-        if self._out:
+        if self._out and self._gate.waiting:
             self._read_on(Event.AHEAD)
         return bool(self._out)
 

@@ -45,6 +45,8 @@ class State:
     """LiteLLM has reported the stream itself, well or as a failure."""
     closed: bool = False
     """There is no connection left to close."""
+    owes: bool = False
+    """Something is to be done before anything more is pulled."""
 
 
 UNREAD = State("unread")
@@ -86,10 +88,10 @@ UPSTREAM: Mapping[State, Mapping[Event, State]] = {
 }
 
 READING = State("reading")
-BEHIND = State("behind")
-"""Text went out ahead of verdicts that are to be taken before anything more is pulled."""
-ASKING = State("asking")
-"""The model is to be asked to go on before anything more is pulled."""
+BEHIND = State("behind", owes=True)
+"""Text went out ahead of verdicts that are to be taken."""
+ASKING = State("asking", owes=True)
+"""The model is to be asked to go on."""
 GONE = State("gone")
 
 _READER = (E.AHEAD, E.JUDGING, E.ASK, E.ASKED, E.LEFT)

@@ -206,6 +206,11 @@ class ResponseGate(Generic[C]):
         """Whether every choice has ended, by the provider or by the guard."""
         return self._over.issuperset(self._ended)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there may be windows to judge."""
+        return bool(self._jobs)
+
     def emit(self) -> list[C]:
         """Return what may go out now, in order."""
         out = self._out + self._queue.ready()
