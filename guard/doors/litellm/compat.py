@@ -57,9 +57,9 @@ try:
     )
     from litellm.litellm_core_utils.thread_pool_executor import executor
     from litellm.llms.openai.responses.transformation import OpenAIResponsesAPIConfig
-    from litellm.main import AsyncCompletions, Chat, Completions, TextCompletionStreamWrapper
+    from litellm.main import AsyncCompletions, Chat, Completions
     from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
-    from litellm.utils import function_setup
+    from litellm.utils import TextCompletionStreamWrapper, function_setup
 except ImportError as error:
     if error.name == "litellm":
         raise

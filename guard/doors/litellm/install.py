@@ -24,7 +24,7 @@ from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import litellm
-from litellm import Router
+from litellm.router import Router
 
 from guard.detect.workers import on_worker
 from guard.doors import chat, messages, responses, text

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from litellm import Router
+from litellm.router import Router
 from pydantic import BaseModel
 
 from guard.doors import chat, messages, responses, text
