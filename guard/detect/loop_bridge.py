@@ -1,0 +1,100 @@
+"""Brings what worker threads found back to the event loops that wait for it.
+
+``asyncio.wrap_future`` writes to the loop's socket for every result. Each write lets go of the
+interpreter's lock, and a thread that wants it back from a busy loop waits for 5 ms; so a loop with
+many streams would get some 200 verdicts a second from a thread, however quick its detector. Here
+results gather while the loop is on its way to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections import deque
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from guard.forks import Lock
+
+T = TypeVar("T")
+
+
+class _LoopQueue:
+    """The waiters on one loop whose future is done."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._done: deque[Bridge[Any]] = deque()
+        self._called = False  # whether the loop is on its way
+
+    def put(self, bridge: Bridge[Any], _: object) -> None:
+        """Note that what ``bridge`` waits for is done; from any thread."""
+        self._done.append(bridge)
+        if not self._called:
+            self._called = True
+            loop = self._loop()
+            if loop is not None:
+                with contextlib.suppress(RuntimeError):  # it has ended: nobody waits
+                    loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._called = False  # first: what comes from now on may be missed below
+        while self._done:
+            self._done.popleft().wake(True)
+
+
+_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopQueue] = (
+    weakref.WeakKeyDictionary()
+)
+_lock = Lock()
+
+
+class Bridge(Generic[T]):
+    """Waits on the running loop for ``future``, as often as one likes; the future hears of it once.
+
+    One task waits at a time.
+    """
+
+    def __init__(self, future: Future[T]) -> None:
+        self._future = future
+        # It carries no error: that would hold the frames that hold it.
+        self._waiter: asyncio.Future[bool] | None = None
+        if not future.done():
+            loop = asyncio.get_running_loop()
+            with _lock:
+                queue = _queues.get(loop)
+                if queue is None:
+                    queue = _queues[loop] = _LoopQueue(loop)
+            future.add_done_callback(partial(queue.put, self))
+
+    async def result(self, seconds: float | None) -> T:
+        """Return the result of the future, or raise its error.
+
+        Raises:
+            TimeoutError: of asyncio, where it takes longer than ``seconds``; the future goes on.
+            CancelledError: of asyncio, where the future was cancelled.
+
+        """
+        if not self._future.done() and not await self._woken(seconds):
+            raise asyncio.TimeoutError
+        if self._future.cancelled():
+            raise asyncio.CancelledError
+        return self._future.result()
+
+    async def _woken(self, seconds: float | None) -> bool:
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, self.wake, False)
+        try:
+            return await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def wake(self, in_time: bool) -> None:
+        """Wake who waits; on the loop."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(in_time)

@@ -1,0 +1,74 @@
+"""The batch door: ``litellm.batch_completion``, guarded, each of its answers by itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import litellm
+
+from guard.doors.chat.door import DOOR
+from guard.doors.context import guarded, inside
+from guard.doors.door import number_of_choices
+from guard.doors.errors import judged
+from guard.doors.rewrite import cannot_rewrite
+from guard.doors.session import DoorSession
+from guard.errors import GuardError
+
+
+def batch_completion(
+    session: DoorSession, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[Any]:
+    """Call ``litellm.batch_completion`` and guard each answer, whole or streamed.
+
+    An error stands in the place of its answer, as LiteLLM has it; so do the guard's own. Raises
+    UsageError under the action ``rewrite``.
+    """
+    if guarded():
+        return list(litellm.batch_completion(*args, **kwargs))
+    if session.policy.rewrites:
+        raise cannot_rewrite("batch_completion")
+    if session.policy.litellm_records == "guarded":
+        return _each(session, args, kwargs)
+    call = DOOR.arguments(litellm.batch_completion, args, kwargs)
+    n = number_of_choices(call)
+    several = call.get("messages") or ()
+    users = [DOOR.user_shown(session, {"messages": messages}) for messages in several]
+    failed: Exception | None = None
+    try:
+        with inside():
+            answers = litellm.batch_completion(*args, **kwargs)
+    except Exception as error:
+        failed = error
+    if failed is not None:  # raised out here, it does not lead to the one that it stands for
+        raise judged(failed, session)
+    return [_guarded(session, a, user, n) for a, user in zip(answers, users, strict=True)]
+
+
+def _each(session: DoorSession, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Make the calls that LiteLLM would make, each with records of its own."""
+    bound = inspect.signature(litellm.batch_completion).bind(*args, **kwargs)
+    bound.apply_defaults()
+    call = {**bound.arguments, **bound.arguments.pop("kwargs", {})}
+    several, workers = call.pop("messages"), call.pop("max_workers")
+    call.pop("kwargs", None)
+
+    def one(messages: Any) -> Any:
+        try:
+            return DOOR.call(session, (), {**call, "messages": messages})
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(one, several))
+
+
+def _guarded(session: DoorSession, answer: Any, user: str, n: int) -> Any:
+    if isinstance(answer, Exception):
+        return judged(answer, session)
+    try:
+        return DOOR.guard(session, answer, user=user, n=n)
+    except GuardError as error:
+        return error

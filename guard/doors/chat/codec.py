@@ -1,0 +1,353 @@
+"""Reads and rewrites the chunks of a chat stream. One codec serves one response."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from litellm.types.utils import (
+    ChatCompletionDeltaToolCall,
+    Delta,
+    Function,
+    FunctionCall,
+    ModelResponseStream,
+    StreamingChoices,
+)
+
+from guard.doors.fields import (
+    FIELDS_AFTER_CUT,
+    FUNCTION_CALL,
+    REFUSAL,
+    THINKING,
+    Repeats,
+    around,
+    envelope,
+    index_of,
+    is_custom,
+    may_repeat,
+    name_channel,
+    parts_of,
+    thinking_blocks,
+    tool_number,
+)
+from guard.doors.litellm.compat import hidden_params, set_hidden_params
+from guard.doors.strings import is_data, is_name, members, without_prose, without_text
+from guard.doors.tools import breaker
+from guard.gate import Codec, Part
+from guard.verdict import Channel
+
+# Extra fields of a delta that says content alone: that, its role, and the three asked for.
+_USUAL = 5
+_ROLES = (None, "assistant")
+# Fields of a choice that says no more than its delta.
+_FIELDS = 4
+# What a chunk is called: the same in each of a response.
+_names = itemgetter("id", "model", "object", "system_fingerprint")
+
+
+class _Choice(NamedTuple):
+    """What one choice of a chunk says."""
+
+    choice: int
+    ends: bool
+    parts: list[Part]
+
+
+def _parts(chunk: ModelResponseStream, choice: StreamingChoices) -> list[Part]:
+    """Return the texts of a choice, and of the chunk around it: that goes out with each choice."""
+    index = index_of(choice)
+    parts = parts_of(members(choice).get("delta"), index)
+    return [*parts, *around(choice, index, "delta"), *envelope(chunk, index)]
+
+
+class ChatCodec(Codec[ModelResponseStream]):
+    """The gate's codec for LiteLLM's ``ModelResponseStream``; never changes one it was given.
+
+    ``n`` is the number of choices that were asked for.
+    """
+
+    def __init__(self, n: int = 1) -> None:
+        self._n = n
+        self._read: tuple[ModelResponseStream | None, list[_Choice]] = (None, [])
+        self._sent: dict[Channel, int] = {}  # characters the provider sent, by tool channel
+        self._changed: set[int] = set()  # choices of which text was cut or replaced
+        self._repeats = Repeats()
+        self._names: tuple[Any, ...] = ()
+        self._fast_channel: Channel | None = None  # where ``alone`` read, and so many characters
+        self._fast_length = 0
+        self._last: dict[int, ModelResponseStream] = {}
+
+    def parts(self, chunk: ModelResponseStream) -> list[Part]:
+        """Return the chunk's texts in reading order; raises UsageError on text not a string."""
+        choices = self._choices(chunk)
+        if len(choices) == 1:
+            parts = choices[0].parts
+        else:
+            parts = [part for choice in choices for part in choice.parts]
+        for channel, text in parts:
+            if channel.kind == "tool":
+                self._sent[channel] = self._sent.get(channel, 0) + len(text)
+        return parts
+
+    def alone(self, chunk: ModelResponseStream, channel: Channel) -> str:
+        """Return the content of a chunk that says it in ``channel`` and nothing else; else ""."""
+        # Asked of every chunk: where LiteLLM keeps these fields, not by names, which takes longer.
+        fields = chunk.__dict__
+        choices = fields["choices"]
+        around: Any = chunk.__pydantic_extra__
+        if len(choices) != 1 or fields["provider_specific_fields"] or (around and _says(around)):
+            return ""
+        names = _names(fields)
+        if names != self._names:
+            if envelope(fields, 0):
+                return ""
+            self._names = names  # the same in each chunk, and no text to judge
+        said: Any = choices[0].__pydantic_extra__
+        try:
+            delta: Any = said["delta"]
+            more = delta.__pydantic_extra__
+            if (
+                said["index"] == channel.choice
+                and len(said) == _FIELDS
+                and said["logprobs"] is None
+                and said["finish_reason"] is None
+                and len(more) == _USUAL
+                and more["tool_calls"] is None
+                and more["function_call"] is None
+                and more["audio"] is None
+                and more["role"] in _ROLES
+                and not any(delta.__dict__.values())
+            ):
+                text = more["content"]
+                if type(text) is str:
+                    if channel is not self._fast_channel:
+                        self._note_fast()
+                        self._fast_channel = channel
+                    self._fast_length += len(text)
+                    return text
+        except (KeyError, TypeError):
+            pass
+        return ""
+
+    def choices(self, chunk: ModelResponseStream) -> list[int]:
+        """Return the choice indexes in the chunk.
+
+        LiteLLM gives a chunk that brings only usage an empty first choice; it has none.
+        """
+        choices = self._choices(chunk)
+        if members(chunk).get("usage") is not None and not any(c.ends or c.parts for c in choices):
+            return []
+        return [c.choice for c in choices]
+
+    def finished(self, chunk: ModelResponseStream) -> list[int]:
+        """Return the choice whose finish reason the chunk brings.
+
+        None where several were asked for: LiteLLM then gives one finish reason for all, the
+        first that came, and puts it on the first choice, which may go on.
+        """
+        if self._n > 1:
+            return []
+        return [c.choice for c in self._choices(chunk) if c.ends]
+
+    def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:
+        # The gate asks three questions of a chunk before it turns to the next.
+        if self._read[0] is not chunk:
+            self._note_fast()
+            self._read = (chunk, [self._choice(chunk, c) for c in chunk.choices])
+        return self._read[1]
+
+    def _note_fast(self) -> None:
+        """Note what ``alone`` read since the last call."""
+        if self._fast_channel is not None:
+            self._repeats.note(self._fast_channel, self._fast_length)
+        self._fast_length = 0
+
+    def _choice(self, chunk: ModelResponseStream, choice: StreamingChoices) -> _Choice:
+        parts = self._repeats.new(_parts(chunk, choice))
+        return _Choice(choice.index, choice.finish_reason is not None, parts)
+
+    def cut(
+        self,
+        chunk: ModelResponseStream,
+        choice: int,
+        texts: Mapping[Channel, str],
+        *,
+        ends: bool = False,
+    ) -> ModelResponseStream | None:
+        """Return a copy with this choice alone, its texts replaced; None where it says nothing."""
+        one = next(c for c in chunk.choices if c.index == choice)
+        before: dict[Channel, str] = {}
+        for channel, text in _parts(chunk, one):
+            if channel in texts or not may_repeat(channel):  # else it was judged before
+                before[channel] = before.get(channel, "") + text
+        if before == dict(texts) and not ends:
+            return _with_choices(chunk, [one])
+        if before != dict(texts):
+            self._changed.add(choice)
+        delta = _rewritten(one.delta, choice, texts)
+        reason = None if ends else one.finish_reason
+        if reason is None and not parts_of(delta, choice) and not _announces(delta):
+            return None
+        copy = StreamingChoices(finish_reason=reason, index=choice, delta=delta)
+        return _bare(chunk, [copy])
+
+    def last(self, template: ModelResponseStream, choice: int, message: str) -> ModelResponseStream:
+        """Return the chunk that ends ``choice`` with ``message`` and ``content_filter``."""
+        delta = Delta(content=message)
+        end = StreamingChoices(finish_reason="content_filter", index=choice, delta=delta)
+        self._last[choice] = _bare(template, [end])
+        return self._last[choice]
+
+    @property
+    def seals(self) -> bool:
+        """Whether ``seal`` has anything to do yet."""
+        return bool(self._changed or self._last)
+
+    def seal(
+        self, chunk: ModelResponseStream, released: Iterable[ModelResponseStream]
+    ) -> ModelResponseStream:
+        """Return ``chunk`` as it may leave, ``released`` being what left before it.
+
+        A choice's last chunk breaks the tool calls that were cut, and names the role where the
+        choice never spoke. After a replacement, fields that could repeat it are taken off.
+        """
+        if not self.seals:
+            return chunk
+        for choice, last in self._last.items():
+            if chunk is last:
+                self._complete(last.choices[0], choice, released)
+                return chunk
+        changed = [c for c in chunk.choices if c.index in self._changed]
+        if changed and (_repeats(members(chunk)) or any(_choice_repeats(c) for c in changed)):
+            return _bare(chunk, [_stripped(c) for c in chunk.choices])
+        return chunk
+
+    def _complete(
+        self, end: StreamingChoices, choice: int, released: Iterable[ModelResponseStream]
+    ) -> None:
+        spoke = False
+        texts: dict[Channel, list[str]] = {}
+        for one in (c for chunk in released for c in chunk.choices if c.index == choice):
+            spoke = True
+            for position, call in enumerate(one.delta.tool_calls or ()):
+                if not is_custom(call):
+                    texts.setdefault(Channel(choice, "tool", tool_number(call, position)), [])
+            if one.delta.function_call is not None:
+                texts.setdefault(Channel(choice, "tool", FUNCTION_CALL), [])
+            for channel, text in parts_of(one.delta, choice):
+                if channel in texts:
+                    texts[channel].append(text)
+        if not spoke:
+            end.delta.role = "assistant"
+        for channel, pieces in texts.items():
+            whole = "".join(pieces)
+            more = breaker(whole, complete=len(whole) == self._sent.get(channel, 0))
+            if more and channel.tool == FUNCTION_CALL:
+                end.delta.function_call = FunctionCall(arguments=more)
+            elif more:
+                call = ChatCompletionDeltaToolCall(
+                    index=channel.tool, function=Function(arguments=more)
+                )
+                end.delta.tool_calls = [*(end.delta.tool_calls or ()), call]
+
+
+def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta:
+    """Return a delta with ``texts`` and nothing else that could repeat what they replace."""
+
+    def text(kind: Any, number: int = 0) -> str | None:
+        return texts.get(Channel(choice, kind, number))
+
+    calls: list[Any] = []
+    call: Any
+    for position, call in enumerate(delta.tool_calls or ()):
+        number = tool_number(call, position)
+        said = text("tool", number) or ""
+        name = _named(_name(call), name_channel(choice, number), texts)
+        identity = call.id if is_data(call.id) else None
+        if is_custom(call):
+            payload = type(call.custom)(name=name, input=said)
+            calls.append(type(call)(id=identity, type=call.type, index=number, custom=payload))
+        else:
+            named = Function(arguments=said, name=name)
+            calls.append(
+                ChatCompletionDeltaToolCall(
+                    id=identity, type=call.type, index=number, function=named
+                )
+            )
+    older = delta.function_call
+    if older is not None:
+        name = _named(older.name, name_channel(choice, FUNCTION_CALL), texts)
+        older = FunctionCall(name=name, arguments=text("tool", FUNCTION_CALL) or "")
+    refusal = text("content", REFUSAL)
+    more: dict[str, Any] = {"refusal": refusal} if refusal else {}
+    # A transcript follows its audio: both go.
+    return Delta(
+        content=text("content"),
+        role=delta.role if is_name(delta.role or "") else None,
+        reasoning_content=text("reasoning") or None,
+        thinking_blocks=thinking_blocks(text("reasoning", THINKING)),
+        tool_calls=calls or None,
+        function_call=older,
+        **more,
+    )
+
+
+def _named(name: str | None, channel: Channel, texts: Mapping[Channel, str]) -> str | None:
+    """Return a tool's name where it may go out: one that reads as text follows its verdict."""
+    return name if name is None or is_name(name) else texts.get(channel) or None
+
+
+def _announces(delta: Delta) -> bool:
+    """Whether a delta without text is still worth sending: it names the role or a call."""
+    calls = delta.tool_calls or ()
+    named = any(_name(c) or c.id for c in calls)
+    return bool(delta.role or named or (delta.function_call and delta.function_call.name))
+
+
+def _name(call: Any) -> str | None:
+    name: str | None = (call.custom if is_custom(call) else call.function).name
+    return name
+
+
+def _says(fields: Mapping[str, Any]) -> bool:
+    """Whether extra fields say anything: by their values, or by names that are none."""
+    return any(fields.values()) or not all(map(is_name, fields))
+
+
+def _repeats(said: Mapping[str, Any]) -> bool:
+    return any(value and name not in FIELDS_AFTER_CUT for name, value in said.items())
+
+
+def _choice_repeats(choice: StreamingChoices) -> bool:
+    return _repeats(members(choice)) or _repeats(members(choice.delta))
+
+
+def _stripped(choice: StreamingChoices) -> StreamingChoices:
+    texts: dict[Channel, str] = {}
+    for channel, text in Repeats().new(parts_of(choice.delta, choice.index)):
+        texts[channel] = texts.get(channel, "") + text
+    delta = _rewritten(choice.delta, choice.index, texts)
+    return StreamingChoices(finish_reason=choice.finish_reason, index=choice.index, delta=delta)
+
+
+def _with_choices(
+    chunk: ModelResponseStream, choices: list[StreamingChoices]
+) -> ModelResponseStream:
+    copy: ModelResponseStream = chunk.model_copy(update={"choices": choices})
+    return copy
+
+
+def _bare(chunk: ModelResponseStream, choices: list[StreamingChoices]) -> ModelResponseStream:
+    """Return a chunk of the same response that carries ``choices`` and no other text."""
+    made = ModelResponseStream(
+        id=without_prose("id", chunk.id),
+        created=chunk.created,
+        model=without_prose("model", chunk.model),
+        system_fingerprint=without_prose("system_fingerprint", chunk.system_fingerprint),
+        choices=choices,
+    )
+    hidden = hidden_params(chunk)
+    if isinstance(hidden, dict):
+        set_hidden_params(made, without_text(hidden))
+    return made

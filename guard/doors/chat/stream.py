@@ -1,0 +1,118 @@
+"""A guarded chat stream, sync or async."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from litellm.types.utils import ModelResponseStream
+
+from guard.doors.chat.codec import ChatCodec
+from guard.doors.driver import GuardedStream
+from guard.doors.litellm import accounting, closing
+from guard.doors.litellm.compat import CHAT_FIELDS, CustomStreamWrapper
+from guard.doors.session import DoorSession
+from guard.doors.stream_text import StreamText, joined, withheld
+
+
+class ChatStream(GuardedStream, CustomStreamWrapper):
+    """LiteLLM's chat stream, guarded.
+
+    What says how the call was made is read from the stream underneath; what else LiteLLM's stream
+    holds, the provider's own stream and pieces of text among it, is not to be had here. ``chunks``
+    and ``response_uptil_now`` hold released text only. ``n`` is the number of choices that were
+    asked for.
+    """
+
+    def __init__(
+        self, upstream: CustomStreamWrapper, session: DoorSession, *, user: str = "", n: int = 1
+    ) -> None:
+        self.chunks: list[ModelResponseStream] = []
+        self._sent: list[ModelResponseStream] = []  # a Router's stream keeps no chunks
+        self._before = 0  # chunks of the answers before the present one
+        self._usage: Any = None  # of a stopped stream, where its reader asked for that
+        self._codec = ChatCodec(n)
+        super().__init__(upstream, session, self._codec, user=user, n=n)
+
+    @property
+    def response_uptil_now(self) -> str:  # type: ignore[override]
+        """The released text so far, as LiteLLM keeps it: of each chunk's first choice."""
+        first = (c.choices[0].delta.content for c in self.chunks if c.choices)
+        return "".join(text for text in first if text)
+
+    @property
+    def completion_stream(self) -> Any:
+        """This stream itself; LiteLLM's Router asks whether there is one."""
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in CHAT_FIELDS:
+            raise AttributeError(name)
+        return getattr(self._upstream, name)
+
+    def set_logging_event_loop(self, loop: Any) -> None:
+        """Set the loop that LiteLLM reports a sync stream's chunks on."""
+        self._upstream.set_logging_event_loop(loop)
+
+    def __next__(self) -> ModelResponseStream:
+        chunk: ModelResponseStream = super().__next__()
+        if self._session.deferred is not None:
+            self._session.deferred.chunk(chunk)
+        return chunk
+
+    def _count(self) -> None:
+        if getattr(self._upstream, "send_stream_usage", False) and not self._gate.again:
+            self._usage = self._answer().usage
+
+    def _release(self) -> bool:
+        over = super()._release()
+        usage, self._usage = self._usage, None
+        if usage is not None and self._error is None:
+            # LiteLLM's last chunk has the usage; a stopped stream never comes to it.
+            chunk = self._upstream.model_response_creator()
+            chunk.usage = usage
+            self.chunks.append(chunk)
+            self._out.append(chunk)
+        return over
+
+    def _read(self, chunk: ModelResponseStream) -> ModelResponseStream:
+        self._sent.append(chunk)
+        return chunk
+
+    def _sealed(self, chunk: ModelResponseStream) -> Iterable[ModelResponseStream]:
+        sealed = self._codec.seal(chunk, self.chunks)
+        if self._before:
+            sealed = same_answer(sealed, self.chunks[0])
+        self.chunks.append(sealed)
+        return (sealed,)
+
+    def _sealed_all(self, chunks: list[ModelResponseStream]) -> Iterable[ModelResponseStream]:
+        if not (self._codec.seals or self._before):
+            self.chunks += chunks
+            return chunks
+        return super()._sealed_all(chunks)
+
+    def _stream_text(self) -> StreamText:
+        return StreamText(
+            bool(self.chunks),
+            self.response_uptil_now,
+            "\n".join(joined(ChatCodec(), self.chunks)),
+            withheld(ChatCodec, self._sent, self.chunks),
+        )
+
+    def _following(self, answer: Any) -> CustomStreamWrapper | None:
+        self._before = len(self.chunks)
+        return closing.under(answer, CustomStreamWrapper)
+
+    def _logging(self) -> Any:
+        return self._upstream.logging_obj
+
+    def _answer(self) -> Any:
+        return accounting.answer(self._upstream, self.chunks[self._before :])
+
+
+def same_answer(chunk: ModelResponseStream, first: ModelResponseStream) -> ModelResponseStream:
+    """Return ``chunk`` of an answer that goes on, as one of the answer that ``first`` began."""
+    same = {name: getattr(first, name) for name in ("id", "created", "model")}
+    copy: ModelResponseStream = chunk.model_copy(update=same)
+    return copy

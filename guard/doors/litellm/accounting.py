@@ -1,0 +1,114 @@
+"""Report a stream that the guard stopped to LiteLLM's callbacks: once, and as a success.
+
+LiteLLM reports a stream when it has been read to its end, so one that is closed early would cost
+nothing by its count. What is reported is built from the chunks that were let out; the tokens are
+those of everything the provider sent, as it charges for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import litellm
+from litellm.types.utils import ModelResponse, TextCompletionResponse
+
+from guard.doors.litellm.compat import (
+    CustomStreamWrapper,
+    calculate_total_usage,
+    executor,
+    leave_report,
+    report_late,
+    reports_late,
+)
+
+_reporting: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+
+
+def report(logging: Any, answer: Callable[[], object]) -> None:
+    """Report what ``answer`` returns to the callbacks of ``logging``, on LiteLLM's executor."""
+    if logging is not None and not litellm.disable_streaming_logging:
+        executor.submit(logging.success_handler, answer(), None, None, False)
+
+
+async def areport(logging: Any, answer: Callable[[], object]) -> None:
+    """Report what ``answer`` returns to the callbacks of ``logging``, in a task of its own.
+
+    Tokens are counted in a thread, which is waited for; a cancellation then leaves the rest to the
+    task. On LiteLLM's proxy a stream is reported behind all of its guardrails, which have things
+    to add: then the answer is only left with ``logging``.
+    """
+    if logging is None or litellm.disable_streaming_logging:
+        return
+    counted = asyncio.Event()
+
+    async def run() -> None:
+        try:
+            response = await asyncio.to_thread(answer)
+        finally:
+            counted.set()
+        if reports_late(logging):
+            leave_report(logging, response)
+            return
+        await logging.dispatch_success_handlers(
+            response, cache_hit=False, prefer_async_handlers=True
+        )
+
+    task = asyncio.get_running_loop().create_task(run())
+    _reporting.add(task)
+    task.add_done_callback(_reporting.discard)
+    await counted.wait()
+
+
+def defer(logging: Any) -> None:
+    """Have LiteLLM's proxy report a stream behind its guardrails, on routes where it would not.
+
+    The proxy asks for the report once its hooks have read the stream to the end.
+    """
+    if logging is None or reports_late(logging):
+        return
+
+    async def behind(response: object, cache_hit: object) -> None:
+        await logging.dispatch_success_handlers(
+            response,
+            cache_hit=cache_hit,
+            start_time=None,
+            end_time=None,
+            prefer_async_handlers=True,
+        )
+
+    report_late(logging, behind)
+
+
+def charge(logging: Any, response: object) -> None:
+    """Have LiteLLM's proxy charge for a whole answer that it reports as a failure.
+
+    The provider charges for it. LiteLLM can do so for chats only.
+    """
+    record = getattr(logging, "record_assembled_response_for_failure", None)
+    if record is not None and isinstance(response, ModelResponse):
+        record(response)
+
+
+def answer(upstream: CustomStreamWrapper, released: Sequence[Any]) -> Any:
+    """Return the answer to report: the chunks ``released``, with the usage of all that was sent."""
+    response: Any = _built(upstream, released) or ModelResponse(
+        model=upstream.model, usage=calculate_total_usage(upstream.chunks)
+    )
+    everything = _built(upstream, upstream.chunks)
+    if everything is not None:
+        response.usage = everything.usage
+    return response
+
+
+def _built(upstream: CustomStreamWrapper, chunks: Sequence[Any]) -> Any:
+    response: object = None
+    with contextlib.suppress(Exception):
+        response = litellm.stream_chunk_builder(
+            chunks=list(chunks),
+            messages=upstream.messages,
+            logging_obj=upstream.logging_obj,
+        )
+    return response if isinstance(response, (ModelResponse, TextCompletionResponse)) else None

@@ -1,0 +1,345 @@
+"""LiteLLM's internals: each name that guard reads, calls or replaces and LiteLLM does not document.
+
+The rest of guard reaches for them through this module alone (``tests/test_architecture.py``). They
+are listed in ``internals.toml``; ``guard doctor`` looks each up in the LiteLLM that is installed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from importlib import import_module, metadata
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from guard.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = [
+    "AsyncCompletions",
+    "BaseResponsesAPIStreamingIterator",
+    "Chat",
+    "Completions",
+    "CustomStreamWrapper",
+    "Logging",
+    "OpenAIResponsesAPIConfig",
+    "Rules",
+    "TextCompletionStreamWrapper",
+    "calculate_total_usage",
+    "executor",
+    "function_setup",
+    "get_or_create_metadata_bucket",
+]
+
+TESTED = ">=1.106.2,<1.110"
+"""The versions of LiteLLM that the tests stand for. An older one is refused, a newer one warns."""
+OLDEST, NEWEST = "1.106.2", "1.109.1"
+"""The ends of that range on which the tests ran."""
+
+try:
+    from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucket
+    from litellm.litellm_core_utils.litellm_logging import Logging
+    from litellm.litellm_core_utils.rules import Rules
+    from litellm.litellm_core_utils.streaming_handler import (
+        CustomStreamWrapper,
+        calculate_total_usage,
+    )
+    from litellm.litellm_core_utils.thread_pool_executor import executor
+    from litellm.llms.openai.responses.transformation import OpenAIResponsesAPIConfig
+    from litellm.main import AsyncCompletions, Chat, Completions
+    from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
+    from litellm.utils import TextCompletionStreamWrapper, function_setup
+except ImportError as error:
+    if error.name == "litellm":
+        raise
+    raise ConfigError(
+        f"guard does not find {error.name} in LiteLLM {metadata.version('litellm')} ({error}); "
+        f"install one of {TESTED}."
+    ) from None
+
+
+class Internal(NamedTuple):
+    """A row of ``internals.toml``, which says what its fields are."""
+
+    homes: tuple[str, ...]
+    names: tuple[str, ...]
+    use: str
+    checked: tuple[str, ...]
+    optional: bool = False
+
+
+@cache
+def internals() -> tuple[Internal, ...]:
+    """Return the table of LiteLLM's internals."""
+    table = tomllib.loads(Path(__file__).with_name("internals.toml").read_text(encoding="utf-8"))
+    return tuple(
+        Internal(
+            tuple(row["homes"]),
+            tuple(row["names"].split()),
+            row["use"],
+            tuple(row.get("checked", table["checked"])),
+            row.get("optional", False),
+        )
+        for row in table["internals"]
+    )
+
+
+STREAM_LINKS = tuple(
+    "completion_stream streaming_response response_iterator litellm_custom_stream_wrapper "
+    "_async_generator _anthropic_wrapper _byte_stream _source_iterator _frames _wrapper _stream "
+    "responses_stream".split()
+)
+"""Attributes by which LiteLLM's streams, and those of the OpenAI SDK, hold what they read from."""
+LINKS = (*STREAM_LINKS, "async_response_iterator", "http_response", "response", "_response")
+"""The same, with those that lead to an HTTP response."""
+PROXY_LINKS = ("_source", "inner")
+"""The same, of what LiteLLM's proxy and its Router put around a stream."""
+HIDDEN = "_hidden_params"
+CHAT_FIELDS = frozenset(
+    "model messages custom_llm_provider logging_obj logging_loop stream_options send_stream_usage "
+    "created _hidden_params _response_headers".split()
+)
+"""What a guarded chat stream passes on of LiteLLM's: how the call was made, and no text."""
+RESPONSES_FIELDS = frozenset(
+    "model logging_obj litellm_logging_obj custom_llm_provider litellm_metadata request_data "
+    "call_type start_time _hidden_params".split()
+)
+MESSAGES_FIELDS = frozenset("model messages _hidden_params has_buffered_provider_output".split())
+
+
+class Function(NamedTuple):
+    """A function of LiteLLM's that interception changes, and parameters that it has to have."""
+
+    name: str
+    home: str  # the module beside litellm itself that also has it
+    takes: tuple[str, ...]
+
+
+_CHAT = ("model", "messages")
+FUNCTIONS = (
+    Function("completion", "litellm.main", _CHAT),
+    Function("acompletion", "litellm.main", _CHAT),
+    Function("completion_with_retries", "litellm.main", ()),
+    Function("acompletion_with_retries", "litellm.main", ()),
+    Function("batch_completion", "", _CHAT),
+    Function("text_completion", "litellm.main", ("prompt", "model")),
+    Function("atext_completion", "litellm.main", ()),
+    Function("responses", "litellm.responses.main", ("input", "model")),
+    Function("aresponses", "litellm.responses.main", ("input", "model")),
+    Function("anthropic_messages", "", (*_CHAT, "max_tokens")),
+    Function("anthropic_messages_handler", "", (*_CHAT, "max_tokens")),
+    Function("generate_content", "litellm.google_genai.main", ()),
+    Function("agenerate_content", "litellm.google_genai.main", ()),
+    Function("generate_content_stream", "litellm.google_genai.main", ()),
+    Function("agenerate_content_stream", "litellm.google_genai.main", ()),
+)
+METHODS: Mapping[str, tuple[Function, ...]] = {
+    "litellm.Router": (
+        Function("completion", "", _CHAT),
+        Function("acompletion", "", _CHAT),
+        Function("text_completion", "", ("prompt", "model")),
+        Function("atext_completion", "", ("prompt", "model")),
+    ),
+    "litellm.main.Completions": (Function("create", "", _CHAT),),
+    "litellm.main.AsyncCompletions": (Function("create", "", _CHAT),),
+}
+"""The same for methods, by their class."""
+MADE = ("responses", "aresponses", "anthropic_messages", "aanthropic_messages")
+"""Methods that a Router makes for each instance."""
+
+
+def version() -> str:
+    """Return the version of LiteLLM that is installed."""
+    return metadata.version("litellm")
+
+
+def is_tested() -> bool:
+    """Whether that version is one that the tests stand for."""
+    return SpecifierSet(TESTED).contains(version(), prereleases=True)
+
+
+def check() -> None:
+    """Raise ConfigError where LiteLLM is older than what guard knows, or newer and lacks a name."""
+    if is_tested():
+        return
+    if Version(version()) < Version(OLDEST):
+        raise ConfigError(
+            f"guard knows LiteLLM {TESTED} and found {version()}; install one of that range, or "
+            "call the functions of guard itself."
+        )
+    if lacks := [name for internal in internals() for name in missing(internal)]:
+        raise ConfigError(
+            f"guard was tested with LiteLLM {TESTED} and does not find {', '.join(lacks)} in "
+            f"{version()}; install one of that range."
+        )
+
+
+def missing(internal: Internal) -> list[str]:
+    """Return the names that are not where they were, in the LiteLLM that is installed."""
+    home = _home(internal)
+    if internal.optional or (home is None and internal.homes[0].startswith("litellm.proxy.")):
+        return []
+    return [
+        name
+        for name in internal.names
+        if home is None or not (hasattr(home, name) or name in _mentioned(home))
+    ]
+
+
+def _home(internal: Internal) -> Any:
+    for path in internal.homes:
+        module, _, name = path.partition(":")
+        try:
+            home = import_module(module)
+            return getattr(home, name) if name else home
+        except (ImportError, AttributeError):
+            continue
+    return None
+
+
+@cache
+def _mentioned(home: Any) -> frozenset[str]:
+    """Return the names in the code of a class or of a module's functions and classes."""
+    found: set[str] = set()
+
+    def read(code: CodeType) -> None:
+        found.update(code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                read(constant)
+            elif isinstance(constant, str):
+                found.add(constant)
+
+    def walk(owner: Any) -> None:
+        for value in list(vars(owner).values()):
+            if isinstance(value, property):
+                value = value.fget
+            elif isinstance(value, (staticmethod, classmethod)):
+                value = value.__func__
+            if isinstance(value, FunctionType):
+                code = getattr(inspect.unwrap(value), "__code__", None)
+                read(value.__code__ if code is None else code)
+            elif inspect.isclass(value) and value.__module__ == owner.__name__:
+                walk(value)
+
+    for owner in home.__mro__ if inspect.isclass(home) else (home,):
+        walk(owner)
+        found.update(getattr(owner, "__private_attributes__", ()))
+        found.update(getattr(owner, "__annotations__", ()))
+    return frozenset(found)
+
+
+def router_class(router: Any) -> Any:
+    """Return the class that has a Router's methods: from LiteLLM 1.109 on, one behind it."""
+    return getattr(router, "_core_class", router)
+
+
+def hidden_params(answer: Any) -> Any:
+    """Return what LiteLLM notes beside an answer, chunk or stream; None where it notes nothing."""
+    return getattr(answer, "_hidden_params", None)
+
+
+def set_hidden_params(answer: Any, noted: Any) -> None:
+    """Have LiteLLM read ``noted`` beside an answer, chunk or stream."""
+    answer._hidden_params = noted
+
+
+def reports_late(logging: Any) -> bool:
+    """Whether LiteLLM's proxy reports a stream behind its guardrails."""
+    return getattr(logging, "_on_deferred_stream_complete", None) is not None
+
+
+def report_late(logging: Any, report: Callable[[object, object], Awaitable[None]]) -> None:
+    """Have LiteLLM's proxy do so by ``report``, which takes an answer and whether it was cached."""
+    logging._on_deferred_stream_complete = report
+
+
+def leave_report(logging: Any, answer: object) -> None:
+    """Leave the answer with the proxy that is to report it."""
+    logging._deferred_stream_complete_args = (answer, False)
+
+
+def decide_storing(handler: Any, decide: Callable[..., bool]) -> None:
+    """Have ``decide`` say whether a caching handler stores the answer of a stream."""
+    handler._should_store_result_in_cache = decide
+
+
+def emit_guardrail_metrics(**facts: Any) -> None:
+    """Count in LiteLLM's metrics of guardrails; LiteLLM has no public way."""
+    from litellm.proxy.utils import ProxyLogging
+
+    if (emit := getattr(ProxyLogging, "_emit_guardrail_metrics", None)) is not None:
+        emit(**facts)
+
+
+async def request_body(connection: Any) -> dict[str, Any]:
+    """Return what a request to the proxy asks for."""
+    from litellm.proxy.common_utils.http_parsing_utils import _read_request_body
+
+    return dict(await _read_request_body(connection) or {})
+
+
+async def name_guardrails(body: dict[str, Any], key: Any) -> None:
+    """Put the guardrails that a key, its team and policies ask for into a request's metadata."""
+    from litellm.proxy.litellm_pre_call_utils import move_guardrails_to_metadata
+
+    await move_guardrails_to_metadata(body, "metadata", key)
+
+
+def name_in_headers(request: dict[str, Any], guardrail: str | None) -> None:
+    """Have LiteLLM's proxy name a guardrail in the headers of an answer."""
+    from litellm.proxy.common_utils import callback_utils
+
+    callback_utils.add_guardrail_to_applied_guardrails_header(request, guardrail)
+
+
+class Untraced:
+    """A logging object of LiteLLM's that tells no trace of why there is no price.
+
+    LiteLLM takes it while it handles the provider's error, which may quote what was withheld, and
+    keeps it for later calls.
+    """
+
+    model_call_details: dict[str, Any]
+
+    def response_cost_calculator(self, *args: Any, **kwargs: Any) -> Any:
+        """Return LiteLLM's price of an answer."""
+        cost = super().response_cost_calculator(*args, **kwargs)  # type: ignore[misc]
+        name = "response_cost_failure_debug_information"
+        if info := self.model_call_details.get(name):
+            self.model_call_details[name] = {**info, "traceback_str": ""}
+        return cost
+
+    _response_cost_calculator = response_cost_calculator
+
+
+@cache
+def untraced(kind: Any) -> Any:
+    """Return ``kind``, a class of LiteLLM's logging objects, without these traces."""
+    if issubclass(kind, Untraced):
+        return kind
+    return type(kind.__name__, (Untraced, kind), {"__doc__": kind.__doc__})
+
+
+def warn_of_newer() -> None:
+    """Warn where LiteLLM is newer than what the tests stand for."""
+    if not is_tested() and Version(version()) > Version(NEWEST):
+        warnings.warn(
+            f"guard was tested with LiteLLM {TESTED} and runs with {version()}; guard doctor says "
+            "whether it finds there what it needs.",
+            stacklevel=2,
+        )
+
+
+warn_of_newer()

@@ -1,0 +1,326 @@
+"""Answers and streams on LiteLLM's proxy: the door that each belongs to, and its state there."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from types import AsyncGeneratorType
+from typing import Any
+
+from litellm.types.llms.openai import (
+    HttpxBinaryResponseContent,
+    OpenAIFileObject,
+    ResponsesAPIResponse,
+)
+from litellm.types.rerank import RerankResponse
+from litellm.types.utils import (
+    EmbeddingResponse,
+    ImageResponse,
+    LiteLLMBatch,
+    LiteLLMFineTuningJob,
+    ModelResponse,
+    TextCompletionResponse,
+    TranscriptionResponse,
+)
+
+from guard.doors import chat, messages, responses, text
+from guard.doors.chat.stream import ChatStream
+from guard.doors.door import Arguments, Door, unreadable
+from guard.doors.driver import GuardedStream
+from guard.doors.litellm import closing
+from guard.doors.litellm.compat import (
+    PROXY_LINKS,
+    BaseResponsesAPIStreamingIterator,
+    CustomStreamWrapper,
+    TextCompletionStreamWrapper,
+    emit_guardrail_metrics,
+)
+from guard.doors.messages.door import MessagesStream
+from guard.doors.plain import AsyncTextStream
+from guard.doors.responses.door import ResponsesStream
+from guard.doors.session import DoorSession
+from guard.doors.text.door import TextCompletionStream
+from guard.policy import Policy
+from guard.verdict import BIAS_TYPES, Decision
+
+_STREAMS = (TextCompletionStreamWrapper, CustomStreamWrapper, BaseResponsesAPIStreamingIterator)
+# Answers of routes on which LiteLLM does not say what kind of call it was.
+_TEXTLESS = (
+    *(EmbeddingResponse, RerankResponse, TranscriptionResponse, HttpxBinaryResponseContent),
+    *(OpenAIFileObject, LiteLLMBatch, LiteLLMFineTuningJob),
+)
+# Deeper than the proxy's hooks can be stacked in earnest.
+_MOST = 256
+
+
+class Layers:
+    """Reads a stream through the layers that other hooks of the proxy have put on it.
+
+    Whatever else is asked of it is the stream's own.
+    """
+
+    def __init__(self, chunks: Any, stream: Any) -> None:
+        # Named as guard.doors.litellm.closing looks for them.
+        self._async_generator = chunks
+        self.streaming_response = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.streaming_response, name)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self._async_generator.__anext__()
+
+
+async def guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> GuardedStream:
+    """Return the guarded stream of what a hook of the proxy is given to read.
+
+    ``call`` holds the request's arguments. Raises UsageError where no stream of a door lies
+    beneath; what was to be read is closed then.
+    """
+    try:
+        return _guarded_stream(chunks, session, call)
+    except BaseException:
+        await closing.aclose(chunks)
+        raise
+
+
+def _guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> GuardedStream:
+    if _of_messages(call):
+        user, _ = _asked(messages.DOOR, session, call)
+        return MessagesStream(Layers(chunks, _unwrapped(chunks)), session, user=user)
+    stream = beneath(chunks)
+    upstream: Any = Layers(chunks, stream)
+    if isinstance(stream, TextCompletionStreamWrapper):
+        user, n = _asked(text.DOOR, session, call)
+        return TextCompletionStream(upstream, session, user=user, n=n)
+    if isinstance(stream, CustomStreamWrapper):
+        user, n = _asked(chat.DOOR, session, call)
+        return ChatStream(upstream, session, user=user, n=n)
+    if isinstance(stream, BaseResponsesAPIStreamingIterator):
+        user, _ = _asked(responses.DOOR, session, call)
+        return ResponsesStream(upstream, session, user=user)
+    raise unreadable(chunks, "streamed")
+
+
+def beneath(chunks: Any) -> Any:
+    """Return LiteLLM's stream under the proxy's layers; None where there is none of a door."""
+    waiting = [chunks]
+    for _ in range(_MOST):
+        if not waiting:
+            break
+        part = waiting.pop(0)
+        if isinstance(part, _STREAMS):
+            return part
+        if isinstance(part, AsyncGeneratorType):
+            frame = part.ag_frame
+            values = list(frame.f_locals.values()) if frame is not None else []
+        else:
+            values = [getattr(part, name, None) for name in PROXY_LINKS]
+        waiting += [value for value in values if hasattr(type(value), "__anext__")]
+    return None
+
+
+def check_asked(call: Arguments, call_type: str) -> None:
+    """Raise UsageError where a request of LiteLLM's kind ``call_type`` has an ``n`` of no use.
+
+    So it is told before a model is asked.
+    """
+    if call_type.endswith("completion"):
+        chat.DOOR.choices(call)
+
+
+def textless(response: object, call: Arguments, *, expected: bool = False) -> bool:
+    """Whether a whole answer is known to hold no text of a model, as an embedding does.
+
+    Where none was ``expected``, that is all but what a door reads.
+    """
+    if isinstance(response, list):
+        return all(textless(element, call, expected=expected) for element in response)
+    if isinstance(response, ImageResponse) or _door(response, call) is not None:
+        return False
+    return expected or isinstance(response, _TEXTLESS)
+
+
+def _unwrapped(chunks: Any) -> Any:
+    """Return what is read behind the proxy's wrappers, which may be a bare generator."""
+    for name in PROXY_LINKS:
+        inner = getattr(chunks, name, None)
+        if hasattr(type(inner), "__anext__"):
+            return _unwrapped(inner)
+    return chunks
+
+
+async def guarded_answer(response: Any, session: DoorSession, call: Arguments) -> Any:
+    """Return a whole answer as it may go out; of a list of answers, each.
+
+    LiteLLM answers with a list where a request names several models, and leaves in it the errors
+    of those that failed; these may quote what a model said, so only their kind goes out. Raises
+    BiasFound and DetectorError under the action ``raise``; UsageError where no door reads it.
+    """
+    if isinstance(response, list) and not _of_messages(call):
+        return [await guarded_answer(element, session, call) for element in response]
+    if isinstance(response, Exception):
+        return {"error": {"message": "The call to this model failed.", "type": _kind(response)}}
+    if isinstance(response, ImageResponse):
+        return await _guarded_images(response, session)
+    if textless(response, call):
+        return response
+    door = _door(response, call)
+    if door is None:
+        raise unreadable(response, "whole")
+    user, n = _asked(door, session, call)
+    answer = await door.aguard(session, response, user=user, n=n)
+    # The proxy serialises what it is given; the trail is the caller's.
+    object.__delattr__(answer, "guard")
+    return answer
+
+
+async def guarded_text(text: str, session: DoorSession) -> str:
+    """Return a text as it may go out; raises BiasFound and DetectorError as a stream does."""
+
+    async def once() -> AsyncIterator[str]:
+        yield text
+
+    return "".join([released async for released in AsyncTextStream(once(), session)])
+
+
+async def _guarded_images(response: ImageResponse, session: DoorSession) -> ImageResponse:
+    """Judge the prompts that a model has revised; the pictures themselves are no text."""
+    images = []
+    for image in response.data or []:
+        said = image.revised_prompt
+        heard = await guarded_text(said, session) if said else said
+        unchanged = heard == said
+        images.append(image if unchanged else image.model_copy(update={"revised_prompt": heard}))
+    return response.model_copy(update={"data": images}) if response.data else response
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _of_messages(call: Arguments) -> bool:
+    """Whether a request is one of Anthropic's messages: no class of an answer tells."""
+    return getattr(call.get("litellm_logging_obj"), "call_type", None) == "anthropic_messages"
+
+
+def _door(response: object, call: Arguments) -> Door | None:
+    if _of_messages(call):
+        return messages.DOOR
+    if isinstance(response, ModelResponse):
+        return chat.DOOR
+    if isinstance(response, TextCompletionResponse):
+        return text.DOOR
+    return responses.DOOR if isinstance(response, ResponsesAPIResponse) else None
+
+
+def _asked(door: Door, session: DoorSession, call: Arguments) -> tuple[str, int]:
+    return door.user_shown(session, call), door.choices(call)
+
+
+@dataclass
+class Call:
+    """One request on the proxy: its session, and what the guard did, without a word of the text."""
+
+    session: DoorSession
+    kind: str = ""  # LiteLLM's name for the kind of call, where it gave one
+    over: bool = False  # all of it was judged
+    entry: dict[str, Any] | None = None  # its place in LiteLLM's log of guardrails
+    began: float = field(default_factory=time.time)
+    decisions: list[Decision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        sinks = (*self.session.sinks, self.decisions.append)
+        self.session = replace(self.session, sinks=sinks)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the guard ended the output."""
+        return any(d.action in ("terminate", "raise") for d in self.decisions)
+
+    @property
+    def types(self) -> dict[str, int]:
+        """How often each bias type was found."""
+        found = (str(d.verdict.bias_type) for d in self.decisions if d.verdict.biased and d.counted)
+        return dict(Counter(found))
+
+    @property
+    def judging_s(self) -> float:
+        """Seconds that the detector took."""
+        return sum(d.verdict.elapsed_ms for d in self.decisions) / 1000
+
+    @property
+    def status(self) -> str:
+        """LiteLLM's word for what came of it."""
+        if any(d.verdict.biased and d.action != "flag" for d in self.decisions):
+            return "guardrail_intervened"
+        failed = any(d.verdict.unjudged in ("failure", "overload") for d in self.decisions)
+        return "guardrail_failed_to_respond" if failed else "success"
+
+    def facts(self) -> dict[str, Any]:
+        """Return the key facts for logs: counts, types and scores."""
+        policy = self.session.policy
+        judged = [d.verdict for d in self.decisions if not d.verdict.unjudged]
+        last = self.decisions[-1].verdict if self.decisions else None
+        return {
+            "segments": len(self.decisions),
+            "findings": sum(self.types.values()),
+            "bias_types": self.types,
+            "actions": dict(Counter(d.action for d in self.decisions if d.action != "pass")),
+            "stopped": self.stopped,
+            "unjudged": len(self.decisions) - len(judged),
+            "highest_score": max((v.score for v in judged), default=None),
+            **_judged_by(policy),
+            "detector": last.detector if last else None,
+            "index_version": last.index_version if last else None,
+            "judging_ms": round(self.judging_s * 1000, 3),
+        }
+
+    def measure(self, guardrail_name: str | None, error: Exception | None) -> None:
+        """Count a stream in LiteLLM's metrics of guardrails, as it does whole answers itself."""
+        intervened = self.status == "guardrail_intervened" and error is None
+        emit_guardrail_metrics(
+            guardrail_name=guardrail_name,
+            latency_seconds=self.judging_s,
+            status="error" if error else "intervened" if intervened else "success",
+            error_type=_kind(error) if error else None,
+            hook_type="post_call",
+        )
+
+    def headers(self) -> dict[str, str]:
+        """Return the response headers; those of a stream leave before anything is found."""
+        policy = self.session.policy
+        known: dict[str, str] = {
+            **{f"x-guard-{k.replace('_', '-')}": _text(v) for k, v in _judged_by(policy).items()},
+            "x-guard-action": policy.action,
+            **({"x-guard-actions": _text(policy.actions)} if policy.actions else {}),
+            "x-guard-hold": policy.hold,
+        }
+        if not self.over:
+            return known
+        return known | {
+            "x-guard-stopped": str(self.stopped).lower(),
+            "x-guard-findings": str(sum(self.types.values())),
+            "x-guard-bias-types": ",".join(sorted(self.types)),
+        }
+
+
+def _judged_by(policy: Policy) -> dict[str, Any]:
+    """Return what sets the thresholds in force: an operating point only where one still does."""
+    by: dict[str, Any] = {}
+    if set(policy.thresholds) != set(BIAS_TYPES):
+        by = {"operating_point": policy.operating_point}
+        if policy.threshold is not None:
+            by = {"threshold": policy.threshold}
+    return by | ({"thresholds": dict(policy.thresholds)} if policy.thresholds else {})
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{key}={value[key]}" for key in sorted(value))
+    return str(value)

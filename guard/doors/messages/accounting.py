@@ -1,0 +1,132 @@
+"""How LiteLLM hears of a stream of messages that the guard stopped: once, and as a success.
+
+LiteLLM comes by such a stream in three ways. What it makes of a chat or of the Responses API is
+reported as those are. What a provider sends itself, LiteLLM reports when its own stream is closed,
+from a list of the bytes that came; before that, the list is filled with what was let out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import litellm
+from litellm.types.utils import Choices, Message, ModelResponse, Usage
+
+from guard.doors.litellm import accounting, closing
+from guard.doors.litellm.compat import BaseResponsesAPIStreamingIterator, CustomStreamWrapper
+from guard.doors.messages.codec import MessagesCodec
+from guard.doors.messages.events import encoded
+from guard.verdict import Channel, ChannelKind
+
+
+class Account:
+    """What is to be reported of one stream; ``usage`` is that of all the provider sent.
+
+    ``logging`` is None where LiteLLM reports it by itself.
+    """
+
+    def __init__(self, upstream: Any, codec: MessagesCodec) -> None:
+        self.usage: dict[str, int] = {}
+        self._upstream = upstream
+        self._codec = codec
+        self._collected: list[bytes] | None = None
+        self.logging: Any = None
+
+    def count(self) -> None:
+        """Count what the provider sent.
+
+        The connection is closed by now, LiteLLM's stream is not. Counting may take long the first
+        time.
+        """
+        chat = closing.under(self._upstream, CustomStreamWrapper)
+        events: Any = closing.under(self._upstream, BaseResponsesAPIStreamingIterator)
+        with contextlib.suppress(Exception):
+            if chat is not None:
+                self.logging = chat.logging_obj
+                counted = accounting.answer(chat, chat.chunks).usage
+                self._count(counted.prompt_tokens, counted.completion_tokens)
+            elif events is not None:
+                self.logging = events.logging_obj
+                told = events.partial_response_on_disconnect().response.usage
+                self._count(told.input_tokens, told.output_tokens)
+            else:
+                self._native()
+
+    def fill(self) -> None:
+        """Have LiteLLM report what was let out, all of it by now, and no more."""
+        if self._collected is not None:
+            self._collected[:] = [encoded(event, bytes) for event in self._events()]
+            self._collected += self._codec.ended(self.usage, bytes)
+
+    def _count(self, sent: int | None, came: int | None) -> None:
+        self.usage = {"input_tokens": sent or 0, "output_tokens": came or 0}
+
+    def _native(self) -> None:
+        came = "".join(text for pieces in self._codec.said.values() for text in pieces)
+        model = self._codec.start["message"].get("model") or ""
+        count = litellm.token_counter(model=model, text=came, count_response_tokens=True)
+        told = self._codec.usage
+        self._count(told.get("input_tokens"), max(count, told.get("output_tokens", 0)))
+        collected = closing.local(self._upstream, "raw_bytes")
+        if isinstance(collected, list):
+            self._collected = collected
+            return
+        # LiteLLM reads ahead of its reader here, in a task that would go on without one.
+        pump = closing.local(self._upstream, "pump_task")
+        if isinstance(pump, asyncio.Task):
+            pump.get_loop().call_soon_threadsafe(pump.cancel)
+            self.logging = closing.local(self._upstream, "self").litellm_logging_obj
+
+    def _events(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what was let out as a stream of its own: each channel is one block."""
+        yield self._codec.start
+        for index, (channel, text) in enumerate(self._released()):
+            block: Mapping[str, Any] = {"type": "text", "text": ""}
+            delta = {"type": "text_delta", "text": text}
+            if channel.kind == "reasoning":
+                block = {"type": "thinking", "thinking": "", "signature": ""}
+                delta = {"type": "thinking_delta", "thinking": text}
+            elif channel.kind == "tool":
+                block = {**self._codec.calls.get(channel, {"type": "tool_use"}), "input": {}}
+                delta = {"type": "input_json_delta", "partial_json": text}
+            yield {"type": "content_block_start", "index": index, "content_block": block}
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+            yield {"type": "content_block_stop", "index": index}
+
+    def _released(self) -> list[tuple[Any, str]]:
+        return [(c, text) for c, text in self._codec.joined(self._codec.released).items() if text]
+
+    def answer(self) -> ModelResponse:
+        """Return the answer that is reported."""
+        texts = dict(self._released())
+        calls = [
+            {
+                "id": self._codec.calls.get(channel, {}).get("id"),
+                "type": "function",
+                "function": {
+                    "name": self._codec.calls.get(channel, {}).get("name"),
+                    "arguments": text,
+                },
+            }
+            for channel, text in texts.items()
+            if channel.kind == "tool"
+        ]
+        message = Message(
+            content=_of_kind(texts, "content"),
+            reasoning_content=_of_kind(texts, "reasoning"),
+            tool_calls=calls or None,
+        )
+        sent, came = self.usage.get("input_tokens", 0), self.usage.get("output_tokens", 0)
+        usage = Usage(prompt_tokens=sent, completion_tokens=came, total_tokens=sent + came)
+        started = self._codec.start["message"]
+        choice = Choices(finish_reason="content_filter", index=0, message=message)
+        return ModelResponse(
+            id=started.get("id"), model=started.get("model"), choices=[choice], usage=usage
+        )
+
+
+def _of_kind(texts: Mapping[Channel, str], kind: ChannelKind) -> str | None:
+    return "".join(text for channel, text in texts.items() if channel.kind == kind) or None

@@ -1,0 +1,229 @@
+"""The messages door: ``litellm.anthropic.messages``, guarded.
+
+That is ``litellm.anthropic_messages``, and ``anthropic_messages_handler`` for synchronous code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from types import AsyncGeneratorType, GeneratorType
+from typing import Any
+
+from guard.doors.door import Door, Whole, last_message, unreadable
+from guard.doors.driver import GuardedStream
+from guard.doors.either import Either, asynchronous, run, sync
+from guard.doors.litellm import closing
+from guard.doors.litellm.compat import HIDDEN, MESSAGES_FIELDS
+from guard.doors.messages.accounting import Account
+from guard.doors.messages.codec import MessagesCodec
+from guard.doors.messages.events import MESSAGE, STOPPED, Event, Frame, Framer, textless
+from guard.doors.session import DoorSession
+from guard.doors.states import GONE
+from guard.doors.stream_text import StreamText
+from guard.doors.strings import is_name, without_text
+from guard.gate import ResponseGate
+from guard.verdict import GuardTrail
+
+
+class MessagesStream(GuardedStream):
+    """A stream of Anthropic's messages, guarded: bytes, text or dicts, as LiteLLM's gives them.
+
+    It is of the class of the stream that it guards, where that is no bare generator. What LiteLLM's
+    stream gathers of the text is not to be had here.
+    """
+
+    def __init__(self, upstream: Any, session: DoorSession, *, user: str = "") -> None:
+        self._codec = MessagesCodec()
+        self._framer = Framer()
+        self._account = Account(upstream, self._codec)
+        self._counted = False
+        super().__init__(upstream, session, self._codec, user=user)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in MESSAGES_FIELDS:
+            raise AttributeError(name)
+        return getattr(self._upstream, name)
+
+    @property
+    def chunks(self) -> None:
+        """Nothing: the chunks of LiteLLM's own stream hold what was not let out."""
+        return
+
+    def _read(self, chunk: Frame) -> Frame:
+        return self._codec.read(chunk)
+
+    def _take(self, chunk: Any) -> bool:
+        more = False
+        for frame in self._framer.feed(chunk):
+            more = super()._take(frame) or more
+        return more
+
+    def _end(self, error: Exception | None = None) -> None:
+        if not self._state.over and error is None:
+            for frame in self._framer.rest():
+                super()._take(frame)
+        super()._end(error)
+
+    def _sealed(self, chunk: Frame) -> Iterable[Any]:
+        yield from self._codec.seal(chunk, self._framer.form)
+        if chunk.message is not None:
+            yield from self._codec.ended(self._account.usage, self._framer.form)
+
+    def _stream_text(self) -> StreamText:
+        released = self._codec.joined(self._codec.released)
+        content = (text for channel, text in released.items() if channel.kind == "content")
+        return StreamText(
+            any(released.values()),
+            "".join(content),
+            "\n".join(released.values()),
+            self._codec.withheld(),
+        )
+
+    def _shut(self) -> None:
+        if run(self._report_follows(sync)):
+            super()._shut()
+
+    async def _ashut(self) -> None:
+        if await self._report_follows(asynchronous):
+            await super()._ashut()
+
+    async def _report_follows(self, either: Either) -> bool:
+        """Make a stopped stream ready to be closed: LiteLLM reports it then. Return whether it is.
+
+        It is not while what goes out last is still unknown, as the report is to have that.
+        """
+        if self._gate.stopped and not self._state.closed:
+            for connection in closing.connections(self._upstream):
+                await either(partial(closing.close, loop=self._loop), closing.aclose, connection)
+            if not self._counted:
+                self._counted = True
+                # It may count tokens.
+                count = self._account.count
+                await either(count, partial(asyncio.to_thread, count))
+                if self._reader is not GONE:
+                    return False
+            self._account.fill()
+        return True
+
+    def _logging(self) -> Any:
+        return self._account.logging
+
+    def _answer(self) -> Any:
+        return self._account.answer()
+
+
+class Message(dict[str, Any]):
+    """A whole message as LiteLLM gives it, a dict, that also has the trail as its ``guard``."""
+
+    def __init__(self, fields: Mapping[str, Any], trail: GuardTrail) -> None:
+        super().__init__(fields)
+        self.guard = trail
+
+
+class WholeMessage:
+    """A whole message and the gate that it waits in: the events that would stream it."""
+
+    def __init__(self, message: Mapping[str, Any], session: DoorSession, user: str) -> None:
+        self._message = message
+        self._codec = MessagesCodec()
+        self._blocks = {n: _plain(b) for n, b in enumerate(message.get("content") or ())}
+        events = [Event(fields) for fields in self._events()]
+        self._frames = [self._codec.read(Frame(None, [event])) for event in events]
+        self.gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
+        for frame in self._frames:
+            self.gate.push(frame)
+        self.gate.finish()
+
+    def released(self) -> Message:
+        """Return the message as it may go out, with the trail as its ``guard``.
+
+        What it holds is the provider's own where nothing was cut. A call that was cut is left out:
+        half of its input would be no less an input. Raises the gate's error under the action
+        ``raise``.
+        """
+        delivered = self.delivered()
+        if self.gate.error is not None:
+            raise self.gate.error
+        return delivered
+
+    def delivered(self) -> Message:
+        """Return what of the message was let out."""
+        out = self.gate.emit()
+        if [*map(id, out)] == [*map(id, self._frames)]:
+            return Message(self._message, self.gate.trail)
+        made = {**textless(self._message, MESSAGE), **STOPPED}
+        if isinstance(hidden := self._message.get(HIDDEN), Mapping):
+            made[HIDDEN] = without_text(hidden)
+        content: dict[int, Any] = {}
+        for fields in self._out(out):
+            index = fields.get("index", 0)
+            if fields["type"] == "content_block_start":
+                own = fields["content_block"] is self._blocks.get(index)
+                content[index] = self._own(index) if own else fields["content_block"]
+            elif fields["type"] == "content_block_delta":  # the guard's message
+                said = _plain(content[index])
+                content[index] = {**said, "text": said["text"] + fields["delta"]["text"]}
+            elif fields["type"] == "message_delta":
+                made |= fields["delta"]
+        return Message({**made, "content": [content[n] for n in sorted(content)]}, self.gate.trail)
+
+    def _events(self) -> Iterator[Mapping[str, Any]]:
+        ends = ("stop_reason", "stop_sequence", "stop_details")
+        known = {*ends, "content", HIDDEN}
+        if more := {
+            k: v for k, v in self._message.items() if k not in known and (v or not is_name(k))
+        }:
+            yield {"type": "message_start", "message": more}
+        for index, block in self._blocks.items():
+            yield {"type": "content_block_start", "index": index, "content_block": block}
+            yield {"type": "content_block_stop", "index": index}
+        delta = {name: self._message[name] for name in ends if name in self._message}
+        yield {"type": "message_delta", "delta": delta}
+
+    def _out(self, frames: Iterable[Frame]) -> Iterator[Mapping[str, Any]]:
+        for frame in frames:
+            if frame.message is not None:
+                yield from self._codec.ending(frame.message)
+            yield from (e.fields for e in self._codec.passed(frame) if e.fields is not None)
+
+    def _own(self, index: int) -> Any:
+        return self._message["content"][index]
+
+
+def _plain(block: Any) -> Mapping[str, Any]:
+    """Return a block as a dict: LiteLLM makes some as objects of pydantic."""
+    plain: Mapping[str, Any] = block if isinstance(block, Mapping) else block.model_dump()
+    return plain
+
+
+def _wrap(response: object, session: DoorSession, user: str, n: int) -> MessagesStream | Whole:
+    if isinstance(response, Mapping):
+        return WholeMessage(response, session, user)
+    if not (hasattr(response, "__anext__") or hasattr(response, "__next__")):
+        raise unreadable(response, "messages")
+    kind: Any = type(response)
+    stream: MessagesStream = _guarded(kind)(response, session, user=user)
+    return stream
+
+
+@lru_cache
+def _guarded(kind: Any) -> Any:
+    """Return the guarded stream of a class of LiteLLM's; a bare generator has none to share."""
+    if kind in (GeneratorType, AsyncGeneratorType):
+        return MessagesStream
+    return type(
+        f"Guarded{kind.__name__}",
+        (MessagesStream, kind),
+        {"__doc__": kind.__doc__, "__module__": __name__},
+    )
+
+
+DOOR = Door(
+    "anthropic_messages_handler",
+    "anthropic_messages",
+    _wrap,
+    user=lambda call: last_message(call.get("messages")),
+    records=False,
+)

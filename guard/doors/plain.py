@@ -1,0 +1,174 @@
+"""The door for text from anywhere: an iterable of strings in, released strings out."""
+
+from __future__ import annotations
+
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+
+from guard.doors.rewrite import cannot_rewrite
+from guard.doors.session import DoorSession
+from guard.errors import UsageError
+from guard.gate import Codec, Part, ResponseGate
+from guard.verdict import Channel, GuardTrail
+
+_ONLY = Channel()
+
+
+class TextCodec(Codec[str]):
+    """Chunks are plain strings of one channel."""
+
+    def parts(self, chunk: str) -> list[Part]:
+        """Return the chunk as the one part; raises UsageError where it is not a string."""
+        if not isinstance(chunk, str):
+            raise UsageError(f"A chunk must be a string, got {type(chunk).__name__}.")
+        return [Part(_ONLY, chunk)] if chunk else []
+
+    def alone(self, chunk: str, channel: Channel) -> str:
+        """Return the chunk where it is a string."""
+        return chunk if type(chunk) is str else ""
+
+    def choices(self, chunk: str) -> list[int]:
+        """Return the one choice there is."""
+        return [0]
+
+    def finished(self, chunk: str) -> list[int]:
+        """Return nothing: only the iterable's end ends plain text."""
+        return []
+
+    def cut(
+        self, chunk: str, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
+    ) -> str | None:
+        """Return what is left of the chunk's text."""
+        return texts.get(_ONLY) or None
+
+    def last(self, template: str, choice: int, message: str) -> str:
+        """Return the message itself."""
+        return message
+
+
+class TextStream:
+    """Released text of a source of strings; ``guard`` is the trail so far.
+
+    The source is closed as soon as the guard stops it, it fails, or this stream is closed. What it
+    fails with is raised after the text that may still go out, without its message where that is
+    found biased.
+    """
+
+    def __init__(self, texts: Iterable[str], session: DoorSession) -> None:
+        if session.policy.rewrites:
+            raise cannot_rewrite("text from elsewhere")
+        gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
+        self.guard: GuardTrail = gate.trail
+        self._source = iter(texts)
+        self._released = self._run(session, gate)
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        return next(self._released)
+
+    def close(self) -> None:
+        """Stop reading and close the source; safe to call again."""
+        self._released.close()
+        self._shut()
+
+    def _shut(self) -> None:
+        if callable(close := getattr(self._source, "close", None)):
+            close()
+
+    def _run(self, session: DoorSession, gate: ResponseGate[str]) -> Generator[str, None, None]:
+        over, chunk = False, ""
+        failed: Exception | None = None
+        try:
+            while not gate.stopped and not over:
+                try:
+                    chunk = next(self._source)
+                except StopIteration:
+                    over = True
+                except Exception as error:
+                    over, failed = True, error
+                if over:
+                    gate.finish()
+                else:
+                    gate.push(chunk)
+                    yield from gate.emit()  # what waits for no verdict
+                session.judge_pending(gate)
+                if gate.stopped or failed is not None:  # first: its reader may not come back
+                    self._shut()
+                yield from gate.emit()
+            if gate.error is not None:
+                raise gate.error
+            if failed is not None and not gate.stopped:
+                from guard.doors.errors import judged  # loads LiteLLM
+
+                raise judged(failed, session)
+        finally:
+            self._shut()
+
+
+class AsyncTextStream:
+    """The same for a source that is awaited."""
+
+    def __init__(self, texts: AsyncIterable[str], session: DoorSession) -> None:
+        if session.policy.rewrites:
+            raise cannot_rewrite("text from elsewhere")
+        gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
+        self.guard: GuardTrail = gate.trail
+        self._source = aiter(texts)
+        self._released = self._run(session, gate)
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        return await self._released.__anext__()
+
+    async def aclose(self) -> None:
+        """Stop reading and close the source; safe to call again."""
+        await self._released.aclose()
+        await self._shut()
+
+    async def _shut(self) -> None:
+        if callable(close := getattr(self._source, "aclose", None)):
+            await close()
+
+    async def _run(
+        self, session: DoorSession, gate: ResponseGate[str]
+    ) -> AsyncGenerator[str, None]:
+        over, chunk = False, ""
+        failed: Exception | None = None
+        try:
+            while not gate.stopped and not over:
+                try:
+                    chunk = await anext(self._source)
+                except StopAsyncIteration:
+                    over = True
+                except Exception as error:
+                    over, failed = True, error
+                if over:
+                    gate.finish()
+                else:
+                    gate.push(chunk)
+                    for text in gate.emit():  # what waits for no verdict
+                        yield text
+                await session.ajudge_pending(gate)
+                if gate.stopped or failed is not None:  # first: its reader may not come back
+                    await self._shut()
+                for text in gate.emit():
+                    yield text
+            if gate.error is not None:
+                raise gate.error
+            if failed is not None and not gate.stopped:
+                from guard.doors.errors import ajudged  # loads LiteLLM
+
+                raise await ajudged(failed, session)
+        finally:
+            await self._shut()

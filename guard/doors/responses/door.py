@@ -1,0 +1,153 @@
+"""The responses door: ``litellm.responses`` and ``litellm.aresponses``, guarded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from litellm.types.llms.openai import ResponseCompletedEvent, ResponsesAPIResponse
+
+from guard.doors.door import Door, Whole, last_message, unreadable, with_trail
+from guard.doors.driver import GuardedStream
+from guard.doors.litellm.compat import (
+    RESPONSES_FIELDS,
+    BaseResponsesAPIStreamingIterator,
+    set_hidden_params,
+)
+from guard.doors.responses.codec import EventCodec, ReadEvent
+from guard.doors.responses.events import hidden, name_of
+from guard.doors.responses.names import TERMINAL
+from guard.doors.session import DoorSession
+from guard.doors.states import Event
+from guard.doors.stream_text import StreamText
+from guard.gate import ResponseGate
+
+
+class ResponsesStream(GuardedStream):
+    """A stream of the Responses API, guarded; of the class of the stream that it guards.
+
+    What LiteLLM's stream gathers of the text is not to be had here; ``completed_response`` is the
+    event that ended what was let out.
+    """
+
+    def __init__(self, upstream: Any, session: DoorSession, *, user: str) -> None:
+        self._counted: Any = None  # the usage so far, once stopped
+        self._codec = EventCodec()
+        super().__init__(upstream, session, self._codec, user=user)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in RESPONSES_FIELDS:
+            raise AttributeError(name)
+        return getattr(self._upstream, name)
+
+    def partial_response_on_disconnect(self) -> Any:
+        """Return the event by which LiteLLM's proxy bills a stream whose client has left."""
+        return None if self._state.over else self._codec.transcript.ended(self._usage())
+
+    def _read(self, chunk: Any) -> ReadEvent:
+        return self._codec.read(chunk)
+
+    def _take(self, chunk: Any) -> bool:
+        more = super()._take(chunk)
+        # LiteLLM reports a response when its last event comes.
+        if name_of(chunk) in TERMINAL:
+            self._on(Event.LAST_CHUNK)
+        return more
+
+    def _sealed(self, chunk: ReadEvent) -> Iterable[Any]:
+        for event in self._codec.seal(chunk, self._counted):
+            if name_of(event) in TERMINAL:
+                self.completed_response = event
+            yield event
+
+    def _stream_text(self) -> StreamText:
+        texts = self._codec.transcript.all()
+        shown = {text: "".join(text.released) for text in texts}
+        content = (said for text, said in shown.items() if text.channel.kind == "content")
+        held = [text for text in texts if not text.whole]
+        return StreamText(
+            any(shown.values()),
+            "".join(content),
+            "\n".join(shown.values()),
+            ["".join(text.said) for text in held] + [one for text in held for one in text.said],
+        )
+
+    def _count(self) -> None:
+        self._counted = self._usage()
+
+    def _logging(self) -> Any:
+        return getattr(self._upstream, "logging_obj", None) or self._upstream.litellm_logging_obj
+
+    def _answer(self) -> Any:
+        usage = self._counted if self._gate.stopped else self._usage()
+        event = self.completed_response or self._codec.transcript.ended(usage)
+        # LiteLLM counts in the object that it is given, and in a thread of its own.
+        return event.model_copy(deep=True)
+
+    def _usage(self) -> Any:
+        """Return the usage of all that the provider sent, as LiteLLM counts it."""
+        partial: Any = None
+        with contextlib.suppress(Exception):
+            partial = self._upstream.partial_response_on_disconnect()
+        return None if partial is None else partial.response.usage
+
+
+class WholeResponse:
+    """A whole response and the gate that it waits in: the event that would end a stream of it."""
+
+    def __init__(self, response: ResponsesAPIResponse, session: DoorSession, user: str) -> None:
+        event = ResponseCompletedEvent(type="response.completed", response=response)
+        self._response = response
+        self._codec = EventCodec()
+        self._heard = self._codec.read(event)
+        self.gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
+        self.gate.push(self._heard)
+        self.gate.finish()
+        self._delivered: Any = None
+
+    def released(self) -> Any:
+        """Return the response as it may go out, with the trail as its ``guard``.
+
+        It is the provider's own object where nothing was cut. Raises the gate's error under the
+        action ``raise``.
+        """
+        delivered = self.delivered()
+        if self.gate.error is not None:
+            raise self.gate.error
+        return with_trail(delivered, self.gate)
+
+    def delivered(self) -> Any:
+        """Return what of the response was let out; its own object where that is all."""
+        if self._delivered is None:
+            self._delivered = self._made(self.gate.emit())
+        return self._delivered
+
+    def _made(self, out: list[ReadEvent]) -> Any:
+        if out == [self._heard]:
+            return self._response
+        events = [event for read_event in out for event in self._codec.seal(read_event)]
+        end = events[-1] if events else self._codec.transcript.ended(self._response.usage)
+        set_hidden_params(end.response, hidden(self._response))
+        return end.response
+
+
+def _wrap(response: object, session: DoorSession, user: str, n: int) -> ResponsesStream | Whole:
+    if isinstance(response, BaseResponsesAPIStreamingIterator):
+        # LiteLLM's Router makes a class for each stream: one that all streams share stands for it.
+        kind: Any = next(k for k in type(response).__mro__ if "<locals>" not in k.__qualname__)
+        stream: ResponsesStream = _guarded(kind)(response, session, user=user)
+        return stream
+    if isinstance(response, ResponsesAPIResponse):
+        return WholeResponse(response, session, user)
+    raise unreadable(response, "responses")
+
+
+@lru_cache
+def _guarded(kind: Any) -> Any:
+    """Return the guarded stream of a class of LiteLLM's."""
+    return type(f"Guarded{kind.__name__}", (ResponsesStream, kind), {"__doc__": kind.__doc__})
+
+
+DOOR = Door("responses", "aresponses", _wrap, user=lambda call: last_message(call.get("input")))

@@ -1,0 +1,50 @@
+"""What of a stream went out and what did not, as its reports and errors tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from guard.gate import Codec
+from guard.verdict import Channel
+
+
+class StreamText(NamedTuple):
+    """What of a stream went out and what did not, for the error that ends it.
+
+    ``began`` tells whether anything did; ``released`` is the text from which LiteLLM's Router would
+    have another model go on, ``shown`` what went out of all channels, ``withheld`` what did not.
+    """
+
+    began: bool
+    released: str
+    shown: str
+    withheld: Sequence[str]
+
+
+def withheld(
+    codec: Callable[[], Codec[Any]], sent: Iterable[Any], released: Iterable[Any]
+) -> list[str]:
+    """Return the texts of the provider's chunks ``sent`` that did not go out as they were.
+
+    Joined as they were said, and one by one: LiteLLM quotes single chunks.
+    """
+    sent, out = list(sent), {id(chunk) for chunk in released}
+    held = (c for c in sent if id(c) not in out)
+    single = {text for c in held for _, text in codec().parts(c)}
+    return [*joined(codec(), sent, without=out), *single]
+
+
+def joined(
+    codec: Codec[Any], chunks: Iterable[Any], without: Container[int] = frozenset()
+) -> list[str]:
+    """Return the text of ``chunks``, each channel's joined; one in ``without`` (ids) parts it."""
+    runs: dict[Channel, list[list[str]]] = {}
+    for chunk in chunks:
+        for channel, text in codec.parts(chunk):
+            own = runs.setdefault(channel, [[]])
+            if id(chunk) not in without:
+                own[-1].append(text)
+            elif own[-1]:
+                own.append([])
+    return [text for own in runs.values() for run in own if (text := "".join(run))]

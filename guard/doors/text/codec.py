@@ -1,0 +1,126 @@
+"""Reads and rewrites the chunks and choices of text completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from litellm.types.utils import TextChoices, TextCompletionResponse
+
+from guard.doors.fields import Repeats, around, envelope, index_of, may_repeat, parts_of
+from guard.doors.strings import members, without_prose
+from guard.doors.whole import Answer
+from guard.doors.whole import joined as texts_of
+from guard.gate import Codec, Part
+from guard.verdict import Channel
+
+
+class TextCompletionCodec(Codec[TextCompletionResponse]):
+    """The gate's codec for LiteLLM's ``TextCompletionResponse``; never changes one it was given.
+
+    ``n`` is the number of choices that the stream tells apart.
+    """
+
+    def __init__(self, n: int = 1) -> None:
+        self._n = n
+        self._changed: set[int] = set()  # choices of which text was cut or replaced
+        self._repeats = Repeats()
+
+    def parts(self, chunk: TextCompletionResponse) -> list[Part]:
+        """Return the chunk's texts; raises UsageError on text not a string."""
+        said = [part for choice in chunk.choices for part in _parts(chunk, choice)]
+        return self._repeats.new(said)
+
+    def choices(self, chunk: TextCompletionResponse) -> list[int]:
+        """Return the choices that say something or end; usage alone belongs to none."""
+        return [c.index for c in chunk.choices if c.finish_reason or _parts(chunk, c)]
+
+    def finished(self, chunk: TextCompletionResponse) -> list[int]:
+        """Return the choice whose finish reason the chunk brings.
+
+        None where several were asked for: LiteLLM then gives one finish reason for all.
+        """
+        return [] if self._n > 1 else [c.index for c in chunk.choices if c.finish_reason]
+
+    def cut(
+        self,
+        chunk: TextCompletionResponse,
+        choice: int,
+        texts: Mapping[Channel, str],
+        *,
+        ends: bool = False,
+    ) -> TextCompletionResponse | None:
+        """Return a copy with this choice alone, its texts replaced; None where it says nothing."""
+        one = next(c for c in chunk.choices if c.index == choice)
+        said = dict(_parts(chunk, one))
+        if any(said.get(c) != texts.get(c) for c in said if c in texts or not may_repeat(c)):
+            self._changed.add(choice)
+        reason = None if ends else one.finish_reason
+        return (
+            _bare(chunk, _rewritten(one, texts, reason)) if reason or any(texts.values()) else None
+        )
+
+    def last(
+        self, template: TextCompletionResponse, choice: int, message: str
+    ) -> TextCompletionResponse:
+        """Return the chunk that ends ``choice`` with ``message`` and ``content_filter``."""
+        return _bare(template, TextChoices("content_filter", choice, message))
+
+    def seal(self, chunk: TextCompletionResponse) -> TextCompletionResponse:
+        """Return ``chunk`` as it may leave: after a replacement, with no field that repeats it."""
+        if not any(c.index in self._changed for c in chunk.choices):
+            return chunk
+        choices = [
+            _rewritten(c, dict(parts_of_choice(c, c.index)), c.finish_reason) for c in chunk.choices
+        ]
+        return _bare(chunk, *choices)
+
+
+def parts_of_choice(choice: TextChoices, number: int) -> list[Part]:
+    """Return what a choice says."""
+    said = members(choice)
+    parts = parts_of(
+        _Speech(content=said.get("text"), reasoning_content=said.get("reasoning_content")), number
+    )
+    rest = _Speech(**{name: value for name, value in said.items() if name != "reasoning_content"})
+    return parts + around(rest, number, "text")
+
+
+def _parts(chunk: TextCompletionResponse, choice: TextChoices) -> list[Part]:
+    """Return the texts of a choice, and of the chunk around it."""
+    index = index_of(choice)
+    return parts_of_choice(choice, index) + envelope(chunk, index)
+
+
+def cut_choice(choice: TextChoices, said: Answer, out: list[Answer]) -> TextChoices:
+    """Return ``choice`` with the texts of ``out`` and no field that could repeat the others."""
+    terminated = any(a.terminated for a in out)
+    reason = "content_filter" if terminated else choice.finish_reason
+    texts = {Channel(choice.index, *c[1:]): text for c, text in texts_of(out).items()}
+    return _rewritten(choice, texts, reason)
+
+
+class _Speech:
+    """Fields of a text choice, as an object with them."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+def _rewritten(choice: TextChoices, texts: Mapping[Channel, str], reason: Any) -> TextChoices:
+    made = TextChoices(reason, choice.index, texts.get(Channel(choice.index)))
+    thought = texts.get(Channel(choice.index, "reasoning"))
+    if thought:
+        made["reasoning_content"] = thought
+    return made
+
+
+def _bare(chunk: TextCompletionResponse, *choices: TextChoices) -> TextCompletionResponse:
+    """Return a chunk of the same response that carries ``choices`` and no other text."""
+    return TextCompletionResponse(
+        id=without_prose("id", chunk.id),
+        created=chunk.created,
+        model=without_prose("model", chunk.model),
+        usage=without_prose("usage", chunk.usage),
+        choices=list(choices),
+    )
