@@ -39,6 +39,7 @@ SETTINGS: dict[str, st.SearchStrategy[Any]] = {
     "queue_ms": st.sampled_from([1.0, 100.0, 5000.0, None]),
     "context_segments": st.sampled_from([0, 2]),
     "message": st.sampled_from(["stop", "halt"]),
+    "labels": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"])),
 }
 values = st.fixed_dictionaries({}, optional=SETTINGS)
 
@@ -83,6 +84,13 @@ def test_a_tighter_policy_acts_at_least_as_strictly_on_every_verdict(
             assert RANK[after] >= RANK[before]
             if before != "pass":
                 assert ends_response(asked, after) >= ends_response(base, before)
+
+
+@slowly
+@given(policies(), policies())
+def test_a_request_changes_no_label_of_the_owner(base: Policy, asked: Policy) -> None:
+    assume(not loosened(base, asked, DEFAULT_POINTS))
+    assert {name: asked.labels.get(name) for name in base.labels} == base.labels
 
 
 def ends_response(policy: Policy, action: Action) -> bool:

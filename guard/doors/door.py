@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import litellm
+from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
+from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
+from pydantic import BaseModel
 
 from guard.doors import closing
 from guard.doors.context import guarded, inside
@@ -73,6 +76,7 @@ class Door:
         if guarded():
             return function(*args, **kwargs)
         call = self.arguments(function, args, kwargs)
+        session = asked_by(session, call)
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
         session, kwargs = self._recorded(session, self.function, args, kwargs)
@@ -94,6 +98,7 @@ class Door:
         if guarded():
             return await function(*args, **kwargs)
         call = self.arguments(function, args, kwargs)
+        session = asked_by(session, call)
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
         session, kwargs = self._recorded(session, self.async_function, args, kwargs)
@@ -122,6 +127,7 @@ class Door:
         closed. Without an ``asker`` the action ``rewrite`` is a termination.
         """
         stream = _unwrapped(response)
+        session = _answered_by(session, stream)
         try:
             wrapped = self.wrap(stream, session, user, n)
         except BaseException as error:
@@ -150,6 +156,7 @@ class Door:
     ) -> Any:
         """Guard as :meth:`guard` does, without blocking the event loop."""
         stream = _unwrapped(response)
+        session = _answered_by(session, stream)
         try:
             wrapped = self.wrap(stream, session, user, n)
         except BaseException as error:
@@ -213,6 +220,32 @@ class Door:
         """
         policy = session.policy
         return self.user(call) if policy.user_context or policy.hold == "association" else ""
+
+
+def asked_by(session: Session, call: Arguments) -> Session:
+    """Return the session of a call: its decisions say which model was asked, and by which id."""
+    model, request_id = (
+        value if isinstance(value := call.get(name), str) else None
+        for name in ("model", "litellm_call_id")
+    )
+    return replace(session, model=model, request_id=request_id)
+
+
+def _answered_by(session: Session, response: Any) -> Session:
+    """Return the session with LiteLLM's own id of the call, where the caller gave none."""
+    if session.request_id is not None:
+        return session
+    found = member(member(response, "_hidden_params"), "litellm_call_id") or _call_id(response)
+    if found is None and not isinstance(response, (BaseModel, Mapping)):
+        streams: Any = (CustomStreamWrapper, BaseResponsesAPIStreamingIterator)
+        found = _call_id(closing.under(response, streams))
+        found = found or _call_id(closing.local(response, "self"))
+    return replace(session, request_id=found)
+
+
+def _call_id(stream: Any) -> str | None:
+    logging = getattr(stream, "logging_obj", None) or getattr(stream, "litellm_logging_obj", None)
+    return getattr(logging, "litellm_call_id", None)
 
 
 def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:

@@ -30,7 +30,7 @@ from litellm.types.utils import (
 from litellm.utils import TextCompletionStreamWrapper
 
 from guard.doors import chat, closing, messages, responses, text_completion
-from guard.doors.door import Arguments, Door, unreadable
+from guard.doors.door import Arguments, Door, asked_by, unreadable
 from guard.doors.driver import GuardedStream
 from guard.doors.messages import MessagesStream
 from guard.doors.responses import ResponsesStream
@@ -79,7 +79,7 @@ async def guarded_stream(chunks: Any, session: Session, call: Arguments) -> Guar
     beneath; what was to be read is closed then.
     """
     try:
-        return _guarded_stream(chunks, session, call)
+        return _guarded_stream(chunks, asked_by(session, call), call)
     except BaseException:
         await closing.aclose(chunks)
         raise
@@ -170,7 +170,7 @@ async def guarded_answer(response: Any, session: Session, call: Arguments) -> An
     if door is None:
         raise unreadable(response, "whole")
     user, n = _asked(door, session, call)
-    answer = await door.aguard(session, response, user=user, n=n)
+    answer = await door.aguard(asked_by(session, call), response, user=user, n=n)
     # The proxy serialises what it is given; the trail is the caller's.
     object.__delattr__(answer, "guard")
     return answer
@@ -270,7 +270,7 @@ class Call:
             "actions": dict(Counter(d.action for d in self.decisions if d.action != "pass")),
             "stopped": self.stopped,
             "unjudged": len(self.decisions) - len(judged),
-            "highest_score": max((v.score for v in judged), default=None),
+            "highest_score": max((v.score for v in judged if v.score is not None), default=None),
             **_judged_by(policy),
             "detector": last.detector if last else None,
             "index_version": last.index_version if last else None,

@@ -17,7 +17,6 @@ from guard.doors.event_names import TERMINAL
 from guard.doors.events import hidden, name_of
 from guard.doors.said import Said
 from guard.doors.session import Session
-from guard.gate import ResponseGate
 
 
 class ResponsesStream(GuardedStream):
@@ -108,7 +107,7 @@ class WholeResponse:
         self._response = response
         self._codec = EventCodec()
         self._heard = self._codec.hear(event)
-        self.gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
+        self.gate = session.gate(self._codec, user=user)
         self.gate.push(self._heard)
         self.gate.finish()
         self._told: Any = None
