@@ -130,14 +130,14 @@ class Guard:
 
     @alike(signatures.acompletion)
     async def acompletion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do the same for ``litellm.acompletion``."""
+        """Call ``litellm.acompletion`` and guard what it returns, as :meth:`completion` does."""
         from guard.doors import chat
 
         return await chat.DOOR.acall(self.session(guard), args, kwargs)
 
     @like(signatures.text_completion)
     def text_completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do for ``litellm.text_completion`` what :meth:`completion` does for its namesake.
+        """Call ``litellm.text_completion`` and guard what it returns, as :meth:`completion` does.
 
         A stream is a ``TextCompletionStreamWrapper``, a whole response a
         ``TextCompletionResponse``.
@@ -150,14 +150,14 @@ class Guard:
     async def atext_completion(
         self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
     ) -> Any:
-        """Do the same for ``litellm.atext_completion``."""
+        """Call ``litellm.atext_completion`` and guard what it returns."""
         from guard.doors import text_completion
 
         return await text_completion.DOOR.acall(self.session(guard), args, kwargs)
 
     @like(signatures.responses)
     def responses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do for ``litellm.responses`` what :meth:`completion` does for its namesake.
+        """Call ``litellm.responses`` and guard what it returns, as :meth:`completion` does.
 
         A stream is of LiteLLM's own class of stream, a whole response a ``ResponsesAPIResponse``;
         one that was stopped is ``incomplete`` for the reason ``content_filter``.
@@ -168,14 +168,14 @@ class Guard:
 
     @alike(signatures.responses)
     async def aresponses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do the same for ``litellm.aresponses``."""
+        """Call ``litellm.aresponses`` and guard what it returns."""
         from guard.doors import responses
 
         return await responses.DOOR.acall(self.session(guard), args, kwargs)
 
     @like(signatures.messages)
     def messages(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do for ``litellm.anthropic.messages.create`` what :meth:`completion` does.
+        """Call ``litellm.anthropic.messages.create`` and guard the message.
 
         A stream gives what LiteLLM's gives, bytes of server-sent events; a whole message is a
         dict. One that was stopped has the stop reason ``refusal``. Where LiteLLM has the provider's
@@ -187,7 +187,7 @@ class Guard:
 
     @alike(signatures.messages)
     async def amessages(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do the same for ``litellm.anthropic.messages.acreate``, or ``anthropic_messages``."""
+        """Call ``litellm.anthropic.messages.acreate`` and guard the message."""
         from guard.doors import messages
 
         return await messages.DOOR.acall(self.session(guard), args, kwargs)

@@ -353,14 +353,14 @@ def test_labels_of_every_source_stand_beside_each_other(
     assert guard.policy.labels == {"release": "7", "region": "eu", "app": "x"}
     call = guard.session({"labels": {"tenant": "a", "app": "y"}}).policy
     assert call.labels == {"release": "7", "region": "eu", "app": "y", "tenant": "a"}
-    for given, says in (
+    for wrong, says in (
         ({"labels": {"a": "x" * 257}}, "labels.a: string should have at most 256 characters"),
         ({"labels": {"": "x"}}, "labels.*: string should have at least 1 character"),
         ({"labels": {str(n): "" for n in range(33)}}, "labels: dictionary should have at most 32"),
         ({"labels": ["a"]}, "labels: input should be a valid"),
     ):
         with pytest.raises(ConfigError, match=says):
-            policy_from(given)
+            policy_from(wrong)
 
 
 class TestActions:
