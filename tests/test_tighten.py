@@ -39,8 +39,8 @@ SETTINGS: dict[str, st.SearchStrategy[Any]] = {
     "queue_ms": st.sampled_from([1.0, 100.0, 5000.0, None]),
     "context_segments": st.sampled_from([0, 2]),
     "message": st.sampled_from(["stop", "halt"]),
-    "labels": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"])),
 }
+labels = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"]))
 values = st.fixed_dictionaries({}, optional=SETTINGS)
 
 
@@ -87,10 +87,17 @@ def test_a_tighter_policy_acts_at_least_as_strictly_on_every_verdict(
 
 
 @slowly
-@given(policies(), policies())
-def test_a_request_changes_no_label_of_the_owner(base: Policy, asked: Policy) -> None:
-    assume(not loosened(base, asked, DEFAULT_POINTS))
-    assert {name: asked.labels.get(name) for name in base.labels} == base.labels
+@given(labels, labels)
+def test_a_request_adds_labels_and_changes_none_of_the_owner(
+    own: dict[str, str], asked: dict[str, str]
+) -> None:
+    base = policy_from({"labels": own})
+    if any(asked.get(name, text) != text for name, text in own.items()):
+        with pytest.raises(ConfigError, match="this would loosen labels"):
+            tightened(base, {"labels": asked}, DEFAULT_POINTS, where="guard")
+    else:
+        found = tightened(base, {"labels": asked}, DEFAULT_POINTS, where="guard")
+        assert found.labels == {**own, **asked}
 
 
 def ends_response(policy: Policy, action: Action) -> bool:
