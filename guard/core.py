@@ -17,8 +17,8 @@ from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
 from guard.detect.weights import shipped_weights
 from guard.detect.workers import Workers
-from guard.doors.session import Session
-from guard.doors.text import AsyncTextStream, TextCodec, TextStream
+from guard.doors.plain import AsyncTextStream, TextCodec, TextStream
+from guard.doors.session import DoorSession as Session
 from guard.errors import ConfigError, UsageError
 from guard.forks import Lock, native
 from guard.gate import Job, ResponseGate
@@ -142,7 +142,7 @@ class Guard:
         A stream is a ``TextCompletionStreamWrapper``, a whole response a
         ``TextCompletionResponse``.
         """
-        from guard.doors import text_completion
+        from guard.doors import text as text_completion
 
         return text_completion.DOOR.call(self.session(guard), args, kwargs)
 
@@ -151,7 +151,7 @@ class Guard:
         self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
     ) -> Any:
         """Call ``litellm.atext_completion`` and guard what it returns."""
-        from guard.doors import text_completion
+        from guard.doors import text as text_completion
 
         return await text_completion.DOOR.acall(self.session(guard), args, kwargs)
 
@@ -200,7 +200,7 @@ class Guard:
 
         An error stands in the place of its answer, as LiteLLM has it; so do the guard's own.
         """
-        from guard.doors import batch
+        from guard.doors.chat import batch
 
         return batch.batch_completion(self.session(guard), args, kwargs)
 
@@ -213,17 +213,17 @@ class Guard:
         bring text in other ways raises UsageError when it is looked up, and so does wrapping
         anything but a Router.
         """
-        from guard.doors.router import GuardedRouter
+        from guard.doors.litellm.router import GuardedRouter
 
         return cast(RouterT, GuardedRouter(router, self.session))
 
     def install(self) -> None:
         """Guard every call of LiteLLM's in this process, until :func:`guard.uninstall`.
 
-        Also those of frameworks, and by names bound earlier: see :mod:`guard.doors.install`.
+        Also those of frameworks, and by names bound earlier.
         Raises ConfigError for a LiteLLM that is not as expected; nothing is changed then.
         """
-        from guard.doors import install
+        from guard.doors.litellm import install
 
         install.install(self.session)
 
@@ -233,7 +233,7 @@ class Guard:
         Its own context goes by this guard, and tasks begun in it; other threads do too, unless
         they have a block of their own or a guard is installed.
         """
-        from guard.doors import install
+        from guard.doors.litellm import install
 
         return install.intercept(self.session)
 

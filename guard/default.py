@@ -67,7 +67,7 @@ def install(guard: Guard | None = None, **settings: Any) -> Guard:
 
 def uninstall() -> None:
     """Take back the last :func:`install`; with the last of all, LiteLLM is as it was."""
-    from guard.doors import install
+    from guard.doors.litellm import install
 
     install.uninstall()
 

@@ -310,6 +310,6 @@ def test_every_command_is_listed() -> None:
 
 
 def test_the_range_of_litellm_is_the_packages() -> None:
-    from guard.doors.install import SUPPORTED
+    from guard.doors.litellm.compat import TESTED
 
-    assert f"LiteLLM `{SUPPORTED}`" in text("docs/litellm-limitations.md")
+    assert f"LiteLLM `{TESTED}`" in text("docs/litellm-limitations.md")

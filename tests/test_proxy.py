@@ -29,7 +29,7 @@ with warnings.catch_warnings():
     from guard import proxy
 
 from guard.detect.weights import open_weights, shipped_weights
-from guard.doors.proxy import Call, beneath
+from guard.doors.litellm.proxy import Call, beneath
 from guard.errors import GuardError, UsageError
 from guard.places import ENCODERS
 from guard.policy import Policy
@@ -180,7 +180,7 @@ async def test_a_stream_that_cannot_be_guarded_is_closed_logged_and_counted(
 
 def test_the_facts_hold_no_word_of_the_text() -> None:
     call = Call(r.session(Policy(action="redact"), Scripted("BIAS [a-z]+")))
-    from guard.doors.text import TextStream
+    from guard.doors.plain import TextStream
 
     said = "".join(TextStream(iter(["Fine. BIAS secretword here. ", "Good."]), call.session))
     assert "[removed]" in said

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
 from guard.audit.calls import Guarded, Piece, Reading, Reply
 from guard.core import Guard
 from guard.doors import chat
-from guard.doors.stream import ChatStream
+from guard.doors.chat.stream import ChatStream
+from guard.doors.litellm.compat import CustomStreamWrapper
 from guard.errors import BiasFound, DetectorError
 from guard.policy import Policy
 from guard.suites import Chat

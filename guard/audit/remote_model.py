@@ -22,6 +22,7 @@ from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_c
 from guard.audit.calls import Piece, Reply, Slot, Usage
 from guard.audit.models import CallError, check_model
 from guard.audit.sending import Sending, refused
+from guard.doors.litellm.compat import hidden_params
 from guard.errors import UsageError
 from guard.suites import Capability, Chat, Request
 
@@ -133,7 +134,7 @@ class RemoteModel:
             choice.finish_reason or "stop",
             _first_tokens(getattr(choice, "logprobs", None)),
             usage=self._usage(
-                getattr(response, "usage", None), response._hidden_params.get("response_cost")
+                getattr(response, "usage", None), hidden_params(response).get("response_cost")
             ),
         )
 

@@ -13,7 +13,7 @@ from guard.bench.figures import Figure
 from guard.bench.replay import Replay, Silent, chunks, ready
 from guard.core import Guard
 from guard.doors import chat
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.policy import Policy
 
 #: Chunks of a stream; what the longest costs a chunk is held against the shortest.
@@ -78,7 +78,7 @@ def figures(
     return found
 
 
-def _guarded(session: Session, made: Sequence[Any]) -> Any:
+def _guarded(session: DoorSession, made: Sequence[Any]) -> Any:
     return chat.guard(session, Replay(made))
 
 
@@ -112,7 +112,7 @@ def _bare(stream: Any) -> Iterator[Any]:
     yield from held
 
 
-def _segments(session: Session, size: int) -> int:
+def _segments(session: DoorSession, size: int) -> int:
     stream = _guarded(session, chunks(size))
     for _ in stream:
         pass

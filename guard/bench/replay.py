@@ -9,10 +9,10 @@ from functools import lru_cache
 from time import perf_counter, sleep
 from typing import Any
 
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
-from guard.doors.session import Session
+from guard.doors.litellm.compat import CustomStreamWrapper
+from guard.doors.session import DoorSession
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Scores, Verdict, Window
 
@@ -137,7 +137,7 @@ class _Ready:
         return self.judge(windows)
 
 
-def ready(policy: Policy) -> Session:
+def ready(policy: Policy) -> DoorSession:
     """Return a session whose verdicts cost nothing, so that gate and door are left."""
     judge: Any = _Ready(policy)
-    return Session(policy, judge)
+    return DoorSession(policy, judge)

@@ -35,7 +35,7 @@ def doctor(as_json: bool) -> None:
     """Report what guard finds here. Exits with 1 where something it needs is broken."""
     with stdout_kept():
         findings = [
-            *(*_packages(), *_proxy(), *_names()),
+            *(*_packages(), *_litellm(), *_proxy(), *_names()),
             *(*_settings(), *_detector(), *_detectors(), *_models(), *_closing()),
         ]
     broken = [f for f in findings if f.state == "broken"]
@@ -110,6 +110,26 @@ def _package(requirement: Requirement, area: str, needed: bool) -> Finding:
         state: State = "broken" if needed else "note"
         return Finding(area, name, state, f"{version} is outside {stated}")
     return Finding(area, name, "ok", version)
+
+
+def _litellm() -> Iterator[Finding]:
+    """Say whether LiteLLM is of a tested version, and which of its internals are not found."""
+    try:
+        from guard.doors.litellm import compat
+    except ImportError as error:
+        yield Finding("litellm", "version", "broken", f"{error.name} is not installed")
+        return
+    except GuardError as error:
+        yield Finding("litellm", "version", "broken", str(error))
+        return
+    state: State = "ok" if compat.is_tested() else "note"
+    yield Finding("litellm", "version", state, f"{compat.version()}; tested is {compat.TESTED}")
+    for internal in compat.INTERNALS:
+        missing = compat.missing(internal)
+        found = f"{' '.join(internal.names)} (looked up on {', '.join(internal.checked)})"
+        detail = f"not found: {', '.join(missing)}; for {internal.use}" if missing else found
+        home = internal.homes[0].removeprefix("litellm.")
+        yield Finding("litellm internals", home, "broken" if missing else "ok", detail)
 
 
 def _proxy() -> Iterator[Finding]:
@@ -199,7 +219,7 @@ def _models() -> Iterator[Finding]:
 
 
 def _closing() -> Iterator[Finding]:
-    from guard.doors.closing import TRANSPORTS
+    from guard.doors.litellm.closing import TRANSPORTS
 
     for transport in TRANSPORTS:
         state: State = "ok" if transport.closes else "note"

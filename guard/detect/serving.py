@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import NamedTuple
 
-from guard.detect import handover
+from guard.detect import loop_bridge
 from guard.detect.answers import Timed, timed
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector, DetectorSession, Window
@@ -146,13 +146,13 @@ class Judge:
     async def _await(self, one: _Ticket | Timed) -> Timed:
         if isinstance(one, Timed):
             return one
-        since, arrival = time.monotonic(), handover.Arrival(one.asked.future)
+        since, bridge = time.monotonic(), loop_bridge.Bridge(one.asked.future)
         while True:
             next_look = self._look(one, since)
             if isinstance(next_look, Timed):
                 return next_look
             with contextlib.suppress(asyncio.TimeoutError):
-                return self._noted(one.number, await arrival.result(next_look.seconds))
+                return self._noted(one.number, await bridge.result(next_look.seconds))
 
     def _look(self, one: _Ticket, since: float) -> _Wait | Timed:
         """Return how long to wait for a window asked for since then, or what to give up with."""

@@ -9,17 +9,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import litellm
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
-from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
 from pydantic import BaseModel
 
-from guard.doors import closing
 from guard.doors.context import guarded, inside
 from guard.doors.driver import GuardedStream
+from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged, judged
-from guard.doors.records import open_books
+from guard.doors.litellm import closing
+from guard.doors.litellm.compat import (
+    HIDDEN,
+    BaseResponsesAPIStreamingIterator,
+    CustomStreamWrapper,
+    hidden_params,
+    set_hidden_params,
+)
+from guard.doors.litellm.records import defer_logging
 from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.doors.strings import member
 from guard.errors import UsageError
 from guard.gate import ResponseGate
@@ -34,7 +40,7 @@ class Whole(Protocol):
 
     gate: ResponseGate[Any]
 
-    def told(self) -> Any:
+    def delivered(self) -> Any:
         """Return what of it has been let out so far; its own object where that is all."""
         ...
 
@@ -54,7 +60,7 @@ class Door:
 
     function: str
     async_function: str
-    wrap: Callable[[Any, Session, str, int], Any]
+    wrap: Callable[[Any, DoorSession, str, int], Any]
     user: Callable[[Arguments], str]
     choices: Callable[[Arguments], int] = lambda _: 1
     go_on: GoOn | None = None
@@ -63,7 +69,7 @@ class Door:
     """Whether LiteLLM's records of a call can be held back (``litellm_records``)."""
 
     def call(
-        self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
+        self, session: DoorSession, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
     ) -> Any:
         """Call the function of ``owner``, LiteLLM or a Router, and guard what it returns.
 
@@ -75,46 +81,45 @@ class Door:
         function = getattr(owner, self.function)
         if guarded():
             return function(*args, **kwargs)
-        call = self.arguments(function, args, kwargs)
-        session = asked_by(session, call)
-        user, n = self.user_shown(session, call), self.choices(call)
-        asker = self.asker(session, function, call)
-        session, kwargs = self._recorded(session, self.function, args, kwargs)
-        failed: Exception | None = None
-        try:
-            with inside():
-                response = function(*args, **kwargs)
-        except Exception as error:
-            failed = error
-        if failed is not None:  # raised out here, it does not lead to the one that it stands for
-            raise judged(failed, session)
-        return self.guard(session, response, user=user, n=n, asker=asker)
+        return run(self._call(sync, self.function, function, session, args, kwargs))
 
     async def acall(
-        self, session: Session, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
+        self, session: DoorSession, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
     ) -> Any:
         """Do the same for the async function."""
         function = getattr(owner, self.async_function)
         if guarded():
             return await function(*args, **kwargs)
+        name = self.async_function
+        return await self._call(asynchronous, name, function, session, args, kwargs)
+
+    async def _call(
+        self,
+        either: Either,
+        name: str,
+        function: Callable[..., Any],
+        session: DoorSession,
+        args: Sequence[Any],
+        kwargs: Arguments,
+    ) -> Any:
         call = self.arguments(function, args, kwargs)
         session = asked_by(session, call)
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
-        session, kwargs = self._recorded(session, self.async_function, args, kwargs)
+        session, kwargs = self._recorded(session, name, args, kwargs)
         failed: Exception | None = None
         try:
             with inside():
-                response = await function(*args, **kwargs)
+                response = await either(function, function, *args, **kwargs)
         except Exception as error:
             failed = error
-        if failed is not None:
-            raise await ajudged(failed, session)
-        return await self.aguard(session, response, user=user, n=n, asker=asker)
+        if failed is not None:  # raised out here, it does not lead to the one that it stands for
+            raise await either(judged, ajudged, failed, session)
+        return await self._guard(either, session, response, user, n, asker)
 
     def guard(
         self,
-        session: Session,
+        session: DoorSession,
         response: object,
         *,
         user: str = "",
@@ -126,28 +131,11 @@ class Door:
         ``n`` is the number of choices that were asked for. A stream that cannot be guarded is
         closed. Without an ``asker`` the action ``rewrite`` is a termination.
         """
-        stream = _unwrapped(response)
-        session = _answered_by(session, stream)
-        try:
-            wrapped = self.wrap(stream, session, user, n)
-        except BaseException as error:
-            closing.close(stream)
-            if session.books is not None:
-                session.books.fail(error)
-            raise
-        if isinstance(wrapped, GuardedStream):
-            return _with_headers(_asking(wrapped, asker), response, stream)
-        whole = _asking(wrapped, asker)
-        with _recording(session, whole, stream):
-            session.settle(whole.gate)
-        while whole.gate.again and asker is not None:
-            whole.go_on(asker.ask(whole.said(), whole.gate.trail), asker)
-            session.settle(whole.gate)
-        return whole.released()
+        return run(self._guard(sync, session, response, user, n, asker))
 
     async def aguard(
         self,
-        session: Session,
+        session: DoorSession,
         response: object,
         *,
         user: str = "",
@@ -155,27 +143,40 @@ class Door:
         asker: Asker | None = None,
     ) -> Any:
         """Guard as :meth:`guard` does, without blocking the event loop."""
+        return await self._guard(asynchronous, session, response, user, n, asker)
+
+    async def _guard(
+        self,
+        either: Either,
+        session: DoorSession,
+        response: object,
+        user: str,
+        n: int,
+        asker: Asker | None,
+    ) -> Any:
         stream = _unwrapped(response)
         session = _answered_by(session, stream)
         try:
             wrapped = self.wrap(stream, session, user, n)
         except BaseException as error:
-            await closing.aclose(stream)
-            if session.books is not None:
-                await session.books.afail(error)
+            await either(closing.close, closing.aclose, stream)
+            if (deferred := session.deferred) is not None:
+                await either(deferred.fail, deferred.afail, error)
             raise
+        if asker is not None:
+            wrapped.may_ask(asker)
         if isinstance(wrapped, GuardedStream):
-            return _with_headers(_asking(wrapped, asker), response, stream)
-        whole = _asking(wrapped, asker)
-        with _recording(session, whole, stream):
-            await session.asettle(whole.gate)
-        while whole.gate.again and asker is not None:
-            whole.go_on(await asker.aask(whole.said(), whole.gate.trail), asker)
-            await session.asettle(whole.gate)
-        return whole.released()
+            return _with_headers(wrapped, response, stream)
+        with _recording(session, wrapped, stream):
+            await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
+        while wrapped.gate.again and asker is not None:
+            said, trail = wrapped.delivered_text(), wrapped.gate.trail
+            wrapped.go_on(await either(asker.ask, asker.aask, said, trail), asker)
+            await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
+        return wrapped.released()
 
     def asker(
-        self, session: Session, function: Callable[..., Any], call: Arguments
+        self, session: DoorSession, function: Callable[..., Any], call: Arguments
     ) -> Asker | None:
         """Return what asks the model again under the action ``rewrite``, None without that action.
 
@@ -188,8 +189,8 @@ class Door:
         return Asker(function, call, self.go_on, session.policy)
 
     def _recorded(
-        self, session: Session, function: str, args: Sequence[Any], kwargs: Arguments
-    ) -> tuple[Session, Arguments]:
+        self, session: DoorSession, function: str, args: Sequence[Any], kwargs: Arguments
+    ) -> tuple[DoorSession, Arguments]:
         """Return the session and the arguments of a call whose records the policy has held back.
 
         Raises UsageError where this door cannot hold them.
@@ -201,8 +202,8 @@ class Door:
                 f"litellm_records='guarded' does not work for {function}; leave it 'raw' for this "
                 'call: guard={"litellm_records": "raw"}.'
             )
-        books, kwargs = open_books(function, args, kwargs)
-        return replace(session, books=books), kwargs
+        deferred, kwargs = defer_logging(function, args, kwargs)
+        return replace(session, deferred=deferred), kwargs
 
     def arguments(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Arguments
@@ -213,7 +214,7 @@ class Door:
         names = _names(function) or _names(getattr(litellm, self.function))
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
-    def user_shown(self, session: Session, call: Arguments) -> str:
+    def user_shown(self, session: DoorSession, call: Arguments) -> str:
         """Return the user's last message where the policy has a use for it.
 
         That is to show it to the detector, or to know of which group a pronoun may speak.
@@ -222,7 +223,7 @@ class Door:
         return self.user(call) if policy.user_context or policy.hold == "association" else ""
 
 
-def asked_by(session: Session, call: Arguments) -> Session:
+def asked_by(session: DoorSession, call: Arguments) -> DoorSession:
     """Return the session of a call: its decisions say which model was asked, and by which id."""
     model, request_id = (
         value if isinstance(value := call.get(name), str) else None
@@ -231,11 +232,11 @@ def asked_by(session: Session, call: Arguments) -> Session:
     return replace(session, model=model, request_id=request_id)
 
 
-def _answered_by(session: Session, response: Any) -> Session:
+def _answered_by(session: DoorSession, response: Any) -> DoorSession:
     """Return the session with LiteLLM's own id of the call, where the caller gave none."""
     if session.request_id is not None:
         return session
-    found = member(member(response, "_hidden_params"), "litellm_call_id") or _call_id(response)
+    found = member(member(response, HIDDEN), "litellm_call_id") or _call_id(response)
     if found is None and not isinstance(response, (BaseModel, Mapping)):
         streams: Any = (CustomStreamWrapper, BaseResponsesAPIStreamingIterator)
         found = _call_id(closing.under(response, streams))
@@ -256,17 +257,17 @@ def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:
 
 
 @contextmanager
-def _recording(session: Session, whole: Whole, response: object) -> Iterator[None]:
-    """Close the books of a whole answer, however judging it ends."""
+def _recording(session: DoorSession, whole: Whole, response: object) -> Iterator[None]:
+    """Have LiteLLM report and store a whole answer, however judging it ends."""
     judged = False
     try:
         yield
         judged = True
     finally:
-        if session.books is not None:
-            told = whole.told()
+        if session.deferred is not None:
+            delivered = whole.delivered()
             stopped = not judged or whole.gate.trail.stopped
-            session.books.close(told, changed=told is not response, stopped=stopped)
+            session.deferred.close(delivered, changed=delivered is not response, stopped=stopped)
 
 
 def _unwrapped(response: Any) -> Any:
@@ -275,15 +276,9 @@ def _unwrapped(response: Any) -> Any:
     return inner if hasattr(inner, "__anext__") else response
 
 
-def _asking(wrapped: Any, asker: Asker | None) -> Any:
-    if asker is not None:
-        wrapped.may_ask(asker)
-    return wrapped
-
-
 def _with_headers(guarded_stream: Any, response: Any, stream: Any) -> Any:
     if response is not stream:
-        guarded_stream._hidden_params = response._hidden_params
+        set_hidden_params(guarded_stream, hidden_params(response))
     return guarded_stream
 
 

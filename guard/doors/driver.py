@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from guard.doors import accounting, closing
 from guard.doors.context import inside
+from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged, cleaned, judged
-from guard.doors.records import Books
+from guard.doors.litellm import accounting, closing
+from guard.doors.litellm.records import DeferredLogging
 from guard.doors.rewrite import Asker
-from guard.doors.said import Said
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
+from guard.doors.states import ASKING, BEHIND, GONE, READER, READING, UNREAD, UPSTREAM, Event
+from guard.doors.stream_text import StreamText
 from guard.gate import Codec, ResponseGate
 from guard.verdict import GuardTrail
 
@@ -33,8 +36,8 @@ class GuardedStream:
     Under the action ``rewrite`` the provider is closed and reported as at any stop; once what may
     go out of its answer has been read, the model is asked to go on, and the stream with it.
 
-    A door says what it reads (``_read``), what leaves (``_sealed``), what was said (``_said``) and
-    how a stopped stream is reported (``_logging``, ``_answer``).
+    A door says what it reads (``_read``), what leaves (``_sealed``), what of it went out
+    (``_stream_text``) and how a stopped stream is reported (``_logging``, ``_answer``).
     """
 
     completed_response: Any = None
@@ -42,7 +45,7 @@ class GuardedStream:
     def __init__(
         self,
         upstream: Any,
-        session: Session,
+        session: DoorSession,
         codec: Codec[Any],
         *,
         user: str = "",
@@ -54,19 +57,15 @@ class GuardedStream:
         self._made_gate = partial(session.gate, codec, n=n, user=user)
         self._gate: ResponseGate[Any] = self._made_gate()
         self._out: deque[Any] = deque()
-        self._over = False  # nothing more is pulled
-        self._ended = False  # the provider came to its end, well or not, and LiteLLM reported it
-        self._closed = False
-        self._unjudged = False  # text went out ahead of verdicts that are still to be taken
+        self._state = UNREAD  # of the upstream
+        self._lock = threading.RLock()
+        self._reader = READING
         self._asker: Asker | None = None
-        self._asks = False  # the model is to be asked to go on before anything more is pulled
-        self._left = False  # by its reader
-        if session.books is not None:
-            session.books.streaming = True
+        if session.deferred is not None:
+            session.deferred.streaming = True
         self._error: Exception | None = None
         # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
         self._connections = closing.connections(upstream)
-        self._began = False
         self._loop: asyncio.AbstractEventLoop | None = None
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
@@ -88,7 +87,7 @@ class GuardedStream:
     def _sealed_all(self, chunks: list[Any]) -> Iterable[Any]:
         return [sealed for chunk in chunks for sealed in self._sealed(chunk)]
 
-    def _said(self) -> Said:
+    def _stream_text(self) -> StreamText:
         raise NotImplementedError
 
     def _count(self) -> None:
@@ -106,10 +105,10 @@ class GuardedStream:
         raise NotImplementedError
 
     def _report(self) -> None:
-        accounting.report(self._speaker(self._logging()), self._answer)
+        accounting.report(self._reporter(self._logging()), self._answer)
 
     async def _areport(self) -> None:
-        await accounting.areport(self._speaker(self._logging()), self._answer)
+        await accounting.areport(self._reporter(self._logging()), self._answer)
 
     def _following(self, answer: Any) -> Any:
         """Return the stream in the answer by which the model goes on; None where it is none."""
@@ -137,59 +136,21 @@ class GuardedStream:
         if self._out:
             return self._out.popleft()
         try:
-            while not self._out and (self._unjudged or self._asks or not self._over):
-                if self._asks and self._asker is not None:
-                    self._go_on(self._asker.ask(self._said().released, self.guard))
-                    continue
-                if not self._unjudged:
-                    with inside():
-                        self._pull()
-                    if self._ahead():
-                        break
-                self._unjudged = False
-                self._session.settle(self._gate)
-                if self._error is not None and not self._gate.stopped:
-                    self._error = judged(self._error, self._session)
-                if self._gate.stopped:
-                    self._shut()  # first of all: what follows takes its time
-                    self._count()
-                if self._release():
-                    self._shut()
-                    if not self._ended:
-                        self._report()
+            run(self._advance(sync))
         except BaseException:
             self.close()
             raise
-        return self._handed(StopIteration)
+        return self._next_or(StopIteration)
 
     async def __anext__(self) -> Any:
         if self._out:
             return self._out.popleft()
         try:
-            while not self._out and (self._unjudged or self._asks or not self._over):
-                if self._asks and self._asker is not None:
-                    self._go_on(await self._asker.aask(self._said().released, self.guard))
-                    continue
-                if not self._unjudged:
-                    with inside():
-                        await self._apull()
-                    if self._ahead():
-                        break
-                self._unjudged = False
-                await self._session.asettle(self._gate)
-                if self._error is not None and not self._gate.stopped:
-                    self._error = await ajudged(self._error, self._session)
-                if self._gate.stopped:
-                    await self._ashut()
-                    await asyncio.to_thread(self._count)
-                if self._release():
-                    await self._ashut()
-                    if not self._ended:
-                        await self._areport()
+            await self._advance(asynchronous)
         except BaseException:
             await self.aclose()
             raise
-        return self._handed(StopAsyncIteration)
+        return self._next_or(StopAsyncIteration)
 
     def close(self) -> None:
         """End the stream and close the provider's connection; safe to call again."""
@@ -220,60 +181,105 @@ class GuardedStream:
 
     # What both drivers share.
 
+    async def _advance(self, either: Either) -> None:
+        """Judge, ask and pull until something may be read or the stream is over."""
+        while not self._out:
+            if self._reader is ASKING and self._asker is not None:
+                asker, said = self._asker, self._stream_text().released
+                self._go_on(await either(asker.ask, asker.aask, said, self.guard))
+                continue
+            if self._reader is BEHIND:
+                self._read_on(Event.JUDGING)
+            elif self._state.over:
+                return
+            else:
+                with inside():
+                    await either(self._pull, self._apull)
+                if self._ahead():
+                    return
+            await either(self._session.judge_pending, self._session.ajudge_pending, self._gate)
+            if self._error is not None and not self._gate.stopped:
+                self._error = await either(judged, ajudged, self._error, self._session)
+            if self._gate.stopped:
+                self._on(Event.STOPPED)
+                await either(self._shut, self._ashut)  # first of all: what follows takes its time
+                await either(self._count, partial(asyncio.to_thread, self._count))
+            if self._release():
+                await either(self._shut, self._ashut)
+                if not self._state.reported:
+                    await either(self._report, self._areport)
+
+    def _on(self, event: Event) -> None:
+        """Take what happened to the provider's stream, maybe in another thread."""
+        with self._lock:
+            self._state = UPSTREAM[self._state][event]
+
+    def _read_on(self, event: Event) -> None:
+        """Take what happened on the reader's side."""
+        self._reader = READER[self._reader][event]
+
     def _go_on(self, answer: Any) -> None:
         """Read on from the model's new answer; end where there is none."""
-        self._asks = False
-        stream = None if self._left else self._following(answer)
+        self._read_on(Event.ASKED)
+        stream = None if self._reader is GONE else self._following(answer)
         if stream is None:
             closing.close(answer, self._loop)
-            if not self._left:
+            if self._reader is not GONE:
                 self._gate.give_up()
                 self._release()
             return
-        self._gate = self._made_gate(trail=self.guard, said=self._said().released)
+        self._gate = self._made_gate(trail=self.guard, said=self._stream_text().released)
         if self._asker is not None:
             self.may_ask(self._asker)
         self._upstream = stream
         self._connections = closing.connections(stream)
-        self._over = self._ended = self._closed = self._began = False
+        self._on(Event.RESUMED)
 
     def _pull(self) -> None:
         """Pull until there may be something to judge or to let out, or the provider has ended."""
-        while not self._over:
+        first = self._state is UNREAD
+        while not self._state.over:
             try:
                 chunk = next(self._upstream)
             except StopIteration:
                 return self._end()
             except Exception as error:
                 return self._end(error)
+            if first:
+                first = self._begun()
             if self._take(chunk):
                 return None
         return None
 
     async def _apull(self) -> None:
-        while not self._over:
+        first = self._state is UNREAD
+        while not self._state.over:
             try:
                 chunk = await self._upstream.__anext__()
             except StopAsyncIteration:
                 return self._end()
             except Exception as error:
                 return self._end(error)
+            if first:
+                first = self._begun()
             if self._take(chunk):
                 return None
         return None
 
+    def _begun(self) -> bool:
+        """Note that the first chunk came; return whether the next one is still the first."""
+        self._on(Event.FIRST_CHUNK)
+        self._begin()
+        return False
+
     def _take(self, chunk: Any) -> bool:
         """Give the gate a chunk; return whether there may be something to judge or to let out."""
-        if not self._began:
-            self._began = True
-            self._begin()
         return self._gate.push(self._read(chunk))
 
     def _end(self, error: Exception | None = None) -> None:
-        if self._over:
+        if self._state.over:
             return  # closed by another thread meanwhile: what the read failed with is our doing
-        self._over = self._ended = True
-        self._closed = error is None
+        self._on(Event.COMPLETED if error is None else Event.FAILED)
         self._error = error
         self._gate.finish()
 
@@ -282,11 +288,12 @@ class GuardedStream:
 
         With the choices' end everything is judged first: its reader may not come back.
         """
-        if self._over or self._gate.over:
+        if self._state.over or self._gate.over:
             return False
         self._release()
-        self._unjudged = bool(self._out)
-        return self._unjudged
+        if self._out:
+            self._read_on(Event.AHEAD)
+        return bool(self._out)
 
     def _release(self) -> bool:
         """Queue what may go out; return whether the provider's connection is to be closed."""
@@ -294,62 +301,62 @@ class GuardedStream:
             self._out.extend(self._sealed_all(chunks))
         if self._gate.stopped:
             # The guard's end of the stream stands in place of the provider's, good or bad.
-            self._over = True
-            self._asks = self._gate.again
+            if self._gate.again:
+                self._read_on(Event.ASK)
             self._error = self._gate.error
         elif self._error is not None:
             self._error = self._cleaned(self._error)
-        if self._over and self._session.books is not None:
-            self._record(self._session.books)
+        if self._state.over and self._session.deferred is not None:
+            self._record(self._session.deferred)
         return self._gate.stopped or self._error is not None
 
     def _cleaned(self, error: Exception) -> Exception:
-        said = self._said()
+        said = self._stream_text()
         return cleaned(error, said.released, said.withheld, began=said.began, shown=said.shown)
 
-    def _tellable(self, error: Exception) -> Exception:
+    def _reportable(self, error: Exception) -> Exception:
         """Return a provider's error as LiteLLM's callbacks may hear of it.
 
         LiteLLM tells them one of its own making, or one that a Router did not end the stream for.
         """
         return self._cleaned(judged(error, replace(self._session, sinks=())))
 
-    def _handed(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
+    def _next_or(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
         if self._out:
             return self._out.popleft()
         error, self._error = self._error, None
         raise end if error is None else error
 
-    def _speaker(self, logging: Any) -> Any:
+    def _reporter(self, logging: Any) -> Any:
         """Return LiteLLM's logging object as it reports; it may be held back."""
-        books = self._session.books
-        return logging if books is None or logging is None else books.speaker
+        deferred = self._session.deferred
+        return logging if deferred is None or logging is None else deferred.immediate
 
-    def _record(self, books: Books, *, dropped: bool = False) -> None:
+    def _record(self, deferred: DeferredLogging, *, dropped: bool = False) -> None:
         """Close LiteLLM's records of the call: what goes out of it is known."""
         changed = dropped or any(d.action not in ("pass", "flag") for d in self.guard)
-        books.close(
+        deferred.close(
             self._answer() if changed else self.completed_response,
             changed=changed,
             stopped=dropped or self.guard.stopped,
-            reported=self._gate.stopped and not self._ended,
-            clean=self._tellable,
+            reported=self._gate.stopped and not self._state.reported,
+            clean=self._reportable,
         )
 
     def _drop(self) -> None:
-        if self._session.books is not None and not self._session.books.closed:
-            self._record(self._session.books, dropped=True)
-        self._over = self._left = True
-        self._unjudged = self._asks = False
+        if self._session.deferred is not None and not self._session.deferred.closed:
+            self._record(self._session.deferred, dropped=True)
+        self._on(Event.STOPPED)
+        self._read_on(Event.LEFT)
         self._out.clear()
         self._error = None
 
     def _shut(self) -> None:
-        if not self._closed:
+        if not self._state.closed:
             closing.close(self._upstream, self._loop, self._connections)
-            self._closed = True
+            self._on(Event.CLOSED)
 
     async def _ashut(self) -> None:
-        if not self._closed:
+        if not self._state.closed:
             await closing.aclose(self._upstream, self._connections)
-            self._closed = True
+            self._on(Event.CLOSED)

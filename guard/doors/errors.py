@@ -14,9 +14,9 @@ import httpx
 from litellm.exceptions import MidStreamFallbackError
 from pydantic import BaseModel, ValidationError
 
-from guard.doors.session import Session
+from guard.doors.plain import TextCodec
+from guard.doors.session import DoorSession
 from guard.doors.strings import is_name
-from guard.doors.text import TextCodec
 from guard.errors import GuardError
 from guard.gate import ResponseGate
 from guard.gate.escapes import Escapes
@@ -72,7 +72,7 @@ def cleaned(
     return twin
 
 
-def judged(error: Exception, session: Session) -> Exception:
+def judged(error: Exception, session: DoorSession) -> Exception:
     """Return ``error`` as its reader may see it: what it says may be an answer that it quotes.
 
     It is its own object where nothing is found in it, else one of its class with names and numbers
@@ -80,19 +80,19 @@ def judged(error: Exception, session: Session) -> Exception:
     """
     gate = _gate(error, session)
     if gate is not None:
-        session.settle(gate)
+        session.judge_pending(gate)
     return _outcome(error, gate)
 
 
-async def ajudged(error: Exception, session: Session) -> Exception:
+async def ajudged(error: Exception, session: DoorSession) -> Exception:
     """Do the same without blocking the event loop."""
     gate = _gate(error, session)
     if gate is not None:
-        await session.asettle(gate)
+        await session.ajudge_pending(gate)
     return _outcome(error, gate)
 
 
-def _gate(error: Exception, session: Session) -> ResponseGate[str] | None:
+def _gate(error: Exception, session: DoorSession) -> ResponseGate[str] | None:
     """Return a gate with all that an error says; None where that cannot be judged.
 
     The guard's own errors say nothing of an answer.
@@ -222,7 +222,7 @@ def _below(one: object, skipped: str) -> Iterator[object]:
         yield getattr(one, "_content", None)
         return
     if isinstance(one, BaseException):
-        yield _said(one)
+        yield _message_of(one)
         yield from (one.args, one.__cause__, one.__context__)
     if isinstance(one, ValidationError):
         yield one.errors(include_url=False)  # its message shortens what it was given
@@ -239,17 +239,17 @@ def _below(one: object, skipped: str) -> Iterator[object]:
     for owner in type(one).__mro__:
         if "__slots__" in vars(owner):
             slots = [v for v in vars(owner).values() if isinstance(v, MemberDescriptorType)]
-            yield from (_kept_in(slot, one) for slot in slots)
+            yield from (_slot_value(slot, one) for slot in slots)
 
 
-def _kept_in(slot: Any, owner: object) -> object:
+def _slot_value(slot: Any, owner: object) -> object:
     try:
         return slot.__get__(owner)
     except AttributeError:  # nothing was put in
         return None
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:

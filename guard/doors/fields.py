@@ -40,7 +40,7 @@ _TOKEN = 32  # characters of a long token
 _CHOICE = frozenset({"index", "finish_reason", "logprobs"})
 
 # All that a delta, a choice and a chunk keep after a cut: any other field can repeat the text.
-KEPT = frozenset(
+FIELDS_AFTER_CUT = frozenset(
     "content role tool_calls function_call reasoning_content refusal delta index finish_reason "
     "choices id created model object system_fingerprint service_tier usage".split()
 )
@@ -55,7 +55,7 @@ def channel_of(choice: int, kind: ChannelKind = "content", number: int = 0) -> C
 def parts_of(speech: Any, choice: int) -> list[Part]:
     """Return the texts of a delta or message in reading order, empty ones left out.
 
-    Several may say the same: :meth:`Again.new` leaves that out.
+    Several may say the same: :meth:`Repeats.new` leaves that out.
 
     Raises UsageError on text that is not a string: it cannot be judged, so it cannot go out.
     """
@@ -141,7 +141,7 @@ def may_repeat(channel: Channel) -> bool:
     return is_other(channel) or channel[1:] == ("reasoning", THINKING)
 
 
-class Again:
+class Repeats:
     """Knows what a response says twice: it is judged once.
 
     That is a string of another field that comes alike with every chunk, and a field of which all

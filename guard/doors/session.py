@@ -13,19 +13,19 @@ from guard.policy import Policy
 from guard.verdict import Decision
 
 if TYPE_CHECKING:
-    from guard.doors.records import Books
+    from guard.doors.litellm.records import DeferredLogging
 
 C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class DoorSession:
     """The policy, the judge (bound to one index version) and the sinks of one response."""
 
     policy: Policy
     judge: Judge
     sinks: tuple[Callable[[Decision], None], ...] = ()
-    books: Books | None = None
+    deferred: DeferredLogging | None = None
     """LiteLLM's records of the call, where the policy has them held back."""
     model: str | None = None
     """The model that the caller asked for."""
@@ -45,14 +45,14 @@ class Session:
             labels=self.policy.labels,
         )
 
-    def settle(self, gate: ResponseGate[Any]) -> None:
+    def judge_pending(self, gate: ResponseGate[Any]) -> None:
         """Have judged what ``gate`` waits for."""
         while jobs := gate.pending():
             verdicts = self.judge.judge([job.window for job in jobs])
             for job, verdict in zip(jobs, verdicts, strict=True):
                 gate.resolve(job, verdict)
 
-    async def asettle(self, gate: ResponseGate[Any]) -> None:
+    async def ajudge_pending(self, gate: ResponseGate[Any]) -> None:
         """Do the same without blocking the event loop."""
         while jobs := gate.pending():
             verdicts = await self.judge.ajudge([job.window for job in jobs])

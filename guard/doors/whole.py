@@ -6,30 +6,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from litellm.types.utils import Choices, Function, FunctionCall
-
 from guard.doors.door import with_trail
 from guard.doors.fields import (
-    FUNCTION_CALL,
-    KEPT,
-    REFUSAL,
-    THINKING,
-    Again,
-    around,
+    FIELDS_AFTER_CUT,
+    Repeats,
     envelope,
     index_of,
-    is_custom,
-    name_channel,
-    parts_of,
-    thinking_blocks,
-    tool_number,
 )
+from guard.doors.litellm.compat import hidden_params, set_hidden_params
 from guard.doors.rewrite import Asker
-from guard.doors.session import Session
-from guard.doors.strings import is_data, is_name, members, without_prose, without_text
-from guard.doors.tools import breaker
+from guard.doors.session import DoorSession
+from guard.doors.strings import members, without_prose, without_text
 from guard.errors import UsageError
-from guard.gate import Part, ResponseGate
+from guard.gate import Codec, Part, ResponseGate
 from guard.verdict import Channel
 
 
@@ -41,7 +30,7 @@ class Answer(NamedTuple):
     terminated: bool = False
 
 
-class AnswerCodec:
+class AnswerCodec(Codec[Answer]):
     """The gate's codec for :class:`Answer`."""
 
     def parts(self, chunk: Answer) -> list[Part]:
@@ -67,14 +56,14 @@ class AnswerCodec:
         return Answer(choice, (Part(Channel(choice), message),), terminated=True)
 
 
-Speaks = Callable[[Any, int], list[Part]]
-Cuts = Callable[[Any, Answer, list[Answer]], Any]
+ReadChoice = Callable[[Any, int], list[Part]]
+CutChoice = Callable[[Any, Answer, list[Answer]], Any]
 
 
 class WholeAnswer:
     """A whole answer of several choices, and the gate that it waits in.
 
-    ``speaks`` returns what a choice says, given the number it is known by; ``cuts`` a choice with
+    ``read`` returns what a choice says, given the number it is known by; ``cut`` a choice with
     the texts of the answers that were let out, and no field that could repeat the others. Raises
     UsageError on output that is not text.
 
@@ -83,12 +72,12 @@ class WholeAnswer:
     """
 
     def __init__(
-        self, response: Any, session: Session, user: str, speaks: Speaks, cuts: Cuts
+        self, response: Any, session: DoorSession, user: str, read: ReadChoice, cut: CutChoice
     ) -> None:
         numbers: Sequence[int] = [index_of(c) for c in response.choices]
         if len(set(numbers)) < len(numbers):
             numbers = range(len(numbers))
-        self._speaks, self._cuts = speaks, cuts
+        self._read_choice, self._cut_choice = read, cut
         self._before: list[Any] = []  # earlier answers, cut to what was let out of them
         self._made_gate = partial(session.gate, AnswerCodec(), user=user)
         self.gate: ResponseGate[Answer] = self._made_gate()
@@ -102,18 +91,18 @@ class WholeAnswer:
             raise UsageError("An answer without choices carries text, which guard cannot judge.")
         for number, choice in zip(numbers, response.choices, strict=True):
             # What stands around the choices is said in each.
-            said = self._speaks(choice, number) + envelope(response, number)
-            self._said.append(Answer(number, tuple(Again().new(said))))
+            said = self._read_choice(choice, number) + envelope(response, number)
+            self._said.append(Answer(number, tuple(Repeats().new(said))))
         for answer in self._said:
             self.gate.push(answer)
         self.gate.finish()
-        self._told: Any = None
+        self._delivered: Any = None
 
     def may_ask(self, asker: Asker) -> None:
         """Have the model asked to go on under the action ``rewrite``."""
         self.gate.rewrites = asker.left > 0
 
-    def said(self) -> str:
+    def delivered_text(self) -> str:
         """Return what was let out so far, for the model to go on from."""
         self._out += self.gate.emit()
         content = joined(self._out).get(Channel(self._said[0].choice), "")
@@ -125,7 +114,7 @@ class WholeAnswer:
         if not choices:
             self.gate.give_up()
             return
-        said = self.said()
+        said = self.delivered_text()
         self._before.append(self._cut())
         self._out = []
         self.gate = self._made_gate(trail=self.gate.trail, said=said)
@@ -138,19 +127,19 @@ class WholeAnswer:
         It is the provider's own object where nothing was cut, a copy where something was. Raises
         the gate's error under the action ``raise``.
         """
-        told = self.told()
+        delivered = self.delivered()
         if self.gate.error is not None:
             raise self.gate.error
-        return with_trail(told, self.gate)
+        return with_trail(delivered, self.gate)
 
-    def told(self) -> Any:
+    def delivered(self) -> Any:
         """Return what of the response was let out; its own object where that is all."""
-        if self._told is None:
+        if self._delivered is None:
             self._out += self.gate.emit()
-            self._told = self._cut()
+            self._delivered = self._cut()
             if self._before:
-                self._told = continued(self._before, self._told)
-        return self._told
+                self._delivered = continued(self._before, self._delivered)
+        return self._delivered
 
     def _cut(self) -> Any:
         response, out = self._response, self._out
@@ -161,7 +150,9 @@ class WholeAnswer:
             for index, answer in enumerate(self._said):
                 mine = [a for a in out if a.choice == answer.choice]
                 if mine != [answer]:
-                    response.choices[index] = self._cuts(response.choices[index], answer, mine)
+                    response.choices[index] = self._cut_choice(
+                        response.choices[index], answer, mine
+                    )
         return response
 
 
@@ -191,61 +182,22 @@ def _content(response: Any) -> str:
 
 def _without_original(response: Any) -> None:
     """Take what the model said out of what LiteLLM keeps beside a response."""
-    hidden = getattr(response, "_hidden_params", None)
+    hidden = hidden_params(response)
     if isinstance(hidden, dict):
-        response._hidden_params = without_text(hidden)
+        set_hidden_params(response, without_text(hidden))
     elif hidden is not None:
         kept = without_text(members(hidden))
-        response._hidden_params = type(hidden)(**kept)
+        set_hidden_params(response, type(hidden)(**kept))
 
 
 def _without_rest(response: Any) -> None:
     """Take off an answer's fields that could repeat what was cut."""
     for fields in (response.__dict__, response.__pydantic_extra__ or {}):
-        for name in [n for n in fields if n not in KEPT and not n.startswith("_")]:
+        for name in [n for n in fields if n not in FIELDS_AFTER_CUT and not n.startswith("_")]:
             del fields[name]
         for name in fields.keys() - {"choices"}:
             if not name.startswith("_"):
                 fields[name] = without_prose(name, fields[name])
-
-
-def spoken(choice: Choices, number: int) -> list[Part]:
-    """Return what a choice of a chat answer says."""
-    return parts_of(choice.message, number) + around(choice, number, "message")
-
-
-def cut_choice(choice: Choices, said: Answer, out: list[Answer]) -> Choices:
-    """Return ``choice`` with the texts of ``out`` and no field that could repeat the others."""
-    terminated = any(a.terminated for a in out)
-    texts, before = joined(out), joined([said])
-    message = choice.message
-    calls = list(message.tool_calls or ())
-    older = message.function_call
-    if terminated:
-        numbers = [tool_number(call, position) for position, call in enumerate(calls)]
-        ends = [_arguments(Channel(said.choice, "tool", n), texts, before) for n in numbers]
-        calls = [
-            _with(call, *end)
-            for call, number, end in zip(calls, numbers, ends, strict=True)
-            if end and _named(call, name_channel(said.choice, number), texts)
-        ]
-        if older is not None:
-            end = _arguments(Channel(said.choice, "tool", FUNCTION_CALL), texts, before)
-            if end and not _named(older, name_channel(said.choice, FUNCTION_CALL), texts):
-                end = None
-            older = FunctionCall(name=older.name, arguments="".join(end)) if end else None
-    refusal = texts.get(Channel(said.choice, "content", REFUSAL))
-    cut = type(message)(
-        content=texts.get(Channel(said.choice)),
-        role=message.role,
-        tool_calls=calls or None,
-        reasoning_content=texts.get(Channel(said.choice, "reasoning")) or None,
-        thinking_blocks=thinking_blocks(texts.get(Channel(said.choice, "reasoning", THINKING))),
-        provider_specific_fields={"refusal": refusal} if refusal else None,
-    )
-    cut.function_call = older
-    reason = "content_filter" if terminated else choice.finish_reason
-    return Choices(finish_reason=reason, index=choice.index, message=cut)
 
 
 def joined(said: Iterable[Answer]) -> dict[Channel, str]:
@@ -254,33 +206,3 @@ def joined(said: Iterable[Answer]) -> dict[Channel, str]:
     for channel, text in (part for answer in said for part in answer.texts):
         texts[channel] = texts.get(channel, "") + text
     return texts
-
-
-def _arguments(
-    channel: Channel, texts: Mapping[Channel, str], before: Mapping[Channel, str]
-) -> tuple[str, str] | None:
-    """Return a call's released arguments and what breaks them; None drops the call.
-
-    Blank arguments count as cut: some clients read them as an empty object and run the tool.
-    """
-    text = texts.get(channel, "")
-    if not text.strip():
-        return None
-    return text, breaker(text, complete=text == before[channel])
-
-
-def _named(call: Any, channel: Channel, texts: Mapping[Channel, str]) -> bool:
-    """Whether a call's name may go out: one that reads as text follows its verdict."""
-    given = call.custom if is_custom(call) else getattr(call, "function", call)
-    name = given.name or ""
-    return is_name(name) or texts.get(channel) == name
-
-
-def _with(call: Any, text: str, more: str) -> Any:
-    """Return a call with ``text`` and ``more`` as what it gives the tool, and no further field."""
-    identity = call.id if is_data(call.id) else ""
-    if is_custom(call):
-        payload = type(call.custom)(name=call.custom.name, input=text)
-        return type(call)(id=identity, type="custom", custom=payload)
-    function = Function(arguments=text + more, name=call.function.name)
-    return type(call)(id=identity, type="function", function=function)

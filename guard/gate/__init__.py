@@ -3,8 +3,8 @@
 No threads, no clocks, no LiteLLM: a door feeds it chunks and verdicts, and lets out what it gives.
 """
 
+from guard.gate.codec import Codec, Part
 from guard.gate.gate import Gate, Settled
-from guard.gate.queue import Codec, Part
 from guard.gate.response import Job, ResponseGate
 from guard.gate.segmenter import Segment, Segmenter, split
 

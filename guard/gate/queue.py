@@ -3,60 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from guard.gate.codec import Codec, Part
 from guard.gate.gate import Settled
 from guard.verdict import Channel
 
 C = TypeVar("C")
-
-
-class Part(NamedTuple):
-    """One channel's text in a chunk."""
-
-    channel: Channel
-    text: str
-
-
-class Codec(Protocol[C]):
-    """Reads and rewrites one door's chunks; never changes a chunk it was given.
-
-    One that also has ``alone(chunk, channel)`` is asked that first of most chunks, as it is cheaper
-    than the three questions: it returns the text of a chunk that says something in ``channel``,
-    which is the first of its choice's content, nothing else, and ends nothing; and "" of any other.
-
-    One that also has ``closed(chunk)`` returns the channels that say nothing more after this chunk.
-    One that has ``continued(channel)`` returns the channel whose text this one goes on with, where
-    a reader would join the two; None where there is none.
-    """
-
-    def parts(self, chunk: C) -> list[Part]:
-        """Return the chunk's texts in reading order; raises UsageError on text not a string."""
-        ...
-
-    def choices(self, chunk: C) -> list[int]:
-        """Return the choice indexes in the chunk; none for one that carries only usage."""
-        ...
-
-    def finished(self, chunk: C) -> list[int]:
-        """Return the choices that end with this chunk."""
-        ...
-
-    def cut(
-        self, chunk: C, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
-    ) -> C | None:
-        """Return a copy with this choice alone, its channels' texts replaced by ``texts``.
-
-        With ``ends`` the choice was terminated inside this chunk: its finish reason is left out.
-        None where nothing worth sending is left.
-        """
-        ...
-
-    def last(self, template: C, choice: int, message: str) -> C:
-        """Return the chunk that ends ``choice`` with ``message`` and ``content_filter``."""
-        ...
 
 
 @dataclass(slots=True)

@@ -9,9 +9,10 @@ from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from guard.errors import BiasFound, DetectorError, GuardError
+from guard.gate.codec import Codec
 from guard.gate.flow import View
 from guard.gate.gate import Gate
-from guard.gate.queue import ChunkQueue, Codec
+from guard.gate.queue import ChunkQueue
 from guard.gate.turns import Turns
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, GuardTrail, Verdict, Window
@@ -90,11 +91,7 @@ class ResponseGate(Generic[C]):
         self._views: dict[int, View] = {}  # by choice
         self._out: list[C] = []
         self._template: C | None = None
-        self._alone: Callable[[C, Channel], str] | None = getattr(codec, "alone", None)
-        self._closed: Callable[[C], list[Channel]] | None = getattr(codec, "closed", None)
-        self._continued: Callable[[Channel], Channel | None] | None = getattr(
-            codec, "continued", None
-        )
+        self._alone = codec.alone
         # The gate of the channel that goes on, where it was last alone and no other is open.
         self._steady: Gate | None = None
 
@@ -104,7 +101,7 @@ class ResponseGate(Generic[C]):
         Most chunks go on with the text of the one before and end no segment: they are only held.
         """
         gate = self._steady
-        if gate is not None and self._alone is not None:
+        if gate is not None:
             channel = gate.channel
             text = self._alone(chunk, channel)
             if text:
@@ -129,7 +126,7 @@ class ResponseGate(Generic[C]):
         for choice in choices:
             self._ended.setdefault(choice, False)
         self._queue.push(chunk, choices, parts)
-        closed = frozenset(self._closed(chunk)) if self._closed is not None else ()
+        closed = frozenset(self._codec.closed(chunk))
         last = {channel: at for at, (channel, _) in enumerate(parts)} if closed else {}
         for at, (channel, text) in enumerate(parts):
             if not self._ended[channel.choice]:
@@ -259,7 +256,7 @@ class ResponseGate(Generic[C]):
             if view is None:
                 view = self._views[channel.choice] = View(f"{self._user}\n{self._said}")
         said = self._said if channel == Channel() else ""
-        before = self._continued(channel) if self._continued is not None else None
+        before = self._codec.continued(channel)
         return Gate(
             self._policy,
             channel,

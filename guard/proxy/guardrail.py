@@ -11,14 +11,13 @@ from weakref import WeakKeyDictionary
 from fastapi import HTTPException
 from litellm.exceptions import GuardrailRaisedException
 from litellm.integrations.custom_guardrail import CustomGuardrail
-from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucket
-from litellm.proxy.common_utils.callback_utils import add_guardrail_to_applied_guardrails_header
 from litellm.types.guardrails import GuardrailEventHooks
 
 from guard.config import policy_from, values_of
-from guard.doors import accounting
 from guard.doors.errors import ajudged
-from guard.doors.proxy import (
+from guard.doors.litellm import accounting
+from guard.doors.litellm.compat import get_or_create_metadata_bucket, name_in_headers
+from guard.doors.litellm.proxy import (
     Call,
     check_asked,
     guarded_answer,
@@ -146,7 +145,7 @@ class Guardrail(CustomGuardrail):
         if logging is not None:
             self._calls[logging] = call
         if outcome == "guarded":
-            add_guardrail_to_applied_guardrails_header(data, self.guardrail_name)
+            name_in_headers(data, self.guardrail_name)
         return data
 
     async def async_post_call_success_hook(

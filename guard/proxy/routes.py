@@ -17,6 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from guard.doors.litellm.compat import name_guardrails, request_body
 from guard.errors import ConfigError
 
 Outcome = Literal["guarded", "no text", "refused"]
@@ -123,10 +124,8 @@ def watch(refusal: Callable[[dict[str, Any], str], Exception | None]) -> None:
 
 async def _body(connection: Any) -> dict[str, Any]:
     """Return what a request asks for; a websocket says it in its address."""
-    from litellm.proxy.common_utils.http_parsing_utils import _read_request_body
-
     if connection.scope["type"] != "websocket":
-        return dict(await _read_request_body(connection) or {})
+        return await request_body(connection)
     said = dict(connection.query_params)
     if "guardrails" in said:
         said["guardrails"] = [name.strip() for name in said["guardrails"].split(",")]
@@ -135,8 +134,6 @@ async def _body(connection: Any) -> dict[str, Any]:
 
 async def asked_by(key: Any, body: dict[str, Any]) -> dict[str, Any]:
     """Return ``body`` with the guardrails that the key, its team and policies ask for."""
-    from litellm.proxy.litellm_pre_call_utils import move_guardrails_to_metadata
-
     given = body.get("metadata")
     body = body | {
         "metadata": {
@@ -146,5 +143,5 @@ async def asked_by(key: Any, body: dict[str, Any]) -> dict[str, Any]:
         }
     }
     body.pop("litellm_metadata", None)
-    await move_guardrails_to_metadata(body, "metadata", key)
+    await name_guardrails(body, key)
     return body

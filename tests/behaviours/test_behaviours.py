@@ -167,7 +167,7 @@ def test_every_bias_type_in_both_ways(cases: list[Case]) -> None:
 
 def test_a_context_ends_before_the_text_begins(cases: list[Case]) -> None:
     """Else the segment that counts would be judged together with what is only context."""
-    from guard.doors.text import TextCodec
+    from guard.doors.plain import TextCodec
 
     for case in cases:
         before = "".join(f"{sentence} " for sentence in case.context)

@@ -18,7 +18,7 @@ from litellm.types.utils import StreamingChoices as StreamChoice
 from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
 from guard.doors import chat
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.policy import Policy
 from guard.verdict import Channel, GuardTrail
 
@@ -172,8 +172,8 @@ class Replay(CustomLLM):
         return self.answer
 
 
-def session(policy: Policy, detector: Detector, sinks: Sequence[Any] = ()) -> Session:
-    return Session(policy, Judge(detector, policy), tuple(sinks))
+def session(policy: Policy, detector: Detector, sinks: Sequence[Any] = ()) -> DoorSession:
+    return DoorSession(policy, Judge(detector, policy), tuple(sinks))
 
 
 @dataclass
@@ -263,29 +263,29 @@ def choices_in(chunks: Sequence[ModelResponseStream]) -> int:
     return max((c.index for chunk in chunks for c in chunk.choices), default=0) + 1
 
 
-def stream(replay: Replay, chunks: Sequence[ModelResponseStream], s: Session) -> Any:
+def stream(replay: Replay, chunks: Sequence[ModelResponseStream], s: DoorSession) -> Any:
     """A guarded sync stream over ``chunks``."""
     replay.source = lambda: iter([c.model_copy(deep=True) for c in chunks])
     return chat.completion(s, (), {**CALL, "stream": True, "n": choices_in(chunks)})
 
 
-async def astream(replay: Replay, chunks: Sequence[ModelResponseStream], s: Session) -> Any:
+async def astream(replay: Replay, chunks: Sequence[ModelResponseStream], s: DoorSession) -> Any:
     replay.source = lambda: iter([c.model_copy(deep=True) for c in chunks])
     return await chat.acompletion(s, (), {**CALL, "stream": True, "n": choices_in(chunks)})
 
 
-def streamed(replay: Replay, chunks: Sequence[ModelResponseStream], s: Session) -> Outcome:
+def streamed(replay: Replay, chunks: Sequence[ModelResponseStream], s: DoorSession) -> Outcome:
     return drain(stream(replay, chunks, s))
 
 
-def astreamed(replay: Replay, chunks: Sequence[ModelResponseStream], s: Session) -> Outcome:
+def astreamed(replay: Replay, chunks: Sequence[ModelResponseStream], s: DoorSession) -> Outcome:
     async def run() -> Outcome:
         return await adrain(await astream(replay, chunks, s))
 
     return arun(run())
 
 
-def whole(replay: Replay, saids: Sequence[Said], s: Session) -> Outcome:
+def whole(replay: Replay, saids: Sequence[Said], s: DoorSession) -> Outcome:
     replay.answer = answer_of(saids)
     try:
         response = chat.completion(s, (), CALL)
@@ -294,7 +294,7 @@ def whole(replay: Replay, saids: Sequence[Said], s: Session) -> Outcome:
     return of_answer(response)
 
 
-def awhole(replay: Replay, saids: Sequence[Said], s: Session) -> Outcome:
+def awhole(replay: Replay, saids: Sequence[Said], s: DoorSession) -> Outcome:
     async def run() -> Outcome:
         replay.answer = answer_of(saids)
         try:

@@ -13,8 +13,9 @@ from typing import Any
 import litellm
 import pytest
 
-from guard.doors import chat, closing
-from guard.doors.session import Session
+from guard.doors import chat
+from guard.doors.litellm import closing
+from guard.doors.session import DoorSession
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.replay import Replay
@@ -48,7 +49,7 @@ def call(provider: Provider, wire: str) -> Call:
 
 
 @pytest.fixture
-def judged() -> Session:
+def judged() -> DoorSession:
     return r.session(Policy(), Scripted())
 
 
@@ -79,7 +80,7 @@ def assert_left(served: Served, most: int) -> None:
 
 @wires
 def test_a_termination_is_seen_at_the_socket(
-    provider: Provider, judged: Session, wire: str
+    provider: Provider, judged: DoorSession, wire: str
 ) -> None:
     provider.script = Script([BIASED], INTERVAL)
     outcome = r.drain(chat.completion(judged, (), call(provider, wire)))
@@ -91,7 +92,7 @@ def test_a_termination_is_seen_at_the_socket(
 
 @wires
 def test_a_termination_is_seen_at_the_socket_async(
-    provider: Provider, judged: Session, wire: str, transport: str
+    provider: Provider, judged: DoorSession, wire: str, transport: str
 ) -> None:
     provider.script = Script([BIASED], INTERVAL)
 
@@ -126,7 +127,7 @@ def test_when_every_choice_has_ended_the_provider_is_stopped(provider: Provider)
     assert_left(provider.last, 8)
 
 
-def test_a_choice_that_has_not_begun_is_waited_for(provider: Provider, judged: Session) -> None:
+def test_a_choice_that_has_not_begun_is_waited_for(provider: Provider, judged: DoorSession) -> None:
     later = [{"content": ""}] * 4
     provider.script = Script([["BIAS is.", " x"], [*later, "Fine."]], 0.02)
     outcome = r.drain(chat.completion(judged, (), {**call(provider, "openai"), "n": 2}))
@@ -137,7 +138,7 @@ def test_a_choice_that_has_not_begun_is_waited_for(provider: Provider, judged: S
 
 
 def test_a_finish_reason_that_is_another_choices_ends_no_segment(
-    provider: Provider, judged: Session
+    provider: Provider, judged: DoorSession
 ) -> None:
     # LiteLLM puts the second choice's finish reason on the first.
     provider.script = Script([["All BI", "AS", " is."], ["Fine."]], finish_early=True)
@@ -145,7 +146,7 @@ def test_a_finish_reason_that_is_another_choices_ends_no_segment(
     assert outcome.texts == {r.Channel(0): judged.policy.message, r.Channel(1): "Fine."}
 
 
-def test_a_stopped_stream_is_never_pulled_again(provider: Provider, judged: Session) -> None:
+def test_a_stopped_stream_is_never_pulled_again(provider: Provider, judged: DoorSession) -> None:
     provider.script = Script([BIASED], INTERVAL)
     stream = chat.completion(judged, (), call(provider, "openai"))
     r.drain(stream)
@@ -157,7 +158,7 @@ def test_a_stopped_stream_is_never_pulled_again(provider: Provider, judged: Sess
 
 @wires
 def test_a_stopped_async_stream_is_never_pulled_again(
-    provider: Provider, judged: Session, wire: str
+    provider: Provider, judged: DoorSession, wire: str
 ) -> None:
     provider.script = Script([BIASED], INTERVAL)
 
@@ -195,7 +196,7 @@ def leave_by_collection(stream: Any) -> None:
 @wires
 @pytest.mark.parametrize("leave", [leave_by_close, leave_by_with, leave_by_collection])
 def test_an_abandoned_stream_is_closed(
-    provider: Provider, judged: Session, wire: str, leave: Callable[[Any], None]
+    provider: Provider, judged: DoorSession, wire: str, leave: Callable[[Any], None]
 ) -> None:
     provider.script = Script([HARMLESS], INTERVAL)
     streams = [chat.completion(judged, (), call(provider, wire))]
@@ -206,7 +207,7 @@ def test_an_abandoned_stream_is_closed(
 
 
 @wires
-def test_a_stream_never_read_is_closed(provider: Provider, judged: Session, wire: str) -> None:
+def test_a_stream_never_read_is_closed(provider: Provider, judged: DoorSession, wire: str) -> None:
     provider.script = Script([HARMLESS], INTERVAL)
     stream = chat.completion(judged, (), call(provider, wire))
     sent = provider.last.sent
@@ -263,7 +264,7 @@ async def aleave_by_cancellation(stream: Any) -> None:
     ],
 )
 def test_an_abandoned_async_stream_is_closed(
-    provider: Provider, judged: Session, wire: str, leave: Callable[[Any], Any], transport: str
+    provider: Provider, judged: DoorSession, wire: str, leave: Callable[[Any], Any], transport: str
 ) -> None:
     provider.script = Script([HARMLESS], INTERVAL)
     sent = []
@@ -293,7 +294,7 @@ def test_an_interrupt_while_judging_closes(provider: Provider) -> None:
         next(stream)
 
 
-def test_a_stalled_read_is_woken_by_close(provider: Provider, judged: Session) -> None:
+def test_a_stalled_read_is_woken_by_close(provider: Provider, judged: DoorSession) -> None:
     provider.script = Script([HARMLESS], stall_after=3)
     stream = chat.completion(judged, (), call(provider, "openai"))
     read: list[Any] = []
@@ -308,7 +309,9 @@ def test_a_stalled_read_is_woken_by_close(provider: Provider, judged: Session) -
     assert_left(provider.last, 3)
 
 
-def test_a_sync_stream_read_asynchronously_is_closed(provider: Provider, judged: Session) -> None:
+def test_a_sync_stream_read_asynchronously_is_closed(
+    provider: Provider, judged: DoorSession
+) -> None:
     provider.script = Script([BIASED], INTERVAL)
 
     async def run() -> None:
@@ -327,7 +330,7 @@ def test_a_sync_stream_read_asynchronously_is_closed(provider: Provider, judged:
 
 @wires
 def test_a_complete_stream_is_not_left_early(
-    provider: Provider, judged: Session, wire: str
+    provider: Provider, judged: DoorSession, wire: str
 ) -> None:
     provider.script = Script([["All is well. ", "Really."]])
     for _ in range(2):
@@ -341,7 +344,7 @@ def test_a_complete_stream_is_not_left_early(
 
 # Where LiteLLM keeps it: not over httpx, and with OpenAI's client, which leaves at ``[DONE]``, only
 # where the body's end came along with that.
-def test_a_complete_stream_keeps_its_connection(provider: Provider, judged: Session) -> None:
+def test_a_complete_stream_keeps_its_connection(provider: Provider, judged: DoorSession) -> None:
     provider.script = Script([["All is well. ", "Really."]])
 
     async def run() -> None:
@@ -358,7 +361,7 @@ def test_a_complete_stream_keeps_its_connection(provider: Provider, judged: Sess
 
 @pytest.mark.parametrize("fault", ["drop_after", "error_after"])
 def test_an_error_comes_after_the_text_that_may_go_out(
-    provider: Provider, judged: Session, fault: str
+    provider: Provider, judged: DoorSession, fault: str
 ) -> None:
     provider.script = Script([["All is well. ", "Half a sent", "ence"]], **{fault: 2})
     stream = chat.completion(judged, (), call(provider, "openai"))
@@ -400,7 +403,9 @@ def test_an_error_that_quotes_the_held_chunk_does_not_leak(provider: Provider) -
     assert provider.last.over.wait(5)
 
 
-def test_a_stop_takes_the_place_of_the_providers_error(provider: Provider, judged: Session) -> None:
+def test_a_stop_takes_the_place_of_the_providers_error(
+    provider: Provider, judged: DoorSession
+) -> None:
     provider.script = Script([["All is well. ", "BIAS is", "x"]], drop_after=2)
     outcome = r.drain(chat.completion(judged, (), call(provider, "openai")))
     assert outcome.error is None
@@ -410,7 +415,7 @@ def test_a_stop_takes_the_place_of_the_providers_error(provider: Provider, judge
 # Other kinds of stream.
 
 
-def test_a_custom_providers_generator_is_closed(replay: Replay, judged: Session) -> None:
+def test_a_custom_providers_generator_is_closed(replay: Replay, judged: DoorSession) -> None:
     sent = [r.chunk_of(r.Said(0, "content", t)) for t in BIASED]
     r.streamed(replay, sent, judged)
     assert replay.closed
@@ -421,14 +426,14 @@ def test_a_custom_providers_generator_is_closed(replay: Replay, judged: Session)
     assert replay.closed
 
 
-def test_a_custom_providers_async_generator_is_closed(replay: Replay, judged: Session) -> None:
+def test_a_custom_providers_async_generator_is_closed(replay: Replay, judged: DoorSession) -> None:
     sent = [r.chunk_of(r.Said(0, "content", t)) for t in BIASED]
     r.astreamed(replay, sent, judged)
     assert replay.closed
     assert replay.pulled <= 4
 
 
-def test_a_mock_response_is_stopped(judged: Session) -> None:
+def test_a_mock_response_is_stopped(judged: DoorSession) -> None:
     kwargs = {
         "model": "openai/x",
         "messages": r.MESSAGES,

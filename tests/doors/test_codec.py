@@ -12,7 +12,7 @@ from litellm.types.utils import Delta, ModelResponseStream, Usage
 from litellm.types.utils import StreamingChoices as Choice
 from pydantic import ValidationError
 
-from guard.doors.codec import ChatCodec
+from guard.doors.chat.codec import ChatCodec
 from guard.doors.fields import REFUSAL, THINKING, TRANSCRIPT
 from guard.doors.tools import breaker
 from guard.errors import UsageError

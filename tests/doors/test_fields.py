@@ -17,14 +17,15 @@ from litellm.types.utils import (
 )
 
 from guard.core import Guard
-from guard.doors import messages, text_completion
-from guard.doors.codec import ChatCodec
-from guard.doors.event_codec import EventCodec
-from guard.doors.event_names import EVENTS, ITEMS
-from guard.doors.events import made
+from guard.doors import messages
+from guard.doors import text as text_completion
+from guard.doors.chat.codec import ChatCodec
 from guard.doors.fields import is_other
+from guard.doors.responses.codec import EventCodec
+from guard.doors.responses.events import made
+from guard.doors.responses.names import EVENTS, ITEMS
 from guard.doors.strings import is_name, walked
-from guard.doors.text_completion import TextCompletionCodec
+from guard.doors.text.codec import TextCompletionCodec
 from guard.errors import UsageError
 from guard.gate import ResponseGate
 from guard.policy import Policy
@@ -680,7 +681,7 @@ class TextOut:
         for one in chunks:
             self._gate.push(one)
         self._gate.finish()
-        session.settle(self._gate)
+        session.judge_pending(self._gate)
 
     def __iter__(self) -> Any:
         return map(self._codec.seal, self._gate.emit())
@@ -771,11 +772,11 @@ def test_an_unknown_string_of_an_item_is_content(provider: Provider) -> None:
 def test_many_events_that_differ_at_one_place_are_read_one_by_one() -> None:
     codec = EventCodec()
     kind = codec_event("response.web_search_call.searching")
-    heard = [codec.hear(kind(f"search number {number}.")) for number in range(2000)]
+    heard = [codec.read(kind(f"search number {number}.")) for number in range(2000)]
     assert all(len(one.new) == 1 for one in heard)
     channels = {text.channel for one in heard for text, _ in one.new}
     assert len(channels) == 2000
-    again = [codec.hear(kind(f"search number {number}.")) for number in range(2000)]
+    again = [codec.read(kind(f"search number {number}.")) for number in range(2000)]
     assert not any(one.new for one in again)
 
 

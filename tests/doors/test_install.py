@@ -17,11 +17,12 @@ import pytest
 from litellm import CustomStreamWrapper, Router, acompletion, completion
 from litellm.types.utils import ModelResponse, TextCompletionResponse
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 import guard
 from guard.core import Guard
 from guard.detect.protocol import Window
-from guard.doors import install
+from guard.doors.litellm import compat, install
 from guard.errors import BiasFound, ConfigError, UsageError
 from guard.policy import Policy
 from tests.doors import replay as r
@@ -58,7 +59,7 @@ def watched() -> dict[str, Any]:
     state: dict[str, Any] = {name: (f, f.__code__) for name, f in functions.items()}
     state |= {f"{n} attributes": dict(f.__dict__) for n, f in functions.items()}
     state["Router"] = dict(install._ROUTER.__dict__)
-    state["litellm"] = {name: getattr(litellm, name, None) for name, *_ in install._FUNCTIONS}
+    state["litellm"] = {name: getattr(litellm, name, None) for name, *_ in compat.FUNCTIONS}
     return state
 
 
@@ -335,8 +336,9 @@ def test_a_version_out_of_range_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_unknown_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = install._FUNCTIONS
-    monkeypatch.setattr(install, "_FUNCTIONS", (*known[1:], (*known[0][:3], ("prompts",))))
+    known = compat.FUNCTIONS
+    unlike = known[0]._replace(takes=("prompts",))
+    monkeypatch.setattr(compat, "FUNCTIONS", (*known[1:], unlike))
     with (
         pytest.raises(ConfigError, match=r"litellm\.completion .* takes no 'prompts'"),
         guard_of().intercept(),
@@ -366,11 +368,54 @@ def test_what_another_library_put_around_is_seen_through(monkeypatch: pytest.Mon
             pass
 
 
-def test_the_supported_range_is_the_packages() -> None:
+def test_a_newer_version_warns_and_works_where_its_internals_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compat, "version", lambda: "1.200.0")
+    with pytest.warns(UserWarning, match=r"tested with LiteLLM .* and runs with 1\.200\.0"):
+        compat.warn_of_newer()
+    with guard_of().intercept():
+        assert said(completion(**CALL)) == CUT
+
+
+def test_a_newer_version_that_lacks_an_internal_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compat, "version", lambda: "1.200.0")
+    lacking = compat.Internal(("litellm.utils",), ("function_setup", "gone_by_then"), "a test")
+    monkeypatch.setattr(compat, "INTERNALS", (*compat.INTERNALS, lacking))
+    with pytest.raises(ConfigError, match=r"does not find gone_by_then in 1\.200\.0"):
+        guard_of().install()
+    assert said(completion(**CALL)) == SAID
+
+
+def test_internals_are_found_in_the_version_that_is_installed() -> None:
+    assert metadata.version("litellm") in compat.CHECKED
+    assert {i.homes[0]: lacks for i in compat.INTERNALS if (lacks := compat.missing(i))} == {}
+
+
+@pytest.mark.parametrize(
+    ("homes", "names", "missing"),
+    [
+        ("litellm.utils", "function_setup nothing", ["nothing"]),
+        ("litellm.gone litellm.utils", "function_setup", []),
+        ("litellm.gone", "function_setup", ["function_setup"]),
+        ("litellm.proxy.gone", "anything", []),  # the proxy may not be installed
+        ("litellm.main:Completions", "create router_obj never", ["never"]),
+    ],
+)
+def test_a_name_is_looked_up_where_it_was(homes: str, names: str, missing: list[str]) -> None:
+    internal = compat.Internal(tuple(homes.split()), tuple(names.split()), "a test")
+    assert compat.missing(internal) == missing
+
+
+def test_the_tested_range_is_told_and_pip_enforces_only_its_beginning() -> None:
     root = Path(__file__).parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text())
     needs = [Requirement(line) for line in project["project"]["dependencies"]]
     (specifier,) = (need.specifier for need in needs if need.name == "litellm")
-    assert specifier == install.SpecifierSet(install.SUPPORTED)
-    assert specifier.contains(metadata.version("litellm"))
-    assert f"LiteLLM `{install.SUPPORTED}`" in (root / "README.md").read_text("utf-8")
+    tested = SpecifierSet(compat.TESTED)
+    assert str(specifier) == f">={compat.CHECKED[0]}"
+    assert all(tested.contains(version) for version in compat.CHECKED)
+    assert tested.contains(metadata.version("litellm"))
+    assert f"LiteLLM `{compat.TESTED}`" in (root / "README.md").read_text("utf-8")

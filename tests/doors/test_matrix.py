@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.detect.protocol import Window
-from guard.doors import closing
 from guard.doors.context import guarded
+from guard.doors.litellm import closing
 from guard.errors import BiasFound, DetectorError
 from guard.policy import Policy
 from tests.doors import replay as r

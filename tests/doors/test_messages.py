@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from guard.core import Guard
 from guard.doors import messages
-from guard.doors.messages_events import Framer
+from guard.doors.messages.door import MessagesStream
+from guard.doors.messages.events import Framer
 from guard.errors import UsageError
 from guard.policy import Policy
 from tests.doors import replay as r
@@ -78,7 +79,7 @@ def guarded(chunks: Sequence[Any], action: str = "terminate", **more: Any) -> li
 
     async def run() -> list[Any]:
         policy = Policy(action=action, **more)
-        stream = messages.MessagesStream(upstream(), session(policy, Scripted()))
+        stream = MessagesStream(upstream(), session(policy, Scripted()))
         return [chunk async for chunk in stream]
 
     return asyncio.run(run())
@@ -279,7 +280,7 @@ def test_only_a_signed_thought_does_not_wait_for_what_may_follow(signature: str)
             yield sse(event)
 
     async def run() -> None:
-        stream = messages.MessagesStream(upstream(), session(Policy(), Scripted()))
+        stream = MessagesStream(upstream(), session(Policy(), Scripted()))
         out_by.extend([asked async for chunk in stream if b"Let me see" in chunk])
 
     asyncio.run(run())

@@ -497,7 +497,7 @@ def test_a_stream_that_is_left_is_reported_by_nobody_as_litellm_does(
 
 def test_switched_off_it_is_not_there(world: World) -> None:
     assert Policy().litellm_records == "raw"
-    assert Guard(detector=Scripted()).session().books is None
+    assert Guard(detector=Scripted()).session().deferred is None
 
 
 # Without it, as docs/litellm-records.md states.

@@ -18,8 +18,8 @@ from openai.types.responses import ResponseStreamEvent
 
 from guard.core import Guard
 from guard.doors import responses
-from guard.doors.event_codec import EventCodec
-from guard.doors.events import made, plain, rewritten
+from guard.doors.responses.codec import EventCodec
+from guard.doors.responses.events import made, plain, rewritten
 from guard.errors import BiasFound, UsageError
 from guard.gate import ResponseGate
 from guard.policy import Policy
@@ -194,7 +194,7 @@ class TestRedacted:
     def test_unknown_fields_and_events_lose_what_could_repeat_it(self) -> None:
         codec = EventCodec()
         delta = made("response.output_text.delta", {**WHERE, "delta": "BIAS is.", "raw": "BIAS"})
-        heard = codec.hear(delta)
+        heard = codec.read(delta)
         cut = codec.cut(heard, 0, {Channel(): "[removed]"})
         ((first),) = codec.seal(cut)
         assert first.delta == "[removed]"
@@ -204,7 +204,7 @@ class TestRedacted:
             GenericEvent(type="response.note", note="BIAS", output_index=0),
             made("response.output_text.annotation.added", {**WHERE, **NOTE}),
         ]
-        out = [e for event in later for e in codec.seal(codec.hear(event))]
+        out = [e for event in later for e in codec.seal(codec.read(event))]
         assert names(out) == ["output_text.done", "note"]
         assert "BIAS" not in r.serialised(first, *out)
         assert done.text == "BIAS is."
@@ -221,7 +221,7 @@ class TestRepeated:
     @staticmethod
     def heard(*events: Any) -> list[list[tuple[Channel, str]]]:
         codec = EventCodec()
-        return [[tuple(p) for p in codec.parts(codec.hear(e))] for e in events]
+        return [[tuple(p) for p in codec.parts(codec.read(e))] for e in events]
 
     def test_what_was_said_is_not_judged_again(self) -> None:
         delta = made("response.output_text.delta", {**WHERE, "delta": "Fine."})
@@ -273,7 +273,7 @@ class TestRepeated:
 
         def sealed(fields: dict[str, Any]) -> tuple[Any, list[Any]]:
             event = made(f"response.{name}.added", {**place, field: fields})
-            heard = codec.hear(event)
+            heard = codec.read(event)
             assert codec.parts(heard) == []  # nothing holds it back
             return event, codec.seal(heard)
 
@@ -291,7 +291,7 @@ class TestRepeated:
         part = {"type": "output_text", "text": "Fine.", "logprobs": [{"token": "Fine."}]}
         event = made("response.content_part.added", {**WHERE, "part": part})
         codec = EventCodec()
-        heard = codec.hear(event)
+        heard = codec.read(event)
         assert [p.text for p in codec.parts(heard)] == ["Fine."]
         assert codec.seal(heard) == [event]
 
@@ -307,7 +307,7 @@ class TestRepeated:
     def test_what_is_not_text_is_refused(self, delta: Any) -> None:
         event = GenericEvent(type="response.output_text.delta", delta=delta)
         with pytest.raises(UsageError, match="judges text only"):
-            EventCodec().hear(event)
+            EventCodec().read(event)
 
 
 class TestSparse:
@@ -322,11 +322,11 @@ class TestSparse:
         codec, s = EventCodec(), guard(action=action).session()
         gate, out = ResponseGate(codec, s.policy), []
         for event in events:
-            gate.push(codec.hear(event))
-            s.settle(gate)
+            gate.push(codec.read(event))
+            s.judge_pending(gate)
             out += [e for heard in gate.emit() for e in codec.seal(heard)]
         gate.finish()
-        s.settle(gate)
+        s.judge_pending(gate)
         return out + [e for heard in gate.emit() for e in codec.seal(heard)]
 
     def item(self, text: str, kind: str = "message") -> dict[str, Any]:
@@ -478,8 +478,8 @@ def _until(stream: Iterator[Any], name: str) -> list[Any]:
 def test_a_done_event_keeps_its_class() -> None:
     codec = EventCodec()
     delta = made("response.output_text.delta", {**WHERE, "delta": "BIAS"})
-    codec.seal(codec.cut(codec.hear(delta), 0, {Channel(): "x"}))
+    codec.seal(codec.cut(codec.read(delta), 0, {Channel(): "x"}))
     done = made("response.output_text.done", {**WHERE, "text": "BIAS"})
-    (out,) = codec.seal(codec.hear(done))
+    (out,) = codec.seal(codec.read(done))
     assert type(out) is OutputTextDoneEvent
     assert out.text == "x"

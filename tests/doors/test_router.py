@@ -15,8 +15,8 @@ from litellm import CustomStreamWrapper, Router
 from litellm.types.utils import ModelResponse
 
 from guard.core import Guard
-from guard.doors import responses
-from guard.doors.router import GUARDED, HARMLESS, GuardedRouter
+from guard.doors.litellm.router import GUARDED, HARMLESS, GuardedRouter
+from guard.doors.responses.door import ResponsesStream
 from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window
@@ -368,7 +368,7 @@ def test_a_class_made_for_one_stream_is_not_kept(provider: Provider, router: Any
 
     made = arun(run())
     assert arun(run()) is made
-    assert issubclass(made, responses.ResponsesStream)
+    assert issubclass(made, ResponsesStream)
 
 
 class TestBatch:

@@ -10,8 +10,8 @@ from litellm.types.utils import TextChoices, TextCompletionResponse
 from litellm.utils import TextCompletionStreamWrapper
 
 from guard.core import Guard
-from guard.doors import text_completion
-from guard.doors.text_completion import TextCompletionCodec
+from guard.doors import text as text_completion
+from guard.doors.text.codec import TextCompletionCodec
 from guard.errors import UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window

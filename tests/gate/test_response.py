@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.errors import BiasFound, DetectorError
-from guard.gate import Part, ResponseGate, split
+from guard.gate import Codec, Part, ResponseGate, split
 from guard.policy import DEFAULT_POINTS, Policy, unjudged_verdict
 from guard.verdict import Attribution, Channel, Scores, Span, Verdict
 
@@ -27,7 +27,7 @@ class Chunk:
     last: str = ""
 
 
-class ChunkCodec:
+class ChunkCodec(Codec[Chunk]):
     def parts(self, chunk: Chunk) -> list[Part]:
         return [Part(c, t) for c, t in chunk.texts.items() if t]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
-from guard.doors.codec import ChatCodec
+from guard.doors.chat.codec import ChatCodec
 from guard.gate import Codec, ResponseGate
 from guard.policy import Policy
 from guard.verdict import Channel

@@ -10,7 +10,7 @@ import litellm
 import pytest
 
 from guard.core import Guard
-from guard.doors import closing
+from guard.doors.litellm import closing
 from guard.local import model, provider
 from tests.local.conftest import PREFIX, Steps
 from tests.scripted import Scripted

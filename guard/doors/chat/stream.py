@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import ModelResponseStream
 
-from guard.doors import accounting, closing
-from guard.doors.codec import ChatCodec
+from guard.doors.chat.codec import ChatCodec
 from guard.doors.driver import GuardedStream
-from guard.doors.said import Said, joined, withheld
-from guard.doors.session import Session
+from guard.doors.litellm import accounting, closing
+from guard.doors.litellm.compat import CHAT_FIELDS, CustomStreamWrapper
+from guard.doors.session import DoorSession
+from guard.doors.stream_text import StreamText, joined, withheld
 
 
 class ChatStream(GuardedStream, CustomStreamWrapper):
@@ -24,21 +24,8 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     asked for.
     """
 
-    _OWN = (
-        "model",
-        "messages",
-        "custom_llm_provider",
-        "logging_obj",
-        "logging_loop",
-        "stream_options",
-        "send_stream_usage",
-        "created",
-        "_hidden_params",
-        "_response_headers",
-    )
-
     def __init__(
-        self, upstream: CustomStreamWrapper, session: Session, *, user: str = "", n: int = 1
+        self, upstream: CustomStreamWrapper, session: DoorSession, *, user: str = "", n: int = 1
     ) -> None:
         self.chunks: list[ModelResponseStream] = []
         self._sent: list[ModelResponseStream] = []  # a Router's stream keeps no chunks
@@ -59,7 +46,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         return self
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ChatStream._OWN:
+        if name not in CHAT_FIELDS:
             raise AttributeError(name)
         return getattr(self._upstream, name)
 
@@ -69,8 +56,8 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
 
     def __next__(self) -> ModelResponseStream:
         chunk: ModelResponseStream = super().__next__()
-        if self._session.books is not None:
-            self._session.books.chunk(chunk)
+        if self._session.deferred is not None:
+            self._session.deferred.chunk(chunk)
         return chunk
 
     def _count(self) -> None:
@@ -105,8 +92,8 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
             return chunks
         return super()._sealed_all(chunks)
 
-    def _said(self) -> Said:
-        return Said(
+    def _stream_text(self) -> StreamText:
+        return StreamText(
             bool(self.chunks),
             self.response_uptil_now,
             "\n".join(joined(ChatCodec(), self.chunks)),

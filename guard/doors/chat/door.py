@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import ModelResponse
 
+from guard.doors.chat.stream import ChatStream
+from guard.doors.chat.whole import cut_choice, parts_of_choice
 from guard.doors.door import Arguments, Door, Whole, last_message, number_of_choices, unreadable
-from guard.doors.session import Session
-from guard.doors.stream import ChatStream
-from guard.doors.whole import WholeAnswer, cut_choice, spoken
+from guard.doors.litellm.compat import CustomStreamWrapper
+from guard.doors.session import DoorSession
+from guard.doors.whole import WholeAnswer
 
 
-def _wrap(response: object, session: Session, user: str, n: int) -> ChatStream | Whole:
+def _wrap(response: object, session: DoorSession, user: str, n: int) -> ChatStream | Whole:
     if isinstance(response, CustomStreamWrapper):
         return ChatStream(response, session, user=user, n=n)
     if isinstance(response, ModelResponse):
-        return WholeAnswer(response, session, user, spoken, cut_choice)
+        return WholeAnswer(response, session, user, parts_of_choice, cut_choice)
     raise unreadable(response, "chat")
 
 

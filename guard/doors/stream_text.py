@@ -9,7 +9,7 @@ from guard.gate import Codec
 from guard.verdict import Channel
 
 
-class Said(NamedTuple):
+class StreamText(NamedTuple):
     """What of a stream went out and what did not, for the error that ends it.
 
     ``began`` tells whether anything did; ``released`` is the text from which LiteLLM's Router would

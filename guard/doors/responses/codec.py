@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from guard.doors.event_names import CALLS, EVENTS, TERMINAL
-from guard.doors.events import (
+from guard.doors.responses.events import (
     Place,
     around,
     delta_of,
@@ -20,14 +19,15 @@ from guard.doors.events import (
     rewritten_item,
     visited,
 )
-from guard.doors.transcript import Item, Text, Transcript
-from guard.gate import Part
+from guard.doors.responses.names import CALLS, EVENTS, TERMINAL
+from guard.doors.responses.transcript import Item, Text, Transcript
+from guard.gate import Codec, Part
 from guard.verdict import Channel, ChannelKind
 
 _TYPES: Mapping[ChannelKind, str] = {"reasoning": "reasoning", "content": "message"}
 
 
-class Heard:
+class ReadEvent:
     """One of the provider's events, and the texts in it."""
 
     __slots__ = (
@@ -40,7 +40,7 @@ class Heard:
         "new",
         "place",
         "texts",
-        "told",
+        "texts_at",
     )
 
     def __init__(self, event: Any, name: str, fields: dict[str, Any]) -> None:
@@ -49,7 +49,7 @@ class Heard:
         self.means = meaning(name)
         self.fields = fields
         self.new: list[tuple[Text, str]] = []  # what no event said before
-        self.told: dict[Place, Text] = {}  # where the event says which text
+        self.texts_at: dict[Place, Text] = {}  # where the event says which text
         self.place: Place | None = None  # where a delta's text belongs
         self.texts: Mapping[Channel, str] | None = None  # what of the new goes out, where cut
         self.ends = False
@@ -61,7 +61,7 @@ class Heard:
         return self.means.verb
 
 
-class EventCodec:
+class EventCodec(Codec[ReadEvent]):
     """The gate's codec for the events of one response, and the keeper of what they say.
 
     A response is one choice. An event that repeats text has no text of its own: it waits behind
@@ -74,57 +74,57 @@ class EventCodec:
         self.transcript = Transcript()
         self._changed = False  # whether any text was cut or replaced
 
-    def hear(self, event: Any) -> Heard:
+    def read(self, event: Any) -> ReadEvent:
         """Read an event of the provider; raises UsageError on text not a string."""
-        heard = Heard(event, name_of(event), plain(event))
-        delta = delta_of(heard.fields, heard.means)
-        heard.place = delta and delta[0]
+        read_event = ReadEvent(event, name_of(event), plain(event))
+        delta = delta_of(read_event.fields, read_event.means)
+        read_event.place = delta and delta[0]
 
         def visit(place: Place, kind: ChannelKind, text: str) -> str:
-            if place == heard.place:
+            if place == read_event.place:
                 known = self.transcript.text(place, kind)
                 new = known.delta(text)
-            elif heard.verb == "delta" or heard.name not in EVENTS:
+            elif read_event.verb == "delta" or read_event.name not in EVENTS:
                 known, new = self.transcript.streamed(place, kind, text)
             else:
                 known, new = self.transcript.repeated(place, kind, text)
-            heard.told[place] = known
+            read_event.texts_at[place] = known
             if new:
-                heard.new.append((known, new))
+                read_event.new.append((known, new))
             return text
 
-        if delta is not None and plain_delta(heard.fields, heard.means):
-            visited(visit, delta[0], heard.means.kind, delta[1])
-            return heard
-        holds = "item" in heard.fields or "part" in heard.fields
-        opens = holds and heard.verb == "added" and heard.name in EVENTS
-        read = rewritten(heard.fields, heard.name, visit, opens=opens)
-        if opens and heard.told:
-            rewritten(heard.fields, heard.name, visit)  # it waits: all of it is judged
-        elif opens and opens_with_more(heard.fields, read):
-            heard.event, heard.fields = made(heard.name, read, event), read
-        return heard
+        if delta is not None and plain_delta(read_event.fields, read_event.means):
+            visited(visit, delta[0], read_event.means.kind, delta[1])
+            return read_event
+        holds = "item" in read_event.fields or "part" in read_event.fields
+        opens = holds and read_event.verb == "added" and read_event.name in EVENTS
+        read = rewritten(read_event.fields, read_event.name, visit, opens=opens)
+        if opens and read_event.texts_at:
+            rewritten(read_event.fields, read_event.name, visit)  # it waits: all of it is judged
+        elif opens and opens_with_more(read_event.fields, read):
+            read_event.event, read_event.fields = made(read_event.name, read, event), read
+        return read_event
 
-    def parts(self, chunk: Heard) -> list[Part]:
+    def parts(self, chunk: ReadEvent) -> list[Part]:
         """Return the texts that no event said before."""
         return [Part(text.channel, new) for text, new in chunk.new]
 
-    def choices(self, chunk: Heard) -> list[int]:
+    def choices(self, chunk: ReadEvent) -> list[int]:
         """Return the one choice there is."""
         return [0]
 
-    def finished(self, chunk: Heard) -> list[int]:
+    def finished(self, chunk: ReadEvent) -> list[int]:
         """Return the choice where the event ends the response."""
         return [0] if chunk.name in TERMINAL else []
 
-    def closed(self, chunk: Heard) -> list[Channel]:
+    def closed(self, chunk: ReadEvent) -> list[Channel]:
         """Return the channels of the texts that the event says as a whole.
 
         Thoughts end with the response: LiteLLM ends a chat's whenever something comes between.
         """
         if chunk.verb != "done" and chunk.name not in TERMINAL:
             return []
-        said = [text.channel for text in chunk.told.values()]
+        said = [text.channel for text in chunk.texts_at.values()]
         return [c for c in said if c.kind != "reasoning" or chunk.name in TERMINAL]
 
     def continued(self, channel: Channel) -> Channel | None:
@@ -132,21 +132,21 @@ class EventCodec:
         return self.transcript.before(channel)
 
     def cut(
-        self, chunk: Heard, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
-    ) -> Heard:
-        """Return the event as heard, with what of its texts may go out."""
-        cut = Heard(chunk.event, chunk.name, chunk.fields)
-        cut.new, cut.told, cut.place = chunk.new, chunk.told, chunk.place
+        self, chunk: ReadEvent, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
+    ) -> ReadEvent:
+        """Return the event as it was read, with what of its texts may go out."""
+        cut = ReadEvent(chunk.event, chunk.name, chunk.fields)
+        cut.new, cut.texts_at, cut.place = chunk.new, chunk.texts_at, chunk.place
         cut.texts, cut.ends = dict(texts), ends
         return cut
 
-    def last(self, template: Heard, choice: int, message: str) -> Heard:
+    def last(self, template: ReadEvent, choice: int, message: str) -> ReadEvent:
         """Return what ends the response with ``message``."""
-        last = Heard(template.event, "", {})
+        last = ReadEvent(template.event, "", {})
         last.message = message
         return last
 
-    def seal(self, chunk: Heard, usage: Any = None) -> list[Any]:
+    def seal(self, chunk: ReadEvent, usage: Any = None) -> list[Any]:
         """Return the events that leave for one that the gate let out, in order."""
         if chunk.message is not None:
             return [*self.transcript.ending(chunk.message), self.transcript.ended(usage)]
@@ -170,16 +170,16 @@ class EventCodec:
         event = made(chunk.name, fields, chunk.event)
         return [] if event is None else [event]
 
-    def _show(self, chunk: Heard) -> None:
-        for place, text in chunk.told.items():
+    def _show(self, chunk: ReadEvent) -> None:
+        for place, text in chunk.texts_at.items():
             if place == chunk.place:
                 text.show(len(chunk.fields["delta"]))
             elif chunk.verb != "added":
                 text.unshown()
 
-    def _rewriter(self, chunk: Heard) -> Any:
+    def _rewriter(self, chunk: ReadEvent) -> Any:
         def visit(place: Place, kind: ChannelKind, said: str) -> str:
-            text = chunk.told[place]
+            text = chunk.texts_at[place]
             if chunk.verb == "delta":
                 return text.unshown()
             if chunk.verb == "added":
@@ -189,7 +189,7 @@ class EventCodec:
 
         return visit
 
-    def _keep(self, chunk: Heard, fields: Mapping[str, Any]) -> None:
+    def _keep(self, chunk: ReadEvent, fields: Mapping[str, Any]) -> None:
         """Note what the end of a stopped response is made of."""
         kept = self.transcript
         number = fields.get("output_index") or 0
@@ -208,7 +208,7 @@ class EventCodec:
                 blank = rewritten_item(fields["item"], number, _nothing)
                 kept.items[number] = Item(blank, announced=announced)
         elif number not in kept.items:
-            for text in chunk.told.values():  # of an item that was not announced
+            for text in chunk.texts_at.values():  # of an item that was not announced
                 if "output_index" not in fields and "item_id" not in fields:
                     break  # of none
                 kind = CALLS.get(text.place.slot, _TYPES.get(text.channel.kind, "message"))
@@ -218,13 +218,13 @@ class EventCodec:
             place = (number, fields.get("content_index") or 0)
             kept.parts[place] = str(fields["part"].get("type"))
 
-    def _keep_output(self, chunk: Heard, output: Iterable[Any]) -> None:
+    def _keep_output(self, chunk: ReadEvent, output: Iterable[Any]) -> None:
         """Note the items of a response that is cut, up to the one in which it is."""
         assert chunk.texts is not None
         channel = list(chunk.texts)[-1]  # nothing behind the cut is among the texts
-        cut = next(p.item for p, text in chunk.told.items() if text.channel == channel)
+        cut = next(p.item for p, text in chunk.texts_at.items() if text.channel == channel)
         for number, item in enumerate(output):
-            texts = [text for place, text in chunk.told.items() if place.item == number]
+            texts = [text for place, text in chunk.texts_at.items() if place.item == number]
             if number < cut:
                 if not all(text.whole for text in texts):
                     item = rewritten_item(item, number, self._rewriter(chunk))

@@ -13,15 +13,15 @@ from collections.abc import (
 )
 
 from guard.doors.rewrite import cannot_rewrite
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.errors import UsageError
-from guard.gate import Part, ResponseGate
+from guard.gate import Codec, Part, ResponseGate
 from guard.verdict import Channel, GuardTrail
 
 _ONLY = Channel()
 
 
-class TextCodec:
+class TextCodec(Codec[str]):
     """Chunks are plain strings of one channel."""
 
     def parts(self, chunk: str) -> list[Part]:
@@ -61,7 +61,7 @@ class TextStream:
     found biased.
     """
 
-    def __init__(self, texts: Iterable[str], session: Session) -> None:
+    def __init__(self, texts: Iterable[str], session: DoorSession) -> None:
         if session.policy.rewrites:
             raise cannot_rewrite("text from elsewhere")
         gate = session.gate(TextCodec())
@@ -84,7 +84,7 @@ class TextStream:
         if callable(close := getattr(self._source, "close", None)):
             close()
 
-    def _run(self, session: Session, gate: ResponseGate[str]) -> Generator[str, None, None]:
+    def _run(self, session: DoorSession, gate: ResponseGate[str]) -> Generator[str, None, None]:
         over, chunk = False, ""
         failed: Exception | None = None
         try:
@@ -100,7 +100,7 @@ class TextStream:
                 else:
                     gate.push(chunk)
                     yield from gate.emit()  # what waits for no verdict
-                session.settle(gate)
+                session.judge_pending(gate)
                 if gate.stopped or failed is not None:  # first: its reader may not come back
                     self._shut()
                 yield from gate.emit()
@@ -117,7 +117,7 @@ class TextStream:
 class AsyncTextStream:
     """The same for a source that is awaited."""
 
-    def __init__(self, texts: AsyncIterable[str], session: Session) -> None:
+    def __init__(self, texts: AsyncIterable[str], session: DoorSession) -> None:
         if session.policy.rewrites:
             raise cannot_rewrite("text from elsewhere")
         gate = session.gate(TextCodec())
@@ -140,7 +140,9 @@ class AsyncTextStream:
         if callable(close := getattr(self._source, "aclose", None)):
             await close()
 
-    async def _run(self, session: Session, gate: ResponseGate[str]) -> AsyncGenerator[str, None]:
+    async def _run(
+        self, session: DoorSession, gate: ResponseGate[str]
+    ) -> AsyncGenerator[str, None]:
         over, chunk = False, ""
         failed: Exception | None = None
         try:
@@ -157,7 +159,7 @@ class AsyncTextStream:
                     gate.push(chunk)
                     for text in gate.emit():  # what waits for no verdict
                         yield text
-                await session.asettle(gate)
+                await session.ajudge_pending(gate)
                 if gate.stopped or failed is not None:  # first: its reader may not come back
                     await self._shut()
                 for text in gate.emit():

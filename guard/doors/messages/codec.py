@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from guard.doors.errors import cleaned
-from guard.doors.events import Place
-from guard.doors.fields import Again, is_other, path_of
-from guard.doors.messages_events import (
+from guard.doors.fields import Repeats, is_other, path_of
+from guard.doors.messages.events import (
     CALL,
     ERROR,
     KNOWN,
@@ -18,14 +17,15 @@ from guard.doors.messages_events import (
     TERMINAL,
     Event,
     Frame,
-    Said,
+    FrameText,
     encoded,
     textless,
     walked,
     without_details,
 )
+from guard.doors.responses.events import Place
 from guard.doors.tools import breaker
-from guard.gate import Part
+from guard.gate import Codec, Part
 from guard.verdict import Channel, ChannelKind
 
 # Numbers of the content channels. Text blocks are one channel: citations part sentences by blocks.
@@ -34,7 +34,7 @@ _INTERLEAVED = 4  # numbers from here on are of blocks that speak while another 
 CONTENT, REASONING = Channel(0), Channel(0, "reasoning")
 
 
-class MessagesCodec:
+class MessagesCodec(Codec[Frame]):
     """The gate's codec for the events of one message, and the keeper of what went out of it.
 
     A message is one choice. Its text blocks are one channel, its thinking blocks another, and each
@@ -55,16 +55,16 @@ class MessagesCodec:
         self._latest: dict[ChannelKind, Channel] = {}
         self._joined: dict[Channel, Channel] = {}  # what a reader joins a channel to
         self._changed: set[ChannelKind] = set()  # kinds of which text was cut or replaced
-        self._again = Again()
+        self._repeats = Repeats()
         self._dropped: set[Channel] = set()  # those of other fields that lost what they said last
         self._begun = False  # whether the message's start went out
         self._open: dict[int, str] = {}  # blocks that went out and have no end yet, and their type
         self._next = 0  # the number of the next block
 
-    def hear(self, frame: Frame) -> Frame:
+    def read(self, frame: Frame) -> Frame:
         """Note what a frame says; raises UsageError on text that is not a string."""
         for number, event in enumerate(frame.events):
-            self._heed(event)
+            self._track(event)
 
             def visit(place: Place, kind: ChannelKind, text: str, number: int = number) -> str:
                 if place.slot == "explanation" and any(
@@ -72,18 +72,18 @@ class MessagesCodec:
                     for c, said in self.joined(self.said).items()
                     if c.kind == "content"
                 ):
-                    # Said before, and judged.
-                    frame.texts.append(Said(number, place, CONTENT, text, again=True))
+                    # FrameText before, and judged.
+                    frame.texts.append(FrameText(number, place, CONTENT, text, repeated=True))
                     return text
                 channel = self._channel(place, kind)
                 if place.slot == ERROR:  # it is no text of the message
-                    frame.texts.append(Said(number, place, channel, text))
+                    frame.texts.append(FrameText(number, place, channel, text))
                     return text
-                if self._again(Part(channel, text)):
-                    frame.texts.append(Said(number, place, channel, text, again=True))
+                if self._repeats(Part(channel, text)):
+                    frame.texts.append(FrameText(number, place, channel, text, repeated=True))
                     return text
                 self.said.setdefault(channel, []).append(text)
-                frame.texts.append(Said(number, place, channel, text))
+                frame.texts.append(FrameText(number, place, channel, text))
                 return text
 
             walked(event, visit)
@@ -91,7 +91,7 @@ class MessagesCodec:
 
     def parts(self, chunk: Frame) -> list[Part]:
         """Return the frame's texts in reading order."""
-        return [Part(said.channel, said.text) for said in chunk.texts if not said.again]
+        return [Part(said.channel, said.text) for said in chunk.texts if not said.repeated]
 
     def choices(self, chunk: Frame) -> list[int]:
         """Return the one choice; none for what only keeps the connection alive."""
@@ -123,7 +123,7 @@ class MessagesCodec:
         """Return the frame with what of its texts may go out; None where it says nothing."""
         out = _allotted(chunk.texts, texts)
         kept: list[Event] = []
-        told: list[Said] = []
+        told: list[FrameText] = []
         for number, event in enumerate(chunk.events):
             mine = [(s, o) for s, o in zip(chunk.texts, out, strict=True) if s.event == number]
             changed = [said for said, text in mine if said.text != text]
@@ -159,7 +159,7 @@ class MessagesCodec:
             left = (self._without_dropped(n, e, chunk.texts) for n, e in enumerate(events))
             events = [e for e in map(self._silenced, filter(None, left)) if e is not None]
         for said in chunk.texts:
-            if said.again:
+            if said.repeated:
                 continue
             self.released.setdefault(said.channel, []).append(said.text)
         for event in events:
@@ -176,7 +176,7 @@ class MessagesCodec:
         """Return the texts of ``said`` or ``released``, by channel."""
         return {channel: "".join(pieces) for channel, pieces in said.items()}
 
-    def _heed(self, event: Event) -> None:
+    def _track(self, event: Event) -> None:
         fields = event.fields
         if fields is None:
             return
@@ -194,9 +194,9 @@ class MessagesCodec:
         elif event.type == "message_start" and isinstance(fields.get("message"), Mapping):
             kept = textless(fields["message"], MESSAGE)
             self.start = {"type": "message_start", "message": {**kept, "content": []}}
-            self.usage.update(_told(fields["message"].get("usage")))
+            self.usage.update(_counts(fields["message"].get("usage")))
         elif event.type == "message_delta":
-            self.usage.update(_told(fields.get("usage")))
+            self.usage.update(_counts(fields.get("usage")))
 
     def _channel(self, place: Place, kind: ChannelKind) -> Channel:
         if kind == "tool" and place.slot == CALL:
@@ -231,10 +231,10 @@ class MessagesCodec:
     def _tool(self, block: int) -> Channel:
         return self._tools.setdefault(block, Channel(0, "tool", len(self._tools)))
 
-    def _without_dropped(self, number: int, event: Event, texts: list[Said]) -> Event | None:
+    def _without_dropped(self, number: int, event: Event, texts: list[FrameText]) -> Event | None:
         """Return an event without what says again a text that did not go out."""
         mine = [said for said in texts if said.event == number]
-        gone = {said for said in mine if said.again and said.channel in self._dropped}
+        gone = {said for said in mine if said.repeated and said.channel in self._dropped}
         if not gone:
             return event
         return _rewritten(event, ["" if said in gone else said.text for said in mine])
@@ -329,20 +329,20 @@ def _rewritten(event: Event, texts: list[str]) -> Event | None:
     return None if fields is None else Event(fields)
 
 
-def _allotted(said: list[Said], texts: Mapping[Channel, str]) -> list[str]:
+def _allotted(said: list[FrameText], texts: Mapping[Channel, str]) -> list[str]:
     """Return what of each text goes out, of what its channel says in this frame.
 
     A channel that goes out up to a point is shared out as it was said; one of which something was
     replaced stands where it began.
     """
     whole: dict[Channel, str] = {}
-    for one in (one for one in said if not one.again):
+    for one in (one for one in said if not one.repeated):
         whole[one.channel] = whole.get(one.channel, "") + one.text
     left = {channel: texts.get(channel, "") for channel in whole}
     cut = {channel for channel in whole if whole[channel].startswith(left[channel])}
     out = []
     for one in said:
-        if one.again:
+        if one.repeated:
             out.append(one.text)
             continue
         length = len(one.text) if one.channel in cut else len(left[one.channel])
@@ -351,7 +351,7 @@ def _allotted(said: list[Said], texts: Mapping[Channel, str]) -> list[str]:
     return out
 
 
-def _told(usage: Any) -> dict[str, int]:
+def _counts(usage: Any) -> dict[str, int]:
     counts = usage.items() if isinstance(usage, Mapping) else ()
     return {name: count for name, count in counts if isinstance(count, int)}
 

@@ -16,11 +16,11 @@ from litellm.types.utils import (
 )
 
 from guard.doors.fields import (
+    FIELDS_AFTER_CUT,
     FUNCTION_CALL,
-    KEPT,
     REFUSAL,
     THINKING,
-    Again,
+    Repeats,
     around,
     envelope,
     index_of,
@@ -31,9 +31,10 @@ from guard.doors.fields import (
     thinking_blocks,
     tool_number,
 )
+from guard.doors.litellm.compat import hidden_params, set_hidden_params
 from guard.doors.strings import is_data, is_name, members, without_prose, without_text
 from guard.doors.tools import breaker
-from guard.gate import Part
+from guard.gate import Codec, Part
 from guard.verdict import Channel
 
 # Extra fields of a delta that says content alone: that, its role, and the three asked for.
@@ -60,7 +61,7 @@ def _parts(chunk: ModelResponseStream, choice: StreamingChoices) -> list[Part]:
     return [*parts, *around(choice, index, "delta"), *envelope(chunk, index)]
 
 
-class ChatCodec:
+class ChatCodec(Codec[ModelResponseStream]):
     """The gate's codec for LiteLLM's ``ModelResponseStream``; never changes one it was given.
 
     ``n`` is the number of choices that were asked for.
@@ -71,10 +72,10 @@ class ChatCodec:
         self._read: tuple[ModelResponseStream | None, list[_Choice]] = (None, [])
         self._sent: dict[Channel, int] = {}  # characters the provider sent, by tool channel
         self._changed: set[int] = set()  # choices of which text was cut or replaced
-        self._again = Again()
+        self._repeats = Repeats()
         self._names: tuple[Any, ...] = ()
-        self._heard_in: Channel | None = None  # where ``alone`` read, and so many characters
-        self._heard = 0
+        self._fast_channel: Channel | None = None  # where ``alone`` read, and so many characters
+        self._fast_length = 0
         self._last: dict[int, ModelResponseStream] = {}
 
     def parts(self, chunk: ModelResponseStream) -> list[Part]:
@@ -120,10 +121,10 @@ class ChatCodec:
             ):
                 text = more["content"]
                 if type(text) is str:
-                    if channel is not self._heard_in:
-                        self._hear()
-                        self._heard_in = channel
-                    self._heard += len(text)
+                    if channel is not self._fast_channel:
+                        self._note_fast()
+                        self._fast_channel = channel
+                    self._fast_length += len(text)
                     return text
         except (KeyError, TypeError):
             pass
@@ -152,18 +153,18 @@ class ChatCodec:
     def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:
         # The gate asks three questions of a chunk before it turns to the next.
         if self._read[0] is not chunk:
-            self._hear()
+            self._note_fast()
             self._read = (chunk, [self._choice(chunk, c) for c in chunk.choices])
         return self._read[1]
 
-    def _hear(self) -> None:
+    def _note_fast(self) -> None:
         """Note what ``alone`` read since the last call."""
-        if self._heard_in is not None:
-            self._again.note(self._heard_in, self._heard)
-        self._heard = 0
+        if self._fast_channel is not None:
+            self._repeats.note(self._fast_channel, self._fast_length)
+        self._fast_length = 0
 
     def _choice(self, chunk: ModelResponseStream, choice: StreamingChoices) -> _Choice:
-        parts = self._again.new(_parts(chunk, choice))
+        parts = self._repeats.new(_parts(chunk, choice))
         return _Choice(choice.index, choice.finish_reason is not None, parts)
 
     def cut(
@@ -315,7 +316,7 @@ def _says(fields: Mapping[str, Any]) -> bool:
 
 
 def _repeats(said: Mapping[str, Any]) -> bool:
-    return any(value and name not in KEPT for name, value in said.items())
+    return any(value and name not in FIELDS_AFTER_CUT for name, value in said.items())
 
 
 def _choice_repeats(choice: StreamingChoices) -> bool:
@@ -324,7 +325,7 @@ def _choice_repeats(choice: StreamingChoices) -> bool:
 
 def _stripped(choice: StreamingChoices) -> StreamingChoices:
     texts: dict[Channel, str] = {}
-    for channel, text in Again().new(parts_of(choice.delta, choice.index)):
+    for channel, text in Repeats().new(parts_of(choice.delta, choice.index)):
         texts[channel] = texts.get(channel, "") + text
     delta = _rewritten(choice.delta, choice.index, texts)
     return StreamingChoices(finish_reason=choice.finish_reason, index=choice.index, delta=delta)
@@ -346,7 +347,7 @@ def _bare(chunk: ModelResponseStream, choices: list[StreamingChoices]) -> ModelR
         system_fingerprint=without_prose("system_fingerprint", chunk.system_fingerprint),
         choices=choices,
     )
-    hidden = getattr(chunk, "_hidden_params", None)
+    hidden = hidden_params(chunk)
     if isinstance(hidden, dict):
-        made._hidden_params = without_text(hidden)
+        set_hidden_params(made, without_text(hidden))
     return made

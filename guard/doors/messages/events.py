@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from guard.doors.events import Place, visited
+from guard.doors.responses.events import Place, visited
 from guard.doors.strings import is_name, says
 from guard.doors.strings import walked as strings_of
 from guard.verdict import Channel, ChannelKind
@@ -88,17 +88,17 @@ class Event(NamedTuple):
         return str(delta.get("type", "")) if isinstance(delta, Mapping) else ""
 
 
-class Said(NamedTuple):
+class FrameText(NamedTuple):
     """A text in a frame: the event that has it, and its channel.
 
-    ``again`` marks one that was said and judged before: it follows what became of it then.
+    ``repeated`` marks one that was said and judged before: it follows what became of it then.
     """
 
     event: int
     place: Place
     channel: Channel
     text: str
-    again: bool = False
+    repeated: bool = False
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class Frame:
 
     chunk: Any
     events: Sequence[Event]
-    texts: list[Said] = field(default_factory=list)
+    texts: list[FrameText] = field(default_factory=list)
     message: str | None = None
 
 

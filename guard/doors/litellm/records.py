@@ -2,9 +2,9 @@
 
 LiteLLM reports an answer to its callbacks, and writes it to its cache, before the guard has judged
 it. Under ``litellm_records="guarded"`` a call is given a logging object of ours (LiteLLM's own,
-made by its ``function_setup`` as its proxy does, with :class:`HeldLogging` as its class), which
-notes what LiteLLM does with it. When the guard has closed the books, that is done as LiteLLM would
-have: with LiteLLM's own answer where all of it went out, with what went out where not.
+made by its ``function_setup`` as its proxy does, with :class:`DeferringLogging` as its
+class), which notes what LiteLLM does with it. Once the guard knows what went out, that is done as
+LiteLLM would have: with LiteLLM's own answer where all of it went out, else with what did.
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import litellm
-from litellm.litellm_core_utils.litellm_logging import Logging
-from litellm.litellm_core_utils.rules import Rules
-from litellm.litellm_core_utils.thread_pool_executor import executor
 from litellm.types.llms.openai import ResponsesAPIResponse
 from litellm.types.utils import ModelResponseStream
-from litellm.utils import function_setup
 from pydantic import BaseModel
 
-from guard.doors.untraced import Untraced, untraced
+from guard.doors.litellm.compat import (
+    Logging,
+    Rules,
+    Untraced,
+    decide_storing,
+    executor,
+    function_setup,
+    untraced,
+)
 
 Do = Callable[[Any], Any]
 
-_spawned: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+_tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
 
 
 class _Entry(NamedTuple):
@@ -42,12 +46,12 @@ class _Entry(NamedTuple):
 
     kind: str  # "received", "report", "failure" or "store"
     do: Do
-    said: Any  # LiteLLM's own answer, or the error of a failure
+    result: Any  # LiteLLM's own answer, or the error of a failure
     context: Context
     asynchronous: bool = False
 
 
-class _Closing(NamedTuple):
+class _Outcome(NamedTuple):
     """How a call ended: what of it went out, and what is to be done with that."""
 
     answer: Any  # None where nothing that LiteLLM can be told went out
@@ -57,56 +61,56 @@ class _Closing(NamedTuple):
     clean: Callable[[Exception], Exception] | None = None  # returns an error as it may be told
 
 
-class Books:
-    """The records of one call; open until :meth:`close`.
+class DeferredLogging:
+    """What LiteLLM reports and stores of one call, deferred until :meth:`close`.
 
-    ``logging`` is LiteLLM's logging object of the call. What LiteLLM does while the books are open
-    waits; what it does later, from a thread or a task of its own, is done at once.
+    ``logging`` is LiteLLM's logging object of the call. What LiteLLM does after that, from a thread
+    or a task of its own, is done at once.
     """
 
     def __init__(self, logging: Any) -> None:
         self.streaming = False  # whether the consumer has a stream: what fails then may quote it
         self._held = logging
-        self._kind: Any = Logging if isinstance(logging, HeldLogging) else type(logging)
-        self._speaker: Any = None
+        self._kind: Any = Logging if isinstance(logging, DeferringLogging) else type(logging)
+        self._immediate: Any = None
         self._lock = threading.Lock()
-        self._telling = threading.Lock()  # nested calls report twice: LiteLLM drops the second
+        self._reporting = threading.Lock()  # nested calls report twice: LiteLLM drops the second
         self._entries: list[_Entry] = []
-        self._closing: _Closing | None = None
+        self._outcome: _Outcome | None = None
 
-    def __deepcopy__(self, memo: object) -> Books:
+    def __deepcopy__(self, memo: object) -> DeferredLogging:
         return self  # LiteLLM copies the arguments of a call that it makes again
 
     @property
-    def speaker(self) -> Any:
+    def immediate(self) -> Any:
         """LiteLLM's logging object as it was made: what it is told, it tells."""
-        if self._speaker is None:
-            self._speaker = copy.copy(self._held)
-            self._speaker.__class__ = untraced(self._kind)
-        return self._speaker
+        if self._immediate is None:
+            self._immediate = copy.copy(self._held)
+            self._immediate.__class__ = untraced(self._kind)
+        return self._immediate
 
     @property
     def closed(self) -> bool:
         """Whether what went out is known."""
-        return self._closing is not None
+        return self._outcome is not None
 
-    def enter(self, kind: str, do: Do, said: Any) -> None:
-        """Take what LiteLLM does; do it now if the books are closed."""
-        entry = _Entry(kind, do, said, copy_context())
+    def record(self, kind: str, do: Do, result: Any) -> None:
+        """Take what LiteLLM does; do it now if what went out is known."""
+        entry = _Entry(kind, do, result, copy_context())
         with self._lock:
-            if self._closing is None:
+            if self._outcome is None:
                 self._entries.append(entry)
                 return
-        self._done(entry)
+        self._run(entry)
 
-    async def aenter(self, kind: str, do: Do, said: Any) -> None:
+    async def arecord(self, kind: str, do: Do, result: Any) -> None:
         """Do the same for what LiteLLM awaits."""
-        entry = _Entry(kind, do, said, copy_context(), asynchronous=True)
+        entry = _Entry(kind, do, result, copy_context(), asynchronous=True)
         with self._lock:
-            if self._closing is None:
+            if self._outcome is None:
                 self._entries.append(entry)
                 return
-        await self._told(entry)
+        await self._arun(entry)
 
     def close(
         self,
@@ -124,31 +128,31 @@ class Books:
         itself. ``clean`` returns a provider's error as it may be told.
         """
         with self._lock:
-            if self._closing is not None:
+            if self._outcome is not None:
                 return
             if changed and isinstance(answer, BaseModel):
                 answer = answer.model_copy(deep=True)
-            self._closing = _Closing(answer, changed, stopped, reported, clean)
+            self._outcome = _Outcome(answer, changed, stopped, reported, clean)
             entries, self._entries = self._entries, []
         if changed:
             self._held.model_call_details["original_response"] = _text(answer)
         for entry in sorted(entries, key=lambda e: e.kind != "received"):
             if entry.asynchronous:
-                _spawn(self._told(entry))
+                _spawn(self._arun(entry))
             elif entry.kind in ("report", "failure"):
-                executor.submit(self._done, entry)
+                executor.submit(self._run, entry)
             else:
-                self._done(entry)
+                self._run(entry)
 
     def fail(self, error: BaseException) -> None:
         """Report that the call failed on the guard's side: its answer can be told to nobody."""
         self.close(None, changed=True, stopped=True, reported=True)
-        self.speaker.failure_handler(error, "")
+        self.immediate.failure_handler(error, "")
 
     async def afail(self, error: BaseException) -> None:
         """Do the same from a coroutine."""
         self.fail(error)
-        await self.speaker.async_failure_handler(error, "")
+        await self.immediate.async_failure_handler(error, "")
 
     def chunk(self, chunk: object) -> None:
         """Report a chunk that went out of a stream read by synchronous code, as LiteLLM does."""
@@ -156,25 +160,25 @@ class Books:
             executor.submit(self._chunk, chunk)
 
     def _chunk(self, chunk: ModelResponseStream) -> None:
-        asyncio.run(self.speaker.async_success_handler(chunk, None, None, False))
-        self.speaker.success_handler(chunk, None, None, False)
+        asyncio.run(self.immediate.async_success_handler(chunk, None, None, False))
+        self.immediate.success_handler(chunk, None, None, False)
 
-    def _done(self, entry: _Entry) -> None:
+    def _run(self, entry: _Entry) -> None:
         if not self._wanted(entry):
             return
-        with self._telling if entry.kind == "report" else contextlib.nullcontext():
-            entry.context.copy().run(entry.do, self._instead(entry))
+        with self._reporting if entry.kind == "report" else contextlib.nullcontext():
+            entry.context.copy().run(entry.do, self._replacement(entry))
 
-    async def _told(self, entry: _Entry) -> None:
+    async def _arun(self, entry: _Entry) -> None:
         if not self._wanted(entry):
             return
         if entry.kind == "failure":  # it is judged first
-            await entry.do(await asyncio.to_thread(self._instead, entry))
+            await entry.do(await asyncio.to_thread(self._replacement, entry))
         else:
-            await entry.do(self._instead(entry))
+            await entry.do(self._replacement(entry))
 
     def _wanted(self, entry: _Entry) -> bool:
-        end = self._closing
+        end = self._outcome
         assert end is not None
         if entry.kind == "report":
             return not end.reported and (not end.changed or end.answer is not None)
@@ -183,28 +187,28 @@ class Books:
         if entry.kind == "received":
             return not end.changed
         # Of an answer in another shape than the one that went out there is no guarded one.
-        shape = ResponsesAPIResponse if entry.said is None else type(entry.said)
+        shape = ResponsesAPIResponse if entry.result is None else type(entry.result)
         return not end.stopped and (not end.changed or type(_response(end.answer)) is shape)
 
-    def _instead(self, entry: _Entry) -> Any:
+    def _replacement(self, entry: _Entry) -> Any:
         """Return what LiteLLM is to be told in place of what it said itself."""
-        end = self._closing
+        end = self._outcome
         assert end is not None
         if entry.kind == "failure":
-            return entry.said if end.clean is None else end.clean(entry.said)
+            return entry.result if end.clean is None else end.clean(entry.result)
         if entry.kind == "store":
-            own = not end.changed and entry.said is not None
-            return entry.said if own else _response(end.answer)
+            own = not end.changed and entry.result is not None
+            return entry.result if own else _response(end.answer)
         if not end.changed:
-            return entry.said
+            return entry.result
         # LiteLLM counts in the object that it is told, and may be told twice.
         return end.answer.model_copy(deep=True)
 
 
-class HeldLogging(Untraced, Logging):
+class DeferringLogging(Untraced, Logging):
     """LiteLLM's logging object of a call whose records are held back."""
 
-    guard_books: Books
+    guard_deferred: DeferredLogging
 
     @property
     def llm_caching_handler(self) -> Any:
@@ -214,41 +218,45 @@ class HeldLogging(Untraced, Logging):
     @llm_caching_handler.setter
     def llm_caching_handler(self, handler: Any) -> None:
         if handler is not None:
-            _hold_writes(handler, self.guard_books)
+            _defer_writes(handler, self.guard_deferred)
         self.__dict__["llm_caching_handler"] = handler
 
     def post_call(self, original_response: Any, *args: Any, **kwargs: Any) -> None:
         """Note the answer as it came from the provider."""
-        books = self.guard_books
-        books.enter(
-            "received", lambda r: books.speaker.post_call(r, *args, **kwargs), original_response
+        deferred = self.guard_deferred
+        deferred.record(
+            "received",
+            lambda r: deferred.immediate.post_call(r, *args, **kwargs),
+            original_response,
         )
 
     def success_handler(self, result: Any = None, *args: Any, **kwargs: Any) -> None:
         """Note a report to the callbacks; of single chunks the guard reports those that go out."""
-        books = self.guard_books
+        deferred = self.guard_deferred
         if not isinstance(result, ModelResponseStream):
-            books.enter(
-                "report", lambda r: books.speaker.success_handler(r, *args, **kwargs), result
+            deferred.record(
+                "report", lambda r: deferred.immediate.success_handler(r, *args, **kwargs), result
             )
 
     async def async_success_handler(self, result: Any = None, *args: Any, **kwargs: Any) -> None:
         """Note a report to the async callbacks."""
-        books = self.guard_books
+        deferred = self.guard_deferred
         if not isinstance(result, ModelResponseStream):
-            await books.aenter(
-                "report", lambda r: books.speaker.async_success_handler(r, *args, **kwargs), result
+            await deferred.arecord(
+                "report",
+                lambda r: deferred.immediate.async_success_handler(r, *args, **kwargs),
+                result,
             )
 
     async def dispatch_success_handlers(
         self, result: Any = None, *args: Any, **kwargs: Any
     ) -> None:
         """Note a report to all callbacks."""
-        books = self.guard_books
+        deferred = self.guard_deferred
         if not isinstance(result, ModelResponseStream):
-            await books.aenter(
+            await deferred.arecord(
                 "report",
-                lambda r: books.speaker.dispatch_success_handlers(r, *args, **kwargs),
+                lambda r: deferred.immediate.dispatch_success_handlers(r, *args, **kwargs),
                 result,
             )
 
@@ -256,14 +264,14 @@ class HeldLogging(Untraced, Logging):
         self, exception: Any, traceback_exception: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Report a failure; note it where the answer had begun, as it may quote that."""
-        books = self.guard_books
+        deferred = self.guard_deferred
 
         def do(error: Any) -> None:
             trace = _trace(error, exception, traceback_exception)
-            books.speaker.failure_handler(error, trace, *args, **kwargs)
+            deferred.immediate.failure_handler(error, trace, *args, **kwargs)
 
-        if books.streaming:
-            books.enter("failure", do, exception)
+        if deferred.streaming:
+            deferred.record("failure", do, exception)
         else:
             super().failure_handler(exception, traceback_exception, *args, **kwargs)
 
@@ -271,14 +279,14 @@ class HeldLogging(Untraced, Logging):
         self, exception: Any, traceback_exception: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Do the same for the async callbacks."""
-        books = self.guard_books
+        deferred = self.guard_deferred
 
         async def do(error: Any) -> None:
             trace = _trace(error, exception, traceback_exception)
-            await books.speaker.async_failure_handler(error, trace, *args, **kwargs)
+            await deferred.immediate.async_failure_handler(error, trace, *args, **kwargs)
 
-        if books.streaming:
-            await books.aenter("failure", do, exception)
+        if deferred.streaming:
+            await deferred.arecord("failure", do, exception)
         else:
             await super().async_failure_handler(exception, traceback_exception, *args, **kwargs)
 
@@ -292,14 +300,14 @@ class HeldLogging(Untraced, Logging):
             def do(original: Any) -> None:
                 details["original_response"] = original
 
-            self.guard_books.enter("received", do, kwargs.pop("original_response"))
+            self.guard_deferred.record("received", do, kwargs.pop("original_response"))
         super().update_environment_variables(*args, **kwargs)
 
 
-def open_books(
+def defer_logging(
     function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Books, dict[str, Any]]:
-    """Return the books of a call of LiteLLM's ``function``, and the arguments that open them.
+) -> tuple[DeferredLogging, dict[str, Any]]:
+    """Return the deferred logging of a call of ``function``, and the arguments that defer it.
 
     A logging object that is given with the call (LiteLLM's proxy does) is held as it is. Raises
     what LiteLLM raises on arguments that it cannot use.
@@ -315,32 +323,32 @@ def open_books(
             is_async_call=inspect.iscoroutinefunction(getattr(litellm, function)),
             **made,
         )
-    books = Books(logging)
-    logging.__class__ = HeldLogging
-    logging.guard_books = books
-    return books, {**made, "litellm_logging_obj": logging}
+    deferred = DeferredLogging(logging)
+    logging.__class__ = DeferringLogging
+    logging.guard_deferred = deferred
+    return deferred, {**made, "litellm_logging_obj": logging}
 
 
-def _hold_writes(handler: Any, books: Books) -> None:
-    """Have what a caching handler of LiteLLM's writes wait for the books."""
+def _defer_writes(handler: Any, deferred: DeferredLogging) -> None:
+    """Defer what a caching handler of LiteLLM's writes."""
     store, astore = handler.sync_set_cache, handler.async_set_cache
     stores = handler.should_store_result_in_cache
 
     def sync_set_cache(result: Any, *args: Any, **kwargs: Any) -> None:
-        books.enter("store", lambda r: store(r, *args, **kwargs), result)
+        deferred.record("store", lambda r: store(r, *args, **kwargs), result)
 
     async def async_set_cache(result: Any, *args: Any, **kwargs: Any) -> None:
-        await books.aenter("store", lambda r: astore(r, *args, **kwargs), result)
+        await deferred.arecord("store", lambda r: astore(r, *args, **kwargs), result)
 
     def streamed(original_function: Any, kwargs: Any) -> bool:
         # LiteLLM's streams of responses ask this, and write to the cache themselves.
         if stores(original_function=original_function, kwargs=kwargs):
             arguments = {**kwargs, "dynamic_cache_object": handler.dual_cache}
-            books.enter("store", lambda r: _store_response(r, arguments), None)
+            deferred.record("store", lambda r: _store_response(r, arguments), None)
         return False
 
     handler.sync_set_cache, handler.async_set_cache = sync_set_cache, async_set_cache
-    handler._should_store_result_in_cache = streamed
+    decide_storing(handler, streamed)
 
 
 def _store_response(response: ResponsesAPIResponse, arguments: Mapping[str, Any]) -> None:
@@ -383,5 +391,5 @@ def _spawn(awaitable: Any) -> None:
         executor.submit(lambda: asyncio.run(run()))
         return
     task = loop.create_task(run())
-    _spawned.add(task)
-    task.add_done_callback(_spawned.discard)
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)

@@ -21,30 +21,8 @@ from typing import Any, NamedTuple, TypeVar
 import anyio
 import httpx
 
-# Attributes by which LiteLLM's wrappers and iterators, and the OpenAI SDK's streams, hold what
-# they read from.
-_STREAM_LINKS = (
-    "completion_stream",
-    "streaming_response",
-    "response_iterator",
-    "litellm_custom_stream_wrapper",
-    "_async_generator",
-    # Those of streams of Anthropic's messages.
-    "_anthropic_wrapper",
-    "_byte_stream",
-    "_source_iterator",
-    "_frames",
-    "_wrapper",
-    "_stream",
-    "responses_stream",
-)
-_LINKS = (
-    *_STREAM_LINKS,
-    "async_response_iterator",
-    "http_response",
-    "response",
-    "_response",
-)
+from guard.doors.litellm.compat import LINKS, STREAM_LINKS
+
 # Deeper than any chain in LiteLLM; a bound, should objects ever be chained in earnest.
 _MOST = 64
 
@@ -182,13 +160,13 @@ def _below(part: object) -> Iterator[object]:
     if frame is not None:
         for value in list(frame.f_locals.values()):
             streams = isinstance(value, (GeneratorType, AsyncGeneratorType, httpx.Response))
-            if streams or _leads_on(value, _STREAM_LINKS):
+            if streams or _leads_on(value, STREAM_LINKS):
                 yield value
         return
     fields = getattr(part, "__dict__", {})
-    for name in _LINKS:
+    for name in LINKS:
         value = fields.get(name)
-        if value is not None and (_can_close(value) or _leads_on(value, _LINKS)):
+        if value is not None and (_can_close(value) or _leads_on(value, LINKS)):
             yield value
 
 

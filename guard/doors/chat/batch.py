@@ -9,16 +9,18 @@ from typing import Any
 
 import litellm
 
-from guard.doors import chat
+from guard.doors.chat.door import DOOR
 from guard.doors.context import guarded, inside
 from guard.doors.door import number_of_choices
 from guard.doors.errors import judged
 from guard.doors.rewrite import cannot_rewrite
-from guard.doors.session import Session
+from guard.doors.session import DoorSession
 from guard.errors import GuardError
 
 
-def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def batch_completion(
+    session: DoorSession, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[Any]:
     """Call ``litellm.batch_completion`` and guard each answer, whole or streamed.
 
     An error stands in the place of its answer, as LiteLLM has it; so do the guard's own. Raises
@@ -30,10 +32,10 @@ def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str,
         raise cannot_rewrite("batch_completion")
     if session.policy.litellm_records == "guarded":
         return _each(session, args, kwargs)
-    call = chat.DOOR.arguments(litellm.batch_completion, args, kwargs)
+    call = DOOR.arguments(litellm.batch_completion, args, kwargs)
     n = number_of_choices(call)
     several = call.get("messages") or ()
-    users = [chat.DOOR.user_shown(session, {"messages": messages}) for messages in several]
+    users = [DOOR.user_shown(session, {"messages": messages}) for messages in several]
     failed: Exception | None = None
     try:
         with inside():
@@ -45,7 +47,7 @@ def batch_completion(session: Session, args: Sequence[Any], kwargs: Mapping[str,
     return [_guarded(session, a, user, n) for a, user in zip(answers, users, strict=True)]
 
 
-def _each(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def _each(session: DoorSession, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Make the calls that LiteLLM would make, each with records of its own."""
     bound = inspect.signature(litellm.batch_completion).bind(*args, **kwargs)
     bound.apply_defaults()
@@ -55,7 +57,7 @@ def _each(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> l
 
     def one(messages: Any) -> Any:
         try:
-            return chat.DOOR.call(session, (), {**call, "messages": messages})
+            return DOOR.call(session, (), {**call, "messages": messages})
         except Exception as error:
             return error
 
@@ -63,10 +65,10 @@ def _each(session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> l
         return list(pool.map(one, several))
 
 
-def _guarded(session: Session, answer: Any, user: str, n: int) -> Any:
+def _guarded(session: DoorSession, answer: Any, user: str, n: int) -> Any:
     if isinstance(answer, Exception):
         return judged(answer, session)
     try:
-        return chat.DOOR.guard(session, answer, user=user, n=n)
+        return DOOR.guard(session, answer, user=user, n=n)
     except GuardError as error:
         return error

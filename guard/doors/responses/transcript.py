@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from guard.doors.event_names import CALLS, STEMS
-from guard.doors.events import Place, made, rewritten_item
-from guard.doors.fields import Again, other
+from guard.doors.fields import Repeats, other
+from guard.doors.responses.events import Place, made, rewritten_item
+from guard.doors.responses.names import CALLS, STEMS
 from guard.doors.tools import breaker
 from guard.gate import Part
 from guard.verdict import Channel, ChannelKind
@@ -93,7 +93,7 @@ class Transcript:
         self.response: dict[str, Any] = {}
         self.sequence: int | None = None  # the number of the last event, where they are numbered
         self._numbers: dict[tuple[ChannelKind, bool], int] = {}
-        self._again = Again()
+        self._repeats = Repeats()
         self._grown: dict[Place, Text] = {}  # texts that came in pieces
         self._wholes: dict[tuple[ChannelKind, str], Text] = {}  # texts that came whole
         self._latest: dict[tuple[ChannelKind, str, int], Channel] = {}
@@ -135,7 +135,7 @@ class Transcript:
         if place not in self.texts:
             self._begun(place, kind, beside=True)
         known = self.text(place, kind)
-        return known, "" if self._again(Part(known.channel, text)) else known.say(text)
+        return known, "" if self._repeats(Part(known.channel, text)) else known.say(text)
 
     def repeated(self, place: Place, kind: ChannelKind, text: str) -> tuple[Text, str]:
         """Return the text that an event says as a whole, and what of it is new.

@@ -19,27 +19,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from importlib import import_module, metadata
+from importlib import import_module
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import litellm
-from litellm.main import AsyncCompletions, Completions
-from litellm.router import Router
-from packaging.specifiers import SpecifierSet
+from litellm import Router
 
 from guard.detect.workers import on_worker
-from guard.doors import batch, chat, messages, responses, text_completion
+from guard.doors import chat, messages, responses, text
 from guard.doors.context import guarded
 from guard.doors.door import Door
-from guard.doors.session import Session
+from guard.doors.litellm import compat
+from guard.doors.session import DoorSession
 from guard.errors import ConfigError, UsageError
 from guard.forks import Lock
 
-SUPPORTED = ">=1.106.2,<1.110"
-"""The versions of LiteLLM whose functions are known; the tests run on the lowest and the newest."""
-
-Sessions = Callable[[Any], Session]
+Sessions = Callable[[Any], DoorSession]
 """What a guard makes a session with, given a call's own settings."""
 
 
@@ -132,7 +128,7 @@ class _Patch:
         missing = [name for name in self.takes if name not in known]
         if missing:
             raise ConfigError(
-                f"guard does not know {self.name} of LiteLLM {_version()}, which takes no "
+                f"guard does not know {self.name} of LiteLLM {compat.version()}, which takes no "
                 f"{missing[0]!r}; call the functions of guard itself."
             )
         self.code = self.function.__code__
@@ -168,18 +164,18 @@ class _Patch:
 class _Batch:
     """The batch door, as a patch asks for one."""
 
-    def call(self, session: Session, args: Any, kwargs: Any, owner: Any) -> Any:
-        return batch.batch_completion(session, args, kwargs)
+    def call(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
+        return chat.batch_completion(session, args, kwargs)
 
 
 class _Create:
     """The chat door, for ``create`` of LiteLLM's clients: ``chat.completions``, a Router's too."""
 
-    def call(self, session: Session, args: Any, kwargs: Any, owner: Any) -> Any:
+    def call(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
         return chat.DOOR.call(session, (), chat.created(own, args, kwargs), _asked_by(own))
 
-    async def acall(self, session: Session, args: Any, kwargs: Any, owner: Any) -> Any:
+    async def acall(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
         return await chat.DOOR.acall(session, (), chat.created(own, args, kwargs), _asked_by(own))
 
@@ -233,44 +229,26 @@ def _through(door: Door, made: Any) -> Any:
     return call
 
 
-_CHAT = ("model", "messages")
 _RETRIES = replace(
     chat.DOOR, function="completion_with_retries", async_function="acompletion_with_retries"
 )
-# LiteLLM's functions, where they live beside litellm itself, their doors, and parameters of each.
-_FUNCTIONS: tuple[tuple[str, str, Any, tuple[str, ...]], ...] = (
-    ("completion", "litellm.main", chat.DOOR, _CHAT),
-    ("acompletion", "litellm.main", chat.DOOR, _CHAT),
-    ("completion_with_retries", "litellm.main", _RETRIES, ()),
-    ("acompletion_with_retries", "litellm.main", _RETRIES, ()),
-    ("batch_completion", "", _Batch(), _CHAT),
-    ("text_completion", "litellm.main", text_completion.DOOR, ("prompt", "model")),
-    ("atext_completion", "litellm.main", text_completion.DOOR, ()),
-    ("responses", "litellm.responses.main", responses.DOOR, ("input", "model")),
-    ("aresponses", "litellm.responses.main", responses.DOOR, ("input", "model")),
-    ("anthropic_messages", "", messages.DOOR, (*_CHAT, "max_tokens")),
-    ("anthropic_messages_handler", "", messages.DOOR, (*_CHAT, "max_tokens")),
-    ("generate_content", "litellm.google_genai.main", None, ()),
-    ("agenerate_content", "litellm.google_genai.main", None, ()),
-    ("generate_content_stream", "litellm.google_genai.main", None, ()),
-    ("agenerate_content_stream", "litellm.google_genai.main", None, ()),
-)
-_MADE: Mapping[str, Door] = {
-    "responses": responses.DOOR,
-    "aresponses": responses.DOOR,
-    "anthropic_messages": messages.DOOR,
+# The doors that LiteLLM's functions lead through; one that is not here has none.
+_DOORS: Mapping[str, Any] = {
+    **dict.fromkeys(("completion", "acompletion"), chat.DOOR),
+    **dict.fromkeys(("completion_with_retries", "acompletion_with_retries"), _RETRIES),
+    "batch_completion": _Batch(),
+    **dict.fromkeys(("text_completion", "atext_completion"), text.DOOR),
+    **dict.fromkeys(("responses", "aresponses"), responses.DOOR),
+    **dict.fromkeys(("anthropic_messages", "anthropic_messages_handler"), messages.DOOR),
     "aanthropic_messages": messages.DOOR,
+    "create": _Create(),
 }
-# From LiteLLM 1.109 on a Router hands what is asked of it to a class behind it.
-_ROUTER: type[Any] = getattr(Router, "_core_class", Router)
-_METHODS: tuple[tuple[str, type[Any], str, Any, tuple[str, ...]], ...] = (
-    ("litellm.Router", _ROUTER, "completion", chat.DOOR, _CHAT),
-    ("litellm.Router", _ROUTER, "acompletion", chat.DOOR, _CHAT),
-    ("litellm.Router", _ROUTER, "text_completion", text_completion.DOOR, ("prompt", "model")),
-    ("litellm.Router", _ROUTER, "atext_completion", text_completion.DOOR, ("prompt", "model")),
-    ("litellm.main.Completions", Completions, "create", _Create(), _CHAT),
-    ("litellm.main.AsyncCompletions", AsyncCompletions, "create", _Create(), _CHAT),
-)
+_ROUTER: type[Any] = compat.router_class(Router)
+_CLASSES: Mapping[str, type[Any]] = {
+    "litellm.Router": _ROUTER,
+    "litellm.main.Completions": compat.Completions,
+    "litellm.main.AsyncCompletions": compat.AsyncCompletions,
+}
 _patches: dict[str, _Patch] = {}  # what the changed code looks itself up in
 _patched = False
 
@@ -289,13 +267,13 @@ def _patch() -> None:
     global _patched
     if _patched:
         return
-    _check_version()
+    compat.check()
     found = {patch.name: patch for patch in _targets()}
     _patches.update(found)
     for key, patch in found.items():
         patch.function.__code__ = _leading_here(patch.function, key)
-    for name, door in _MADE.items():
-        setattr(_ROUTER, name, _Made(name, door))
+    for name in compat.MADE:
+        setattr(_ROUTER, name, _Made(name, _DOORS[name]))
     _patched = True
 
 
@@ -305,26 +283,15 @@ def _unpatch() -> None:
         return
     for patch in _patches.values():
         patch.function.__code__ = patch.code
-    for name in _MADE:
+    for name in compat.MADE:
         delattr(_ROUTER, name)
     _patched = False
 
 
-def _check_version() -> None:
-    if not SpecifierSet(SUPPORTED).contains(_version(), prereleases=True):
-        raise ConfigError(
-            f"guard knows LiteLLM {SUPPORTED} and found {_version()}; install one of that "
-            "range, or call the functions of guard itself."
-        )
-
-
-def _version() -> str:
-    return metadata.version("litellm")
-
-
 def _targets() -> Iterator[_Patch]:
     seen: set[int] = set()
-    for name, home, door, takes in _FUNCTIONS:
+    for name, home, takes in compat.FUNCTIONS:
+        door = _DOORS.get(name)
         owners = [litellm] if not home else [litellm, import_module(home)]
         for owner in owners:
             value = getattr(owner, name, None)
@@ -334,14 +301,15 @@ def _targets() -> Iterator[_Patch]:
             if id(function) not in seen:
                 seen.add(id(function))
                 yield _Patch(f"{owner.__name__}.{name}", function, door, takes)
-    for label, kind, name, method_door, takes in _METHODS:
-        where = f"{label}.{name}"
-        function = _function(where, kind.__dict__.get(name))
-        yield _Patch(where, function, method_door, takes, method=True)
-    made = [name for name in _MADE if name in _ROUTER.__dict__]
+    for label, methods in compat.METHODS.items():
+        for name, _, takes in methods:
+            where = f"{label}.{name}"
+            function = _function(where, _CLASSES[label].__dict__.get(name))
+            yield _Patch(where, function, _DOORS[name], takes, method=True)
+    made = [name for name in compat.MADE if name in _ROUTER.__dict__]
     if made:
         raise ConfigError(
-            f"guard does not know litellm.Router.{made[0]} of LiteLLM {_version()}, which is "
+            f"guard does not know litellm.Router.{made[0]} of LiteLLM {compat.version()}, which is "
             "no method made for each Router; call the functions of guard itself."
         )
 
@@ -356,8 +324,8 @@ def _function(name: str, value: Any) -> FunctionType:
         function = getattr(function, "__wrapped__", None)
     if function is None:
         raise ConfigError(
-            f"guard expected {name} of LiteLLM {_version()} to be a function of LiteLLM's, and "
-            f"found {type(value).__name__}; call the functions of guard itself."
+            f"guard expected {name} of LiteLLM {compat.version()} to be a function of LiteLLM's, "
+            f"and found {type(value).__name__}; call the functions of guard itself."
         )
     return function
 

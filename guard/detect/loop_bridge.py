@@ -21,35 +21,37 @@ from guard.forks import Lock
 T = TypeVar("T")
 
 
-class _Desk:
-    """Who is to be told by one loop that their future is done."""
+class _LoopQueue:
+    """The waiters on one loop whose future is done."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._done: deque[Arrival[Any]] = deque()
+        self._done: deque[Bridge[Any]] = deque()
         self._called = False  # whether the loop is on its way
 
-    def bring(self, arrival: Arrival[Any], _: object) -> None:
-        """Note that what ``arrival`` waits for is done; from any thread."""
-        self._done.append(arrival)
+    def put(self, bridge: Bridge[Any], _: object) -> None:
+        """Note that what ``bridge`` waits for is done; from any thread."""
+        self._done.append(bridge)
         if not self._called:
             self._called = True
             loop = self._loop()
             if loop is not None:
                 with contextlib.suppress(RuntimeError):  # it has ended: nobody waits
-                    loop.call_soon_threadsafe(self._hand_out)
+                    loop.call_soon_threadsafe(self._deliver)
 
-    def _hand_out(self) -> None:
+    def _deliver(self) -> None:
         self._called = False  # first: what comes from now on may be missed below
         while self._done:
-            self._done.popleft().tell(True)
+            self._done.popleft().wake(True)
 
 
-_desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Desk] = weakref.WeakKeyDictionary()
+_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopQueue] = (
+    weakref.WeakKeyDictionary()
+)
 _lock = Lock()
 
 
-class Arrival(Generic[T]):
+class Bridge(Generic[T]):
     """Waits on the running loop for ``future``, as often as one likes; the future hears of it once.
 
     One task waits at a time.
@@ -62,10 +64,10 @@ class Arrival(Generic[T]):
         if not future.done():
             loop = asyncio.get_running_loop()
             with _lock:
-                desk = _desks.get(loop)
-                if desk is None:
-                    desk = _desks[loop] = _Desk(loop)
-            future.add_done_callback(partial(desk.bring, self))
+                queue = _queues.get(loop)
+                if queue is None:
+                    queue = _queues[loop] = _LoopQueue(loop)
+            future.add_done_callback(partial(queue.put, self))
 
     async def result(self, seconds: float | None) -> T:
         """Return the result of the future, or raise its error.
@@ -75,16 +77,16 @@ class Arrival(Generic[T]):
             CancelledError: of asyncio, where the future was cancelled.
 
         """
-        if not self._future.done() and not await self._told(seconds):
+        if not self._future.done() and not await self._woken(seconds):
             raise asyncio.TimeoutError
         if self._future.cancelled():
             raise asyncio.CancelledError
         return self._future.result()
 
-    async def _told(self, seconds: float | None) -> bool:
+    async def _woken(self, seconds: float | None) -> bool:
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
-        timer = None if seconds is None else loop.call_later(seconds, self.tell, False)
+        timer = None if seconds is None else loop.call_later(seconds, self.wake, False)
         try:
             return await self._waiter
         finally:
@@ -92,7 +94,7 @@ class Arrival(Generic[T]):
             if timer is not None:
                 timer.cancel()
 
-    def tell(self, in_time: bool) -> None:
+    def wake(self, in_time: bool) -> None:
         """Wake who waits; on the loop."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(in_time)

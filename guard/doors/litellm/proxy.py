@@ -9,9 +9,6 @@ from dataclasses import dataclass, field, replace
 from types import AsyncGeneratorType
 from typing import Any
 
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
-from litellm.proxy.utils import ProxyLogging
-from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
 from litellm.types.llms.openai import (
     HttpxBinaryResponseContent,
     OpenAIFileObject,
@@ -27,17 +24,24 @@ from litellm.types.utils import (
     TextCompletionResponse,
     TranscriptionResponse,
 )
-from litellm.utils import TextCompletionStreamWrapper
 
-from guard.doors import chat, closing, messages, responses, text_completion
+from guard.doors import chat, messages, responses, text
+from guard.doors.chat.stream import ChatStream
 from guard.doors.door import Arguments, Door, asked_by, unreadable
 from guard.doors.driver import GuardedStream
-from guard.doors.messages import MessagesStream
-from guard.doors.responses import ResponsesStream
-from guard.doors.session import Session
-from guard.doors.stream import ChatStream
-from guard.doors.text import AsyncTextStream
-from guard.doors.text_completion import TextCompletionStream
+from guard.doors.litellm import closing
+from guard.doors.litellm.compat import (
+    PROXY_LINKS,
+    BaseResponsesAPIStreamingIterator,
+    CustomStreamWrapper,
+    TextCompletionStreamWrapper,
+    emit_guardrail_metrics,
+)
+from guard.doors.messages.door import MessagesStream
+from guard.doors.plain import AsyncTextStream
+from guard.doors.responses.door import ResponsesStream
+from guard.doors.session import DoorSession
+from guard.doors.text.door import TextCompletionStream
 from guard.policy import Policy
 from guard.verdict import BIAS_TYPES, Decision
 
@@ -58,7 +62,7 @@ class Layers:
     """
 
     def __init__(self, chunks: Any, stream: Any) -> None:
-        # Named as guard.doors.closing looks for them.
+        # Named as guard.doors.litellm.closing looks for them.
         self._async_generator = chunks
         self.streaming_response = stream
 
@@ -72,7 +76,7 @@ class Layers:
         return await self._async_generator.__anext__()
 
 
-async def guarded_stream(chunks: Any, session: Session, call: Arguments) -> GuardedStream:
+async def guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> GuardedStream:
     """Return the guarded stream of what a hook of the proxy is given to read.
 
     ``call`` holds the request's arguments. Raises UsageError where no stream of a door lies
@@ -85,14 +89,14 @@ async def guarded_stream(chunks: Any, session: Session, call: Arguments) -> Guar
         raise
 
 
-def _guarded_stream(chunks: Any, session: Session, call: Arguments) -> GuardedStream:
+def _guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> GuardedStream:
     if _of_messages(call):
         user, _ = _asked(messages.DOOR, session, call)
         return MessagesStream(Layers(chunks, _unwrapped(chunks)), session, user=user)
     stream = beneath(chunks)
     upstream: Any = Layers(chunks, stream)
     if isinstance(stream, TextCompletionStreamWrapper):
-        user, n = _asked(text_completion.DOOR, session, call)
+        user, n = _asked(text.DOOR, session, call)
         return TextCompletionStream(upstream, session, user=user, n=n)
     if isinstance(stream, CustomStreamWrapper):
         user, n = _asked(chat.DOOR, session, call)
@@ -116,7 +120,7 @@ def beneath(chunks: Any) -> Any:
             frame = part.ag_frame
             values = list(frame.f_locals.values()) if frame is not None else []
         else:
-            values = [getattr(part, name, None) for name in ("_source", "inner")]
+            values = [getattr(part, name, None) for name in PROXY_LINKS]
         waiting += [value for value in values if hasattr(type(value), "__anext__")]
     return None
 
@@ -144,14 +148,14 @@ def textless(response: object, call: Arguments, *, expected: bool = False) -> bo
 
 def _unwrapped(chunks: Any) -> Any:
     """Return what is read behind the proxy's wrappers, which may be a bare generator."""
-    for name in ("_source", "inner"):
+    for name in PROXY_LINKS:
         inner = getattr(chunks, name, None)
         if hasattr(type(inner), "__anext__"):
             return _unwrapped(inner)
     return chunks
 
 
-async def guarded_answer(response: Any, session: Session, call: Arguments) -> Any:
+async def guarded_answer(response: Any, session: DoorSession, call: Arguments) -> Any:
     """Return a whole answer as it may go out; of a list of answers, each.
 
     LiteLLM answers with a list where a request names several models, and leaves in it the errors
@@ -176,7 +180,7 @@ async def guarded_answer(response: Any, session: Session, call: Arguments) -> An
     return answer
 
 
-async def guarded_text(text: str, session: Session) -> str:
+async def guarded_text(text: str, session: DoorSession) -> str:
     """Return a text as it may go out; raises BiasFound and DetectorError as a stream does."""
 
     async def once() -> AsyncIterator[str]:
@@ -185,7 +189,7 @@ async def guarded_text(text: str, session: Session) -> str:
     return "".join([released async for released in AsyncTextStream(once(), session)])
 
 
-async def _guarded_images(response: ImageResponse, session: Session) -> ImageResponse:
+async def _guarded_images(response: ImageResponse, session: DoorSession) -> ImageResponse:
     """Judge the prompts that a model has revised; the pictures themselves are no text."""
     images = []
     for image in response.data or []:
@@ -211,11 +215,11 @@ def _door(response: object, call: Arguments) -> Door | None:
     if isinstance(response, ModelResponse):
         return chat.DOOR
     if isinstance(response, TextCompletionResponse):
-        return text_completion.DOOR
+        return text.DOOR
     return responses.DOOR if isinstance(response, ResponsesAPIResponse) else None
 
 
-def _asked(door: Door, session: Session, call: Arguments) -> tuple[str, int]:
+def _asked(door: Door, session: DoorSession, call: Arguments) -> tuple[str, int]:
     return door.user_shown(session, call), door.choices(call)
 
 
@@ -223,7 +227,7 @@ def _asked(door: Door, session: Session, call: Arguments) -> tuple[str, int]:
 class Call:
     """One request on the proxy: its session, and what the guard did, without a word of the text."""
 
-    session: Session
+    session: DoorSession
     kind: str = ""  # LiteLLM's name for the kind of call, where it gave one
     over: bool = False  # all of it was judged
     entry: dict[str, Any] | None = None  # its place in LiteLLM's log of guardrails
@@ -279,11 +283,8 @@ class Call:
 
     def measure(self, guardrail_name: str | None, error: Exception | None) -> None:
         """Count a stream in LiteLLM's metrics of guardrails, as it does whole answers itself."""
-        emit = getattr(ProxyLogging, "_emit_guardrail_metrics", None)
-        if emit is None:  # LiteLLM has no public way
-            return
         intervened = self.status == "guardrail_intervened" and error is None
-        emit(
+        emit_guardrail_metrics(
             guardrail_name=guardrail_name,
             latency_seconds=self.judging_s,
             status="error" if error else "intervened" if intervened else "success",

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from guard.detect import handover
+from guard.detect import loop_bridge
 
 
 async def test_every_waiter_gets_its_own_result() -> None:
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(lambda n=n: n) for n in range(500)]
-        assert await asyncio.gather(*(handover.Arrival(f).result(60) for f in futures)) == list(
+        assert await asyncio.gather(*(loop_bridge.Bridge(f).result(60) for f in futures)) == list(
             range(500)
         )
 
@@ -23,20 +23,20 @@ async def test_every_waiter_gets_its_own_result() -> None:
 async def test_what_is_done_already_is_returned() -> None:
     future: Future[int] = Future()
     future.set_result(7)
-    assert await handover.Arrival(future).result(None) == 7
+    assert await loop_bridge.Bridge(future).result(None) == 7
 
 
 async def test_an_error_is_raised() -> None:
     future: Future[int] = Future()
     threading.Timer(0.01, future.set_exception, [KeyError("x")]).start()
     with pytest.raises(KeyError):
-        await handover.Arrival(future).result(60)
+        await loop_bridge.Bridge(future).result(60)
 
 
 async def test_what_is_late_is_left_alone() -> None:
     future: Future[int] = Future()
     with pytest.raises(asyncio.TimeoutError):
-        await handover.Arrival(future).result(0.01)
+        await loop_bridge.Bridge(future).result(0.01)
     assert not future.cancelled()
     future.set_result(1)  # nobody waits any more
     await asyncio.sleep(0.01)
@@ -51,18 +51,18 @@ async def test_a_future_hears_once_of_who_waits_many_times() -> None:
             super().add_done_callback(fn)
 
     future = Counting()
-    arrival = handover.Arrival(future)
+    bridge = loop_bridge.Bridge(future)
     for _ in range(5):
         with pytest.raises(asyncio.TimeoutError):
-            await arrival.result(0.001)
+            await bridge.result(0.001)
     asyncio.get_running_loop().call_later(0.01, future.set_result, 7)
-    assert await arrival.result(60) == 7
+    assert await bridge.result(60) == 7
     assert future.heard == 1
 
 
 async def test_a_cancelled_waiter_leaves_nothing() -> None:
     future: Future[int] = Future()
-    task = asyncio.create_task(handover.Arrival(future).result(60))
+    task = asyncio.create_task(loop_bridge.Bridge(future).result(60))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -73,7 +73,7 @@ async def test_a_cancelled_waiter_leaves_nothing() -> None:
 
 async def test_a_cancelled_future_cancels_who_waits() -> None:
     future: Future[int] = Future()
-    task = asyncio.create_task(handover.Arrival(future).result(60))
+    task = asyncio.create_task(loop_bridge.Bridge(future).result(60))
     await asyncio.sleep(0)
     future.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -86,7 +86,7 @@ def test_loops_of_several_threads_do_not_mix() -> None:
         def loop(base: int) -> list[int]:
             async def wait() -> list[int]:
                 futures = [pool.submit(lambda n=n: n) for n in range(base, base + 100)]
-                return await asyncio.gather(*(handover.Arrival(f).result(60) for f in futures))
+                return await asyncio.gather(*(loop_bridge.Bridge(f).result(60) for f in futures))
 
             return asyncio.run(wait())
 
@@ -99,7 +99,7 @@ def test_a_result_for_a_loop_that_has_ended_is_dropped() -> None:
     future: Future[int] = Future()
 
     async def give_up() -> None:
-        task = asyncio.create_task(handover.Arrival(future).result(60))
+        task = asyncio.create_task(loop_bridge.Bridge(future).result(60))
         await asyncio.sleep(0)
         task.cancel()
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from litellm.main import AsyncCompletions, Chat, Completions
-from litellm.router import Router
+from litellm import Router
 from pydantic import BaseModel
 
-from guard.doors import chat, messages, responses, text_completion
-from guard.doors.session import Session
+from guard.doors import chat, messages, responses, text
+from guard.doors.litellm.compat import AsyncCompletions, Chat, Completions
+from guard.doors.session import DoorSession
 from guard.errors import UsageError
 
-_DOORS = (chat.DOOR, text_completion.DOOR, responses.DOOR)
+_DOORS = (chat.DOOR, text.DOOR, responses.DOOR)
 _SYNC = {door.function: door for door in _DOORS}
 _ASYNC = {door.async_function: door for door in _DOORS}
 # A Router has one such method, async, by two names.
@@ -90,7 +90,7 @@ class GuardedRouter:
     What may bring text and has no door raises NotGuarded: take it from the Router itself.
     """
 
-    def __init__(self, router: Any, session: Callable[[Any], Session]) -> None:
+    def __init__(self, router: Any, session: Callable[[Any], DoorSession]) -> None:
         if not isinstance(router, Router):
             kind = f"the class {router.__name__}" if isinstance(router, type) else type(router)
             name = kind if isinstance(kind, str) else f"a {kind.__name__}"

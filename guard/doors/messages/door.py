@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
-from guard.doors import closing
 from guard.doors.door import Door, Whole, last_message, unreadable
 from guard.doors.driver import GuardedStream
-from guard.doors.messages_accounting import Account
-from guard.doors.messages_codec import MessagesCodec
-from guard.doors.messages_events import MESSAGE, STOPPED, Event, Frame, Framer, textless
-from guard.doors.said import Said
-from guard.doors.session import Session
+from guard.doors.either import Either, asynchronous, run, sync
+from guard.doors.litellm import closing
+from guard.doors.litellm.compat import HIDDEN, MESSAGES_FIELDS
+from guard.doors.messages.accounting import Account
+from guard.doors.messages.codec import MessagesCodec
+from guard.doors.messages.events import MESSAGE, STOPPED, Event, Frame, Framer, textless
+from guard.doors.session import DoorSession
+from guard.doors.states import GONE
+from guard.doors.stream_text import StreamText
 from guard.doors.strings import is_name, without_text
 from guard.verdict import GuardTrail
 
@@ -30,9 +33,7 @@ class MessagesStream(GuardedStream):
     stream gathers of the text is not to be had here.
     """
 
-    _OWN = ("model", "messages", "_hidden_params", "has_buffered_provider_output")
-
-    def __init__(self, upstream: Any, session: Session, *, user: str = "") -> None:
+    def __init__(self, upstream: Any, session: DoorSession, *, user: str = "") -> None:
         self._codec = MessagesCodec()
         self._framer = Framer()
         self._account = Account(upstream, self._codec)
@@ -40,7 +41,7 @@ class MessagesStream(GuardedStream):
         super().__init__(upstream, session, self._codec, user=user)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in MessagesStream._OWN:
+        if name not in MESSAGES_FIELDS:
             raise AttributeError(name)
         return getattr(self._upstream, name)
 
@@ -50,7 +51,7 @@ class MessagesStream(GuardedStream):
         return
 
     def _read(self, chunk: Frame) -> Frame:
-        return self._codec.hear(chunk)
+        return self._codec.read(chunk)
 
     def _take(self, chunk: Any) -> bool:
         more = False
@@ -59,7 +60,7 @@ class MessagesStream(GuardedStream):
         return more
 
     def _end(self, error: Exception | None = None) -> None:
-        if not self._over and error is None:
+        if not self._state.over and error is None:
             for frame in self._framer.rest():
                 super()._take(frame)
         super()._end(error)
@@ -69,10 +70,10 @@ class MessagesStream(GuardedStream):
         if chunk.message is not None:
             yield from self._codec.ended(self._account.usage, self._framer.form)
 
-    def _said(self) -> Said:
+    def _stream_text(self) -> StreamText:
         released = self._codec.joined(self._codec.released)
         content = (text for channel, text in released.items() if channel.kind == "content")
-        return Said(
+        return StreamText(
             any(released.values()),
             "".join(content),
             "\n".join(released.values()),
@@ -80,28 +81,30 @@ class MessagesStream(GuardedStream):
         )
 
     def _shut(self) -> None:
-        if self._gate.stopped and not self._closed:
-            for connection in closing.connections(self._upstream):
-                closing.close(connection, self._loop)
-            if not self._counted:
-                self._counted = True
-                self._account.settle()
-                if not self._left:
-                    return  # what goes out last is not known yet, and the report is to have it
-            self._account.fill()
-        super()._shut()
+        if run(self._report_follows(sync)):
+            super()._shut()
 
     async def _ashut(self) -> None:
-        if self._gate.stopped and not self._closed:
+        if await self._report_follows(asynchronous):
+            await super()._ashut()
+
+    async def _report_follows(self, either: Either) -> bool:
+        """Make a stopped stream ready to be closed: LiteLLM reports it then. Return whether it is.
+
+        It is not while what goes out last is still unknown, as the report is to have that.
+        """
+        if self._gate.stopped and not self._state.closed:
             for connection in closing.connections(self._upstream):
-                await closing.aclose(connection)
+                await either(partial(closing.close, loop=self._loop), closing.aclose, connection)
             if not self._counted:
                 self._counted = True
-                await asyncio.to_thread(self._account.settle)  # it may count tokens
-                if not self._left:
-                    return
+                # It may count tokens.
+                count = self._account.count
+                await either(count, partial(asyncio.to_thread, count))
+                if self._reader is not GONE:
+                    return False
             self._account.fill()
-        await super()._ashut()
+        return True
 
     def _logging(self) -> Any:
         return self._account.logging
@@ -121,12 +124,12 @@ class Message(dict[str, Any]):
 class WholeMessage:
     """A whole message and the gate that it waits in: the events that would stream it."""
 
-    def __init__(self, message: Mapping[str, Any], session: Session, user: str) -> None:
+    def __init__(self, message: Mapping[str, Any], session: DoorSession, user: str) -> None:
         self._message = message
         self._codec = MessagesCodec()
         self._blocks = {n: _plain(b) for n, b in enumerate(message.get("content") or ())}
         events = [Event(fields) for fields in self._events()]
-        self._frames = [self._codec.hear(Frame(None, [event])) for event in events]
+        self._frames = [self._codec.read(Frame(None, [event])) for event in events]
         self.gate = session.gate(self._codec, user=user)
         for frame in self._frames:
             self.gate.push(frame)
@@ -139,19 +142,19 @@ class WholeMessage:
         half of its input would be no less an input. Raises the gate's error under the action
         ``raise``.
         """
-        told = self.told()
+        delivered = self.delivered()
         if self.gate.error is not None:
             raise self.gate.error
-        return told
+        return delivered
 
-    def told(self) -> Message:
+    def delivered(self) -> Message:
         """Return what of the message was let out."""
         out = self.gate.emit()
         if [*map(id, out)] == [*map(id, self._frames)]:
             return Message(self._message, self.gate.trail)
         made = {**textless(self._message, MESSAGE), **STOPPED}
-        if isinstance(hidden := self._message.get("_hidden_params"), Mapping):
-            made["_hidden_params"] = without_text(hidden)
+        if isinstance(hidden := self._message.get(HIDDEN), Mapping):
+            made[HIDDEN] = without_text(hidden)
         content: dict[int, Any] = {}
         for fields in self._out(out):
             index = fields.get("index", 0)
@@ -167,7 +170,7 @@ class WholeMessage:
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
         ends = ("stop_reason", "stop_sequence", "stop_details")
-        known = {*ends, "content", "_hidden_params"}
+        known = {*ends, "content", HIDDEN}
         if more := {
             k: v for k, v in self._message.items() if k not in known and (v or not is_name(k))
         }:
@@ -194,7 +197,7 @@ def _plain(block: Any) -> Mapping[str, Any]:
     return plain
 
 
-def _wrap(response: object, session: Session, user: str, n: int) -> MessagesStream | Whole:
+def _wrap(response: object, session: DoorSession, user: str, n: int) -> MessagesStream | Whole:
     if isinstance(response, Mapping):
         return WholeMessage(response, session, user)
     if not (hasattr(response, "__anext__") or hasattr(response, "__next__")):

@@ -13,12 +13,12 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from litellm.llms.openai.responses.transformation import OpenAIResponsesAPIConfig
 from litellm.types.llms.openai import ResponsesAPIResponse
 from pydantic import BaseModel, ValidationError
 
-from guard.doors.event_names import CALLS, ITEMS, SLOTS, SOUND, TEXTS
 from guard.doors.fields import walk_annotation
+from guard.doors.litellm.compat import OpenAIResponsesAPIConfig, hidden_params, set_hidden_params
+from guard.doors.responses.names import CALLS, ITEMS, SLOTS, SOUND, TEXTS
 from guard.doors.strings import (
     is_data,
     is_name,
@@ -290,13 +290,13 @@ def made(name: str, fields: Mapping[str, Any], like: Any = None) -> Any:
     response = getattr(like, "response", None)
     # LiteLLM gives an event of a kind that it does not model its response as a dict.
     if isinstance(getattr(event, "response", None), BaseModel):
-        event.response._hidden_params = hidden(response)
+        set_hidden_params(event.response, hidden(response))
     return event
 
 
 def hidden(response: Any) -> dict[str, Any]:
     """Return what LiteLLM keeps beside a response, without what the model said."""
-    kept = getattr(response, "_hidden_params", None)
+    kept = hidden_params(response)
     return without_text(kept) if kept else {}
 
 

@@ -1,7 +1,7 @@
 """Report a stream that the guard stopped to LiteLLM's callbacks: once, and as a success.
 
 LiteLLM reports a stream when it has been read to its end, so one that is closed early would cost
-nothing in its books. What is reported is built from the chunks that were let out; the tokens are
+nothing by its count. What is reported is built from the chunks that were let out; the tokens are
 those of everything the provider sent, as it charges for them.
 """
 
@@ -13,9 +13,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import litellm
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper, calculate_total_usage
-from litellm.litellm_core_utils.thread_pool_executor import executor
 from litellm.types.utils import ModelResponse, TextCompletionResponse
+
+from guard.doors.litellm.compat import (
+    CustomStreamWrapper,
+    calculate_total_usage,
+    executor,
+    leave_report,
+    report_late,
+    reports_late,
+)
 
 _reporting: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
 
@@ -42,8 +49,8 @@ async def areport(logging: Any, answer: Callable[[], object]) -> None:
             response = await asyncio.to_thread(answer)
         finally:
             counted.set()
-        if getattr(logging, "_on_deferred_stream_complete", None) is not None:
-            logging._deferred_stream_complete_args = (response, False)
+        if reports_late(logging):
+            leave_report(logging, response)
             return
         await logging.dispatch_success_handlers(
             response, cache_hit=False, prefer_async_handlers=True
@@ -60,7 +67,7 @@ def defer(logging: Any) -> None:
 
     The proxy asks for the report once its hooks have read the stream to the end.
     """
-    if logging is None or getattr(logging, "_on_deferred_stream_complete", None) is not None:
+    if logging is None or reports_late(logging):
         return
 
     async def behind(response: object, cache_hit: object) -> None:
@@ -72,7 +79,7 @@ def defer(logging: Any) -> None:
             prefer_async_handlers=True,
         )
 
-    logging._on_deferred_stream_complete = behind
+    report_late(logging, behind)
 
 
 def charge(logging: Any, response: object) -> None:

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import litellm
-from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
-from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
 from litellm.types.utils import Choices, Message, ModelResponse, Usage
 
-from guard.doors import accounting, closing
-from guard.doors.messages_codec import MessagesCodec
-from guard.doors.messages_events import encoded
+from guard.doors.litellm import accounting, closing
+from guard.doors.litellm.compat import BaseResponsesAPIStreamingIterator, CustomStreamWrapper
+from guard.doors.messages.codec import MessagesCodec
+from guard.doors.messages.events import encoded
 from guard.verdict import Channel, ChannelKind
 
 
@@ -36,7 +35,7 @@ class Account:
         self._collected: list[bytes] | None = None
         self.logging: Any = None
 
-    def settle(self) -> None:
+    def count(self) -> None:
         """Count what the provider sent.
 
         The connection is closed by now, LiteLLM's stream is not. Counting may take long the first

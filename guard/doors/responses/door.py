@@ -7,16 +7,21 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
 from litellm.types.llms.openai import ResponseCompletedEvent, ResponsesAPIResponse
 
 from guard.doors.door import Door, Whole, last_message, unreadable, with_trail
 from guard.doors.driver import GuardedStream
-from guard.doors.event_codec import EventCodec, Heard
-from guard.doors.event_names import TERMINAL
-from guard.doors.events import hidden, name_of
-from guard.doors.said import Said
-from guard.doors.session import Session
+from guard.doors.litellm.compat import (
+    RESPONSES_FIELDS,
+    BaseResponsesAPIStreamingIterator,
+    set_hidden_params,
+)
+from guard.doors.responses.codec import EventCodec, ReadEvent
+from guard.doors.responses.events import hidden, name_of
+from guard.doors.responses.names import TERMINAL
+from guard.doors.session import DoorSession
+from guard.doors.states import Event
+from guard.doors.stream_text import StreamText
 
 
 class ResponsesStream(GuardedStream):
@@ -26,53 +31,42 @@ class ResponsesStream(GuardedStream):
     event that ended what was let out.
     """
 
-    _OWN = (
-        "model",
-        "logging_obj",
-        "litellm_logging_obj",
-        "custom_llm_provider",
-        "litellm_metadata",
-        "request_data",
-        "call_type",
-        "start_time",
-        "_hidden_params",
-    )
-
-    def __init__(self, upstream: Any, session: Session, *, user: str) -> None:
+    def __init__(self, upstream: Any, session: DoorSession, *, user: str) -> None:
         self._counted: Any = None  # the usage so far, once stopped
         self._codec = EventCodec()
         super().__init__(upstream, session, self._codec, user=user)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ResponsesStream._OWN:
+        if name not in RESPONSES_FIELDS:
             raise AttributeError(name)
         return getattr(self._upstream, name)
 
     def partial_response_on_disconnect(self) -> Any:
         """Return the event by which LiteLLM's proxy bills a stream whose client has left."""
-        return None if self._over else self._codec.transcript.ended(self._usage())
+        return None if self._state.over else self._codec.transcript.ended(self._usage())
 
-    def _read(self, chunk: Any) -> Heard:
-        return self._codec.hear(chunk)
+    def _read(self, chunk: Any) -> ReadEvent:
+        return self._codec.read(chunk)
 
     def _take(self, chunk: Any) -> bool:
         more = super()._take(chunk)
         # LiteLLM reports a response when its last event comes.
-        self._ended = self._ended or name_of(chunk) in TERMINAL
+        if name_of(chunk) in TERMINAL:
+            self._on(Event.LAST_CHUNK)
         return more
 
-    def _sealed(self, chunk: Heard) -> Iterable[Any]:
+    def _sealed(self, chunk: ReadEvent) -> Iterable[Any]:
         for event in self._codec.seal(chunk, self._counted):
             if name_of(event) in TERMINAL:
                 self.completed_response = event
             yield event
 
-    def _said(self) -> Said:
+    def _stream_text(self) -> StreamText:
         texts = self._codec.transcript.all()
         shown = {text: "".join(text.released) for text in texts}
         content = (said for text, said in shown.items() if text.channel.kind == "content")
         held = [text for text in texts if not text.whole]
-        return Said(
+        return StreamText(
             any(shown.values()),
             "".join(content),
             "\n".join(shown.values()),
@@ -102,15 +96,15 @@ class ResponsesStream(GuardedStream):
 class WholeResponse:
     """A whole response and the gate that it waits in: the event that would end a stream of it."""
 
-    def __init__(self, response: ResponsesAPIResponse, session: Session, user: str) -> None:
+    def __init__(self, response: ResponsesAPIResponse, session: DoorSession, user: str) -> None:
         event = ResponseCompletedEvent(type="response.completed", response=response)
         self._response = response
         self._codec = EventCodec()
-        self._heard = self._codec.hear(event)
+        self._heard = self._codec.read(event)
         self.gate = session.gate(self._codec, user=user)
         self.gate.push(self._heard)
         self.gate.finish()
-        self._told: Any = None
+        self._delivered: Any = None
 
     def released(self) -> Any:
         """Return the response as it may go out, with the trail as its ``guard``.
@@ -118,27 +112,27 @@ class WholeResponse:
         It is the provider's own object where nothing was cut. Raises the gate's error under the
         action ``raise``.
         """
-        told = self.told()
+        delivered = self.delivered()
         if self.gate.error is not None:
             raise self.gate.error
-        return with_trail(told, self.gate)
+        return with_trail(delivered, self.gate)
 
-    def told(self) -> Any:
+    def delivered(self) -> Any:
         """Return what of the response was let out; its own object where that is all."""
-        if self._told is None:
-            self._told = self._made(self.gate.emit())
-        return self._told
+        if self._delivered is None:
+            self._delivered = self._made(self.gate.emit())
+        return self._delivered
 
-    def _made(self, out: list[Heard]) -> Any:
+    def _made(self, out: list[ReadEvent]) -> Any:
         if out == [self._heard]:
             return self._response
-        events = [event for heard in out for event in self._codec.seal(heard)]
+        events = [event for read_event in out for event in self._codec.seal(read_event)]
         end = events[-1] if events else self._codec.transcript.ended(self._response.usage)
-        end.response._hidden_params = hidden(self._response)
+        set_hidden_params(end.response, hidden(self._response))
         return end.response
 
 
-def _wrap(response: object, session: Session, user: str, n: int) -> ResponsesStream | Whole:
+def _wrap(response: object, session: DoorSession, user: str, n: int) -> ResponsesStream | Whole:
     if isinstance(response, BaseResponsesAPIStreamingIterator):
         # LiteLLM's Router makes a class for each stream: one that all streams share stands for it.
         kind: Any = next(k for k in type(response).__mro__ if "<locals>" not in k.__qualname__)

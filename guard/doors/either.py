@@ -1,0 +1,39 @@
+"""One body for a synchronous and an asynchronous function.
+
+The body is a coroutine that awaits nothing but the ``either`` it is given, which takes a function,
+its async twin and their arguments. With :data:`sync` the first is called and nothing is ever waited
+for, so :func:`run` runs the body to its end; with :data:`asynchronous` the second is awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Either = Callable[..., Awaitable[Any]]
+
+
+async def sync(function: Callable[..., T], twin: object, *args: Any, **kwargs: Any) -> T:
+    """Call ``function``."""
+    return function(*args, **kwargs)
+
+
+async def asynchronous(
+    function: object, twin: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+) -> T:
+    """Await what its async ``twin`` returns."""
+    return await twin(*args, **kwargs)
+
+
+def run(body: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a body that was given :data:`sync`."""
+    try:
+        body.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    body.close()
+    raise RuntimeError(
+        "A body for synchronous code has waited for something else than it was given."
+    )

@@ -1,0 +1,1 @@
+"""What concerns LiteLLM itself: interception, its Router and proxy, closing, records, internals."""
