@@ -18,7 +18,6 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
-    cast,
     overload,
 )
 
@@ -133,7 +132,7 @@ def alike(
     Method[P, Coroutine[Any, Any, WholeT], Coroutine[Any, Any, StreamT]],
 ]:
     """Do the same for an async method."""
-    return cast(Any, like(litellms))
+    return like(litellms)  # type: ignore[return-value]
 
 
 # fmt: off
@@ -162,7 +161,7 @@ def completion(
     model_list: list[Any] | None = None, thinking: AnthropicThinkingParam | None = None,
     shared_session: ClientSession | None = None, enable_json_schema_validation: bool | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Chat, ChatStream]: ...
+) -> Returns[Chat, ChatStream]: raise NotImplementedError
 
 
 def acompletion(
@@ -189,7 +188,7 @@ def acompletion(
     include_server_side_tool_invocations: bool | None = None,
     shared_session: ClientSession | None = None, enable_json_schema_validation: bool | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Chat, ChatStream]: ...
+) -> Returns[Chat, ChatStream]: raise NotImplementedError
 
 
 def text_completion(
@@ -203,7 +202,7 @@ def text_completion(
     api_base: str | None = None, api_version: str | None = None, api_key: str | None = None,
     model_list: list[Any] | None = None, custom_llm_provider: str | None = None, *args: Any,
     guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Text, TextStream]: ...
+) -> Returns[Text, TextStream]: raise NotImplementedError
 
 
 def responses(
@@ -221,7 +220,7 @@ def responses(
     extra_body: dict[str, Any] | None = None, timeout: float | httpx.Timeout | None = None,
     allowed_openai_params: list[str] | None = None, custom_llm_provider: str | None = None, *,
     guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Response, ResponseStream]: ...
+) -> Returns[Response, ResponseStream]: raise NotImplementedError
 
 
 def messages(
@@ -232,7 +231,7 @@ def messages(
     tool_choice: dict[str, Any] | None = None, tools: list[dict[str, Any]] | None = None,
     top_k: int | None = None, top_p: float | None = None, container: dict[str, Any] | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Message, MessageStream]: ...
+) -> Returns[Message, MessageStream]: raise NotImplementedError
 
 
 def batch_completion(
@@ -244,5 +243,5 @@ def batch_completion(
     user: str | None = None, deployment_id: Any = None, request_timeout: int | None = None,
     timeout: int | None = 600, max_workers: int | None = 100, *, guard: PolicyLike | None = None,
     **kwargs: Any,
-) -> Returns[list[Any], list[Any]]: ...
+) -> Returns[list[Any], list[Any]]: raise NotImplementedError
 # fmt: on
