@@ -26,25 +26,23 @@ from guard.policy import PolicyLike
 if TYPE_CHECKING:
     import httpx
     from aiohttp import ClientSession
+    from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
     from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
     from litellm.types.llms.anthropic import AnthropicThinkingParam
     from litellm.types.llms.openai import (
-        ChatCompletionAudioParam,
-        ChatCompletionModality,
-        ChatCompletionPredictionContentParam,
         OpenAIWebSearchOptions,
         PromptObject,
-        Reasoning,
-        ResponseIncludable,
-        ResponseInputParam,
         ResponsesAPIResponse,
         ResponsesAPIStreamingResponse,
-        ResponseText,
-        ToolChoice,
-        ToolParam,
     )
     from litellm.types.utils import ModelResponse, TextCompletionResponse
-    from litellm.utils import CustomStreamWrapper, TextCompletionStreamWrapper
+    from litellm.utils import TextCompletionStreamWrapper
+    from openai.types.chat import ChatCompletionAudioParam, ChatCompletionPredictionContentParam
+    from openai.types.chat.chat_completion_modality import ChatCompletionModality
+    from openai.types.responses import ResponseIncludable, ResponseInputParam, ToolParam
+    from openai.types.responses import ResponseTextConfigParam as ResponseText
+    from openai.types.responses.response_create_params import ToolChoice
+    from openai.types.shared_params.reasoning import Reasoning
     from pydantic import BaseModel
 
     from guard.verdict import GuardTrail
@@ -132,7 +130,8 @@ def alike(
     Method[P, Coroutine[Any, Any, WholeT], Coroutine[Any, Any, StreamT]],
 ]:
     """Do the same for an async method."""
-    return like(litellms)  # type: ignore[return-value]
+    signed: Any = like
+    return signed(litellms)  # type: ignore[no-any-return]
 
 
 # fmt: off
