@@ -18,7 +18,6 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
-    cast,
     overload,
 )
 
@@ -27,25 +26,23 @@ from guard.policy import PolicyLike
 if TYPE_CHECKING:
     import httpx
     from aiohttp import ClientSession
+    from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
     from litellm.responses.streaming_iterator import BaseResponsesAPIStreamingIterator
     from litellm.types.llms.anthropic import AnthropicThinkingParam
     from litellm.types.llms.openai import (
-        ChatCompletionAudioParam,
-        ChatCompletionModality,
-        ChatCompletionPredictionContentParam,
         OpenAIWebSearchOptions,
         PromptObject,
-        Reasoning,
-        ResponseIncludable,
-        ResponseInputParam,
         ResponsesAPIResponse,
         ResponsesAPIStreamingResponse,
-        ResponseText,
-        ToolChoice,
-        ToolParam,
     )
     from litellm.types.utils import ModelResponse, TextCompletionResponse
-    from litellm.utils import CustomStreamWrapper, TextCompletionStreamWrapper
+    from litellm.utils import TextCompletionStreamWrapper
+    from openai.types.chat import ChatCompletionAudioParam, ChatCompletionPredictionContentParam
+    from openai.types.chat.chat_completion_modality import ChatCompletionModality
+    from openai.types.responses import ResponseIncludable, ResponseInputParam, ToolParam
+    from openai.types.responses import ResponseTextConfigParam as ResponseText
+    from openai.types.responses.response_create_params import ToolChoice
+    from openai.types.shared_params.reasoning import Reasoning
     from pydantic import BaseModel
 
     from guard.verdict import GuardTrail
@@ -133,7 +130,8 @@ def alike(
     Method[P, Coroutine[Any, Any, WholeT], Coroutine[Any, Any, StreamT]],
 ]:
     """Do the same for an async method."""
-    return cast(Any, like(litellms))
+    signed: Any = like
+    return signed(litellms)  # type: ignore[no-any-return]
 
 
 # fmt: off
@@ -162,7 +160,7 @@ def completion(
     model_list: list[Any] | None = None, thinking: AnthropicThinkingParam | None = None,
     shared_session: ClientSession | None = None, enable_json_schema_validation: bool | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Chat, ChatStream]: ...
+) -> Returns[Chat, ChatStream]: raise NotImplementedError
 
 
 def acompletion(
@@ -189,7 +187,7 @@ def acompletion(
     include_server_side_tool_invocations: bool | None = None,
     shared_session: ClientSession | None = None, enable_json_schema_validation: bool | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Chat, ChatStream]: ...
+) -> Returns[Chat, ChatStream]: raise NotImplementedError
 
 
 def text_completion(
@@ -203,7 +201,7 @@ def text_completion(
     api_base: str | None = None, api_version: str | None = None, api_key: str | None = None,
     model_list: list[Any] | None = None, custom_llm_provider: str | None = None, *args: Any,
     guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Text, TextStream]: ...
+) -> Returns[Text, TextStream]: raise NotImplementedError
 
 
 def responses(
@@ -221,7 +219,7 @@ def responses(
     extra_body: dict[str, Any] | None = None, timeout: float | httpx.Timeout | None = None,
     allowed_openai_params: list[str] | None = None, custom_llm_provider: str | None = None, *,
     guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Response, ResponseStream]: ...
+) -> Returns[Response, ResponseStream]: raise NotImplementedError
 
 
 def messages(
@@ -232,7 +230,7 @@ def messages(
     tool_choice: dict[str, Any] | None = None, tools: list[dict[str, Any]] | None = None,
     top_k: int | None = None, top_p: float | None = None, container: dict[str, Any] | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Message, MessageStream]: ...
+) -> Returns[Message, MessageStream]: raise NotImplementedError
 
 
 def batch_completion(
@@ -244,5 +242,5 @@ def batch_completion(
     user: str | None = None, deployment_id: Any = None, request_timeout: int | None = None,
     timeout: int | None = 600, max_workers: int | None = 100, *, guard: PolicyLike | None = None,
     **kwargs: Any,
-) -> Returns[list[Any], list[Any]]: ...
+) -> Returns[list[Any], list[Any]]: raise NotImplementedError
 # fmt: on

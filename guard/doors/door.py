@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import litellm
-from pydantic import BaseModel
 
 from guard.doors.context import guarded, inside
 from guard.doors.driver import GuardedStream
@@ -18,8 +18,6 @@ from guard.doors.errors import ajudged, judged
 from guard.doors.litellm import closing
 from guard.doors.litellm.compat import (
     HIDDEN,
-    BaseResponsesAPIStreamingIterator,
-    CustomStreamWrapper,
     hidden_params,
     set_hidden_params,
 )
@@ -103,7 +101,7 @@ class Door:
         kwargs: Arguments,
     ) -> Any:
         call = self.arguments(function, args, kwargs)
-        session = asked_by(session, call)
+        session, kwargs = _identified(session, call, kwargs)
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
         session, kwargs = self._recorded(session, name, args, kwargs)
@@ -232,21 +230,28 @@ def asked_by(session: DoorSession, call: Arguments) -> DoorSession:
     return replace(session, model=model, request_id=request_id)
 
 
+def _identified(
+    session: DoorSession, call: Arguments, kwargs: Arguments
+) -> tuple[DoorSession, Arguments]:
+    """Return the session of a call, and the call with an id where its caller gave it none.
+
+    LiteLLM would make one itself, and not all of its answers lead back to it.
+    """
+    session = asked_by(session, call)
+    if session.request_id is None:
+        session = replace(session, request_id=str(uuid.uuid4()))
+        kwargs = {**kwargs, "litellm_call_id": session.request_id}
+    return session, kwargs
+
+
 def _answered_by(session: DoorSession, response: Any) -> DoorSession:
-    """Return the session with LiteLLM's own id of the call, where the caller gave none."""
-    if session.request_id is not None:
-        return session
-    found = member(member(response, HIDDEN), "litellm_call_id") or _call_id(response)
-    if found is None and not isinstance(response, (BaseModel, Mapping)):
-        streams: Any = (CustomStreamWrapper, BaseResponsesAPIStreamingIterator)
-        found = _call_id(closing.under(response, streams))
-        found = found or _call_id(closing.local(response, "self"))
-    return replace(session, request_id=found)
-
-
-def _call_id(stream: Any) -> str | None:
-    logging = getattr(stream, "logging_obj", None) or getattr(stream, "litellm_logging_obj", None)
-    return getattr(logging, "litellm_call_id", None)
+    """Return the session of an answer that came without its call, as those of a batch do."""
+    if session.request_id is None:
+        found = member(member(response, HIDDEN), "litellm_call_id")
+        logging = getattr(response, "logging_obj", None)
+        found = found or getattr(logging, "litellm_call_id", None)
+        session = replace(session, request_id=found)
+    return session
 
 
 def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:

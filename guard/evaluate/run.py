@@ -151,10 +151,9 @@ def _decided(decision: Decision, policy: Policy, points: Points) -> Decision:
     if verdict.bias_type is None or verdict.score is None:  # unjudged
         return decision
     threshold = policy.threshold_for(verdict.bias_type, points)
-    verdict = replace(verdict, threshold=threshold)
     if verdict.score < threshold:
         verdict = replace(verdict, biased=False, bias_type=None, attributions=())
-    return replace(decision, verdict=verdict)
+    return replace(decision, verdict=replace(verdict, threshold=threshold))
 
 
 def _without_references(trail: GuardTrail) -> GuardTrail:

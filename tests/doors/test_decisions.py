@@ -44,7 +44,10 @@ def test_a_decision_knows_its_call(world: World, log: Log, row: Row) -> None:
 def test_the_callers_own_id_and_labels_are_the_calls(world: World, row: Row) -> None:
     row.play(world, [[("content", 0, "All is well.")]], CHUNKS)
     guard = guard_of(Policy(labels={"release": "7"}), Scripted())
-    stream = row.stream(world, guard, guard={"labels": {"tenant": "a"}}, litellm_call_id="mine")
+    call = getattr(guard, row.door.function)
+    stream = call(
+        **row.call(world), stream=True, guard={"labels": {"tenant": "a"}}, litellm_call_id="mine"
+    )
     (decision,) = row.drained(stream).trail
     assert decision.request_id == "mine"
     assert decision.labels == {"release": "7", "tenant": "a"}
