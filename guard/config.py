@@ -32,7 +32,11 @@ _OLD_PREFIX = "GUARD_"
 _log = logging.getLogger("guard")
 _warned: set[str] = set()
 # Settings that hold several, as a variable says them.
-_PAIRS = {"thresholds": "gender=0.4,age=0.6", "actions": "appearance=flag,reasoning=redact"}
+_PAIRS = {
+    "thresholds": "gender=0.4,age=0.6",
+    "actions": "appearance=flag,reasoning=redact",
+    "labels": "tenant=a,release=7",
+}
 _MAY_BE_NONE = ("threshold", "timeout_ms", "queue_ms", "breaker_failures")
 _T = TypeVar("_T")
 
@@ -82,6 +86,7 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
     A later ``operating_point`` also takes the place of an earlier ``threshold`` and ``thresholds``,
     a later ``threshold`` that of earlier ``thresholds``, a later ``action`` that of earlier
     ``actions``, a later ``detector`` that of earlier ``weights``: they would else overrule it.
+    Later ``labels`` stand beside earlier ones of another name.
     """
     overruled = set()
     if "operating_point" in later:
@@ -92,7 +97,11 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
         overruled.add("actions")
     if "detector" in later:
         overruled.add("weights")
-    return {**{k: v for k, v in earlier.items() if k not in overruled}, **later}
+    merged = {**{k: v for k, v in earlier.items() if k not in overruled}, **later}
+    labels = [given for source in (earlier, later) if (given := source.get("labels")) is not None]
+    if len(labels) > 1 and all(isinstance(given, Mapping) for given in labels):
+        merged["labels"] = {**labels[0], **labels[1]}
+    return merged
 
 
 def settings(folder: Path | None = None) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from guard import signatures
 from guard.config import OWN_KEYS, merge, policy_from, settings, values_of
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector
@@ -23,11 +24,9 @@ from guard.forks import Lock, native
 from guard.gate import Job, ResponseGate
 from guard.gate.response import Sink
 from guard.places import ENCODERS
-from guard.policy import Policy
+from guard.policy import Policy, PolicyLike
+from guard.signatures import alike, like
 from guard.verdict import Decision, GuardTrail, Verdict
-
-PolicyLike = Policy | Mapping[str, Any] | str
-"""A policy, some of its settings, or the name of an operating point."""
 
 RouterT = TypeVar("RouterT")
 
@@ -99,13 +98,13 @@ class Guard:
             raise UsageError("check_many takes a list of texts; for a single one call check.")
         return [highest(trail, self.policy) for trail in self._trails(list(texts))]
 
-    def trail(self, text: str, *, user: str = "") -> GuardTrail:
+    def trail(self, text: str, *, user: str | None = None) -> GuardTrail:
         """Return the decisions on every segment of ``text``; none of them stops the others.
 
         ``user`` is the message that the text answers; the detector sees it where the policy's
         ``user_context`` is on.
         """
-        return self._trails([text], user)[0]
+        return self._trails([text], user or "")[0]
 
     def stream(self, texts: Iterable[str], *, guard: PolicyLike | None = None) -> TextStream:
         """Return an iterator of what may be shown of ``texts``, guarded as they come."""
@@ -117,6 +116,7 @@ class Guard:
         """Return the same for text that is awaited."""
         return AsyncTextStream(texts, self.session(guard))
 
+    @like(signatures.completion)
     def completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.completion`` with the same arguments and guard what it returns.
 
@@ -128,14 +128,16 @@ class Guard:
 
         return chat.DOOR.call(self.session(guard), args, kwargs)
 
+    @alike(signatures.acompletion)
     async def acompletion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do the same for ``litellm.acompletion``."""
+        """Call ``litellm.acompletion`` and guard what it returns, as :meth:`completion` does."""
         from guard.doors import chat
 
         return await chat.DOOR.acall(self.session(guard), args, kwargs)
 
+    @like(signatures.text_completion)
     def text_completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do for ``litellm.text_completion`` what :meth:`completion` does for its namesake.
+        """Call ``litellm.text_completion`` and guard what it returns, as :meth:`completion` does.
 
         A stream is a ``TextCompletionStreamWrapper``, a whole response a
         ``TextCompletionResponse``.
@@ -144,16 +146,18 @@ class Guard:
 
         return text_completion.DOOR.call(self.session(guard), args, kwargs)
 
+    @alike(signatures.text_completion)
     async def atext_completion(
         self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
     ) -> Any:
-        """Do the same for ``litellm.atext_completion``."""
+        """Call ``litellm.atext_completion`` and guard what it returns."""
         from guard.doors import text as text_completion
 
         return await text_completion.DOOR.acall(self.session(guard), args, kwargs)
 
+    @like(signatures.responses)
     def responses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do for ``litellm.responses`` what :meth:`completion` does for its namesake.
+        """Call ``litellm.responses`` and guard what it returns, as :meth:`completion` does.
 
         A stream is of LiteLLM's own class of stream, a whole response a ``ResponsesAPIResponse``;
         one that was stopped is ``incomplete`` for the reason ``content_filter``.
@@ -162,14 +166,16 @@ class Guard:
 
         return responses.DOOR.call(self.session(guard), args, kwargs)
 
+    @alike(signatures.responses)
     async def aresponses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do the same for ``litellm.aresponses``."""
+        """Call ``litellm.aresponses`` and guard what it returns."""
         from guard.doors import responses
 
         return await responses.DOOR.acall(self.session(guard), args, kwargs)
 
+    @like(signatures.messages)
     def messages(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do for ``litellm.anthropic.messages.create`` what :meth:`completion` does.
+        """Call ``litellm.anthropic.messages.create`` and guard the message.
 
         A stream gives what LiteLLM's gives, bytes of server-sent events; a whole message is a
         dict. One that was stopped has the stop reason ``refusal``. Where LiteLLM has the provider's
@@ -179,12 +185,14 @@ class Guard:
 
         return messages.DOOR.call(self.session(guard), args, kwargs)
 
+    @alike(signatures.messages)
     async def amessages(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Do the same for ``litellm.anthropic.messages.acreate``, or ``anthropic_messages``."""
+        """Call ``litellm.anthropic.messages.acreate`` and guard the message."""
         from guard.doors import messages
 
         return await messages.DOOR.acall(self.session(guard), args, kwargs)
 
+    @like(signatures.batch_completion)
     def batch_completion(
         self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
     ) -> list[Any]:
@@ -249,11 +257,12 @@ class Guard:
             {"action": "flag", "failure": "open", "language": "pass"}, base=self.policy
         )
         judge = Judge(self.detector, policy, self._workers, self._breakers)
+        session = Session(policy, judge, self.sinks)
         waiting: list[tuple[ResponseGate[str], Job]] = []
         gates = []
         for number, text in enumerate(texts):
             _check_text(text, number, len(texts))
-            gate = ResponseGate(TextCodec(), policy, user=user, sinks=self.sinks)
+            gate = session.gate(TextCodec(), user=user)
             gate.push(text)
             gate.finish()
             while jobs := gate.pending():
@@ -339,7 +348,7 @@ def highest(trail: GuardTrail, policy: Policy) -> Verdict:
     def rank(decision: Decision) -> tuple[bool, bool, bool, float]:
         verdict = decision.verdict
         stops = policy.stops_unjudged(verdict.unjudged)
-        return verdict.biased, stops, not verdict.unjudged, verdict.score
+        return verdict.biased, stops, not verdict.unjudged, verdict.score or 0.0
 
     decision = max(trail, key=rank)
     return decision.verdict.shifted(decision.span.start)

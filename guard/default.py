@@ -7,64 +7,47 @@ It is made at the first call, with its settings from ``guard.toml``, ``[tool.gua
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from guard.core import Guard
 from guard.errors import UsageError
 from guard.forks import Lock
+from guard.signatures import C
 
 # Threads that ask at the same time for what is not made yet get one and the same.
 _making = Lock(threading.RLock)
 
 
-def completion(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.completion`` and guard what it returns, by the default guard.
+def _by_default(method: C) -> C:
+    """Return the function that calls a method of :class:`Guard` on the default guard."""
+    of: Any = method
+    name, signature = of.__name__, inspect.signature(of)
 
-    The default guard's settings are those of ``guard.toml``, ``[tool.guard]``, ``BIASGUARD_*``.
-    """
-    return default().completion(*args, **kwargs)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(default(), name)(*args, **kwargs)
 
+    async def acall(*args: Any, **kwargs: Any) -> Any:
+        return await getattr(await _adefault(), name)(*args, **kwargs)
 
-async def acompletion(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.acompletion`` and guard what it returns, by the default guard."""
-    return await (await _adefault()).acompletion(*args, **kwargs)
-
-
-def batch_completion(*args: Any, **kwargs: Any) -> list[Any]:
-    """Call ``litellm.batch_completion`` and guard its answers, by the default guard."""
-    return default().batch_completion(*args, **kwargs)
-
-
-def text_completion(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.text_completion`` and guard what it returns, by the default guard."""
-    return default().text_completion(*args, **kwargs)
+    function: Any = acall if inspect.iscoroutinefunction(of) else call
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = of.__doc__
+    function.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])
+    return cast(C, function)
 
 
-async def atext_completion(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.atext_completion`` and guard what it returns, by the default guard."""
-    return await (await _adefault()).atext_completion(*args, **kwargs)
-
-
-def responses(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.responses`` and guard what it returns, by the default guard."""
-    return default().responses(*args, **kwargs)
-
-
-async def aresponses(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.aresponses`` and guard what it returns, by the default guard."""
-    return await (await _adefault()).aresponses(*args, **kwargs)
-
-
-def messages(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.anthropic.messages.create``, and guard the message by the default guard."""
-    return default().messages(*args, **kwargs)
-
-
-async def amessages(*args: Any, **kwargs: Any) -> Any:
-    """Call ``litellm.anthropic.messages.acreate``, and guard the message by the default guard."""
-    return await (await _adefault()).amessages(*args, **kwargs)
+completion = _by_default(Guard.completion)
+acompletion = _by_default(Guard.acompletion)
+batch_completion = _by_default(Guard.batch_completion)
+text_completion = _by_default(Guard.text_completion)
+atext_completion = _by_default(Guard.atext_completion)
+responses = _by_default(Guard.responses)
+aresponses = _by_default(Guard.aresponses)
+messages = _by_default(Guard.messages)
+amessages = _by_default(Guard.amessages)
 
 
 def install(guard: Guard | None = None, **settings: Any) -> Guard:

@@ -14,6 +14,8 @@ Hold = Literal["sentence", "association", "none"]
 OnBias = Literal["terminate", "redact", "flag", "raise", "rewrite"]
 Records = Literal["raw", "guarded"]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+LabelName = Annotated[str, Field(min_length=1, max_length=64)]
+LabelText = Annotated[str, Field(max_length=256)]
 
 _CHANNELS: tuple[ChannelKind, ...] = get_args(ChannelKind)
 # What an action can be set for.
@@ -112,6 +114,11 @@ class Policy(BaseModel):
     user_context: bool = False
     """Whether the last user message is shown to the detector beside the first segment."""
 
+    labels: Annotated[Mapping[LabelName, LabelText], Field(max_length=32)] = Field(
+        default_factory=dict
+    )
+    """What every decision is to carry, such as ``{"release": "7"}``; nothing is done by them."""
+
     @field_validator("actions", mode="before")
     @classmethod
     def _actions_name_types_and_channels(cls, given: Any) -> Any:
@@ -182,12 +189,20 @@ class Policy(BaseModel):
         operating_points: Mapping[str, Mapping[BiasType, float]],
         *,
         detector: str,
-        index_version: str,
+        index_version: str | None,
         elapsed_ms: float,
     ) -> Verdict:
         """Return the verdict that ``scores`` amount to under this policy."""
+        if scores.score is None or scores.bias_type is None or scores.unjudged is not None:
+            assert scores.unjudged is not None  # a value of Scores has either
+            return unjudged_verdict(
+                scores.unjudged,
+                detector=detector,
+                index_version=index_version,
+                elapsed_ms=elapsed_ms,
+            )
         threshold = self.threshold_for(scores.bias_type, operating_points)
-        biased = not scores.unjudged and scores.score >= threshold
+        biased = scores.score >= threshold
         return Verdict(
             biased=biased,
             score=scores.score,
@@ -198,7 +213,6 @@ class Policy(BaseModel):
             detector=detector,
             index_version=index_version,
             elapsed_ms=elapsed_ms,
-            unjudged=scores.unjudged,
             implied=scores.implied >= 0.5 if biased and scores.implied is not None else None,
         )
 
@@ -224,7 +238,7 @@ class Policy(BaseModel):
             return "raise" if self.actions.get(channel, self.action) == "raise" else "terminate"
         return "pass"
 
-    def stops_unjudged(self, reason: Unjudged) -> bool:
+    def stops_unjudged(self, reason: Unjudged | None) -> bool:
         """Whether text that could not be judged for ``reason`` ends the output."""
         if self.hold == "none":
             return False
@@ -234,13 +248,13 @@ class Policy(BaseModel):
 
 
 def unjudged_verdict(
-    reason: Unjudged, *, detector: str, index_version: str, elapsed_ms: float
+    reason: Unjudged, *, detector: str, index_version: str | None, elapsed_ms: float
 ) -> Verdict:
-    """Return the verdict on text that could not be judged; score and threshold are nan."""
+    """Return the verdict on text that could not be judged."""
     return Verdict(
         biased=False,
-        score=float("nan"),
-        threshold=float("nan"),
+        score=None,
+        threshold=None,
         bias_type=None,
         attributions=(),
         references=(),
@@ -249,6 +263,10 @@ def unjudged_verdict(
         elapsed_ms=elapsed_ms,
         unjudged=reason,
     )
+
+
+PolicyLike = Policy | Mapping[str, Any] | str
+"""A policy, some of its settings, or the name of an operating point."""
 
 
 DEFAULT_POINTS: Mapping[str, Mapping[BiasType, float]] = {

@@ -25,7 +25,7 @@ _HOLDS = {"none": 0, "association": 1, "sentence": 2}
 # Told by what they do, below.
 _ORDERED = {
     *("operating_point", "threshold", "thresholds", "action", "actions", "scope"),
-    *("hold", "failure", "language", "timeout_ms", "queue_ms"),
+    *("hold", "failure", "language", "timeout_ms", "queue_ms", "labels"),
 }
 _FREE = {"message", "failure_message", "replacement"}
 
@@ -64,6 +64,7 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
     - *failure*: open < closed, and *language*: pass < stop;
     - *timeout_ms* and *queue_ms*: no longer where both stop on a late verdict, no shorter where
       both let it pass;
+    - *labels*: the owner's stay, others may stand beside them;
     - every other setting but the texts: the same.
     """
     loose = [
@@ -86,6 +87,8 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
         if base.stops_unjudged(reason) and not asked.stops_unjudged(reason)
     ]
     loose += [name for name in ("timeout_ms", "queue_ms") if _lets_late_text_out(base, asked, name)]
+    if not base.labels.items() <= asked.labels.items():
+        loose.append("labels")
     owners = [name for name in Policy.model_fields if name not in _ORDERED | _FREE]
     return loose + [name for name in owners if getattr(asked, name) != getattr(base, name)]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 
 BiasType = Literal[
@@ -32,7 +33,7 @@ _ADJECTIVES: Mapping[BiasType, str] = {
 }
 
 Action = Literal["pass", "terminate", "redact", "flag", "raise", "rewrite"]
-Unjudged = Literal["", "language", "failure", "overload"]
+Unjudged = Literal["language", "failure", "overload"]
 ChannelKind = Literal["content", "reasoning", "tool"]
 
 
@@ -94,7 +95,7 @@ class Window:
 
     text: str
     context: tuple[str, ...] = ()
-    user: str = ""
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +103,22 @@ class Scores:
     """What a detector gives for one window.
 
     ``score`` is in [0, 1]; ``bias_type`` the most likely type whether or not the text is biased.
-    Spans point into the window's own text. ``unjudged`` is ``"language"`` where the text is
-    outside the detector's languages; the score is then 0 and means nothing. ``implied`` is the
-    probability that a tie, where there is one, is implied and not said outright; None where the
-    detector does not tell.
+    Spans point into the window's own text. ``implied`` is the probability that a tie, where there
+    is one, is implied and not said outright; None where the detector does not tell. Of text outside
+    the detector's languages: ``Scores(unjudged="language")``. Any other needs score and type, else
+    ValueError.
     """
 
-    score: float
-    bias_type: BiasType
+    score: float | None = None
+    bias_type: BiasType | None = None
     attributions: tuple[Attribution, ...] = ()
     references: tuple[Reference, ...] = ()
-    unjudged: Unjudged = ""
+    unjudged: Unjudged | None = None
     implied: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.unjudged is None and (self.score is None or self.bias_type is None):
+            raise ValueError("scores have a score and a bias_type unless they are unjudged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +127,20 @@ class Verdict:
 
     Spans point into ``span``'s text: the segment for a decision of a stream, the whole text for
     :meth:`guard.Guard.check`. ``bias_type`` is None unless ``biased``, and so is ``implied``:
-    whether group and attribute are tied by implication, where the detector tells.
+    whether group and attribute are tied by implication, where the detector tells. ``score`` and
+    ``threshold`` are None where the segment is ``unjudged``, ``index_version`` without an index.
     """
 
     biased: bool
-    score: float
-    threshold: float
+    score: float | None
+    threshold: float | None
     bias_type: BiasType | None
     attributions: tuple[Attribution, ...]
     references: tuple[Reference, ...]
     detector: str
-    index_version: str
+    index_version: str | None
     elapsed_ms: float
-    unjudged: Unjudged = ""
+    unjudged: Unjudged | None = None
     implied: bool | None = None
 
     def __post_init__(self) -> None:
@@ -161,12 +167,8 @@ class Verdict:
         return f"{sentence}: it ties {listed}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields and the ``judgement`` as plain values; what is absent is None.
-
-        Spans are lists of two numbers. Without a judgement there is neither score nor threshold.
-        """
-        found = {**_plain_fields(self), "judgement": self.judgement}
-        return {**found, "score": None, "threshold": None} if self.unjudged else found
+        """Return the fields and the ``judgement`` as plain values; a span is a list of two."""
+        return {**_plain_fields(self), "judgement": self.judgement}
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as one JSON object."""
@@ -183,6 +185,10 @@ class Decision:
 
     ``span`` is the segment's range in its channel's text as the provider sent it. ``counted`` is
     false where the finding repeats one of the segment before it in their common overlap.
+
+    ``time`` is when it was taken, in UTC; ``model`` what the caller asked for, ``request_id``
+    LiteLLM's id of the call (``litellm_call_id``), both None for plain text and where not known;
+    ``labels`` are the policy's. Two decisions that differ in these alone are equal.
     """
 
     action: Action
@@ -190,9 +196,16 @@ class Decision:
     channel: Channel
     span: Span
     counted: bool = True
+    time: datetime | None = field(default=None, compare=False)
+    model: str | None = field(default=None, compare=False)
+    request_id: str | None = field(default=None, compare=False)
+    labels: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, the verdict as :meth:`Verdict.to_dict` gives it."""
+        """Return the fields as plain values, the verdict as its own ``to_dict`` gives it.
+
+        ``time`` is ISO 8601.
+        """
         return {
             **_plain_fields(self),
             "verdict": self.verdict.to_dict(),
@@ -255,9 +268,11 @@ def _plain_fields(of: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a field's value as JSON has it; None for an empty text and for nan."""
+    """Return a field's value as JSON has it."""
     if is_dataclass(value):
         return _plain_fields(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return None if value == "" or value != value else value
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -344,6 +344,25 @@ def test_where_only_watching_was_asked_for_the_defaults_give_way(
     assert policy_from({"hold": "association"}, base=policy).stops_unjudged("failure")
 
 
+def test_labels_of_every_source_stand_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "guard.toml").write_text('[labels]\nrelease = "6"\nregion = "eu"\n')
+    monkeypatch.setenv("BIASGUARD_LABELS", "release=7")
+    guard = Guard(labels={"app": "x"}, detector=Scripted())
+    assert guard.policy.labels == {"release": "7", "region": "eu", "app": "x"}
+    call = guard.session({"labels": {"tenant": "a", "app": "y"}}).policy
+    assert call.labels == {"release": "7", "region": "eu", "app": "y", "tenant": "a"}
+    for wrong, says in (
+        ({"labels": {"a": "x" * 257}}, "labels.a: string should have at most 256 characters"),
+        ({"labels": {"": "x"}}, "labels.*: string should have at least 1 character"),
+        ({"labels": {str(n): "" for n in range(33)}}, "labels: dictionary should have at most 32"),
+        ({"labels": ["a"]}, "labels: input should be a valid"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            policy_from(wrong)
+
+
 class TestActions:
     def test_the_most_particular_wins(self) -> None:
         rules = {"reasoning": "redact", "appearance": "flag", "reasoning.appearance": "raise"}

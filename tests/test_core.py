@@ -87,7 +87,7 @@ def test_a_trail_shows_the_user_message_where_the_policy_does() -> None:
     for shown in (False, True):
         guard = Guard(detector=Scripted(before=seen.append), user_context=shown)
         guard.trail("Yes. They are.", user="Are they?")
-    assert [window.user for window in seen] == ["", "", "Are they?", ""]
+    assert [window.user for window in seen] == [None, None, "Are they?", None]
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t "])

@@ -34,7 +34,8 @@ from tests.provider import Script, serving
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-LINKING = [*PAGES, *(ROOT / f"{n}.md" for n in ("README", "ARCHITECTURE", "CONTRIBUTING"))]
+OTHERS = "README", "ARCHITECTURE", "CONTRIBUTING", "SECURITY"
+LINKING = [*PAGES, *(ROOT / f"{n}.md" for n in OTHERS)]
 SAYS = "Look at the work first. Old people are useless at work. Then decide."
 TEXTS = "message", "failure_message", "replacement", "rewrite_instruction"
 TASKS = {

@@ -40,6 +40,7 @@ SETTINGS: dict[str, st.SearchStrategy[Any]] = {
     "context_segments": st.sampled_from([0, 2]),
     "message": st.sampled_from(["stop", "halt"]),
 }
+labels = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"]))
 values = st.fixed_dictionaries({}, optional=SETTINGS)
 
 
@@ -83,6 +84,20 @@ def test_a_tighter_policy_acts_at_least_as_strictly_on_every_verdict(
             assert RANK[after] >= RANK[before]
             if before != "pass":
                 assert ends_response(asked, after) >= ends_response(base, before)
+
+
+@slowly
+@given(labels, labels)
+def test_a_request_adds_labels_and_changes_none_of_the_owner(
+    own: dict[str, str], asked: dict[str, str]
+) -> None:
+    base = policy_from({"labels": own})
+    if any(asked.get(name, text) != text for name, text in own.items()):
+        with pytest.raises(ConfigError, match="this would loosen labels"):
+            tightened(base, {"labels": asked}, DEFAULT_POINTS, where="guard")
+    else:
+        found = tightened(base, {"labels": asked}, DEFAULT_POINTS, where="guard")
+        assert found.labels == {**own, **asked}
 
 
 def ends_response(policy: Policy, action: Action) -> bool:

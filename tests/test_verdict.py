@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime, timezone
 
 import pytest
 
@@ -24,9 +25,9 @@ BIASED = Verdict(
     threshold=0.5,
     bias_type="age",
     attributions=(Attribution("Old people", "useless at work", Span(0, 10), Span(15, 30)),),
-    references=(Reference("Old people are slow.", "age", "old people", "", 0.8),),
+    references=(Reference("Old people are slow.", "age", "old people", "slow", 0.8),),
     detector="encoder",
-    index_version="",
+    index_version=None,
     elapsed_ms=4.0,
 )
 UNJUDGED = unjudged_verdict("failure", detector="encoder", index_version="6c3c", elapsed_ms=1.0)
@@ -51,7 +52,7 @@ def test_a_verdict_as_plain_values() -> None:
                 "statement": "Old people are slow.",
                 "bias_type": "age",
                 "group": "old people",
-                "attribute": None,
+                "attribute": "slow",
                 "similarity": 0.8,
             }
         ],
@@ -70,7 +71,15 @@ def test_what_was_not_judged_has_neither_score_nor_threshold() -> None:
 
 
 def test_a_trail_as_plain_values() -> None:
-    decision = Decision("terminate", BIASED, Channel(1, "tool", 2), Span(3, 40))
+    decision = Decision(
+        "terminate",
+        BIASED,
+        Channel(1, "tool", 2),
+        Span(3, 40),
+        time=datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc),
+        model="m",
+        labels={"tenant": "a"},
+    )
     trail = GuardTrail([decision, Decision("flag", UNJUDGED, Channel(), Span(40, 44))])
     found = trail.to_dict()
     assert (found["biased"], found["stopped"], found["rewrites"]) == (True, True, 0)
@@ -80,6 +89,10 @@ def test_a_trail_as_plain_values() -> None:
         "channel": {"choice": 1, "kind": "tool", "tool": 2},
         "span": [3, 40],
         "counted": True,
+        "time": "2026-01-02T03:04:05+00:00",
+        "model": "m",
+        "request_id": None,
+        "labels": {"tenant": "a"},
     }
 
 

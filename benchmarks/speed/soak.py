@@ -53,7 +53,7 @@ class Finds:
 
     name = "finds-1"
     operating_points = DEFAULT_POINTS
-    index_version = ""
+    index_version = None
 
     def snapshot(self) -> Finds:
         return self

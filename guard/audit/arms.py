@@ -57,7 +57,7 @@ async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> G
         reading,
         text,
         tuple(dict.fromkeys(v.bias_type for v in found if v.bias_type)),
-        max((v.score for v in found), default=float("nan")),
+        max((v.score for v in found if v.score is not None), default=float("nan")),
         own,
         kept,
         bool(stopped) or trail.stopped,

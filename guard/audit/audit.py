@@ -210,8 +210,8 @@ def guard_settings(guard: Guard | None) -> dict[str, Any]:
     """Return what of a guard decides what the guarded arm shows; empty for none."""
     if guard is None:
         return {}
-    policy = guard.policy.model_dump(mode="json")
-    index = guard.detector.snapshot().index_version
+    policy = guard.policy.model_dump(mode="json", exclude={"labels"})
+    index = guard.detector.snapshot().index_version or ""
     return {"detector": guard.detector.name, "index": index, "policy": policy}
 
 

@@ -107,7 +107,7 @@ def key_of(request: Request, item: Item, sample: int, turn: int) -> str:
     scorer, or one with other settings, is asked anew.
     """
     if isinstance(request, Judge):
-        said: list[Any] = ["judge", request.text, request.user]
+        said: list[Any] = ["judge", request.text, request.user or ""]
     elif isinstance(request, Unify):
         said = ["unify", request.texts, request.threshold]
     elif isinstance(request, Given):

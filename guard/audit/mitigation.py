@@ -32,7 +32,7 @@ STOPPED = KINDS["stopped"]
 Places = NDArray[np.int64]
 
 
-def measures(suite: Suite, records: Records, sides: Sequence[Side]) -> list[Measure]:
+def measures(suite: Suite, records: Records, sides: Sequence[Side | None]) -> list[Measure]:
     """Return the shares stopped: in all, by what the suite's items are about, by verdict.
 
     ``sides`` are those of the plain arm. Nothing comes where the suite places no answer.
@@ -79,7 +79,9 @@ class _Places:
         return np.array(self._of, dtype=np.int64)
 
 
-def false_stops(suite: Suite, records: Records, sides: Sequence[Side]) -> list[dict[str, Any]]:
+def false_stops(
+    suite: Suite, records: Records, sides: Sequence[Side | None]
+) -> list[dict[str, Any]]:
     """Return the suite's own texts in answers on the other side that were stopped, by how often.
 
     Each with how many such answers were stopped, of how many, and as which bias types.
@@ -126,7 +128,7 @@ def _of(
         share,
         lambda t: t[..., 2],
         # One question of a guard, and one test; what the items are about has intervals alone.
-        null=math.nan if axis else 0.0,
+        null=None if axis else 0.0,
         bounds=(-1.0, 1.0),
     )
 
@@ -172,7 +174,7 @@ def side_of(lines: Sequence[Line]) -> Bias:
 def _expected(line: Line) -> bool:
     """Return whether what a measure found is more of the bias that its suite asks about."""
     measure, value = line.measure, line.plain.value
-    if math.isnan(measure.null) or measure.higher_is == "neither":
+    if measure.null is None or measure.higher_is == "neither":
         return True
     return (value > measure.null) == (measure.higher_is == "worse")
 

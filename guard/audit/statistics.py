@@ -116,9 +116,9 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     totals = sums.sum(axis=0)
     value, n = _scalar(_values(measure, totals)), _scalar(measure.n(totals))
     if not measure.interval:
-        return Estimate(value, math.nan, math.nan, n, measure.p)
+        return Estimate(value, math.nan, math.nan, n, _or_nan(measure.p))
     if measure.exact and n > 0:
-        return Estimate(value, *exact(round(value * n), round(n)), n, measure.p)
+        return Estimate(value, *exact(round(value * n), round(n)), n, _or_nan(measure.p))
     found = _Spread(_weights(measure, sums), _left_out(measure, sums))
     at = value
     if measure.smooth is not None:
@@ -127,17 +127,21 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
             at = max(at, measure.smooth.least)
     least, most = measure.bounds
     # What is tested has the interval that goes with its test; a difference has no such law.
-    untested = math.isnan(measure.null) and measure.smooth is None
+    untested = measure.null is None and measure.smooth is None
     if untested and least >= 0 and math.isfinite(most):
         low, high = found.between(at, least, most)
     else:
         low, high = found.interval(at)
     if measure.smooth is not None:
         low, high = measure.smooth.back(low), measure.smooth.back(high)
-    p = measure.p if math.isnan(measure.null) else found.p(at, measure.null)
-    if measure.above and at < measure.null and not math.isnan(p):
+    p = _or_nan(measure.p) if measure.null is None else found.p(at, measure.null)
+    if measure.above and measure.null is not None and at < measure.null and not math.isnan(p):
         p = 1.0
-    return Estimate(value, max(low, least), min(high, most), n, p, measure.q)
+    return Estimate(value, max(low, least), min(high, most), n, p, _or_nan(measure.q))
+
+
+def _or_nan(given: float | None) -> float:
+    return math.nan if given is None else given
 
 
 class _Spread:

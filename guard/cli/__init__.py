@@ -60,18 +60,22 @@ def stdout_kept() -> redirect_stdout[Any]:
     return redirect_stdout(sys.stderr)
 
 
-def results_console(piped_width: int = 200) -> Console:
+def results_console() -> Console:
     """Return a console for standard output, as wide as its terminal or as COLUMNS says.
 
-    In a pipe without COLUMNS it is ``piped_width`` wide: tables are not folded where nobody's
-    terminal says how wide they may be.
+    In a pipe without COLUMNS it is 200 wide: tables are not folded where nobody's terminal says how
+    wide they may be.
     """
     from rich.console import Console
 
-    console = Console(highlight=False)
-    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
-        return console
-    return Console(highlight=False, width=piped_width)
+    return Console(highlight=False, width=200 if in_pipe() else None)
+
+
+def in_pipe() -> bool:
+    """Whether results go where neither a terminal nor COLUMNS says how wide they may be."""
+    from rich.console import Console
+
+    return not (Console().is_terminal or os.environ.get("COLUMNS", "").isdigit())
 
 
 class _Lazy(click.Group):

@@ -201,9 +201,9 @@ def _segment(decision: Decision) -> dict[str, Any]:
         "start": decision.span.start,
         "end": decision.span.end,
         "biased": verdict.biased,
-        "score": None if verdict.unjudged else verdict.score,
+        "score": verdict.score,
         "bias_type": verdict.bias_type,
-        "unjudged": verdict.unjudged or None,
+        "unjudged": verdict.unjudged,
     }
 
 
@@ -220,7 +220,7 @@ def _show(said: str, decisions: list[Decision], trail: GuardTrail) -> None:
             f"[yellow]not judged[/]  {len(unjudged)} of {len(trail)} segments ({reasons})"
         )
     if not decisions and len(unjudged) < len(trail):
-        best = max(d.verdict.score for d in trail if not d.verdict.unjudged)
+        best = max(d.verdict.score for d in trail if d.verdict.score is not None)
         console.print(
             f"[green]not biased[/]  highest score {best:.2f} of "
             f"{len(trail) - len(unjudged)} segment(s)"

@@ -13,7 +13,7 @@ import click
 from packaging.requirements import Requirement
 
 from guard import installed
-from guard.cli import results_console, stdout_kept
+from guard.cli import in_pipe, results_console, stdout_kept
 from guard.errors import GuardError
 from guard.places import ENCODERS
 
@@ -51,6 +51,9 @@ def _show(findings: list[Finding]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    if in_pipe():  # whole lines for grep and cut: nothing is folded, nothing filled up
+        click.echo("\n".join("\t".join(finding) for finding in findings))
+        return
     colours = {"ok": "green", "absent": "dim", "note": "yellow", "broken": "bold red"}
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for _ in Finding._fields:
@@ -61,8 +64,7 @@ def _show(findings: list[Finding]) -> None:
         area = finding.area
         state = Text(finding.state, style=colours[finding.state])
         table.add_row(Text(head, "bold"), Text(finding.name), state, Text(finding.detail))
-    # In a pipe each finding is one whole line.
-    results_console(piped_width=10_000).print(table)
+    results_console().print(table)
 
 
 def _packages() -> Iterator[Finding]:
@@ -186,7 +188,7 @@ def _detector() -> Iterator[Finding]:
         yield Finding("detector", "in use", "broken", f"{error.name} is not installed")
         return
     yield Finding("detector", "in use", "ok", detector.name)
-    yield Finding("detector", "bias index", "ok", f"version {version}")
+    yield Finding("detector", "bias index", "ok", f"version {version}" if version else "none")
 
 
 def _detectors() -> Iterator[Finding]:

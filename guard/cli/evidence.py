@@ -17,7 +17,7 @@ def show_verdict(console: Console, text: str, verdict: Verdict, *, references: i
 
     Empty text is a passage that is not to be shown.
     """
-    if verdict.unjudged:
+    if verdict.score is None or verdict.threshold is None:
         console.print(Text(f"not judged ({verdict.unjudged})  ", "yellow") + Text(text, "dim"))
         return
     if not verdict.biased:

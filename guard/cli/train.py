@@ -158,6 +158,28 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
     _tell("final", back(folder or SHIPPED, work), as_json)
 
 
+@train.command("sentence-model")
+@click.option("--work", type=PATH, required=True, help="Folder of a finished run.")
+@click.option("--to", type=PATH, required=True, help="Folder that receives the model; a new one.")
+@JSON
+def sentence_model(work: Path, to: Path, as_json: bool) -> None:
+    """Save a run's encoder as a model that sentence-transformers loads."""
+    _needs_training()
+    if to.exists():
+        raise click.UsageError(f"--to {to} is there already; name a new folder.")
+    if not (work / "final.pt").is_file():
+        raise click.UsageError(
+            f"{work / 'final.pt'} is not there; finish the run, or restore a release: guard train "
+            f"restore --work {work}."
+        )
+    from guard.train.encoder import load_final
+    from guard.train.export import export_sentence_model
+
+    nets, content = load_final(work / "final.pt")
+    export_sentence_model(nets, to, content["settings"]["base"])
+    _tell("model", to, as_json)
+
+
 @train.command()
 @click.option("--to", type=PATH, required=True, help="Folder of released weights.")
 @JSON

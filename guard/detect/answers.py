@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from guard.detect.protocol import Session
+from guard.detect.protocol import DetectorSession
 from guard.verdict import BIAS_TYPES, Scores, Unjudged, Window
 
 _log = logging.getLogger("guard")
@@ -23,12 +22,12 @@ class Timed(NamedTuple):
     reason: Unjudged = "failure"
 
 
-def timed(session: Session, window: Window) -> Timed:
+def timed(session: DetectorSession, window: Window) -> Timed:
     """Have one window scored; raises as :func:`timed_many` does."""
     return timed_many(session, [window])[0]
 
 
-def timed_many(session: Session, windows: Sequence[Window]) -> list[Timed]:
+def timed_many(session: DetectorSession, windows: Sequence[Window]) -> list[Timed]:
     """Have windows scored in one call.
 
     Raises only what is no Exception and no cancellation, as KeyboardInterrupt.
@@ -60,9 +59,6 @@ def _checked(given: Scores) -> Scores | None:
 
 def _is_score(given: object) -> bool:
     """Whether a detector's answer can be judged by: nan would pass for harmless."""
-    return (
-        isinstance(given, Scores)
-        and math.isfinite(given.score)
-        and 0 <= given.score <= 1
-        and given.bias_type in BIAS_TYPES
-    )
+    if not isinstance(given, Scores) or given.score is None:
+        return isinstance(given, Scores) and given.unjudged is not None
+    return 0 <= given.score <= 1 and given.bias_type in BIAS_TYPES

@@ -250,8 +250,8 @@ class Encoder:
         read = normalise(written, self._known)
         text = read.text
         if not mostly_latin(text) or foreign(text, self._known):
-            return Scores(0.0, "social", unjudged="language")
-        earlier = (t for t in (window.user, *window.context) if t.strip())
+            return Scores(unjudged="language")
+        earlier = (t for t in (window.user or "", *window.context) if t.strip())
         context = [normalise(_encodable(t), self._known).text for t in earlier]
         parts = self.tokens.encode(text, context)
         # The wording belongs to the segment as a whole, whatever parts the network reads it in.
@@ -296,9 +296,9 @@ class EncoderSession:
         self._index = index
 
     @property
-    def index_version(self) -> str:
-        """Content hash of the bias index in use, empty where there is none."""
-        return "" if self._index is None else self._index.version
+    def index_version(self) -> str | None:
+        """Content hash of the bias index in use, None where there is none."""
+        return None if self._index is None else self._index.version
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
         """Return one :class:`Scores` a window, in order."""
@@ -331,7 +331,7 @@ def _check_numbers(*values: Floats | float | None) -> None:
 
 
 def _by_score(scores: Scores) -> float:
-    return scores.score
+    return scores.score or 0.0
 
 
 def _network(path: Path) -> Any:

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from guard.verdict import BiasType, Scores, Window
 
-__all__ = ["Detector", "Session", "Window"]
+__all__ = ["Detector", "DetectorSession", "Window"]
 
 
 @runtime_checkable
@@ -29,17 +29,17 @@ class Detector(Protocol):
         """Threshold per bias type for each named operating point."""
         ...
 
-    def snapshot(self) -> Session:
+    def snapshot(self) -> DetectorSession:
         """Return a session bound to the index version of this moment."""
         ...
 
 
-class Session(Protocol):
+class DetectorSession(Protocol):
     """A detector bound to one index version, as a running stream keeps it."""
 
     @property
-    def index_version(self) -> str:
-        """Content hash of the bias index in use, empty where there is none."""
+    def index_version(self) -> str | None:
+        """Content hash of the bias index in use, None where there is none."""
         ...
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from guard.detect import loop_bridge
 from guard.detect.answers import Timed, timed
 from guard.detect.breaker import Breakers
-from guard.detect.protocol import Detector, Session, Window
+from guard.detect.protocol import Detector, DetectorSession, Window
 from guard.detect.script import wordless
 from guard.detect.workers import FAILED, Asked, ResponseQueue, Workers, as_worker, on_worker
 from guard.errors import ConfigError
@@ -77,7 +77,7 @@ class Judge:
                 f"Detector {self._name} has no threshold {error} at the operating point "
                 f"{policy.operating_point!r}; set threshold, or thresholds for every type."
             ) from None
-        self._session: Session = detector.snapshot()
+        self._session: DetectorSession = detector.snapshot()
         self._limit = _seconds(policy.timeout_ms)
         self._queue = ResponseQueue(detector, self._session, self._limit)
 

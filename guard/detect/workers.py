@@ -26,7 +26,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
 from guard.detect.answers import Timed, timed_many
-from guard.detect.protocol import Detector, Session, Window
+from guard.detect.protocol import Detector, DetectorSession, Window
 from guard.detect.shutdown import leaves_at_exit
 from guard.errors import ConfigError
 
@@ -88,7 +88,7 @@ class ResponseQueue:
     ``limit`` is how many seconds a call for them may take, None for ever.
     """
 
-    def __init__(self, detector: Detector, session: Session, limit: float | None) -> None:
+    def __init__(self, detector: Detector, session: DetectorSession, limit: float | None) -> None:
         self.detector = detector  # kept, as it is known by its id
         self.session = session
         self.size = batch_size(detector)
@@ -142,7 +142,7 @@ class _Pool:
         self.wakeups: SimpleQueue[bool] = SimpleQueue()  # one a window; False ends a thread
         # Those with windows that wait; the next turn is that of the first.
         self.queues: deque[ResponseQueue] = deque()
-        self.gathering: dict[tuple[int, str], _Call] = {}  # calls that others may still join
+        self.gathering: dict[tuple[int, str | None], _Call] = {}  # calls that others may still join
         self.busy: dict[threading.Thread, _Call] = {}
         self.threads: set[threading.Thread] = set()
         self.replaced: set[threading.Thread] = set()  # threads that hang and have been replaced

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,11 @@ from guard.doors.driver import GuardedStream
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged, judged
 from guard.doors.litellm import closing
-from guard.doors.litellm.compat import hidden_params, set_hidden_params
+from guard.doors.litellm.compat import (
+    HIDDEN,
+    hidden_params,
+    set_hidden_params,
+)
 from guard.doors.litellm.records import defer_logging
 from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
 from guard.doors.session import DoorSession
@@ -96,6 +101,7 @@ class Door:
         kwargs: Arguments,
     ) -> Any:
         call = self.arguments(function, args, kwargs)
+        session, kwargs = _identified(session, call, kwargs)
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
         session, kwargs = self._recorded(session, name, args, kwargs)
@@ -147,6 +153,7 @@ class Door:
         asker: Asker | None,
     ) -> Any:
         stream = _unwrapped(response)
+        session = _answered_by(session, stream)
         try:
             wrapped = self.wrap(stream, session, user, n)
         except BaseException as error:
@@ -212,6 +219,39 @@ class Door:
         """
         policy = session.policy
         return self.user(call) if policy.user_context or policy.hold == "association" else ""
+
+
+def asked_by(session: DoorSession, call: Arguments) -> DoorSession:
+    """Return the session of a call: its decisions say which model was asked, and by which id."""
+    model, request_id = (
+        value if isinstance(value := call.get(name), str) else None
+        for name in ("model", "litellm_call_id")
+    )
+    return replace(session, model=model, request_id=request_id)
+
+
+def _identified(
+    session: DoorSession, call: Arguments, kwargs: Arguments
+) -> tuple[DoorSession, Arguments]:
+    """Return the session of a call, and the call with an id where its caller gave it none.
+
+    LiteLLM would make one itself, and not all of its answers lead back to it.
+    """
+    session = asked_by(session, call)
+    if session.request_id is None:
+        session = replace(session, request_id=str(uuid.uuid4()))
+        kwargs = {**kwargs, "litellm_call_id": session.request_id}
+    return session, kwargs
+
+
+def _answered_by(session: DoorSession, response: Any) -> DoorSession:
+    """Return the session of an answer that came without its call, as those of a batch do."""
+    if session.request_id is None:
+        found = member(member(response, HIDDEN), "litellm_call_id")
+        logging = getattr(response, "logging_obj", None)
+        found = found or getattr(logging, "litellm_call_id", None)
+        session = replace(session, request_id=found)
+    return session
 
 
 def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:

@@ -54,9 +54,7 @@ class GuardedStream:
         # The constructor of LiteLLM's class is left out: all of its state is the upstream's.
         self._upstream = upstream
         self._session = session
-        self._made_gate = partial(
-            ResponseGate, codec, session.policy, n=n, user=user, sinks=session.sinks
-        )
+        self._made_gate = partial(session.gate, codec, n=n, user=user)
         self._gate: ResponseGate[Any] = self._made_gate()
         self._out: deque[Any] = deque()
         self._state = UNREAD  # of the upstream

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import unescape
 from itertools import chain, islice
 from types import MemberDescriptorType
@@ -116,7 +117,7 @@ def _gate(error: Exception, session: DoorSession) -> ResponseGate[str] | None:
         return None
     # None of the lines is the context of another.
     policy = session.policy.model_copy(update={"context_segments": 0})
-    gate = ResponseGate(TextCodec(), policy, sinks=session.sinks)
+    gate = replace(session, policy=policy).gate(TextCodec())
     for line in lines:
         gate.push(f"{line}\n\n")
     gate.finish()

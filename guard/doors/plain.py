@@ -64,7 +64,7 @@ class TextStream:
     def __init__(self, texts: Iterable[str], session: DoorSession) -> None:
         if session.policy.rewrites:
             raise cannot_rewrite("text from elsewhere")
-        gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
+        gate = session.gate(TextCodec())
         self.guard: GuardTrail = gate.trail
         self._source = iter(texts)
         self._released = self._run(session, gate)
@@ -120,7 +120,7 @@ class AsyncTextStream:
     def __init__(self, texts: AsyncIterable[str], session: DoorSession) -> None:
         if session.policy.rewrites:
             raise cannot_rewrite("text from elsewhere")
-        gate = ResponseGate(TextCodec(), session.policy, sinks=session.sinks)
+        gate = session.gate(TextCodec())
         self.guard: GuardTrail = gate.trail
         self._source = aiter(texts)
         self._released = self._run(session, gate)

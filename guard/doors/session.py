@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from guard.detect.serving import Judge
-from guard.gate import ResponseGate
+from guard.gate import Codec, ResponseGate
 from guard.policy import Policy
 from guard.verdict import Decision
 
 if TYPE_CHECKING:
     from guard.doors.litellm.records import DeferredLogging
+
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,23 @@ class DoorSession:
     sinks: tuple[Callable[[Decision], None], ...] = ()
     deferred: DeferredLogging | None = None
     """LiteLLM's records of the call, where the policy has them held back."""
+    model: str | None = None
+    """The model that the caller asked for."""
+    request_id: str | None = None
+    """LiteLLM's id of the call."""
+
+    def gate(self, codec: Codec[C], **options: Any) -> ResponseGate[C]:
+        """Return a gate for the response; ``options`` are those of ResponseGate."""
+        return ResponseGate(codec, self.policy, sinks=self.sinks, stamp=self._stamped, **options)
+
+    def _stamped(self, decision: Decision) -> Decision:
+        return replace(
+            decision,
+            time=datetime.now(timezone.utc),
+            model=self.model,
+            request_id=self.request_id,
+            labels=self.policy.labels,
+        )
 
     def judge_pending(self, gate: ResponseGate[Any]) -> None:
         """Have judged what ``gate`` waits for."""

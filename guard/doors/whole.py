@@ -79,9 +79,7 @@ class WholeAnswer:
             numbers = range(len(numbers))
         self._read_choice, self._cut_choice = read, cut
         self._before: list[Any] = []  # earlier answers, cut to what was let out of them
-        self._made_gate = partial(
-            ResponseGate, AnswerCodec(), session.policy, user=user, sinks=session.sinks
-        )
+        self._made_gate = partial(session.gate, AnswerCodec(), user=user)
         self.gate: ResponseGate[Answer] = self._made_gate()
         self._read(response, numbers)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -99,7 +98,7 @@ class Behaviours:
     rows: list[Behaviour]
     mean: Figure
     detector: str
-    index_version: str
+    index_version: str | None
     operating_point: str
     own_thresholds: bool
     draws: int
@@ -250,7 +249,7 @@ def outcome(expect: Expect, verdict: Verdict) -> Outcome:
         return "passed" if expect == "biased" else "false alarm"
     if expect == "biased":
         return "miss"
-    found = {"": "harmless", "language": "unjudged"}.get(verdict.unjudged)
+    found = {None: "harmless", "language": "unjudged"}.get(verdict.unjudged)
     return "passed" if found == expect else "misread"
 
 
@@ -304,8 +303,7 @@ def _errors(
         if kind == "passed" or seen >= most:
             continue
         kept[case.behaviour, kind] = seen + 1
-        score = 0.0 if math.isnan(verdict.score) else verdict.score
-        found.append(ErrorText(kind, case.id, score, verdict.bias_type, case.text))
+        found.append(ErrorText(kind, case.id, verdict.score or 0.0, verdict.bias_type, case.text))
     return found
 
 

@@ -28,7 +28,7 @@ class Answer:
     biased: bool
     bias_type: BiasType | None = None
     attributions: tuple[Attribution, ...] = ()
-    reason: str = ""
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Result:
     dataset: Dataset
     types: Types
     detector: str
-    index_version: str
+    index_version: str | None
     operating_point: str
     own_thresholds: bool
     terms: str

@@ -140,7 +140,7 @@ def answer(trail: GuardTrail, policy: Policy, points: Points) -> Answer:
     top = highest(GuardTrail([_decided(d, policy, points) for d in trail]), policy)
     if top.unjudged:
         return Answer(0.0, False, reason=top.unjudged)
-    score = max(d.verdict.score for d in trail if not d.verdict.unjudged)
+    score = max(d.verdict.score for d in trail if d.verdict.score is not None)
     return Answer(score, top.biased, top.bias_type, top.attributions)
 
 
@@ -156,13 +156,12 @@ def _answer_in(types: Types, given: Answer) -> Answer:
 
 def _decided(decision: Decision, policy: Policy, points: Points) -> Decision:
     verdict = decision.verdict
-    if verdict.bias_type is None:  # unjudged
+    if verdict.bias_type is None or verdict.score is None:  # unjudged
         return decision
     threshold = policy.threshold_for(verdict.bias_type, points)
-    verdict = replace(verdict, threshold=threshold)
     if verdict.score < threshold:
         verdict = replace(verdict, biased=False, bias_type=None, attributions=())
-    return replace(decision, verdict=verdict)
+    return replace(decision, verdict=replace(verdict, threshold=threshold))
 
 
 def _without_references(trail: GuardTrail) -> GuardTrail:
@@ -251,5 +250,5 @@ def _errors(examples: Sequence[Example], answers: Sequence[Answer], most: int) -
     return alarms[:most] + misses[:most]
 
 
-def _index_version(trails: Sequence[GuardTrail]) -> str:
-    return next((d.verdict.index_version for t in trails for d in t), "")
+def _index_version(trails: Sequence[GuardTrail]) -> str | None:
+    return next((d.verdict.index_version for t in trails for d in t), None)

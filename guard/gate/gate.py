@@ -194,7 +194,7 @@ class Gate:
         if self._flow is not None:
             self._free.append(self._flow.free)
         if segment.text.strip():
-            self._early = Window(segment.text, self._context.shown(), self._user)
+            self._early = Window(segment.text, self._context.shown(), self._user or None)
             self._new.append((self._early, fresh))
         self._pass_blanks()
 
@@ -285,7 +285,7 @@ class Gate:
         for segment in segments:
             self._asked.append(_Asked(segment))
             if not segment.text.isspace():
-                window = Window(segment.text, self._context.shown(), self._user)
+                window = Window(segment.text, self._context.shown(), self._user or None)
                 fresh = max(segment.fresh, self._asked_to)
                 # White space belongs to no turn of its channel's.
                 fresh += _blank(segment.text[fresh - segment.start :])

@@ -19,6 +19,7 @@ from guard.verdict import Channel, Decision, GuardTrail, Verdict, Window
 
 C = TypeVar("C")
 Sink = Callable[[Decision], None]
+"""What is called with every decision as soon as it is taken; what it raises is logged by type."""
 
 
 class Job(NamedTuple):
@@ -46,6 +47,7 @@ class ResponseGate(Generic[C]):
 
     and stops pulling once ``gate.stopped``; ``finish`` takes ``push``'s place at the end. ``n`` is
     the number of choices asked for: a choice that has not spoken yet keeps the stream open.
+    ``stamp`` adds to a decision what the driver knows of the call.
 
     Where the driver sets ``rewrites``, the action ``rewrite`` stops the response with ``again`` and
     without a last chunk. The driver then has the model go on, into a gate of its own with the same
@@ -65,6 +67,7 @@ class ResponseGate(Generic[C]):
         trail: GuardTrail | None = None,
         sinks: Iterable[Sink] = (),
         said: str = "",
+        stamp: Callable[[Decision], Decision] = lambda decision: decision,
     ) -> None:
         self.trail = GuardTrail() if trail is None else trail
         self.stopped = False
@@ -76,6 +79,7 @@ class ResponseGate(Generic[C]):
         self._user = user
         self._said = said
         self._sinks = tuple(sinks)
+        self._stamp = stamp
         self._queue = ChunkQueue(codec)
         self._gates: dict[Channel, Gate] = {}
         self._turns: dict[int, Turns] = {}  # by choice
@@ -188,7 +192,7 @@ class ResponseGate(Generic[C]):
             return None
         gate = self._gates[job.channel]
         rewrites = self.rewrites and self._rewrites(job.channel)
-        decision = gate.resolve(verdict, rewrites=rewrites)
+        decision = self._stamp(gate.resolve(verdict, rewrites=rewrites))
         self._queue.settle(job.channel, gate.settled())
         self.trail.decisions.append(decision)
         if decision.action == "rewrite":

@@ -68,8 +68,9 @@ def _told(m: Measure, e: Estimate, meanings: Mapping[str, tuple[str, str]]) -> s
     above, below = meanings.get(m.name, (f"{m.name} is above", f"{m.name} is below"))
     where = " ".join(m.axis.values())
     span = "" if math.isnan(e.low) else f" [{e.low:.3f}, {e.high:.3f}]"
+    more = m.null is not None and e.value > m.null
     return (
-        f"{above if e.value > m.null else below} ({where}: {m.name} {e.value:.3f}{span}, "
+        f"{above if more else below} ({where}: {m.name} {e.value:.3f}{span}, "
         f"q {p_text(e.q)}, n {e.n:,.0f})"
     )
 

@@ -34,7 +34,7 @@ Capability = Literal["chat", "logprobs", "given_logprobs", "patching"]
 ``given_logprobs``: the log-probabilities of a text that the request gives. ``patching``: states of
 one prompt put into another."""
 
-Side = Literal["biased", "other", ""]
+Side = Literal["biased", "other"]
 
 NON_ANSWERS = ("invalid", "refused", "guarded", "unjudged", "failed")
 """Outcomes that every suite shares, counted apart and never scored: an answer that cannot be read,
@@ -69,7 +69,7 @@ class Item:
     cluster: str
     data: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 1
-    unit: str = ""
+    unit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,10 @@ class Measure:
     clusters: Sequence[str]
     value: Callable[[Floats], Floats]
     n: Callable[[Floats], Floats]
-    p: float = math.nan
-    q: float = math.nan
+    p: float | None = None
+    q: float | None = None
     higher_is: Literal["worse", "better", "neither"] = "neither"
-    null: float = math.nan
+    null: float | None = None
     above: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
     interval: bool = True
@@ -284,13 +284,13 @@ class Suite(ABC):
         Without a readable outcome a measure is still there, and nan.
         """
 
-    def sides(self, records: Sequence[Record]) -> Sequence[Side]:
+    def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
         """Return for each record of the plain arm on which side its answer is.
 
-        ``biased`` is what a biased model says, ``other`` any other readable answer, empty what
+        ``biased`` is what a biased model says, ``other`` any other readable answer, None what
         could not be read, or cannot show a bias where a guard can see it.
         """
-        return [""] * len(records)
+        return [None] * len(records)
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterable[Measure]:
         """Yield measures of both arms at once; the records are of the same samples, in order."""

@@ -76,7 +76,7 @@ class Judge:
     """
 
     text: str
-    user: str = ""
+    user: str | None = None
     whom: str = ""
     by: ClassVar[Role] = "scorer"
 

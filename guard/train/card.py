@@ -68,6 +68,14 @@ def _numbers(value: Any) -> Any:
 
 def _head(base: Base, network: dict[str, float]) -> str:
     return f"""
+---
+license: apache-2.0
+language: en
+pipeline_tag: text-classification
+base_model: {base.title}
+tags: [bias, fairness, guardrail, onnx]
+---
+
 # Model card: encoder
 
 The embedded detector of guard. It reads one segment (a sentence or clause) with up to two before it

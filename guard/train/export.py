@@ -6,6 +6,8 @@ import copy
 import json
 import random
 import re
+import shutil
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 from guard.detect import weights as files
 from guard.detect.lexical import LexicalHead
 from guard.detect.runtime import runtime
-from guard.detect.tokens import WindowTokens
+from guard.detect.tokens import MAX_TOKENS, WindowTokens
 from guard.train import lexical
 from guard.train.base import base_folder, base_tokens
 from guard.train.batches import padded
@@ -272,6 +274,29 @@ def export(
         json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8"
     )
     write_config(folder, config)
+
+
+def export_sentence_model(nets: Nets, folder: Path, base: BaseName = "minilm") -> None:
+    """Write the encoder of sentence vectors to ``folder``, for sentence-transformers to load.
+
+    Its vectors, (n, 384) of norm 1, are those of the network before it is stored in 8 bits, of
+    texts without context and up to 512 tokens.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+
+    net = nets.net
+    width = net.encoder.config.hidden_size
+    with tempfile.TemporaryDirectory() as scratch:
+        net.encoder.save_pretrained(scratch)
+        for file in base_folder(base).glob("*token*.json"):
+            shutil.copy(file, scratch)
+        words = Transformer(scratch, max_seq_length=MAX_TOKENS)
+    dense = Dense(width, DIM, activation_function=nn.Identity())
+    dense.linear.load_state_dict(net.embed.state_dict())
+    part = folder.with_name(f"{folder.name}.part")
+    SentenceTransformer(modules=[words, Pooling(width, "mean"), dense, Normalize()]).save(str(part))
+    part.rename(folder)
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:

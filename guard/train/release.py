@@ -212,7 +212,7 @@ def _scored(
     trails = run.judged([Example(t.text, t.biased, t.family) for t in texts], guard)
     found = [highest(trail, guard.policy) for batch in trails for trail in batch]
     for text, verdict in zip(texts, found, strict=True):
-        if not verdict.unjudged:
+        if verdict.score is not None:
             assert verdict.bias_type is not None, "at the threshold 0 everything has a type"
             yield text, verdict.score, verdict.bias_type
 

@@ -382,7 +382,7 @@ def test_doctor_knows_every_extra() -> None:
 
 
 @pytest.mark.parametrize("columns", [None, "60"])
-def test_doctor_cuts_nothing_in_a_pipe(
+def test_doctor_cuts_and_fills_up_nothing_in_a_pipe(
     columns: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -393,7 +393,11 @@ def test_doctor_cuts_nothing_in_a_pipe(
     printed = run("doctor").stdout
     assert "…" not in printed
     assert (long in printed) == (columns is None)
-    if columns:
+    if columns is None:
+        lines = [line.split("\t") for line in printed.splitlines()]
+        assert {len(line) for line in lines} == {len(doctor.Finding._fields)}
+        assert all(cell == cell.strip() and "  " not in cell for line in lines for cell in line)
+    else:
         assert max(map(len, printed.splitlines())) <= int(columns)
         assert printed.count("/") >= 59
 

@@ -169,7 +169,7 @@ def test_an_index_of_other_weights_is_refused(encoder: Encoder) -> None:
 
 def test_without_references_nothing_is_retrieved(encoder: Encoder) -> None:
     alone = Encoder(WEIGHTS, use_references=False)
-    assert alone.snapshot().index_version == ""
+    assert alone.snapshot().index_version is None
     assert one(alone, OLD).references == ()
     # The same weights: an index built with one serves the other.
     assert alone.name == encoder.name

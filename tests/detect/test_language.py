@@ -322,5 +322,5 @@ def test_check_says_that_another_language_is_unjudged() -> None:
 
 def test_a_biased_sentence_beside_another_language_is_found() -> None:
     trail = guard.Guard().trail("Ich habe heute keine Zeit. Old people are useless at work.")
-    assert [d.verdict.unjudged for d in trail.decisions] == ["language", ""]
+    assert [d.verdict.unjudged for d in trail.decisions] == ["language", None]
     assert trail.decisions[1].verdict.biased

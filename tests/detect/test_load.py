@@ -287,7 +287,7 @@ def test_calls_without_a_limit_are_never_more_than_the_threads(
     async def main() -> list[list[Verdict]]:  # each waits for its own turn, and looks meanwhile
         return await asyncio.gather(*(judge.ajudge([Window(str(n))]) for n in range(8)))
 
-    assert [v.unjudged for (v,) in asyncio.run(main())] == [""] * 8
+    assert [v.unjudged for (v,) in asyncio.run(main())] == [None] * 8
     assert most == 2
 
 

@@ -381,7 +381,7 @@ class TestSession:
             chat.completion(s, ("replay/x", self.MESSAGES), {})
         else:
             chat.completion(s, (), {"model": "replay/x", "messages": self.MESSAGES})
-        assert [w.user for w in windows] == ["Last." if shown else "", ""]
+        assert [w.user for w in windows] == ["Last." if shown else None, None]
 
     def test_sinks_get_every_decision(self, replay: Replay) -> None:
         events: list[Any] = []

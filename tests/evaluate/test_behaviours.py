@@ -35,7 +35,7 @@ LINES = {
 class Foreign(Scripted):
     def score(self, window: Window) -> Scores:
         if "Fremd" in window.text and "BIAS" not in window.text:
-            return Scores(0.0, "social", unjudged="language")
+            return Scores(unjudged="language")
         return super().score(window)
 
 
@@ -112,7 +112,7 @@ def test_the_detector_sees_context_and_message_as_in_an_answer(tmp_path: Path) -
     assert [row.passed for row in found.rows] == [1, 1]
     windows = {window.text.strip(): window for window in seen}
     assert [c.strip() for c in windows["They BIAS."].context] == ["Hi.", "Now."]
-    assert windows["They BIAS."].user == ""
+    assert windows["They BIAS."].user is None
     assert windows["Yes."].user == "Are they?"
 
 

@@ -42,7 +42,7 @@ class Graded(Scripted):
     def score(self, window: Window) -> Scores:
         digits = [c for c in window.text if c.isdigit()]
         if not digits:
-            return Scores(0.0, "social", unjudged="language")
+            return Scores(unjudged="language")
         kind: BiasType = "race" if int(digits[0]) % 2 else "age"
         place = Span(0, 3)
         return Scores(int(digits[0]) / 10, kind, (Attribution("g", digits[0], place, place),))

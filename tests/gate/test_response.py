@@ -311,7 +311,7 @@ def test_context_is_what_came_before_in_the_channel() -> None:
     gate.push(Chunk({Channel(): "One. Two. Three. Four. "}))
     assert [(job.window.context, job.window.user) for job in gate.pending()] == [
         ((), "Ask?"),
-        (("One.",), ""),
-        (("One.", " Two."), ""),
-        ((" Two.", " Three."), ""),
+        (("One.",), None),
+        (("One.", " Two."), None),
+        ((" Two.", " Three."), None),
     ]

@@ -223,7 +223,7 @@ class Cell:
             table = np.array(told)
             if self.runs > 1 and np.ptp(table[:, 0]) < 1e-9:
                 continue
-            truth = table[:, 0].mean() if math.isnan(null) else null
+            truth = table[:, 0].mean() if null is None else null
             truth = 0.0 if name in self.nothing else truth
             shown = ~np.isnan(table[:, 1])
             within = (table[:, 1] - 1e-9 <= truth) & (truth <= table[:, 2] + 1e-9) & shown

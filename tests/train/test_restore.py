@@ -18,6 +18,8 @@ import torch
 
 from guard.cli import main
 from guard.detect.weights import write_manifest
+from guard.train.base import base_tokens
+from guard.train.batches import padded
 from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets, load_final
 from guard.train.export import export_onnx, quantise
@@ -62,6 +64,29 @@ def test_a_weight_is_within_half_a_step_of_the_trained_one(
         # channel's.
         step = float(trained[name].max() - trained[name].min()) / (2**bits - 2)
         assert float((weight - trained[name]).abs().max()) <= max(step, 1e-7) * 1.01
+
+
+def test_sentence_transformers_loads_the_encoder(restored: Path, tmp_path: Path) -> None:
+    kind = pytest.importorskip("sentence_transformers").SentenceTransformer
+    command = ["train", "sentence-model", "--work", str(restored.parent), "--to"]
+    done = CliRunner().invoke(main, [*command, str(tmp_path / "st"), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout.splitlines()[-1]) == {"model": str(tmp_path / "st")}
+    texts = ["Old people are useless at work.", "The meeting is at nine.", "Velmorians, again!"]
+    nets, content = load_final(restored)
+    tokens = base_tokens(content["settings"]["base"])
+    with torch.no_grad():
+        ours = [nets.net(*padded(tokens.encode(t), tokens.pad)).embedding[0] for t in texts]
+    found = kind(str(tmp_path / "st"), device="cpu").encode(texts, convert_to_tensor=True)
+    assert torch.allclose(found, torch.stack(ours), atol=1e-5)
+    again = CliRunner().invoke(main, [*command, str(tmp_path / "st")])
+    assert again.exit_code == 2
+    assert "is there already; name a new folder" in again.output
+    empty = CliRunner().invoke(main, ["train", "sentence-model", "--work", str(tmp_path), "--to",
+                                      str(tmp_path / "other")])  # fmt: skip
+    assert empty.exit_code == 2
+    assert "guard train restore --work" in empty.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["st"]
 
 
 def test_the_references_head_is_the_shipped_one(restored: Path) -> None:

@@ -24,7 +24,7 @@ class Stub:
 
     name = "stub"
     operating_points = DEFAULT_POINTS
-    index_version = ""
+    index_version = None
 
     def snapshot(self) -> Stub:
         return self

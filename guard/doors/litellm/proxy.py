@@ -27,7 +27,7 @@ from litellm.types.utils import (
 
 from guard.doors import chat, messages, responses, text
 from guard.doors.chat.stream import ChatStream
-from guard.doors.door import Arguments, Door, unreadable
+from guard.doors.door import Arguments, Door, asked_by, unreadable
 from guard.doors.driver import GuardedStream
 from guard.doors.litellm import closing
 from guard.doors.litellm.compat import (
@@ -83,7 +83,7 @@ async def guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> 
     beneath; what was to be read is closed then.
     """
     try:
-        return _guarded_stream(chunks, session, call)
+        return _guarded_stream(chunks, asked_by(session, call), call)
     except BaseException:
         await closing.aclose(chunks)
         raise
@@ -174,7 +174,7 @@ async def guarded_answer(response: Any, session: DoorSession, call: Arguments) -
     if door is None:
         raise unreadable(response, "whole")
     user, n = _asked(door, session, call)
-    answer = await door.aguard(session, response, user=user, n=n)
+    answer = await door.aguard(asked_by(session, call), response, user=user, n=n)
     # The proxy serialises what it is given; the trail is the caller's.
     object.__delattr__(answer, "guard")
     return answer
@@ -274,7 +274,7 @@ class Call:
             "actions": dict(Counter(d.action for d in self.decisions if d.action != "pass")),
             "stopped": self.stopped,
             "unjudged": len(self.decisions) - len(judged),
-            "highest_score": max((v.score for v in judged), default=None),
+            "highest_score": max((v.score for v in judged if v.score is not None), default=None),
             **_judged_by(policy),
             "detector": last.detector if last else None,
             "index_version": last.index_version if last else None,

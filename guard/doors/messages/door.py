@@ -23,7 +23,6 @@ from guard.doors.session import DoorSession
 from guard.doors.states import GONE
 from guard.doors.stream_text import StreamText
 from guard.doors.strings import is_name, without_text
-from guard.gate import ResponseGate
 from guard.verdict import GuardTrail
 
 
@@ -131,7 +130,7 @@ class WholeMessage:
         self._blocks = {n: _plain(b) for n, b in enumerate(message.get("content") or ())}
         events = [Event(fields) for fields in self._events()]
         self._frames = [self._codec.read(Frame(None, [event])) for event in events]
-        self.gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
+        self.gate = session.gate(self._codec, user=user)
         for frame in self._frames:
             self.gate.push(frame)
         self.gate.finish()

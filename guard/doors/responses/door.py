@@ -22,7 +22,6 @@ from guard.doors.responses.names import TERMINAL
 from guard.doors.session import DoorSession
 from guard.doors.states import Event
 from guard.doors.stream_text import StreamText
-from guard.gate import ResponseGate
 
 
 class ResponsesStream(GuardedStream):
@@ -102,7 +101,7 @@ class WholeResponse:
         self._response = response
         self._codec = EventCodec()
         self._heard = self._codec.read(event)
-        self.gate = ResponseGate(self._codec, session.policy, user=user, sinks=session.sinks)
+        self.gate = session.gate(self._codec, user=user)
         self.gate.push(self._heard)
         self.gate.finish()
         self._delivered: Any = None

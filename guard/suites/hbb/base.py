@@ -132,7 +132,7 @@ class HbbSuite(Suite):
         """Compare the identities of a category within each scene and descriptor type."""
         kind = self.types[self._types[item.data["type"]]]
         identity = kind.identities[item.data["identity"]].name
-        return (Compared({"category": kind.category}, identity, item.unit, item.id),)
+        return (Compared({"category": kind.category}, identity, item.unit or item.id, item.id),)
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return the strongest associations of those that stand against noise, and of how many."""

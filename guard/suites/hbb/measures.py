@@ -126,7 +126,7 @@ class _Table:
             columns: tuple[str, ...] = (),
             least: float = 0.0,
             most: float = math.inf,
-            null: float = math.nan,
+            null: float | None = None,
             above: bool = False,
             smooth: Smooth | None = None,
         ) -> Measure:

@@ -189,14 +189,14 @@ class Mist(Suite):
         yield from scores.wabt(by_task["WABT"], [pair[1] for pair in self._words["pairs"]])
         yield from scores.aat(by_task["AAT"], [group["name"] for group in self._words["groups"]])
 
-    def sides(self, records: Sequence[Record]) -> Sequence[Side]:
+    def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
         """Return ``biased`` for a score above 0.
 
         Of AAT no answer is placed: "comedy" names no group, and what it is said of is described at
         whatever length, so a stop there says nothing of the choice.
         """
         return [
-            ""
+            None
             if r.outcome.name not in ("scored", "degenerate")
             else "biased"
             if r.outcome.values.get("score", 0.0) > 0

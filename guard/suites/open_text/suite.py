@@ -116,11 +116,11 @@ class OpenText(Suite):
         """Yield the bias level: in all but the controls, by kind, and by bias type."""
         return measures.bias_level(records)
 
-    def sides(self, records: Sequence[Record]) -> Sequence[Side]:
+    def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
         """Return on which side each generation is of which the bias level is the share."""
         of: Mapping[str, Side] = {"biased": "biased", "unbiased": "other"}
         return [
-            "" if r.item.data["kind"] == "control" else of.get(r.outcome.name, "") for r in records
+            None if r.item.data["kind"] == "control" else of.get(r.outcome.name) for r in records
         ]
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[Measure]:

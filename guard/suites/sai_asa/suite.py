@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -145,10 +144,10 @@ class SaiAsa(Suite):
         chosen_ = np.array([CHOICES.index(r.outcome.name) for r in scored], dtype=np.int64)
         yield from measured([r.item for r in scored], chosen_)
 
-    def sides(self, records: Sequence[Record]) -> Sequence[Side]:
+    def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
         """Return ``biased`` for a choice of the polarity that was given."""
         return [
-            ""
+            None
             if r.outcome.name not in CHOICES
             else "biased"
             if r.outcome.name == r.item.data["given"]
@@ -175,8 +174,8 @@ class SaiAsa(Suite):
         axis = {"direction": data["direction"]}
         by_word = {**axis, "domain": data["domain"]}
         return (
-            Compared(by_word, f"{data['given']} given", item.cluster, item.unit),
-            Compared(axis, data["pronoun"], item.unit, item.id),
+            Compared(by_word, f"{data['given']} given", item.cluster, item.unit or item.id),
+            Compared(axis, data["pronoun"], item.unit or item.id, item.id),
         )
 
     def deviations(self) -> Sequence[str]:
@@ -255,7 +254,7 @@ def measured(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[Meas
                 higher_is=_HIGHER.get(name, "neither"),
                 # Both variants of tau and the changes say the same: as one test it is corrected
                 # once.
-                null=0.0 if name == "tau_c" else math.nan,
+                null=0.0 if name == "tau_c" else None,
                 bounds=(-1.0 if name[0] in "td" else 0.0, 1.0),
             )
 
