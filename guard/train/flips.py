@@ -42,6 +42,7 @@ def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> Flips:
     limits = encoder.operating_points["balanced"]
 
     def biased(scores: Scores) -> bool:
+        assert scores.score is not None and scores.bias_type is not None, "pairs are English"
         return scores.score >= limits[scores.bias_type]
 
     before, found = [], []
