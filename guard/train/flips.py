@@ -42,7 +42,8 @@ def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> Flips:
     limits = encoder.operating_points["balanced"]
 
     def biased(scores: Scores) -> bool:
-        assert scores.score is not None and scores.bias_type is not None, "pairs are English"
+        assert scores.score is not None, "every pair is English"
+        assert scores.bias_type is not None, "a score has a type"
         return scores.score >= limits[scores.bias_type]
 
     before, found = [], []
