@@ -71,10 +71,19 @@ INTERRUPTED = [
         ("reasoning", 0, _letters(188, 90)),
     ]
 ]
+# One that ends before the white space with which it was judged when another channel spoke.
+ENDED = [
+    [
+        ("content", 0, _letters(0, 12) + "\n" + _letters(12, 4) + ". "),
+        ("reasoning", 0, _letters(20, 280)),
+        ("content", 0, _letters(300, 40)),
+    ]
+]
 
 
 @given(choices_(most=3, kinds=KINDS), chunkings, actions, scopes)
 @example(INTERRUPTED, ([1], 0), "terminate", "choice")
+@example(ENDED, ([1], 0), "terminate", "choice")
 @few
 def test_nothing_of_a_segment_goes_out_before_its_verdict(
     replay: Replay, choices: Any, chunking: Any, action: str, scope: str
@@ -93,6 +102,7 @@ def test_nothing_of_a_segment_goes_out_before_its_verdict(
 
 @given(choices_(most=3, kinds=KINDS), chunkings, actions)
 @example(INTERRUPTED, ([1], 0), "terminate")
+@example(ENDED, ([1], 0), "terminate")
 @few
 def test_nothing_of_a_segment_goes_out_before_its_verdict_async(
     replay: Replay, choices: Any, chunking: Any, action: str
