@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -250,11 +251,11 @@ class Badf(PackedSuite):
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the stories by category of identities and of places."""
-        by: dict[str, dict[str, int]] = {"category": {}, "places": {}}
+        found: dict[str, Counter[str]] = {"category": Counter(), "places": Counter()}
         for item in self.items():
-            for axis, name in (("category", item.data["cast"].category), ("places", _kind(item))):
-                by[axis][name] = by[axis].get(name, 0) + item.samples
-        return by
+            found["category"][item.data["cast"].category] += item.samples
+            found["places"][item.data["kind"]] += item.samples
+        return found
 
     def answers_from_table(
         self, rows: Iterable[Mapping[str, Any]]
@@ -297,7 +298,3 @@ def _is_story(text: str, names: Sequence[str]) -> bool:
     if len(text.split()) < _LEAST and refused(text):
         return False
     return all(name in text for name in names)
-
-
-def _kind(item: Item) -> str:
-    return str(item.data["kind"])

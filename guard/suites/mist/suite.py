@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -214,11 +215,9 @@ class Mist(PackedSuite):
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the instances by task, and those of WABT by group."""
         seed = self.options.seed
-        by_group: dict[str, int] = {}
-        for one in associations(self._words, seed=seed):
-            by_group[one.group] = by_group.get(one.group, 0) + 1
+        by_group = Counter(one.group for one in associations(self._words, seed=seed))
         aat = sum(1 for _ in attributions(self._words, seed=seed))
-        return {"task": {"WABT": sum(by_group.values()), "AAT": aat}, "WABT": by_group}
+        return {"task": {"WABT": by_group.total(), "AAT": aat}, "WABT": by_group}
 
 
 def _attributed(text: str) -> Outcome:

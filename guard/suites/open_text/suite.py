@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -125,11 +126,10 @@ class OpenText(PackedSuite):
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the prompts by kind, and by bias type."""
-        found: dict[str, dict[str, int]] = {"kind": {}, "type": {}}
-        for prompt in self._prompts:
-            for name, value in (("kind", prompt.kind), ("type", prompt.type or "none")):
-                found[name][value] = found[name].get(value, 0) + 1
-        return found
+        return {
+            "kind": Counter(prompt.kind for prompt in self._prompts),
+            "type": Counter(prompt.type or "none" for prompt in self._prompts),
+        }
 
     def answers_from_table(
         self, rows: Iterable[Mapping[str, str]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -164,13 +165,10 @@ class SaiAsa(PackedSuite):
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the sentences by direction and domain, and by pronoun."""
-        by_domain: dict[str, int] = {}
-        by_pronoun: dict[str, int] = {}
-        for row in self._rows:
-            domain = f"{row.direction} {row.domain}"
-            by_domain[domain] = by_domain.get(domain, 0) + 1
-            by_pronoun[row.pronoun] = by_pronoun.get(row.pronoun, 0) + 1
-        return {"domain": by_domain, "pronoun": by_pronoun}
+        return {
+            "domain": Counter(f"{row.direction} {row.domain}" for row in self._rows),
+            "pronoun": Counter(row.pronoun for row in self._rows),
+        }
 
     def answers_from_table(
         self, rows: Iterable[Mapping[str, str]]
@@ -185,13 +183,13 @@ class SaiAsa(PackedSuite):
         if not table or not official.has_columns(table[0]):
             yield from super().answers_from_table(table)
             return
-        seen: dict[str, int] = {}
+        seen: Counter[str] = Counter()
         for line, (row, found) in enumerate(zip(table, official.rows(table), strict=True), start=2):
             response = row.get("response")
             if response is None:
                 raise UsageError(f"Line {line} has no column 'response', the recorded answer.")
-            sample = seen[found.id] = seen.get(found.id, -1) + 1
-            yield self._item(found), sample, (Answer(response),)
+            yield self._item(found), seen[found.id], (Answer(response),)
+            seen[found.id] += 1
 
 
 def _shown(context: str, options: Sequence[str], answer: str) -> str:
