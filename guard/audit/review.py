@@ -24,10 +24,10 @@ from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
 from guard.audit.journal import Contents
 from guard.audit.score import number
-from guard.audit.statistics import exact
 from guard.audit.tables import as_recorded
 from guard.datasets.rows import rows
 from guard.errors import UsageError
+from guard.intervals import exact
 from guard.suites import Chat, registry
 
 Which = Literal["both", "plain", "shown"]

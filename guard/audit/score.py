@@ -13,7 +13,8 @@ from typing import Any
 from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, coverage, judges_both, tally
 from guard.audit.sending import PATTERNS
-from guard.audit.statistics import LEAST_CLUSTERS, LEVEL, Effect, Line, estimate
+from guard.audit.statistics import LEAST_CLUSTERS, Effect, Line, estimate
+from guard.intervals import LEVEL
 from guard.suites import Estimate, Published, Suite
 
 # Nothing in JSON is not a number.
