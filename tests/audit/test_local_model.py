@@ -8,7 +8,8 @@ import pytest
 
 from guard.audit.audit import Audit
 from guard.audit.calls import Reply, Slot
-from guard.audit.models import CallError, open_model
+from guard.audit.models import CallError
+from guard.audit.others import open_model
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult
 from guard.core import Guard

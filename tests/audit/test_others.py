@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Reply, Slot
 from guard.audit.cassette import Cassette
-from guard.audit.models import CallError
-from guard.audit.others import Scorer, Together, others, together
+from guard.audit.models import CallError, Together
+from guard.audit.others import Scorer, others, together
 from guard.audit.plan import plan
 from guard.audit.runner import Stopped, check
 from guard.audit.sending import PATTERNS, Other, Sending
