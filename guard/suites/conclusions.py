@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from guard.suites.contract import Estimate, Floats, Measure
+if TYPE_CHECKING:
+    from guard.suites.contract import Estimate, Floats, Measure
 
 ALPHA = 0.05
 """A test stands where its corrected p, q, is below this."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from guard.suites.conclusions import conclusions
 from guard.suites.requests import Answer as Answer
 from guard.suites.requests import Chat as Chat
 from guard.suites.requests import Given as Given
@@ -26,6 +27,7 @@ from guard.suites.requests import Request as Request
 from guard.suites.requests import Role as Role
 from guard.suites.requests import TextScore as TextScore
 from guard.suites.requests import Unify as Unify
+from guard.suites.tables import by_id
 
 Floats = NDArray[np.float64]
 
@@ -331,7 +333,7 @@ class Suite(ABC):
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return what a report tells beside the measures of one arm, as plain JSON values.
 
-            ``remarks`` are sentences for the reader; other keys hold lists of rows by their name.
+        ``remarks`` are sentences for the reader; other keys hold lists of rows by their name.
         What follows from tests is said by :meth:`conclusions`.
         """
         return {}
@@ -341,8 +343,6 @@ class Suite(ABC):
 
         ``found`` are the suite's measures with their estimates, in their order.
         """
-        from guard.suites.conclusions import conclusions
-
         return conclusions(found, self.meanings)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
@@ -358,6 +358,4 @@ class Suite(ABC):
         ``finish_reason`` where it is known. Raises UsageError that names the missing column, the
         unknown item or the turn that the suite does not ask.
         """
-        from guard.suites.tables import by_id
-
         return by_id(self, rows)
