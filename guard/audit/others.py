@@ -114,7 +114,7 @@ def together(model: Model, asked: Mapping[Role, Other], *, timeout_s: float) -> 
     return Together(model, found) if found else model
 
 
-def scorer_again(other: Other) -> Scorer:
+def recorded_scorer(other: Other) -> Scorer:
     """Return the scorer of a recorded audit; raises UsageError where it would judge otherwise."""
     if _scorer(other.name).key != other.key:
         raise UsageError(

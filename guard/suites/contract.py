@@ -237,11 +237,11 @@ class Suite(ABC):
 
     @property
     def roles(self) -> frozenset[Role]:
-        """Whom it asks besides the audited model.
+        """Who is asked besides the audited model.
 
-        A scorer alone judges what the guarded arm shows, too: its outcomes then have ``kept`` (the
-        share of the model's characters that went out), ``stopped`` and ``seconds`` (what the guard
-        took) among their values.
+        Where that is a scorer alone, it judges what the guarded arm shows too. The values of those
+        outcomes have ``kept`` (the share of the model's characters that went out), ``stopped`` and
+        ``seconds`` (what the guard took).
         """
         return frozenset()
 
@@ -271,10 +271,11 @@ class Suite(ABC):
         """Read the answers to all of a sample's requests. Never raises for what a model wrote."""
 
     def further(self, records: Sequence[Record]) -> Iterable[Item]:
-        """Yield the items that follow from the ``records`` of the plain arm, as far as known.
+        """Yield the items that depend on all ``records`` of the plain arm.
 
-        They are asked of others than the audited model, once every item has its outcome; what came
-        of those yielded before is among the records then. They count for no outcome.
+        They are asked once every other item has its outcome, and not of the audited model. Their
+        own records then come back among ``records``, and may lead to further items. They are in no
+        count of outcomes.
         """
         return ()
 
@@ -295,7 +296,7 @@ class Suite(ABC):
         return [None] * len(records)
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterable[Measure]:
-        """Yield measures of both arms at once; the records are of the same samples, in order."""
+        """Yield measures that take both arms; the records are of the same samples, in order."""
         return ()
 
     def subject(self, item: Item) -> str:
@@ -315,7 +316,7 @@ class Suite(ABC):
         return ()
 
     def deviations(self) -> Sequence[str]:
-        """Return what is done otherwise than in the paper, in sentences, as the protocol has it."""
+        """Return how this protocol differs from the paper, in sentences."""
         return ()
 
     def published(self) -> Sequence[Published]:
