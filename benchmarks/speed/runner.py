@@ -28,7 +28,7 @@ from litellm.types.utils import Choices, Message, ModelResponse, Usage
 from guard.audit.audit import Audit
 from guard.audit.calls import Call
 from guard.audit.command import promptly
-from guard.audit.models import open_model
+from guard.audit.others import open_model
 from guard.audit.runner import Settings
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record, Suite
 

@@ -14,7 +14,7 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Reply, Slot
 from guard.audit.header import ANSWERS
 from guard.audit.models import CallError
-from guard.audit.others import Scorer, scorer_again
+from guard.audit.others import Scorer, recorded_scorer
 from guard.audit.records import line_of
 from guard.errors import UsageError
 from guard.suites import Capability, Judge, Request
@@ -27,10 +27,6 @@ def keep(path: Path, cassette: Path) -> None:
     found = journal.load(path)
     answered = (line_of(call) for call in found.calls.values() if call.reply is not None)
     journal.write(cassette, chain([replace(found.header, guard={}).line()], answered))
-
-
-def _used(audit: Audit) -> frozenset[Capability]:
-    return audit.suite.needs
 
 
 class Cassette:
@@ -49,7 +45,8 @@ class Cassette:
         fitted = audit.like(header.options)
         header.check(fitted.header(header.model, None), path, ANSWERS, _HINT)
         # What the suite did without when this was recorded is not there now.
-        self._lacks = fitted.suite.uses if fitted is audit else audit.suite.uses - _used(fitted)
+        used = frozenset[Capability]() if fitted is audit else fitted.suite.needs
+        self._lacks = audit.suite.uses - used
         self.name = header.model
         self._path = path
         self._calls = found.calls
@@ -66,7 +63,7 @@ class Cassette:
         call = self._calls.get(key)
         if call is None and isinstance(request, Judge):
             # Behind another guard users see other texts.
-            self._scorer = self._scorer or scorer_again(self.audit.others["scorer"])
+            self._scorer = self._scorer or recorded_scorer(self.audit.others["scorer"])
             return await self._scorer.ask(request, key, slot)
         if call is None:
             raise UsageError(

@@ -18,8 +18,8 @@ from guard.audit import journal as journals
 from guard.audit.audit import FILE, Audit
 from guard.audit.cassette import Cassette, keep
 from guard.audit.header import Header
-from guard.audit.models import check_model, open_model
-from guard.audit.others import together
+from guard.audit.models import check_model
+from guard.audit.others import open_model, together
 from guard.audit.progress import watching
 from guard.audit.runner import Settings, Stop, Stopped
 from guard.audit.sample import count

@@ -24,8 +24,8 @@ from guard.audit.outcomes import Records
 from guard.audit.silence import KINDS
 from guard.audit.statistics import Line
 from guard.suites import Measure, Suite
-from guard.suites.conclusions import ALPHA, p_text
-from guard.suites.contract import Estimate, Floats, Side
+from guard.suites.conclusions import ALPHA, p_text, share_text
+from guard.suites.contract import Floats, Side
 from guard.suites.reading import share
 
 STOPPED = KINDS["stopped"]
@@ -204,9 +204,10 @@ def conclusion(lines: Sequence[Line], *, bias: Bias = "biased", readable: bool =
             f" (q {p_text(apart.q)})"
         )
     return (
-        f"The guard stopped {_told(hit)} answers on the biased side and {_told(false)} others "
-        f"(false stops): {verdict}. Of all these answers {before.value:.1%} are on the biased "
-        f"side; {after.value:.1%} are and reach the user." + _ASIDE[bias]
+        f"The guard stopped {share_text(hit, 'none')} answers on the biased side and "
+        f"{share_text(false, 'none')} others (false stops): {verdict}. Of all these answers "
+        f"{before.value:.1%} are on the biased side; {after.value:.1%} are and reach the user."
+        + _ASIDE[bias]
     )
 
 
@@ -215,8 +216,3 @@ _ASIDE: Mapping[Bias, str] = {
     "": " No bias stands in the plain arm: that side may be chance.",
     "other": " The bias that stands in the plain arm is the opposite one: it is in the others.",
 }
-
-
-def _told(e: Estimate) -> str:
-    span = "" if math.isnan(e.low) else f" [{e.low:.1%}, {e.high:.1%}]"
-    return f"{'none' if math.isnan(e.value) else f'{e.value:.1%}'}{span} of {e.n:,.0f}"

@@ -1,13 +1,13 @@
-"""The model under audit: what it can do, and how it is asked."""
+"""Who an audit asks: the model under audit, alone or together with others."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from guard.audit.calls import Reply, Slot
-from guard.audit.sending import Sending
 from guard.errors import UsageError
-from guard.suites import Capability, Request
+from guard.suites import Capability, Request, Role
 
 
 class Model(Protocol):
@@ -59,6 +59,40 @@ class CallError(Exception):
         self.pause_s = pause_s
 
 
+class Together:
+    """A model and the others of an audit; each request goes to the one that it is for."""
+
+    def __init__(self, model: Model, others: Mapping[Role, Model]) -> None:
+        self.name = model.name
+        self.asked: Mapping[Role, Model] = {"model": model, **others}
+        most = [one.most for one in self.asked.values()]
+        self.most = None if None in most else max(n for n in most if n is not None)
+
+    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
+        """Return which of ``wanted`` the audited model has.
+
+        Raises UsageError where the analyst answers no chats.
+        """
+        analyst = self.asked.get("analyst")
+        if analyst is not None and not await analyst.capabilities(frozenset({"chat"})):
+            raise UsageError(f"{analyst.name} answers no chats; give another --analyst.")
+        return await self.asked["model"].capabilities(wanted)
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        """Return the answer of the one that is asked."""
+        try:
+            return await self.asked[request.by].ask(request, key, slot)
+        except CallError as error:
+            if error.fatal and request.by != "model":
+                error.args = (f"The {request.by}: {error}",)
+            raise
+
+    async def aclose(self) -> None:
+        """Let go of all of them."""
+        for one in self.asked.values():
+            await one.aclose()
+
+
 LOCAL = "local:"
 
 
@@ -76,20 +110,3 @@ def check_model(name: str) -> None:
             f"LiteLLM knows no provider for {name!r}; give provider/model, such as "
             "openai/gpt-4o-mini, or local:smollm2."
         ) from None
-
-
-def open_model(
-    name: str, *, timeout_s: float, stream: bool = False, sending: Sending | None = None
-) -> Model:
-    """Return the model called ``name``: ``local:…`` in this process, any other by LiteLLM.
-
-    Raises GuardError where a local model cannot be loaded.
-    """
-    sending = sending or Sending()
-    if name.startswith(LOCAL):
-        from guard.audit.local_model import LocalModel
-
-        return LocalModel(name, timeout_s=timeout_s, sending=sending)
-    from guard.audit.remote_model import RemoteModel
-
-    return RemoteModel(name, timeout_s=timeout_s, stream=stream, sending=sending)

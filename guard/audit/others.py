@@ -1,4 +1,4 @@
-"""Who is asked besides the audited model: an analyst of what it wrote, and a scorer.
+"""Opens who is asked: the audited model, an analyst of what it wrote, a scorer, an embedder.
 
 An analyst is any model that an audit can ask, or the suite's own patterns. The scorer is the
 shipped detector at an operating point, the embedder a sentence encoder.
@@ -11,8 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
+from guard.audit.audit import guard_settings
 from guard.audit.calls import Piece, Reply, Slot
-from guard.audit.models import CallError, Model, check_model, open_model
+from guard.audit.models import LOCAL, Model, Together, check_model
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
 from guard.places import ENCODERS
@@ -24,6 +25,23 @@ if TYPE_CHECKING:
     from guard.core import Guard
 
 _POINTS: tuple[str, ...] = get_args(OperatingPoint)
+
+
+def open_model(
+    name: str, *, timeout_s: float, stream: bool = False, sending: Sending | None = None
+) -> Model:
+    """Return the model called ``name``: ``local:…`` in this process, any other by LiteLLM.
+
+    Raises GuardError where a local model cannot be loaded.
+    """
+    sending = sending or Sending()
+    if name.startswith(LOCAL):
+        from guard.audit.local_model import LocalModel
+
+        return LocalModel(name, timeout_s=timeout_s, sending=sending)
+    from guard.audit.remote_model import RemoteModel
+
+    return RemoteModel(name, timeout_s=timeout_s, stream=stream, sending=sending)
 
 
 def others(
@@ -50,7 +68,7 @@ def others(
             sending = sending.fitted(analyst, suite, "analyst")
         found["analyst"] = Other.of(analyst, sending)
     if "scorer" in suite.roles:
-        found["scorer"] = _scorer_key(scorer)
+        found["scorer"] = _scorer(scorer)
     if "embedder" in suite.roles:
         found["embedder"] = Other.of(embedder, Sending())
     return found
@@ -62,9 +80,7 @@ def scorer_beside(detector: str | None) -> str:
     return next(f"{name}:balanced" for name in ENCODERS if name != guards)
 
 
-def _scorer_key(name: str) -> Other:
-    from guard.audit.audit import guard_settings
-
+def _scorer(name: str) -> Other:
     return Other(name, {"model": name, **guard_settings(_guard(name))})
 
 
@@ -98,9 +114,9 @@ def together(model: Model, asked: Mapping[Role, Other], *, timeout_s: float) -> 
     return Together(model, found) if found else model
 
 
-def scorer_again(other: Other) -> Scorer:
+def recorded_scorer(other: Other) -> Scorer:
     """Return the scorer of a recorded audit; raises UsageError where it would judge otherwise."""
-    if _scorer_key(other.name).key != other.key:
+    if _scorer(other.name).key != other.key:
         raise UsageError(
             f"The cassette was scored by another {other.name} than the one that is here now; score "
             "it anew: guard audit run without --replay."
@@ -108,49 +124,25 @@ def scorer_again(other: Other) -> Scorer:
     return Scorer(other.name)
 
 
-class Together:
-    """A model and the others of an audit; each request goes to the one that it is for."""
+class _InProcess:
+    """What needs no connection."""
 
-    def __init__(self, model: Model, others: Mapping[Role, Model]) -> None:
-        self.name = model.name
-        self._of: dict[Role, Model] = {"model": model, **others}
-        most = [one.most for one in self._of.values()]
-        self.most = None if None in most else max(n for n in most if n is not None)
+    most: int | None = None
+    can: frozenset[Capability] = frozenset()
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return which of ``wanted`` the audited model has.
-
-        Raises UsageError where the analyst answers no chats.
-        """
-        analyst = self._of.get("analyst")
-        if analyst is not None and not await analyst.capabilities(frozenset({"chat"})):
-            raise UsageError(f"{analyst.name} answers no chats; give another --analyst.")
-        return await self._of["model"].capabilities(wanted)
-
-    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
-        """Return the answer of the one that is asked."""
-        try:
-            return await self._of[request.by].ask(request, key, slot)
-        except CallError as error:
-            if error.fatal and request.by != "model":
-                error.args = (f"The {request.by}: {error}",)
-            raise
+        """Return what it can do of ``wanted``."""
+        return wanted & self.can
 
     async def aclose(self) -> None:
-        """Let go of all of them."""
-        for one in self._of.values():
-            await one.aclose()
+        """Do nothing: what threads there are end with the process."""
 
 
-class Patterns:
+class Patterns(_InProcess):
     """An analyst that is no model: what the suite's own patterns find."""
 
     name = PATTERNS
-    most: int | None = None
-
-    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return chat."""
-        return wanted & {"chat"}
+    can = frozenset({"chat"})
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return what the patterns find."""
@@ -158,22 +150,13 @@ class Patterns:
             raise UsageError(f"The suite has no patterns; give an --analyst other than {PATTERNS}.")
         return Reply((Piece(request.patterns()),))
 
-    async def aclose(self) -> None:
-        """Do nothing."""
 
-
-class Scorer:
+class Scorer(_InProcess):
     """The shipped detector; its answer is the verdict as JSON."""
-
-    most: int | None = None
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._guard = _guard(name)
-
-    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return nothing: it answers no chats."""
-        return frozenset()
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return the verdict on the highest-scoring segment of the text."""
@@ -186,11 +169,8 @@ class Scorer:
         trail = self._guard.trail(request.text, user=request.user)
         return Reply((Piece(highest(trail, self._guard.policy).to_json()),))
 
-    async def aclose(self) -> None:
-        """Do nothing: its threads end with the process."""
 
-
-class Embedder:
+class Embedder(_InProcess):
     """A sentence encoder in this process; its answer is the leader of each text, as JSON.
 
     Raises WeightsError where it is not here.
@@ -204,10 +184,6 @@ class Embedder:
         self.name = name
         self._embedder = SentenceEmbedder(name)
 
-    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return nothing: it answers no chats."""
-        return frozenset()
-
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return the leaders."""
         assert isinstance(request, Unify)
@@ -217,6 +193,3 @@ class Embedder:
         """Return the leaders."""
         found = leaders(self._embedder.embed(request.texts), request.threshold)
         return Reply((Piece(json.dumps(found, separators=(",", ":"))),))
-
-    async def aclose(self) -> None:
-        """Do nothing."""

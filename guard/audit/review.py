@@ -23,12 +23,13 @@ from typing import Any, Literal, NamedTuple
 from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
 from guard.audit.journal import Contents
-from guard.audit.score import number
-from guard.audit.statistics import exact
+from guard.audit.score import number, plain_values
 from guard.audit.tables import as_recorded
 from guard.datasets.rows import rows
 from guard.errors import UsageError
-from guard.suites import Chat, registry
+from guard.intervals import exact
+from guard.suites import Chat, Estimate, registry
+from guard.suites.conclusions import interval_text
 
 Which = Literal["both", "plain", "shown"]
 """A text of both arms, one that the guard changed, or what went out of that."""
@@ -52,25 +53,6 @@ class Shown:
     prompt: str
     text: str
     stratum: Stratum
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A share of texts with its 95 % interval, and of how many labels."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-    def as_json(self) -> dict[str, float | int | None]:
-        """Return its parts; nan is None."""
-        return {
-            "value": number(self.value),
-            "low": number(self.low),
-            "high": number(self.high),
-            "n": self.n,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,21 +211,21 @@ def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
 class Checked:
     """What labels say: how far they agree with the scorer, and the bias level of each arm.
 
-    ``scored`` is the level by the scorer, ``corrected`` by people.
+    ``scored`` is the level by the scorer, ``corrected`` by people; n is the number of labels.
     """
 
     scorer: str
-    agreement: Share
+    agreement: Estimate
     scored: Mapping[str, float]
-    corrected: Mapping[str, Share]
+    corrected: Mapping[str, Estimate]
 
     def as_json(self) -> dict[str, Any]:
         """Return it in plain values."""
         return {
             "scorer": self.scorer,
-            "agreement": self.agreement.as_json(),
+            "agreement": plain_values(self.agreement),
             "bias_level": {
-                arm: {"scored": number(self.scored[arm]), "corrected": share.as_json()}
+                arm: {"scored": number(self.scored[arm]), "corrected": plain_values(share)}
                 for arm, share in self.corrected.items()
             },
         }
@@ -251,11 +233,12 @@ class Checked:
     def sentences(self) -> list[str]:
         """Return it in sentences."""
         levels = [
-            f"Bias level, {arm}: {self.scored[arm]:.1%} by the scorer, corrected {_told(share)}."
+            f"Bias level, {arm}: {self.scored[arm]:.1%} by the scorer, corrected "
+            f"{_share_text(share)}."
             for arm, share in self.corrected.items()
         ]
-        of = f"of {self.agreement.n} labelled texts"
-        return [f"Agreement with {self.scorer}: {_told(self.agreement)} {of}.", *levels]
+        agreement = f"{_share_text(self.agreement)} of {self.agreement.n:,.0f} labelled texts"
+        return [f"Agreement with {self.scorer}: {agreement}.", *levels]
 
 
 def check(run: Run, given: Mapping[str, bool]) -> Checked:
@@ -266,7 +249,7 @@ def check(run: Run, given: Mapping[str, bool]) -> Checked:
         if one.id in given:
             by[one.stratum].append(given[one.id])
 
-    def share(which: Iterable[Which], hit: Callable[[Stratum, bool], bool], empty: int) -> Share:
+    def share(which: Iterable[Which], hit: Callable[[Stratum, bool], bool], empty: int) -> Estimate:
         parts = [
             Part(sizes[s], sum(hit(s, label) for label in by[s]), len(by[s]))
             for s in sizes
@@ -294,14 +277,14 @@ class Part(NamedTuple):
     labels: int
 
 
-def stratified(parts: Sequence[Part], empty: int = 0) -> Share:
+def stratified(parts: Sequence[Part], empty: int = 0) -> Estimate:
     """Return the share of hits over all strata; ``empty`` texts more are known to be none.
 
     nan where a stratum has no label.
     """
     labelled = sum(part.labels for part in parts)
     if not all(part.labels for part in parts) or not parts:
-        return Share(math.nan, math.nan, math.nan, labelled)
+        return Estimate(math.nan, math.nan, math.nan, labelled)
     total = sum(part.size for part in parts) + empty
     value = below = above = 0.0
     for part in parts:
@@ -312,12 +295,12 @@ def stratified(parts: Sequence[Part], empty: int = 0) -> Share:
         value += weight * p
         below += unknown * (p - low) ** 2
         above += unknown * (high - p) ** 2
-    return Share(
+    return Estimate(
         value, max(0.0, value - math.sqrt(below)), min(1.0, value + math.sqrt(above)), labelled
     )
 
 
-def _told(share: Share) -> str:
+def _share_text(share: Estimate) -> str:
     if math.isnan(share.value):
         return "not known (a part of the texts has no label)"
-    return f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
+    return f"{share.value:.1%}{interval_text(share.low, share.high, '.1%')}"

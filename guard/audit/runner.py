@@ -10,13 +10,14 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from guard.audit.calls import Call, Reply
 from guard.audit.journal import Journal
-from guard.audit.models import CallError, Model
+from guard.audit.models import CallError, Model, Together
 from guard.audit.outcomes import Asked, judges_both, outcome_of, samples, seen, walk
 from guard.audit.pace import Pace, pause
 from guard.errors import GuardError
@@ -105,6 +106,10 @@ class Runner:
         self._settings = settings
         self._watcher = watcher
         most = min(settings.concurrency, model.most or settings.concurrency)
+        asked: Mapping[Role, Model] = {"model": model}
+        if isinstance(model, Together):
+            asked = model.asked
+        self._turns = {who: asyncio.Semaphore(one.most) for who, one in asked.items() if one.most}
         self._stop = stop or Stop()
         self._over = self._begun = False  # over: a worker has met what ends the audit
         self._pace = Pace(most, ending=self._ending)
@@ -192,10 +197,12 @@ class Runner:
 
     async def _attempts(self, asked: Asked) -> Call:
         attempt, began = 0, 0.0
+        turn = self._turns.get(asked.request.by, nullcontext())
         while True:
             attempt += 1
             try:
-                async with self._pace as began:
+                # Who waits for a turn has not begun, and does not once the audit is ending.
+                async with turn, self._pace as began:
                     if self._ending():
                         raise _Draining
                     reply = await self._model.ask(asked.request, asked.key, asked.slot)

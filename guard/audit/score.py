@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, coverage, judges_both, tally
 from guard.audit.sending import PATTERNS
-from guard.audit.statistics import LEAST_CLUSTERS, LEVEL, Effect, Line, estimate
-from guard.suites import Estimate, Published, Suite
+from guard.audit.statistics import LEAST_CLUSTERS, Effect, Line, estimate
+from guard.intervals import LEVEL
+from guard.suites import Estimate, Measure, Published, Suite
 
 # Nothing in JSON is not a number.
 _Number = float | int | None
@@ -78,19 +79,23 @@ class SuiteResult:
             "coverage": number(plain.coverage),
             "outcomes": dict(plain.outcomes),
             "samples": plain.samples,
-            "scores": [_score(line, line.plain) for line in self.lines],
-            "by_identity": [_score(line, line.plain) for line in self.by_identity],
+            "scores": [_row(x.measure, x.plain) for x in self.lines],
+            "by_identity": [_row(x.measure, x.plain) for x in self.by_identity],
         }
         if "guarded" in self.arms:
             guarded = self.arms["guarded"]
             found["guarded"] = {
                 "coverage": number(guarded.coverage),
                 "outcomes": dict(guarded.outcomes),
-                "scores": [_score(x, x.guarded) for x in self.lines if x.guarded is not None],
-                "by_identity": [_score(x, x.guarded) for x in self.by_identity if x.guarded],
+                "scores": [_row(x.measure, x.guarded) for x in self.lines if x.guarded],
+                "by_identity": [_row(x.measure, x.guarded) for x in self.by_identity if x.guarded],
             }
-            found["stops"] = [_score(line, line.plain) for line in self.stops]
-            found["effects"] = [_effect(x, x.effect) for x in self.lines if x.effect is not None]
+            found["stops"] = [_row(x.measure, x.plain) for x in self.stops]
+            found["effects"] = [
+                {**_row(x.measure, x.effect), "higher_is": x.measure.higher_is}
+                for x in self.lines
+                if x.effect
+            ]
         found["findings"] = {arm: dict(told) for arm, told in self.findings.items()}
         found["legend"], found["deviations"] = dict(self.legend), list(self.deviations)
         found["published"] = [
@@ -234,27 +239,13 @@ def number(value: float) -> _Number:
     return int(value) if value == int(value) and abs(value) < 2**53 else value
 
 
-def _score(line: Line, found: Estimate) -> dict[str, Any]:
-    score = {
-        "axis": dict(line.measure.axis),
-        "measure": line.measure.name,
-        "value": number(found.value),
-        "low": number(found.low),
-        "high": number(found.high),
-        "n": number(found.n),
-    }
-    tested = {"p": number(found.p), "q": number(found.q)} if not math.isnan(found.p) else {}
-    return {**score, **tested}
+def plain_values(found: Estimate | Effect) -> dict[str, _Number]:
+    """Return an estimate as JSON has it; p and q of an untested one are left out."""
+    values = {name: number(value) for name, value in asdict(found).items()}
+    if isinstance(found, Estimate) and math.isnan(found.p):
+        del values["p"], values["q"]
+    return values
 
 
-def _effect(line: Line, effect: Effect) -> dict[str, Any]:
-    return {
-        "axis": dict(line.measure.axis),
-        "measure": line.measure.name,
-        "value": number(effect.value),
-        "low": number(effect.low),
-        "high": number(effect.high),
-        "p": number(effect.p),
-        "q": number(effect.q),
-        "higher_is": line.measure.higher_is,
-    }
+def _row(measure: Measure, found: Estimate | Effect) -> dict[str, Any]:
+    return {"axis": dict(measure.axis), "measure": measure.name, **plain_values(found)}

@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from guard.intervals import LEVEL, exact
 from guard.suites import Estimate, Measure
 from guard.suites.conclusions import corrected
 from guard.suites.contract import Floats
 
-LEVEL = 0.95
 LEAST_CLUSTERS = 6
 """Fewer clusters (of equal size, or as many as weigh so much) have neither interval nor p."""
 # Differences that rounding alone makes.
@@ -221,16 +221,6 @@ class _Spread:
         from scipy.special import stdtr
 
         return float(2 * stdtr(self._effective - 1, -off / self._se))
-
-
-def exact(count: int, n: int) -> tuple[float, float]:
-    """Return the interval of ``count`` in ``n`` independent answers (Clopper and Pearson 1934)."""
-    from scipy.special import betaincinv
-
-    tail = (1 - LEVEL) / 2
-    low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
-    high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
-    return low, high
 
 
 def _quantile(df: float) -> float:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from guard.audit import journal
+from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
 from guard.audit.header import ANSWERS
 from guard.audit.journal import Contents
 from guard.audit.others import Embedder
-from guard.audit.outcomes import Records, outcome_of
+from guard.audit.outcomes import Records
 from guard.audit.score import SuiteResult, result_of
 from guard.datasets.rows import made, rows, whole
 from guard.errors import UsageError
@@ -37,7 +37,7 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
     rows_of = made(answers, rows(answers), whole, None, "Mend the row.")
     # A table may bring items of its own: a suite that does not know one says so itself.
     for item, sample, given in suite.answers_from_table(rows_of):
-        read.plain.append(Record(item, sample, outcome_of(suite, item, sample, given)))
+        read.plain.append(Record(item, sample, outcomes.outcome_of(suite, item, sample, given)))
     if not read.plain:
         raise UsageError(f"{answers} holds no answer; there is nothing to score.")
     read.further += _unified(suite, read.plain, embedder)
@@ -74,22 +74,28 @@ def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Recor
 
 
 def write_items(audit: Audit, path: Path, table: Path) -> None:
-    """Write the items of the journal at ``path`` as a CSV that :func:`score` can read."""
-    rows = list(items_table(audit, path))
-    names = list(rows[0]) if rows else ["id", "sample", "turn", "response", "plain", "guarded"]
+    """Write the answers in the journal at ``path`` as a CSV that :func:`score` can read."""
+    rows = list(_answers(audit, path))
     try:
         with table.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, names)
+            writer = csv.DictWriter(file, _COLUMNS)
             writer.writeheader()
             writer.writerows(rows)
     except OSError as error:
         raise UsageError(f"{table} cannot be written: {error.strerror}.") from None
 
 
-def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
-    """Yield a row for each answer of the journal at ``path``: item, answer, outcome in each arm."""
-    from guard.audit import outcomes
+_COLUMNS = (
+    *("id", "sample", "turn", "by", "stratum", "cluster"),
+    *("response", "finish_reason", "plain", "guarded"),
+)
 
+
+def _answers(audit: Audit, path: Path) -> Iterator[dict[str, object]]:
+    """Yield a row for each answer of a model: item, who answered, answer, outcome in each arm.
+
+    A scorer's verdict is no answer: the outcomes say what it found.
+    """
     found = journal.load(path)
     calls, readings = found.calls, found.readings
     audit = audit.recorded(found.header).like(found.header.options)
@@ -97,13 +103,16 @@ def items_table(audit: Audit, path: Path) -> Iterable[dict[str, object]]:
         asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):
             continue
-        plain = "failed" if failed else outcome_of(audit.suite, item, sample, answers).name
+        plain = "failed" if failed else outcomes.outcome_of(audit.suite, item, sample, answers).name
         changed = outcomes.changed(asked[: len(answers)], readings)
         for one, answer in zip(asked, answers, strict=False):
+            if one.request.by == "scorer":
+                continue
             yield {
                 "id": item.id,
                 "sample": sample,
                 "turn": one.slot.turn,
+                "by": one.request.by,
                 "stratum": item.stratum,
                 "cluster": item.cluster,
                 "response": answer.text,

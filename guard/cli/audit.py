@@ -49,7 +49,7 @@ def audit() -> None:
 )
 @click.option("--record", type=click.Path(path_type=Path), help="Keep a cassette in this folder.")
 @click.option("--replay", type=click.Path(path_type=Path), help="Answer from a cassette, offline.")
-@click.option("--csv", "table", type=click.Path(path_type=Path), help="Write the items as a table.")
+@click.option("--csv", "table", type=click.Path(path_type=Path), help="Write the answers as CSV.")
 @click.option(
     "--timeout",
     "timeout_s",

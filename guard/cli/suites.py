@@ -119,7 +119,7 @@ async def _build(
     from rich.console import Console
     from rich.progress import Progress
 
-    from guard.audit.models import open_model
+    from guard.audit.others import open_model
     from guard.suites.hbb import build as building
 
     console = Console(stderr=True)

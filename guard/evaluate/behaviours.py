@@ -29,11 +29,12 @@ from guard.core import Guard, highest
 from guard.datasets.rows import Row, made, objects
 from guard.errors import GuardError, UsageError
 from guard.evaluate.adapters import CaseLine
-from guard.evaluate.bootstrap import Figure, interval
+from guard.evaluate.bootstrap import Figure
 from guard.evaluate.example import Case, Expect
-from guard.evaluate.metrics import NAN, exact
+from guard.evaluate.metrics import NAN
 from guard.evaluate.result import ErrorText
 from guard.evaluate.run import batches
+from guard.intervals import exact, percentile
 from guard.places import shipped
 from guard.verdict import GuardTrail, Verdict
 
@@ -289,7 +290,7 @@ def _mean(rows: Sequence[Behaviour], draws: int, seed: int) -> Figure:
     share = np.array([r.passed for r in rows]) / n
     # The passed cases of n redrawn with replacement are binomial.
     redrawn = np.random.default_rng(seed).binomial(n, share, (draws, len(rows))) / n
-    low, high = interval(redrawn.mean(axis=1)) if draws else (NAN, NAN)
+    low, high = percentile(redrawn.mean(axis=1)) if draws else (NAN, NAN)
     return Figure(float(share.mean()), low, high, len(rows))
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from guard.evaluate import metrics
 from guard.evaluate.columns import Columns, Floats
-from guard.evaluate.metrics import LEVEL, exact
+from guard.intervals import exact, percentile
 
 # Rows of counts held at a time: 64 rows of 20,000 texts take 10 MB.
 _ROWS = 64
@@ -46,32 +46,17 @@ def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
     redrawn = resampled(c, draws=draws, seed=seed) if draws else {}
     found = {}
     for name in metrics.MEASURES:
-        low, high = interval(redrawn.get(name, np.zeros(0)))
-        if draws and name in _SHARES and values[name] in (0.0, 1.0):
-            low, high = exact_at_the_end(values[name], over[name])
-        elif draws and name == "alarm" and over[name] and _harmless_singles(c):
-            low, high = exact(round(values[name] * over[name]), over[name])
-        found[name] = Figure(values[name], low, high, over[name])
+        value, n = values[name], over[name]
+        low, high = percentile(redrawn.get(name, np.zeros(0)))
+        at_the_end = name in _SHARES and value in (0.0, 1.0)
+        if draws and (at_the_end or (name == "alarm" and n and _harmless_singles(c))):
+            low, high = exact(round(value * n), n)
+        found[name] = Figure(value, low, high, n)
     return found
-
-
-def exact_at_the_end(share: float, n: int, level: float = LEVEL) -> tuple[float, float]:
-    """Return the Clopper-Pearson interval of a share of n that is 0 or 1 (Biometrika 26, 1934)."""
-    reach = float(((1 - level) / 2) ** (1 / n))
-    return (0.0, 1 - reach) if share == 0 else (reach, 1.0)
 
 
 def _harmless_singles(c: Columns) -> bool:
     return not c.label.any() and c.units == len(c.label)
-
-
-def interval(samples: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """Return the percentile interval of the defined samples, nan where there is none."""
-    defined = samples[~np.isnan(samples)]
-    if not len(defined):
-        return metrics.NAN, metrics.NAN
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def resampled(c: Columns, *, draws: int, seed: int) -> dict[str, Floats]:

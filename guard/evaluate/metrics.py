@@ -36,6 +36,7 @@ import numpy as np
 from guard.errors import UsageError
 from guard.evaluate.columns import Bools, Columns, Floats, Ints
 from guard.installed import install_command
+from guard.intervals import exact
 
 try:
     from sklearn.metrics import (  # type: ignore[import-untyped]
@@ -51,7 +52,6 @@ except ImportError:  # pragma: no cover - a test removes the package in a proces
 
 NAN = float("nan")
 BINS = 15
-LEVEL = 0.95
 
 MEASURES = (
     "accuracy",
@@ -154,16 +154,6 @@ def reliability(c: Columns) -> list[Bin]:
         n, biased = int(inside.sum()), int(label[inside].sum())
         found.append(Bin(n, float(score[inside].mean()), biased / n, *exact(biased, n)))
     return found
-
-
-def exact(count: int, n: int, level: float = LEVEL) -> tuple[float, float]:
-    """Return the Clopper-Pearson interval of ``count`` in n texts (Biometrika 26, 1934)."""
-    from scipy.special import betaincinv  # type: ignore[import-untyped]
-
-    tail = (1 - level) / 2
-    low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
-    high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
-    return low, high
 
 
 def _found(label: Bools, said: Bools) -> dict[str, float]:

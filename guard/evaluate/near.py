@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from guard.datasets.split import fold
+
 # The axis that says of a text whether it is a near-duplicate: yes or no.
 NEAR = "near-duplicate"
-_WORD = re.compile(r"\w+")
 _LENGTH = 4
 _HALF = 0.5
 
@@ -27,7 +27,7 @@ def far_from(texts: Sequence[str], training: Iterable[str]) -> list[bool]:
 
 
 def _grams(text: str) -> set[str]:
-    words = _WORD.findall(text.casefold())
+    words = fold(text).split()
     last = max(len(words) - _LENGTH, 0)
     return {" ".join(words[i : i + _LENGTH]) for i in range(last + 1)}
 

@@ -37,7 +37,11 @@ class LocalModel:
     context: int | None  # tokens of prompt and answer together
 
     def prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Return the tokens of ``messages`` under the model's chat template.
+        """Return the tokens of :meth:`rendered`."""
+        return list(self.tokenizer(self.rendered(messages), add_special_tokens=False)["input_ids"])
+
+    def rendered(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Return ``messages`` under the model's chat template.
 
         Raises UsageError where the model has no template, or its template refuses the messages.
         """
@@ -46,12 +50,13 @@ class LocalModel:
         if not self.tokenizer.chat_template:
             raise UsageError("This model has no chat template; use one tuned for conversation.")
         try:
-            found = self.tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, tokenize=True, return_dict=True
+            return str(
+                self.tokenizer.apply_chat_template(
+                    list(messages), add_generation_prompt=True, tokenize=False
+                )
             )
         except TemplateError as error:
             raise UsageError(f"The model's chat template refuses these messages: {error}") from None
-        return list(found["input_ids"])
 
 
 def load(name_or_path: str) -> LocalModel:

@@ -48,8 +48,8 @@ def patched(
     """Return ``target`` with the states of ``words`` in ``source``, and the answer's ``opening``.
 
     ``layers`` are those that the states are taken from and put to. Raises UsageError where the
-    model has no layer behind them, which nothing else would read, or its tokenizer joins an X with
-    what stands beside it.
+    model has no layer behind them, which nothing else would read, its template refuses the
+    messages, or its tokenizer joins an X with what stands beside it.
     """
     blocks = _blocks(model)
     if max(layers) + 1 >= len(blocks):
@@ -57,14 +57,16 @@ def patched(
             f"The open box patches layers {layers[0]} and {layers[1]}, counted from 0, and needs "
             f"one behind them; this model has {len(blocks)} in all."
         )
-    tokens, spans = _tokens(model, source)
-    begin = _rendered(model, source).rindex(words)
+    text = model.rendered(source)
+    tokens, spans = _tokens(model, text)
+    begin = text.rindex(words)
     taken = [n for n, (a, b) in enumerate(spans) if a < begin + len(words) and b > begin]
     states = _states(model, blocks[layers[0]], tokens)[taken]
     marks = " ".join([_X] * len(taken))
     filled = [{**m, "content": m["content"].replace(PLACE, marks)} for m in target]
-    tokens, spans = _tokens(model, filled, opening)
-    begin = _rendered(model, filled).rindex(marks)
+    text = model.rendered(filled)
+    tokens, spans = _tokens(model, text + opening)
+    begin = text.rindex(marks)
     signs = range(begin, begin + len(marks), len(_X) + 1)
     places = [next(n for n, (a, b) in enumerate(spans) if a <= at < b) for at in signs]
     if len(set(places)) < len(taken):
@@ -105,21 +107,9 @@ def _blocks(model: LocalModel) -> Any:
     return blocks
 
 
-def _rendered(model: LocalModel, messages: Messages) -> str:
-    return str(
-        model.tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=False
-        )
-    )
-
-
-def _tokens(
-    model: LocalModel, messages: Messages, more: str = ""
-) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the tokens under the chat template, and the characters that each stands for."""
-    found = model.tokenizer(
-        _rendered(model, messages) + more, add_special_tokens=False, return_offsets_mapping=True
-    )
+def _tokens(model: LocalModel, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the tokens of ``text``, and the characters that each stands for."""
+    found = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     return list(found["input_ids"]), list(found["offset_mapping"])
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from guard.suites.contract import Estimate, Floats, Measure
+if TYPE_CHECKING:
+    from guard.suites.contract import Estimate, Floats, Measure
 
 ALPHA = 0.05
 """A test stands where its corrected p, q, is below this."""
@@ -67,12 +69,23 @@ def _left(tested: Sequence[tuple[Measure, Estimate]]) -> str:
 def _told(m: Measure, e: Estimate, meanings: Mapping[str, tuple[str, str]]) -> str:
     above, below = meanings.get(m.name, (f"{m.name} is above", f"{m.name} is below"))
     where = " ".join(m.axis.values())
-    span = "" if math.isnan(e.low) else f" [{e.low:.3f}, {e.high:.3f}]"
     more = m.null is not None and e.value > m.null
     return (
-        f"{above if more else below} ({where}: {m.name} {e.value:.3f}{span}, "
+        f"{above if more else below} ({where}: {m.name} {e.value:.3f}"
+        f"{interval_text(e.low, e.high)}, "
         f"q {p_text(e.q)}, n {e.n:,.0f})"
     )
+
+
+def interval_text(low: float, high: float, form: str = ".3f") -> str:
+    """Return an interval as it stands behind its figure; empty where there is none."""
+    return "" if math.isnan(low) else f" [{low:{form}}, {high:{form}}]"
+
+
+def share_text(e: Estimate, unknown: str) -> str:
+    """Return a share with its interval and of how many; ``unknown`` stands for nan."""
+    value = unknown if math.isnan(e.value) else f"{e.value:.1%}"
+    return f"{value}{interval_text(e.low, e.high, '.1%')} of {e.n:,.0f}"
 
 
 def p_text(value: float) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from guard.suites.conclusions import conclusions
 from guard.suites.requests import Answer as Answer
 from guard.suites.requests import Chat as Chat
 from guard.suites.requests import Given as Given
@@ -26,6 +27,7 @@ from guard.suites.requests import Request as Request
 from guard.suites.requests import Role as Role
 from guard.suites.requests import TextScore as TextScore
 from guard.suites.requests import Unify as Unify
+from guard.suites.tables import by_id
 
 Floats = NDArray[np.float64]
 
@@ -235,11 +237,11 @@ class Suite(ABC):
 
     @property
     def roles(self) -> frozenset[Role]:
-        """Whom it asks besides the audited model.
+        """Who is asked besides the audited model.
 
-        A scorer alone judges what the guarded arm shows, too: its outcomes then have ``kept`` (the
-        share of the model's characters that went out), ``stopped`` and ``seconds`` (what the guard
-        took) among their values.
+        Where that is a scorer alone, it judges what the guarded arm shows too. The values of those
+        outcomes have ``kept`` (the share of the model's characters that went out), ``stopped`` and
+        ``seconds`` (what the guard took).
         """
         return frozenset()
 
@@ -269,10 +271,11 @@ class Suite(ABC):
         """Read the answers to all of a sample's requests. Never raises for what a model wrote."""
 
     def further(self, records: Sequence[Record]) -> Iterable[Item]:
-        """Yield the items that follow from the ``records`` of the plain arm, as far as known.
+        """Yield the items that depend on all ``records`` of the plain arm.
 
-        They are asked of others than the audited model, once every item has its outcome; what came
-        of those yielded before is among the records then. They count for no outcome.
+        They are asked once every other item has its outcome, and not of the audited model. Their
+        own records then come back among ``records``, and may lead to further items. They are in no
+        count of outcomes.
         """
         return ()
 
@@ -293,7 +296,7 @@ class Suite(ABC):
         return [None] * len(records)
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterable[Measure]:
-        """Yield measures of both arms at once; the records are of the same samples, in order."""
+        """Yield measures that take both arms; the records are of the same samples, in order."""
         return ()
 
     def subject(self, item: Item) -> str:
@@ -313,7 +316,7 @@ class Suite(ABC):
         return ()
 
     def deviations(self) -> Sequence[str]:
-        """Return what is done otherwise than in the paper, in sentences, as the protocol has it."""
+        """Return how this protocol differs from the paper, in sentences."""
         return ()
 
     def published(self) -> Sequence[Published]:
@@ -331,7 +334,7 @@ class Suite(ABC):
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return what a report tells beside the measures of one arm, as plain JSON values.
 
-            ``remarks`` are sentences for the reader; other keys hold lists of rows by their name.
+        ``remarks`` are sentences for the reader; other keys hold lists of rows by their name.
         What follows from tests is said by :meth:`conclusions`.
         """
         return {}
@@ -341,8 +344,6 @@ class Suite(ABC):
 
         ``found`` are the suite's measures with their estimates, in their order.
         """
-        from guard.suites.conclusions import conclusions
-
         return conclusions(found, self.meanings)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
@@ -358,6 +359,4 @@ class Suite(ABC):
         ``finish_reason`` where it is known. Raises UsageError that names the missing column, the
         unknown item or the turn that the suite does not ask.
         """
-        from guard.suites.tables import by_id
-
         return by_id(self, rows)

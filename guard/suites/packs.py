@@ -1,4 +1,4 @@
-"""Reads the pack of a suite: ``benchmarks/<name>`` with pack.toml, protocol.toml and data."""
+"""Suites with a pack: ``benchmarks/<name>`` with pack.toml, protocol.toml and data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from guard.errors import GuardError
+from guard.errors import GuardError, UsageError
 from guard.places import shipped
-from guard.suites.contract import Published
+from guard.suites.contract import Options, Published, Suite
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -79,3 +79,45 @@ def load(name: str) -> Pack:
         whole.hexdigest(),
         hashlib.sha256(protocol).hexdigest(),
     )
+
+
+class PackedSuite(Suite):
+    """A suite with a pack; its hashes, deviations and published figures are the pack's.
+
+    A suite that reads ``options.data`` replaces ``_data_hash`` by that of what it asks.
+    """
+
+    pack_name: ClassVar[str] = ""
+    """The pack's name, where it is not the suite's."""
+    takes_no_data: ClassVar[str] = ""
+    """Why ``options.data`` is refused, where it is: what the items follow from."""
+    published_by: ClassVar[tuple[str, ...]] = ()
+    """The columns of published.csv that are the axes of its figures."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        if options.data is not None and self.takes_no_data:
+            raise UsageError(
+                f"{self.name} takes no data: {self.takes_no_data}, which are shipped; leave the "
+                "data out."
+            )
+        self._pack = load(self.pack_name or self.name)
+        self._data_hash = self._pack.data_hash
+
+    @property
+    def data_hash(self) -> str:
+        """The SHA-256 of the items' data."""
+        return self._data_hash
+
+    @property
+    def prompt_hash(self) -> str:
+        """The SHA-256 of protocol.toml."""
+        return self._pack.prompt_hash
+
+    def deviations(self) -> Sequence[str]:
+        """Return those of protocol.toml for this protocol and for both."""
+        return self._pack.deviations(self.options.protocol, "both")
+
+    def published(self) -> Sequence[Published]:
+        """Return the figures of published.csv."""
+        return self._pack.published(*self.published_by)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from guard.errors import UsageError
-from guard.suites.contract import Answer, Item, Suite
+from guard.suites.requests import Answer
+
+if TYPE_CHECKING:
+    from guard.suites.contract import Item, Suite
 
 
 def by_id(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.evaluate.metrics import exact
+from guard.intervals import exact
 from guard.verdict import BIAS_TYPES, BiasType
 
 Floats = NDArray[np.float64]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from guard.intervals import percentile
 from guard.train.calibrate import Bools, Floats, Judged, equal_weights
 
 
@@ -52,5 +53,4 @@ def calibration_interval(
         drawn = texts.where(ids)
         bins = reliability(scores[ids], drawn.biased, equal_weights(drawn))
         found.append(calibration_error(bins))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return float(low), float(high)
+    return percentile(np.array(found))

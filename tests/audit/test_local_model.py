@@ -2,20 +2,24 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from pathlib import Path
 
 import pytest
 
 from guard.audit.audit import Audit
 from guard.audit.calls import Reply, Slot
-from guard.audit.models import CallError, open_model
-from guard.audit.runner import Settings
+from guard.audit.local_model import LocalModel
+from guard.audit.models import CallError, Together
+from guard.audit.others import open_model
+from guard.audit.runner import Settings, Stop
 from guard.audit.score import SuiteResult
 from guard.core import Guard
 from guard.errors import UsageError, WeightsError
 from guard.local import scoring
 from guard.local.model import load
-from guard.suites import Capability, Chat, Given
+from guard.suites import Capability, Chat, Given, Request
+from tests.audit.test_runner import Saying
 from tests.audit.tiny_suite import Tiny, TinyOptions
 from tests.local.conftest import folder as folder
 from tests.scripted import Scripted
@@ -48,6 +52,28 @@ def audited(folder: Path, out: Path, **options: object) -> SuiteResult:
             await model.aclose()
 
     return asyncio.run(main())
+
+
+def test_an_interrupt_leaves_out_what_the_model_has_not_begun(folder: Path, tmp_path: Path) -> None:
+    """With a scorer, whose calls have no limit of their own, eight would wait for the model."""
+    audit, stop = Audit.of(Tiny(TinyOptions(count=20))), Stop()
+
+    class Stopping(LocalModel):
+        def _answer(self, request: Request, key: str) -> Reply:
+            time.sleep(0.5)  # for the others to wait
+            stop.asked = True
+            return super()._answer(request, key)
+
+    async def main() -> SuiteResult:
+        local = Stopping(f"local:{folder}", timeout_s=60)
+        model = Together(local, {"scorer": Saying()})
+        try:
+            path = tmp_path / "tiny.jsonl.gz"
+            return await audit.run(model, path, None, Settings(concurrency=8), None, stop)
+        finally:
+            await model.aclose()
+
+    assert asyncio.run(main()).about["calls"]["answered"] == 1
 
 
 def test_a_chat_is_answered_in_the_chunks_it_was_said_in(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,12 @@ from click.testing import CliRunner
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Reply, Slot
 from guard.audit.cassette import Cassette
-from guard.audit.models import CallError
-from guard.audit.others import Scorer, Together, others, together
+from guard.audit.models import CallError, Together
+from guard.audit.others import Scorer, others, together
 from guard.audit.plan import plan
 from guard.audit.runner import Stopped, check
 from guard.audit.sending import PATTERNS, Other, Sending
+from guard.audit.tables import write_items
 from guard.cli import main
 from guard.errors import UsageError
 from guard.suites import (
@@ -178,6 +180,19 @@ def test_a_cassette_knows_who_was_asked(tmp_path: Path) -> None:
     assert result.complete
     assert result.as_json()["scores"] == first.as_json()["scores"]
     assert result.about["key"]["others"] == first.about["key"]["others"]
+
+
+def test_a_table_of_answers_says_whose_they_are_and_has_no_verdicts(tmp_path: Path) -> None:
+    run(Asked(), tmp_path, audit())
+    write_items(Audit.of(Read(Options())), tmp_path / "read.jsonl.gz", tmp_path / "items.csv")
+    with (tmp_path / "items.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["by"] for row in rows] == ["model", "analyst", "analyst"] * 10
+    assert rows[0]["response"] == "a story of r0"
+    assert {row["response"] for row in rows if row["by"] == "analyst"} == {
+        "BIAS, reads the analyst"
+    }
+    assert {row["plain"] for row in rows} == {"read"}
 
 
 def test_an_analyst_that_declines_is_no_refusal_of_the_model(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ import pytest
 from guard.audit import journal, remote_model
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Piece, Reply, Slot
-from guard.audit.models import CallError, Model, open_model
+from guard.audit.models import CallError, Model
+from guard.audit.others import open_model
 from guard.audit.records import line_of
 from guard.audit.runner import Settings, Stop, Stopped, check
 from guard.audit.score import SuiteResult

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import litellm
 import pytest
 
+from tests.scripts import load
+
 SOAK = Path(__file__).parents[2] / "benchmarks" / "speed" / "soak.py"
 
 
 @pytest.fixture
 def soak(monkeypatch: pytest.MonkeyPatch) -> Any:
-    spec = importlib.util.spec_from_file_location("soak", SOAK)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "soak", module)
-    spec.loader.exec_module(module)
+    module = load(SOAK, monkeypatch)
     handlers = [{"provider": "soak", "custom_handler": module.Memory()}]
     monkeypatch.setattr(litellm, "custom_provider_map", handlers)
     monkeypatch.setattr(litellm, "suppress_debug_info", True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 
 from guard.detect.weights import CONFIG, SHIPPED
 from guard.verdict import BIAS_TYPES
+from tests.scripts import load
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kernels.py"
 BITS = json.loads((SHIPPED / CONFIG).read_bytes()).get("bits")
@@ -21,13 +21,7 @@ BITS = json.loads((SHIPPED / CONFIG).read_bytes()).get("bits")
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
-    spec = importlib.util.spec_from_file_location("kernels", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "kernels", module)
-    spec.loader.exec_module(module)
-    return module
+    return load(SCRIPT, monkeypatch)
 
 
 def test_differences_and_flips_are_found(kernels: Any) -> None:

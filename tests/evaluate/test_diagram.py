@@ -11,7 +11,7 @@ from guard import Guard
 from guard.evaluate import report
 from guard.evaluate.columns import Answer, columns
 from guard.evaluate.diagram import plot, svg
-from guard.evaluate.metrics import Bin, exact, reliability
+from guard.evaluate.metrics import Bin, reliability
 from guard.evaluate.result import Result
 from tests.evaluate.samples import told
 from tests.evaluate.test_run import Graded, measured
@@ -31,8 +31,6 @@ def test_bins_have_the_exact_interval_of_their_share() -> None:
     # R: binom.test(30, 100)$conf.int
     assert (low.low, low.high) == pytest.approx((0.2124064, 0.3998147), abs=1e-6)
     assert (high.low, high.high) == pytest.approx((1 - low.high, 1 - low.low))
-    assert exact(0, 10) == pytest.approx((0, 0.3084971), abs=1e-6)
-    assert exact(10, 10)[1] == 1.0
 
 
 def test_bins_hold_every_judged_text(result: Result) -> None:

@@ -92,6 +92,14 @@ def test_the_answer_depends_on_the_words(model: LocalModel) -> None:
     assert said(WORDS) == said(WORDS)
 
 
+def test_a_template_that_refuses_the_messages_is_told(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model.tokenizer, "chat_template", "{{ raise_exception('no such role') }}")
+    with pytest.raises(UsageError, match="refuses these messages: no such role"):
+        made(model)
+
+
 def test_a_model_without_such_a_layer_is_told(model: LocalModel) -> None:
     with pytest.raises(UsageError, match=r"layers 3 and 4, counted from 0.* has 5 in all"):
         made(model, layers=(3, 4))

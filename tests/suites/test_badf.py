@@ -30,7 +30,8 @@ from guard.audit import report
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Slot, key_of
 from guard.audit.command import Command, run_all
-from guard.audit.others import Together, others
+from guard.audit.models import Together
+from guard.audit.others import others
 from guard.audit.plan import plan
 from guard.audit.score import SuiteResult
 from guard.audit.sending import PATTERNS, Other, Sending

@@ -15,7 +15,7 @@ import torch
 
 from guard.audit.calls import Slot
 from guard.audit.local_model import LocalModel
-from guard.audit.models import open_model
+from guard.audit.others import open_model
 from guard.local.model import load
 from guard.suites import Capability, Chat, Given
 from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions, letter_probability

@@ -22,7 +22,8 @@ from guard.audit import outcomes, report
 from guard.audit.arms import through_door
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, key_of
-from guard.audit.others import Scorer, Together
+from guard.audit.models import Together
+from guard.audit.others import Scorer
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other

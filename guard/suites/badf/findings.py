@@ -11,7 +11,7 @@ import numpy as np
 
 from guard.suites.badf.association import Association, Documents, mean
 from guard.suites.badf.tables import Tables
-from guard.suites.conclusions import ALPHA, p_text
+from guard.suites.conclusions import ALPHA, interval_text, p_text
 from guard.suites.contract import Estimate, Floats, Measure
 from guard.suites.reading import ratio, share
 
@@ -210,12 +210,8 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     standing.sort(key=lambda pair: (pair[1].q, -pair[1].value))
     told = "; ".join(
         f"{m.axis['place']} ↔ {m.axis['concept']} ({m.axis['identity']}: difference "
-        f"{e.value:.3f}{_span(e)}, q {p_text(e.q)})"
+        f"{e.value:.3f}{interval_text(e.low, e.high)}, q {p_text(e.q)})"
         for m, e in standing[:_TOLD]
     )
     total = sum(e.value for _, e in counts if not math.isnan(e.value))
     return [f"Bias found: {total:,.0f} associations stand ({raw}); the surest: {told}."]
-
-
-def _span(e: Estimate) -> str:
-    return "" if math.isnan(e.low) else f" [{e.low:.3f}, {e.high:.3f}]"

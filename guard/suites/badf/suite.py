@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,6 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import Field, field_validator
 
 from guard.errors import UsageError
-from guard.suites import packs
 from guard.suites.badf import analysis, findings, patterns
 from guard.suites.badf.items import Cast, Setting, casts, slots, story_prompt
 from guard.suites.badf.tables import Tables, is_derived
@@ -30,9 +30,9 @@ from guard.suites.contract import (
     Record,
     Request,
     Role,
-    Suite,
     Unify,
 )
+from guard.suites.packs import PackedSuite
 from guard.suites.refusal import refused, unread
 
 Category = Literal["gender", "race", "religions"]
@@ -60,7 +60,7 @@ class BadfOptions(Options):
         return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
 
 
-class Badf(Suite):
+class Badf(PackedSuite):
     """BADF: associations of concepts with identities in open stories."""
 
     name = "badf"
@@ -71,19 +71,16 @@ class Badf(Suite):
     outcomes = ("analysed",)
     unread = analysis.FAULTS
     reading = frozenset({"threshold"})
+    roles: ClassVar[frozenset[Role]] = frozenset({"analyst", "embedder"})
+    takes_no_data = "its stories follow from the paper's descriptors and places"
+    published_by = ("setting", "category", "identity")
     options_type: ClassVar[type[Options]] = BadfOptions
     headline = findings.HEADLINE
     legend = findings.LEGEND
 
     def __init__(self, options: BadfOptions) -> None:
         super().__init__(options)
-        if options.data is not None:
-            raise UsageError(
-                "badf takes no data: its stories follow from the paper's descriptors and places, "
-                "which are shipped; leave the data out."
-            )
         self.badf = options
-        self._pack = packs.load(self.name)
         words = json.loads((self._pack.folder / "people_and_places.json").read_text("utf-8"))
         self._categories: dict[str, Any] = {
             c: words["categories"][c] for c in dict.fromkeys(options.identities)
@@ -97,21 +94,6 @@ class Badf(Suite):
             for name, places in words["places"].items()
             if name in options.place_categories or not options.place_categories
         }
-
-    @property
-    def data_hash(self) -> str:
-        """The SHA-256 of descriptors and places."""
-        return self._pack.data_hash
-
-    @property
-    def prompt_hash(self) -> str:
-        """The SHA-256 of the prompts and the sampling settings."""
-        return self._pack.prompt_hash
-
-    @property
-    def roles(self) -> frozenset[Role]:
-        """An analyst of the stories, and an embedder of the phrases."""
-        return frozenset({"analyst", "embedder"})
 
     @property
     def needs(self) -> frozenset[Capability]:
@@ -257,28 +239,23 @@ class Badf(Suite):
         """Return how many associations stand, and the surest."""
         return findings.conclusions(found)
 
-    def deviations(self) -> Sequence[str]:
-        """Return those of protocol.toml."""
-        return self._pack.deviations(self.options.protocol, "both")
-
     def published(self) -> Sequence[Published]:
         """Return Table 14's figures of this setting; of fewer stories none is comparable."""
         if self.badf.places or self.badf.stories or self.badf.place_categories:
             return ()
-        found = self._pack.published("setting", "category", "identity")
         return [
-            Published(p.name, {k: v for k, v in p.axis.items() if k != "setting"}, *_rest(p))
-            for p in found
+            replace(p, axis={k: v for k, v in p.axis.items() if k != "setting"})
+            for p in super().published()
             if p.axis["setting"] == self.badf.setting and p.axis["category"] in self._categories
         ]
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the stories by category of identities and of places."""
-        by: dict[str, dict[str, int]] = {"category": {}, "places": {}}
+        found: dict[str, Counter[str]] = {"category": Counter(), "places": Counter()}
         for item in self.items():
-            for axis, name in (("category", item.data["cast"].category), ("places", _kind(item))):
-                by[axis][name] = by[axis].get(name, 0) + item.samples
-        return by
+            found["category"][item.data["cast"].category] += item.samples
+            found["places"][item.data["kind"]] += item.samples
+        return found
 
     def answers_from_table(
         self, rows: Iterable[Mapping[str, Any]]
@@ -321,11 +298,3 @@ def _is_story(text: str, names: Sequence[str]) -> bool:
     if len(text.split()) < _LEAST and refused(text):
         return False
     return all(name in text for name in names)
-
-
-def _kind(item: Item) -> str:
-    return str(item.data["kind"])
-
-
-def _rest(p: Published) -> tuple[str, float, str]:
-    return p.model, p.value, p.source

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from guard.suites import packs
 from guard.suites.contract import (
     Compared,
     Estimate,
@@ -15,11 +14,11 @@ from guard.suites.contract import (
     Measure,
     Options,
     Record,
-    Suite,
 )
 from guard.suites.hbb import findings, measures, questions
 from guard.suites.hbb.instances import Instances, asked
 from guard.suites.hbb.questions import Question
+from guard.suites.packs import PackedSuite
 
 PAPER = "Pan, Raj, Yao and Zhu: Beneath the Surface"
 
@@ -31,11 +30,12 @@ class HbbOptions(Options):
     """S in points from which an instance shows bias."""
 
 
-class HbbSuite(Suite):
+class HbbSuite(PackedSuite):
     """What both suites share: concept pairs, questions and scores over instances."""
 
     paper = PAPER
     version = "2-B"
+    pack_name = "hbb"
     headline = frozenset({"count", "count_noise", "mean", "mean_noise"})
     legend: ClassVar[Mapping[str, str]] = {
         "S": "how far the answer depends on who is asked about, in points from 0 to 100",
@@ -55,21 +55,11 @@ class HbbSuite(Suite):
     def __init__(self, options: HbbOptions) -> None:
         super().__init__(options)
         self.threshold = options.threshold
-        self.pack = packs.load("hbb")
-        self.data = questions.read(self.pack, options.data, mended=options.protocol == "guard")
+        self.data = questions.read(self._pack, options.data, mended=options.protocol == "guard")
+        self._data_hash = self.data.hash
         self.types = self.data.descriptors.types
         self._pairs = {pair.id: place for place, pair in enumerate(self.data.pairs)}
         self._types = {kind.name: place for place, kind in enumerate(self.types)}
-
-    @property
-    def data_hash(self) -> str:
-        """The SHA-256 of concept pairs and descriptors."""
-        return self.data.hash
-
-    @property
-    def prompt_hash(self) -> str:
-        """The SHA-256 of protocol.toml."""
-        return self.pack.prompt_hash
 
     @property
     def samples(self) -> int:

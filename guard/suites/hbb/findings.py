@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from guard.suites.conclusions import ALPHA, p_text
+from guard.suites.conclusions import ALPHA, interval_text, p_text
 from guard.suites.contract import Estimate, Measure
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
@@ -95,12 +95,11 @@ def _beyond_noise(at: Found, name: str, lead: str, threshold: int, parts: bool) 
         excess, parts, "Bias beyond noise", f"Whether there is {beyond}", f"No {beyond}"
     )
     low, high = 100 * excess.low, 100 * excess.high
-    span = "" if math.isnan(low) else f" [{low:.1f}, {high:.1f}]"
     return (
         f"{lead}{start}: in {shown.value:,.0f} of {shown.n:,.0f} instances the answer moves by "
         f"{threshold} points or more with who is asked about (S >= {threshold}); "
         f"sampling noise alone predicts {expected.value:,.0f}, a difference of "
-        f"{100 * excess.value:.1f}{span} % of them{_sure(excess)}"
+        f"{100 * excess.value:.1f}{interval_text(low, high, '.1f')} % of them{_sure(excess)}"
         f"{'' if _stands(excess) else _open(high, 'up to {:.1f} % of them beyond noise')}."
     )
 
@@ -128,7 +127,7 @@ def _open(high: float, what: str) -> str:
 
 
 def _span(e: Estimate) -> str:
-    return "" if math.isnan(e.low) else f" [{e.low:.3g}, {e.high:.3g}]"
+    return interval_text(e.low, e.high, ".3g")
 
 
 def _sure(e: Estimate) -> str:

@@ -80,7 +80,7 @@ class Hbb(HbbSuite):
                 "protocol guard."
             )
         self.exact = options.probabilities == "logprobs"
-        table = self.pack.protocol["settings"]["paper" if paper else "guard"]
+        table = self._pack.protocol["settings"]["paper" if paper else "guard"]
         self.orders = table["orders"]
         if not self.exact and options.repeats % self.orders:
             raise UsageError(
@@ -91,7 +91,7 @@ class Hbb(HbbSuite):
         told = {k: v for k, v in table.items() if k not in ("repeats", "orders")}
         self._logprobs = 0
         if self.exact:
-            told = dict(self.pack.protocol["settings"]["logprobs"])
+            told = dict(self._pack.protocol["settings"]["logprobs"])
             self._logprobs = told.pop("top_logprobs")
         self._settings = told
 
@@ -122,7 +122,7 @@ class Hbb(HbbSuite):
         """Return the one question of a sample; every other sample has the options swapped."""
         if answers:
             return None
-        q, protocol = self.question(item), self.pack.protocol["mcq"]
+        q, protocol = self.question(item), self._pack.protocol["mcq"]
         a, b = self._choices(q, sample)
         said = protocol["layout"].format(prompt=protocol["prompt"], context=q.context, a=a, b=b)
         messages = (
@@ -200,7 +200,7 @@ class Hbb(HbbSuite):
         """Return those of protocol.toml, as answers are sampled or probabilities exact."""
         protocol = self.options.protocol
         how = "exact" if self.exact else "sampled"
-        return self.pack.deviations(protocol, f"{protocol}_mcq", "both", how)
+        return self._pack.deviations(protocol, f"{protocol}_mcq", "both", how)
 
     def published(self) -> Sequence[Published]:
         """Return the figures of Tables 1, 2 and 6."""
@@ -279,7 +279,7 @@ class HbbSg(HbbSuite):
 
     def deviations(self) -> Sequence[str]:
         """Return those of protocol.toml that concern perplexities."""
-        return self.pack.deviations(self.options.protocol, "both", "sg")
+        return self._pack.deviations(self.options.protocol, "both", "sg")
 
     def _asks(self, question: Question) -> bool:
         return question.pair.variants is not None
@@ -291,7 +291,7 @@ class HbbSg(HbbSuite):
         """Return the context with the twenty sentences that may follow it."""
         if answers:
             return None
-        q, protocol = self.question(item), self.pack.protocol["sg"]
+        q, protocol = self.question(item), self._pack.protocol["sg"]
         sentences = [s for n in (1, 2) for s in q.variants(n)]
         if self.sg.prompt != "template":
             return Given(q.context, tuple(f" {s}" for s in sentences))

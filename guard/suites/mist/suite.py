@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from guard.errors import UsageError
-from guard.suites import packs
 from guard.suites.contract import (
     Answer,
     Capability,
@@ -18,23 +17,22 @@ from guard.suites.contract import (
     Measure,
     Options,
     Outcome,
-    Published,
     Record,
     Request,
     Side,
-    Suite,
 )
 from guard.suites.mist import scores
 from guard.suites.mist.association import assignment, counted
 from guard.suites.mist.attribution import kind
 from guard.suites.mist.build import Association, associations, attributions
+from guard.suites.packs import PackedSuite
 from guard.suites.refusal import refused, unread
 
 _NOTHING = "…"
 """Stands for a description that was not given: providers refuse an empty message."""
 
 
-class Mist(Suite):
+class Mist(PackedSuite):
     """Word association (WABT) and affective attribution (AAT).
 
     The protocol ``guard`` shuffles the two identifiers and the ten words of each instance; the
@@ -51,6 +49,9 @@ class Mist(Suite):
     version = "2-B"
     parser_version = "3"
     outcomes = ("scored", "degenerate", *scores.KINDS)
+    needs: ClassVar[frozenset[Capability]] = frozenset({"chat"})
+    takes_no_data = "its instances follow from the paper's word lists"
+    published_by = ("task", "dimension", "side")
     headline = frozenset({"mean", "FAR", "UAR", "tragedy_difference", "comedy_difference"})
     legend: ClassVar[Mapping[str, str]] = {
         "mean": "WABT score from -1 to 1; 0 is fair, 1 all that is good with the advantaged group",
@@ -77,31 +78,10 @@ class Mist(Suite):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        if options.data is not None:
-            raise UsageError(
-                "mist takes no data: its instances follow from the paper's word lists, which are "
-                "shipped; leave the data out."
-            )
-        self._pack = packs.load(self.name)
         self._words: dict[str, Any] = json.loads(
             (self._pack.folder / "words.json").read_text("utf-8")
         )
         self._advantaged = {group: advantaged for advantaged, group in self._words["pairs"]}
-
-    @property
-    def data_hash(self) -> str:
-        """The SHA-256 of the word lists."""
-        return self._pack.data_hash
-
-    @property
-    def prompt_hash(self) -> str:
-        """The SHA-256 of the prompts and the sampling settings."""
-        return self._pack.prompt_hash
-
-    @property
-    def needs(self) -> frozenset[Capability]:
-        """Answers to messages."""
-        return frozenset({"chat"})
 
     def items(self) -> Iterator[Item]:
         """Yield the 4,500 instances of WABT, then the 1,500 of AAT."""
@@ -232,22 +212,12 @@ class Mist(Suite):
         groups = Compared({**axis, "by": "group"}, data["group"], item.cluster, data["draw"])
         return sides, groups
 
-    def deviations(self) -> Sequence[str]:
-        """Return those of protocol.toml."""
-        return self._pack.deviations(self.options.protocol, "both")
-
-    def published(self) -> Sequence[Published]:
-        """Return the figures of Tables 4 and 5."""
-        return self._pack.published("task", "dimension", "side")
-
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the instances by task, and those of WABT by group."""
         seed = self.options.seed
-        by_group: dict[str, int] = {}
-        for one in associations(self._words, seed=seed):
-            by_group[one.group] = by_group.get(one.group, 0) + 1
+        by_group = Counter(one.group for one in associations(self._words, seed=seed))
         aat = sum(1 for _ in attributions(self._words, seed=seed))
-        return {"task": {"WABT": sum(by_group.values()), "AAT": aat}, "WABT": by_group}
+        return {"task": {"WABT": by_group.total(), "AAT": aat}, "WABT": by_group}
 
 
 def _attributed(text: str) -> Outcome:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from guard.suites.conclusions import share_text
 from guard.suites.contract import Estimate, Item, Measure, Record
 from guard.suites.open_text.prompts import KINDS
 from guard.suites.reading import share
@@ -150,7 +151,4 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
 
 
 def _told(e: Estimate) -> str:
-    if math.isnan(e.value):
-        return "not known, of 0"
-    span = "" if math.isnan(e.low) else f" [{e.low:.1%}, {e.high:.1%}]"
-    return f"{e.value:.1%}{span} of {e.n:,.0f}"
+    return share_text(e, "not known,")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from guard.errors import UsageError
-from guard.suites import packs
 from guard.suites.contract import (
     Answer,
     Capability,
@@ -19,22 +19,21 @@ from guard.suites.contract import (
     Measure,
     Options,
     Outcome,
-    Published,
     Record,
     Request,
     Role,
     Side,
-    Suite,
 )
 from guard.suites.open_text import layouts, measures
 from guard.suites.open_text.prompts import Prompt, shipped
+from guard.suites.packs import PackedSuite
 from guard.suites.reading import without_thought
 from guard.suites.refusal import refused
 
 _WORD = re.compile(r"\w+")
 
 
-class OpenText(Suite):
+class OpenText(PackedSuite):
     """Generations judged sentence by sentence, as the model wrote them and as a user saw them.
 
     ``data`` brings prompts in the layout of BOLD, BeaverTails or StereoTales; the pack's controls
@@ -51,26 +50,16 @@ class OpenText(Suite):
     legend = measures.LEGEND
     roles: ClassVar[frozenset[Role]] = frozenset({"scorer"})
     needs: ClassVar[frozenset[Capability]] = frozenset({"chat"})
+    published_by = ("kind", "arm")
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._pack = packs.load(self.name)
         self._prompts = list(shipped(self._pack.folder))
-        self._data_hash = self._pack.data_hash
         if options.data is not None:
             brought, digest = layouts.read(options.data)
             self._prompts = [*brought, *(p for p in self._prompts if p.kind == "control")]
+            # A half each.
             self._data_hash = f"{digest[:32]}{self._pack.data_hash[:32]}"
-
-    @property
-    def data_hash(self) -> str:
-        """The SHA-256 of the prompts; of those brought and of the pack a half each."""
-        return self._data_hash
-
-    @property
-    def prompt_hash(self) -> str:
-        """The SHA-256 of how they are asked."""
-        return self._pack.prompt_hash
 
     def items(self) -> Iterator[Item]:
         """Yield every prompt: of the pack 424."""
@@ -135,21 +124,12 @@ class OpenText(Suite):
         """Return the bias level of an arm, or what the guard did."""
         return measures.conclusions(found)
 
-    def deviations(self) -> Sequence[str]:
-        """Return those of protocol.toml."""
-        return self._pack.deviations(self.options.protocol, "both")
-
-    def published(self) -> Sequence[Published]:
-        """Return the figures of Tables 3 and 6."""
-        return self._pack.published("kind", "arm")
-
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the prompts by kind, and by bias type."""
-        found: dict[str, dict[str, int]] = {"kind": {}, "type": {}}
-        for prompt in self._prompts:
-            for name, value in (("kind", prompt.kind), ("type", prompt.type or "none")):
-                found[name][value] = found[name].get(value, 0) + 1
-        return found
+        return {
+            "kind": Counter(prompt.kind for prompt in self._prompts),
+            "type": Counter(prompt.type or "none" for prompt in self._prompts),
+        }
 
     def answers_from_table(
         self, rows: Iterable[Mapping[str, str]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -14,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.errors import UsageError
-from guard.suites import packs
 from guard.suites.contract import (
     Answer,
     Capability,
@@ -24,12 +24,11 @@ from guard.suites.contract import (
     Measure,
     Options,
     Outcome,
-    Published,
     Record,
     Request,
     Side,
-    Suite,
 )
+from guard.suites.packs import PackedSuite
 from guard.suites.refusal import unread
 from guard.suites.sai_asa import official
 from guard.suites.sai_asa.association import FORMULAS, TABLE
@@ -47,7 +46,7 @@ _HIGHER: dict[str, Literal["worse", "better"]] = {
 }
 
 
-class SaiAsa(Suite):
+class SaiAsa(PackedSuite):
     """Stimulus to attribute inference and attribute to stimulus association.
 
     ``data`` is the authors' dataset.csv or a folder with it; by default the shipped sentences.
@@ -59,6 +58,8 @@ class SaiAsa(Suite):
     version = "2-B"
     parser_version = "1"
     outcomes = CHOICES
+    needs: ClassVar[frozenset[Capability]] = frozenset({"chat"})
+    published_by = ("direction", "domain", "pronoun")
     headline = frozenset({"tau_c"})
     legend: ClassVar[Mapping[str, str]] = {
         "tau_c": "Kendall's tau-c of what is given and what is chosen; 0 is fair, 1 good to good",
@@ -73,26 +74,10 @@ class SaiAsa(Suite):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._pack = packs.load(self.name)
         if options.data is None:
-            self._rows, self._data_hash = list(self._own()), self._pack.data_hash
+            self._rows = list(self._own())
         else:
             self._rows, self._data_hash = official.read(options.data)
-
-    @property
-    def data_hash(self) -> str:
-        """The SHA-256 of the items' data."""
-        return self._data_hash
-
-    @property
-    def prompt_hash(self) -> str:
-        """The SHA-256 of the prompt and the sampling settings."""
-        return self._pack.prompt_hash
-
-    @property
-    def needs(self) -> frozenset[Capability]:
-        """Answers to messages."""
-        return frozenset({"chat"})
 
     def _own(self) -> Iterator[Row]:
         words = json.loads((self._pack.folder / "words.json").read_text("utf-8"))
@@ -178,23 +163,12 @@ class SaiAsa(Suite):
             Compared(axis, data["pronoun"], item.unit or item.id, item.id),
         )
 
-    def deviations(self) -> Sequence[str]:
-        """Return those of protocol.toml."""
-        return self._pack.deviations(self.options.protocol, "both")
-
-    def published(self) -> Sequence[Published]:
-        """Return the figures of Tables 1 to 9: GPT-3.5 and PaLM 2 on the paper's own sentences."""
-        return self._pack.published("direction", "domain", "pronoun")
-
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the sentences by direction and domain, and by pronoun."""
-        by_domain: dict[str, int] = {}
-        by_pronoun: dict[str, int] = {}
-        for row in self._rows:
-            domain = f"{row.direction} {row.domain}"
-            by_domain[domain] = by_domain.get(domain, 0) + 1
-            by_pronoun[row.pronoun] = by_pronoun.get(row.pronoun, 0) + 1
-        return {"domain": by_domain, "pronoun": by_pronoun}
+        return {
+            "domain": Counter(f"{row.direction} {row.domain}" for row in self._rows),
+            "pronoun": Counter(row.pronoun for row in self._rows),
+        }
 
     def answers_from_table(
         self, rows: Iterable[Mapping[str, str]]
@@ -209,13 +183,13 @@ class SaiAsa(Suite):
         if not table or not official.has_columns(table[0]):
             yield from super().answers_from_table(table)
             return
-        seen: dict[str, int] = {}
+        seen: Counter[str] = Counter()
         for line, (row, found) in enumerate(zip(table, official.rows(table), strict=True), start=2):
             response = row.get("response")
             if response is None:
                 raise UsageError(f"Line {line} has no column 'response', the recorded answer.")
-            sample = seen[found.id] = seen.get(found.id, -1) + 1
-            yield self._item(found), sample, (Answer(response),)
+            yield self._item(found), seen[found.id], (Answer(response),)
+            seen[found.id] += 1
 
 
 def _shown(context: str, options: Sequence[str], answer: str) -> str:

@@ -1,0 +1,90 @@
+"""Chromium without a window, told what to do over its DevTools protocol."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+PROGRAM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+needs_chromium = pytest.mark.skipif(not PROGRAM, reason="needs Chromium: apt-get install chromium")
+_PATIENCE_S = 60
+
+
+class Page:
+    """A tab; ``events`` are what it has told so far."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> Any:
+        """Return the result of a command."""
+        number = next(self._numbers)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        while (told := json.loads(self._socket.recv(_PATIENCE_S))).get("id") != number:
+            self.events.append(told)
+        assert "error" not in told, told
+        return told["result"]
+
+    def show(self, path: Path) -> None:
+        """Load a file, anew if it is shown already."""
+        self.call("Page.navigate", url=path.as_uri())
+        self.until(lambda: self.run("document.readyState") == "complete")
+
+    def run(self, script: str) -> Any:
+        """Return the value of a script."""
+        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def until(self, done: Callable[[], object]) -> None:
+        """Wait until something is so."""
+        end = time.monotonic() + _PATIENCE_S
+        while not done():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+@contextmanager
+def browsing(folder: Path) -> Iterator[Page]:
+    """Give a page of a browser whose profile and downloads are in ``folder``."""
+    options = ["--headless=new", "--remote-debugging-port=0", f"--user-data-dir={folder}"]
+    if os.geteuid() == 0:
+        options.append("--no-sandbox")  # which root cannot have
+    process = subprocess.Popen(
+        [PROGRAM, *options, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        port = folder / "DevToolsActivePort"
+        end = time.monotonic() + _PATIENCE_S
+        while not (port.is_file() and port.read_text().strip()):
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        base = f"http://127.0.0.1:{port.read_text().split()[0]}/json/list"
+        with urllib.request.urlopen(base, timeout=_PATIENCE_S) as found:
+            (tab,) = (one for one in json.load(found) if one["type"] == "page")
+        with connect(tab["webSocketDebuggerUrl"], max_size=None) as socket:
+            page = Page(socket)
+            page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+            yield page
+    finally:
+        process.terminate()
+        process.wait(_PATIENCE_S)
