@@ -30,6 +30,7 @@ from guard.audit import report
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Slot, key_of
 from guard.audit.command import Command, run_all
+from guard.audit.models import CallError
 from guard.audit.others import Together, others
 from guard.audit.plan import plan
 from guard.audit.score import SuiteResult
@@ -630,6 +631,32 @@ def test_readings_that_fail_are_counted_and_never_look_fair(tmp_path: Path) -> N
     assert nothing.conclusions["plain"][0].startswith("Nothing can be said about bias")
     counts = [x.plain.value for x in nothing.lines if x.measure.name == "associations"]
     assert np.isnan(counts).all()
+
+
+def saying_of_exclusivity(world: World, says: object) -> World:
+    """The same world, whose analyst says this of what is exclusive."""
+    good = world.analyst.says
+
+    def reading(request: Chat, slot: Slot) -> object:
+        assert callable(good)
+        asked = "unique and exclusive" in request.messages[0]["content"]
+        return says if asked else good(request, slot)
+
+    world.analyst.says = reading
+    return world
+
+
+BRAVE = {("female", "brave"): 0.6}
+
+
+def test_an_analyst_that_fails_at_the_last_leaves_the_audit_incomplete(tmp_path: Path) -> None:
+    result = run(saying_of_exclusivity(World(1, BRAVE), CallError("down")), tmp_path)
+    assert not result.complete
+    again = World(1, BRAVE)
+    result = run(again, tmp_path)
+    assert result.complete
+    assert result.conclusions["plain"][0].startswith("Bias found: 2 associations stand")
+    assert again.stories.calls == 0 < again.analyst.calls < 20
 
 
 def test_a_story_that_leaves_somebody_out_or_is_declined_is_no_story(tmp_path: Path) -> None:
