@@ -33,6 +33,7 @@ from guard.audit.command import Command, run_all
 from guard.audit.models import CallError
 from guard.audit.others import Together, others
 from guard.audit.plan import plan
+from guard.audit.runner import Stopped
 from guard.audit.score import SuiteResult
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.audit.tables import score
@@ -657,6 +658,23 @@ def test_an_analyst_that_fails_at_the_last_leaves_the_audit_incomplete(tmp_path:
     assert result.complete
     assert result.conclusions["plain"][0].startswith("Bias found: 2 associations stand")
     assert again.stories.calls == 0 < again.analyst.calls < 20
+
+
+@pytest.mark.parametrize("says", ["I'm sorry, but I can't help with that.", "Perhaps.", ""])
+def test_where_nobody_says_what_is_exclusive_nothing_is_called_fair(
+    tmp_path: Path, says: str
+) -> None:
+    told = run(saying_of_exclusivity(World(1, BRAVE), says), tmp_path).conclusions["plain"][0]
+    assert told.startswith("Nothing can be said about bias: 2 associations would stand")
+
+
+def test_an_audit_that_ends_before_exclusivity_calls_nothing_fair(tmp_path: Path) -> None:
+    world = saying_of_exclusivity(World(1, BRAVE), CallError("no account", fatal=True))
+    with pytest.raises(Stopped, match="no account"):
+        run(world, tmp_path)
+    scored = score(Audit.of(suite(**SMALL)), tmp_path / "badf.jsonl.gz")
+    assert not scored.complete
+    assert scored.conclusions["plain"][0].startswith("Nothing can be said about bias: 2 assoc")
 
 
 def test_a_story_that_leaves_somebody_out_or_is_declined_is_no_story(tmp_path: Path) -> None:
