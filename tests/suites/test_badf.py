@@ -29,6 +29,7 @@ from scipy import stats  # type: ignore[import-untyped]
 from guard.audit import report
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Slot, key_of
+from guard.audit.cassette import Cassette
 from guard.audit.command import Command, run_all
 from guard.audit.models import CallError
 from guard.audit.others import Together, others
@@ -582,6 +583,14 @@ def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> Non
     other = World(1, PLANTED)
     run(other, tmp_path, audit_of(threshold=0.83))
     assert other.calls == (0, 0, 2)
+    # Whoever reads what was recorded need not know it, and cannot have another.
+    path, bare = tmp_path / "badf.jsonl.gz", Audit.of(suite(**SMALL))
+    anew = score(bare, path)
+    assert anew.complete
+    assert "cosine of 0.83" in anew.findings["plain"]["remarks"][0]
+    assert Cassette(path, bare).audit.header("x", None).others["reading"]["threshold"] == 0.83
+    with pytest.raises(UsageError, match=r"badf\.threshold 0\.83, not 0\.9"):
+        score(Audit.of(suite(**SMALL, threshold=0.9)), path)
 
 
 def test_the_guarded_arm_keeps_the_concepts_of_the_plain_one(tmp_path: Path) -> None:
