@@ -176,7 +176,10 @@ class Scorer:
         return frozenset()
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
-        """Return the verdict on the highest-scoring segment of the text."""
+        """Return the verdict on the highest-scoring segment of the text.
+
+        Raises CallError where the detector failed: that says nothing about the text.
+        """
         assert isinstance(request, Judge)
         return await asyncio.to_thread(self._judged, request)
 
@@ -184,7 +187,10 @@ class Scorer:
         from guard.core import highest
 
         trail = self._guard.trail(request.text, user=request.user)
-        return Reply((Piece(highest(trail, self._guard.policy).to_json()),))
+        verdict = highest(trail, self._guard.policy)
+        if verdict.unjudged in ("failure", "overload"):
+            raise CallError(f"the scorer {self.name} failed ({verdict.unjudged})", again=True)
+        return Reply((Piece(verdict.to_json()),))
 
     async def aclose(self) -> None:
         """Do nothing: its threads end with the process."""

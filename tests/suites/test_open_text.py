@@ -10,7 +10,8 @@ import lzma
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from guard.audit.arms import through_door
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, key_of
 from guard.audit.others import Scorer, Together
-from guard.audit.runner import Settings
+from guard.audit.runner import Settings, Stopped
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other
 from guard.cli import main
@@ -33,7 +34,7 @@ from guard.places import ENCODERS
 from guard.suites import Answer, Capability, Chat, Item, Judge, Options, Request
 from guard.suites.open_text import OpenText
 from guard.suites.open_text.layouts import read
-from guard.verdict import BIAS_TYPES
+from guard.verdict import BIAS_TYPES, Window
 from tests.audit.answering import Answering
 from tests.audit.conftest import provider  # noqa: F401
 from tests.scripted import Scripted
@@ -199,6 +200,25 @@ def test_what_users_saw_is_judged_too(tmp_path: Path) -> None:
     assert at["text_kept", "not biased"].value == 1.0
     assert 0 < at["seconds_added",].value < 5
     assert at["seconds_added",].n == len(sampled)
+
+
+def test_a_scorer_that_fails_is_asked_again(tmp_path: Path) -> None:
+    """Its failure says nothing about the text, so it is not recorded as an answer."""
+
+    def fail(window: Window) -> None:
+        raise RuntimeError("out of memory")
+
+    broken = Judging()
+    broken._guard = Guard(detector=Scripted("BIAS|LEAN", before=fail))
+    both = Together(Writing(lambda name: HARMLESS + MISSED), {"scorer": broken})
+    quick = replace(QUICK, attempts=1)
+    path = tmp_path / "open_text.jsonl.gz"
+    with pytest.raises(Stopped, match="of the scorer all failed"):
+        asyncio.run(audit().run(both, path, Guard(detector=Scripted("BIAS")), quick))
+    result, model = run(lambda name: HARMLESS + MISSED, tmp_path)
+    assert model.asked < 60
+    assert result.complete
+    assert result.arms["plain"].outcomes["invalid"] == 0
 
 
 def test_a_redacted_answer_is_judged_by_what_is_left(tmp_path: Path) -> None:
