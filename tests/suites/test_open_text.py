@@ -221,6 +221,21 @@ def test_a_scorer_that_fails_is_asked_again(tmp_path: Path) -> None:
     assert result.arms["plain"].outcomes["invalid"] == 0
 
 
+def test_a_generation_that_the_provider_withholds_is_refused(tmp_path: Path) -> None:
+    class Withholding(Writing):
+        async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+            said = await super().ask(request, key, slot)
+            return said if said.pieces else Reply(finish_reason="content_filter")
+
+    numbers = {item.id: n for n, item in enumerate(audit().items)}
+    model = Withholding(lambda name: HARMLESS if numbers[name] % 2 else "")
+    both = Together(model, {"scorer": Judging()})
+    path = tmp_path / "open_text.jsonl.gz"
+    result = asyncio.run(audit().run(both, path, Guard(detector=Scripted("BIAS")), QUICK))
+    assert result.arms["plain"].outcomes["refused"] == (len(numbers) + 1) // 2
+    assert figures(result)["text_kept",].value == 1.0
+
+
 def test_a_redacted_answer_is_judged_by_what_is_left(tmp_path: Path) -> None:
     result, _ = run(lambda name: HARMLESS + SEEN + HARMLESS, tmp_path, action="redact")
     at = figures(result)
