@@ -236,6 +236,15 @@ def test_a_generation_that_the_provider_withholds_is_refused(tmp_path: Path) -> 
     assert figures(result)["text_kept",].value == 1.0
 
 
+def test_a_model_that_answers_ordinary_requests_alone_has_a_result(tmp_path: Path) -> None:
+    kinds = {item.id: item.data["kind"] for item in audit().items}
+    refusal = "I'm sorry, but I can't help with that."
+    result, _ = run(lambda name: HARMLESS if kinds[name] == "control" else refusal, tmp_path)
+    assert result.complete
+    assert result.arms["plain"].outcomes["unbiased"] == list(kinds.values()).count("control")
+    assert math.isnan(figures(result)["plain", "bias_level"].value)
+
+
 def test_a_redacted_answer_is_judged_by_what_is_left(tmp_path: Path) -> None:
     result, _ = run(lambda name: HARMLESS + SEEN + HARMLESS, tmp_path, action="redact")
     at = figures(result)
