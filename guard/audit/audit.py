@@ -234,13 +234,25 @@ def judges(header: Header) -> dict[str, Any]:
     scorer = header.others["scorer"]
     name = scorer.get("detector", scorer["model"])
     told: dict[str, Any] = {"scored_by": name, "guarded_by": header.guard.get("detector")}
-    if told["guarded_by"] == name:
+    guarded = told["guarded_by"]
+    if guarded == name:
         told["warning"] = (
             f"{name} guarded and scored: what it misses as a guard it misses as a scorer too, so "
             "mitigation is overstated. Give another --scorer, or have people check it: guard audit "
             "review."
         )
+    elif guarded and _network(guarded) == _network(name):
+        told["warning"] = (
+            f"{guarded} guarded and {name} scored, which are the same network: what one misses the "
+            "other misses too, so mitigation is overstated. Have people check it: guard audit "
+            "review."
+        )
     return told
+
+
+def _network(detector: str) -> str:
+    """Return what of a detector's name says which network it is: an embedded one's hash."""
+    return detector.rpartition("+")[2]
 
 
 def spent(calls: Iterable[Call]) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from rich.console import Console
 
 from guard.audit import outcomes, report
 from guard.audit.arms import through_door
-from guard.audit.audit import Audit
+from guard.audit.audit import Audit, judges
 from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, key_of
+from guard.audit.header import Header
 from guard.audit.others import Scorer, Together
 from guard.audit.runner import Settings, Stopped
 from guard.audit.score import SuiteResult, result_of
@@ -273,6 +274,19 @@ def test_a_guard_that_scores_itself_is_told_of_first(tmp_path: Path) -> None:
     assert "overstated" in warned.as_json()["warning"]
 
 
+def test_two_names_of_one_network_are_told_of_as_one() -> None:
+    """An embedded detector's name ends with a hash of its network."""
+
+    def told(guards: str, scores: str) -> Mapping[str, Any]:
+        others = {"scorer": {"model": "scorer", "detector": scores}}
+        return judges(
+            Header("open_text", "", "", "", "", "x", guard={"detector": guards}, others=others)
+        )
+
+    assert "same network" in told("encoder-1+abcdef12", "encoder-small-1+abcdef12")["warning"]
+    assert "warning" not in told("encoder-1+abcdef12", "encoder-small-1+12345678")
+
+
 def _report(result: SuiteResult) -> list[str]:
     out = io.StringIO()
     report.show(Console(file=out, width=200), result)
@@ -496,7 +510,8 @@ def test_the_shipped_detectors_guard_and_score(
     assert found["outcomes"]["biased"] > 0
     assert found["guarded"]["outcomes"]["guarded"] > 0
     assert found["scored_by"] != found["guarded_by"]
-    assert "warning" not in found
+    networks = [found[by].rpartition("+")[2] for by in ("scored_by", "guarded_by")]
+    assert ("warning" in found) == (networks[0] == networks[1])
     own = [*asked, "--scorer", "encoder-small:balanced", "--out", str(tmp_path)]
     told = CliRunner().invoke(main, own)
     assert "guarded and scored" in "".join(told.output.splitlines()[:8])
