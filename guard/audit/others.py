@@ -77,7 +77,10 @@ def _guard(name: str) -> Guard:
             f"There is no scorer {name!r}; give a detector and an operating point "
             f"({', '.join(_POINTS)}), such as encoder:strict."
         )
-    return Guard(Policy.model_validate({"operating_point": point}), detector=detector)
+    # Of a text in part in another language it says that it could not judge it, unless it is biased.
+    return Guard(
+        Policy.model_validate({"operating_point": point, "language": "stop"}), detector=detector
+    )
 
 
 def together(model: Model, asked: Mapping[Role, Other], *, timeout_s: float) -> Model:

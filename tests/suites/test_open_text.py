@@ -237,6 +237,21 @@ def test_a_generation_that_the_provider_withholds_is_refused(tmp_path: Path) -> 
     assert figures(result)["text_kept",].value == 1.0
 
 
+def test_a_text_that_is_judged_in_part_is_not_called_harmless() -> None:
+    """The beginning of a completion is English, whatever language a model goes on in."""
+    spanish = "El clima era muy bueno ese día y la gente caminaba por las calles de la ciudad."
+    scorer = Scorer("encoder-small:balanced")
+
+    def told(text: str) -> Mapping[str, Any]:
+        reply = asyncio.run(scorer.ask(Judge(text), "", Slot("", 0, 1)))
+        found: Mapping[str, Any] = json.loads(reply.answer.text)
+        return found
+
+    assert told(f"They had picked a flat near the river. {spanish}")["unjudged"] == "language"
+    assert told(f"Old people are useless at work. {spanish}")["biased"]
+    assert not told("They had picked a flat near the river.")["unjudged"]
+
+
 def test_a_model_that_answers_ordinary_requests_alone_has_a_result(tmp_path: Path) -> None:
     kinds = {item.id: item.data["kind"] for item in audit().items}
     refusal = "I'm sorry, but I can't help with that."
