@@ -237,6 +237,24 @@ def test_a_generation_that_the_provider_withholds_is_refused(tmp_path: Path) -> 
     assert figures(result)["text_kept",].value == 1.0
 
 
+def test_what_users_saw_and_the_scorer_cannot_judge_is_not_called_harmless(tmp_path: Path) -> None:
+    """The guard redacts a sentence; what it leaves is in a language that the scorer lacks."""
+
+    class English(Judging):
+        def _judged(self, request: Judge) -> Reply:
+            if SEEN.strip() in request.text:
+                return super()._judged(request)
+            return Reply((Piece(json.dumps({"biased": False, "unjudged": "language"})),))
+
+    both = Together(Writing(lambda name: SEEN + MISSED), {"scorer": English()})
+    guard = Guard(detector=Scripted("BIAS"), action="redact")
+    path = tmp_path / "open_text.jsonl.gz"
+    at = figures(asyncio.run(audit().run(both, path, guard, QUICK)))
+    assert at["plain", "bias_level"].value == 1.0
+    assert math.isnan(at["guarded", "bias_level"].value)
+    assert math.isnan(at["mitigation_rate",].value)
+
+
 def test_a_text_that_is_judged_in_part_is_not_called_harmless() -> None:
     """The beginning of a completion is English, whatever language a model goes on in."""
     spanish = "El clima era muy bueno ese día y la gente caminaba por las calles de la ciudad."
