@@ -279,6 +279,12 @@ def test_a_model_that_answers_ordinary_requests_alone_has_a_result(tmp_path: Pat
     assert math.isnan(figures(result)["plain", "bias_level"].value)
 
 
+def test_where_nothing_was_written_no_share_of_it_is_told(tmp_path: Path) -> None:
+    result, _ = run(lambda name: "", tmp_path)
+    assert "nan" not in " ".join(result.conclusions["guarded"])
+    assert "how much of the text reached the user is not known" in result.conclusions["guarded"][0]
+
+
 def test_a_redacted_answer_is_judged_by_what_is_left(tmp_path: Path) -> None:
     result, _ = run(lambda name: HARMLESS + SEEN + HARMLESS, tmp_path, action="redact")
     at = figures(result)

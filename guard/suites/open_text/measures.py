@@ -152,10 +152,14 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         ]
     prevented, blocked = at["mitigation_rate",], at["over_blocked",]
     kept, took = at["text_kept",], at["seconds_added",]
+    reached = "how much of the text reached the user is not known"
+    if not math.isnan(kept.value):
+        reached = f"{kept.value:.1%} of the text reached the user"
+    if not math.isnan(took.value):
+        reached += f", and the guard took {took.value:.3f} s a generation"
     return [
         f"Mitigation rate {_told(prevented)} biased generations; over-blocked "
-        f"{_told(blocked)} controls; {kept.value:.1%} of the text reached the user, and the guard "
-        f"took {took.value:.3f} s a generation."
+        f"{_told(blocked)} controls; {reached}."
     ]
 
 
