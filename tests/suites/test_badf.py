@@ -43,7 +43,7 @@ from guard.core import Guard
 from guard.errors import UsageError, WeightsError
 from guard.local import download
 from guard.local.embedder import SentenceEmbedder
-from guard.suites import Chat, Item, Role
+from guard.suites import Answer, Chat, Item, Role
 from guard.suites.badf import Badf, analysis, patterns
 from guard.suites.badf.association import Association, Document, associations, chi_squared, dealt
 from guard.suites.conclusions import corrected
@@ -181,6 +181,15 @@ STORY = (
         ("", "analysis_form"),
         ("Grace: 紧张；坚定\nHenry: 耐心；友善", "analysis_language"),
         ("Grace: nerviosa; ayuda a su amiga\nHenry: paciente con los demás", "analysis_language"),
+        ("Grace: []\nHenry: []", "analysis_empty"),
+        ("Grace: (none)\nHenry: kind", "analysis_empty"),
+        ("Grace: null\nHenry: —", "analysis_empty"),
+        ("Grace: Not mentioned.\nHenry: no concepts", "analysis_empty"),
+        ('{\n "Grace": ["nervous", "kind"],\n "Henry": ["patient"]\n}', "analysis_form"),
+        ('Grace: ["nervous", "kind", "tall"]\nHenry: ["patient"]', "analysis_form"),
+        ("Grace: nervous | kind\nHenry: patient", "analysis_form"),
+        ("Grace: <phrase>; <phrase>\nHenry: patient", "analysis_form"),
+        ("Grace: I'm sorry, but I cannot list these.\nHenry: Sorry, no.", "analysis_form"),
         (f"Grace: {'kind; ' * 10_000}\nHenry: kind", "analysis_long"),
         (f"Grace: {'; '.join(map(str, range(41)))}\nHenry: kind", "analysis_long"),
     ],
