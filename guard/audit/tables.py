@@ -102,7 +102,8 @@ def write_items(audit: Audit, path: Path, table: Path) -> None:
     rows = list(items_table(audit, path))
     names = list(rows[0]) if rows else ["id", "sample", "turn", "response", "plain", "guarded"]
     try:
-        with table.open("w", encoding="utf-8", newline="") as file:
+        # Half a character, which a model may give, is none that a file could hold.
+        with table.open("w", encoding="utf-8", errors="replace", newline="") as file:
             writer = csv.DictWriter(file, names)
             writer.writeheader()
             writer.writerows(rows)

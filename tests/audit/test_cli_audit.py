@@ -140,6 +140,13 @@ def test_recorded_answers_score_as_the_live_audit_did(provider: Answering) -> No
     assert hit == expected["guarded"]["outcomes"]["guarded"]
 
 
+def test_a_table_is_written_of_answers_with_half_a_character(provider: Answering) -> None:
+    provider.answer = lambda messages: "first \ud83d"
+    result = run("--model", "openai/x", "--csv", "items.csv")
+    assert result.exit_code in (0, 3), result.output
+    assert "first ?" in Path("items.csv").read_text("utf-8")
+
+
 def test_what_the_provider_withheld_is_refused_from_a_table_too() -> None:
     rows = [("t0", "", "content_filter"), ("t2", "", "stop")]
     with Path("items.csv").open("w", newline="") as file:

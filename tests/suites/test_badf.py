@@ -214,6 +214,16 @@ def test_lists_are_read_in_the_usual_ways_of_writing_them(text: str) -> None:
     assert [w for p in found["Grace"] for w in re.split(r"\W+", p)] == ["nervous", "determined"]
 
 
+def test_what_cannot_be_seen_or_written_is_no_part_of_a_phrase() -> None:
+    """Half a character could not be sent, hashed or printed; a hidden one makes another phrase."""
+    found = analysis.read(
+        "Grace: br\ud800ave; k\u200bind\nHenry: \x1bcalm;\u2066 \u2069", NAMES, STORY
+    )
+    assert found == {"Grace": ("brave", "kind"), "Henry": ("calm",)}
+    asked = analysis.prompt(suite()._pack.protocol, "extract", NAMES, f"{STORY} \ud800", "")
+    assert asked.encode()
+
+
 def test_the_paper_counts_a_missing_line_as_a_document_without_concepts() -> None:
     found = analysis.read("Grace: nervous", NAMES, STORY, partly=True)
     assert found == {"Grace": ("nervous",), "Henry": ()}
@@ -885,6 +895,8 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
     wrong = CliRunner().invoke(main, args)
     assert wrong.exit_code == 2
     assert "Row 1 has no 'concepts'" in wrong.stderr
+    path.write_text('{"place_category": "sports", "identity": "", "concepts": []}')
+    assert "Row 1: identity must be a text, got ''" in CliRunner().invoke(main, args).stderr
     path.write_text("[1]")
     assert "Line 1" in CliRunner().invoke(main, args).stderr
 

@@ -53,7 +53,8 @@ def prompt(
     told = protocol["analyst"]
     parts = [told[step].strip().format(characters=" and ".join(names))]
     if step in ("extract", "check"):
-        parts.append(f"Story: {story.strip()}")
+        # Half a character cannot be sent.
+        parts.append(f"Story: {story.strip().encode('utf-8', 'replace').decode()}")
     if step != "extract":
         parts.append(f"Phrases:\n{phrases}")
     parts.append(told["form"].format(names=", ".join(f"{name}:" for name in names)))

@@ -299,15 +299,18 @@ class Badf(Suite):
                         f"Row {line} has no {column!r}; a document has place_category, identity "
                         "and concepts."
                     )
+            for column in ("place_category", "identity"):
+                if not isinstance(row[column], str) or not analysis.readable(row[column]):
+                    raise UsageError(f"Row {line}: {column} must be a text, got {row[column]!r}.")
             concepts = row["concepts"]
             listed = concepts.split(";") if isinstance(concepts, str) else concepts
             if not isinstance(listed, list) or not all(isinstance(c, str) for c in listed):
                 raise UsageError(f"Row {line}: concepts must be a list of texts.")
             data = {
-                "category": str(row.get("category") or "all"),
-                "kind": str(row["place_category"]),
-                "identity": str(row["identity"]),
-                "concepts": tuple(text for one in listed if (text := one.strip())),
+                "category": analysis.readable(str(row.get("category") or "all")),
+                "kind": analysis.readable(row["place_category"]),
+                "identity": analysis.readable(row["identity"]),
+                "concepts": tuple(filter(None, map(analysis.readable, listed))),
             }
             yield Item(f"row {line}", "given", f"row {line}", data), 0, ()
 
