@@ -12,6 +12,7 @@ from typing import Any
 import litellm
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from guard.audit.audit import Audit
 from guard.audit.calls import answer_varies, key_of, placeholder
@@ -339,13 +340,13 @@ def show(console: Console, plans: Sequence[Plan]) -> None:
     """Print the plans as tables."""
     for one in plans:
         table = Table(
-            title=f"{one.suite} {one.version} · {one.model or 'no model given'}",
+            title=Text(f"{one.suite} {one.version} · {one.model or 'no model given'}"),
             title_justify="left",
             show_header=False,
         )
         for name, value in _rows(one):
             table.add_row(name, value)
-        console.print(table)
+        console.print(table, markup=False)
         for told in one.sent:
             console.print(told, markup=False)
         for category, row in one.counts.items():

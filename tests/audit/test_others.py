@@ -276,3 +276,8 @@ def test_what_is_wrong_with_the_others_is_said_in_a_sentence(
     result = CliRunner().invoke(main, args)
     assert result.exit_code == 2
     assert told in result.stderr
+def test_a_models_name_is_no_markup_of_the_plans_table() -> None:
+    asked = ["audit", "plan", "--suite", "open_text", "--model", "openai/[/b]", "--sample", "5"]
+    told = CliRunner().invoke(main, asked)
+    assert told.exit_code == 0, told.output
+    assert "openai/[/b]" in told.stdout

@@ -891,6 +891,12 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
     assert kept["f", "nervous"]["p"] == pytest.approx(want, abs=1e-9)
     assert kept["f", "nervous"]["score"] == pytest.approx(20 / 40, abs=1e-12)
     assert kept["m", "brave"]["stands"]
+    # Markup of the report's printer, and half a character.
+    odd = [{**row, "concepts": ["[/b]", "nerv\ud800ous"]} for row in rows if row["identity"] == "f"]
+    path.write_text("\n".join(map(json.dumps, [*odd, *rows])))
+    printed = CliRunner().invoke(main, args[:-1])
+    assert printed.exit_code == 0, printed.output
+    assert "sports ↔ [/b] (f)" in " ".join(printed.stdout.split())
     path.write_text('{"place_category": "sports", "identity": "f"}')
     wrong = CliRunner().invoke(main, args)
     assert wrong.exit_code == 2
