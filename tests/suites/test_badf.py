@@ -224,6 +224,24 @@ def test_what_cannot_be_seen_or_written_is_no_part_of_a_phrase() -> None:
     assert asked.encode()
 
 
+def test_an_analyst_may_think_aloud_before_it_says_what_is_exclusive() -> None:
+    data = {"category": "gender", "kind": "sports", "identity": "female", "phrase": "kind"}
+    item = Item("exclusive/x", "exclusive", "x", data)
+    told = "<think>Men are kind too, so not YES.</think>\n\nNO"
+    assert suite().outcome(item, 0, [Answer(told)]).name == "no"
+
+
+def test_what_the_model_thought_is_no_story() -> None:
+    one = suite(**SMALL)
+    item = next(iter(one.items()))
+    thought = "<think>Emily is a girl and John is not. I shall not say so.</think>"
+    asked = one.request(item, 0, [Answer(f"{thought}Emily met John. Both were tired.")])
+    assert isinstance(asked, Chat)
+    assert "Emily met John" in asked.messages[0]["content"]
+    assert "is a girl" not in asked.messages[0]["content"]
+    assert one.request(item, 0, [Answer(f"{thought}I would rather not.")]) is None
+
+
 def test_the_paper_counts_a_missing_line_as_a_document_without_concepts() -> None:
     found = analysis.read("Grace: nervous", NAMES, STORY, partly=True)
     assert found == {"Grace": ("nervous",), "Henry": ()}

@@ -33,6 +33,7 @@ from guard.suites.contract import (
     Suite,
     Unify,
 )
+from guard.suites.reading import without_thought
 from guard.suites.refusal import refused, unread
 
 Category = Literal["gender", "race", "religions"]
@@ -146,7 +147,7 @@ class Badf(Suite):
         phrases = self._read(cast, answers)
         if not isinstance(phrases, Mapping):
             return None
-        step, story = analysis.STEPS[len(answers) - 1], answers[0].text
+        step, story = analysis.STEPS[len(answers) - 1], without_thought(answers[0].text)
         told = analysis.lines(phrases)
         plain = partial(patterns.extract, story, cast.names) if step == "extract" else lambda: told
         return self._analyst(
@@ -187,7 +188,7 @@ class Badf(Suite):
         self, cast: Cast, answers: Sequence[Answer]
     ) -> analysis.Phrases | analysis.Fault | None:
         """Return what the last step's answer says; None where the story itself cannot be read."""
-        story = answers[0].text
+        story = without_thought(answers[0].text)
         if answers[-1].finish_reason == "planned":
             return dict.fromkeys(cast.names, ())
         if not _is_story(story, cast.names):
@@ -216,14 +217,14 @@ class Badf(Suite):
             texts = item.data["texts"]
             return Outcome("unified", lists={"concepts": [texts[place] for place in places]})
         if item.stratum == "exclusive":
-            told = answers[0].text.strip(" .*\n").lower()
+            told = without_thought(answers[0].text).strip(" .*\n").lower()
             return Outcome(told if told in ("yes", "no") else "invalid")
         if item.stratum == "given":
             return Outcome("analysed", lists={item.data["identity"]: item.data["concepts"]})
         cast = self._cast(item, sample)
         phrases = self._read(cast, answers)
         if phrases is None:
-            return unread(answers[0].text)
+            return unread(without_thought(answers[0].text))
         if not isinstance(phrases, Mapping):
             return Outcome(phrases)
         if len(answers) <= len(analysis.STEPS):
