@@ -931,12 +931,19 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
         ({"data": Path("x")}, "takes no data"),
         ({"place_categories": "moon"}, "no place category 'moon'"),
         ({"identities": "age"}, "identities"),
+        ({"identities": ""}, "identities"),
         ({"threshold": 0}, "threshold"),
     ],
 )
 def test_options_are_checked(option: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         suite(**option)
+
+
+def test_names_in_a_list_may_have_spaces_around_them() -> None:
+    one = suite(identities="gender, race", place_categories="sports ,media")
+    assert one.badf.identities == ("gender", "race")
+    assert one.badf.place_categories == ("sports", "media")
 
 
 def test_a_plan_counts_stories_and_the_analyst() -> None:

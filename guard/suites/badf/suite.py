@@ -44,7 +44,7 @@ class BadfOptions(Options):
 
     setting: Setting = "two"
     """One character a story, two, two with a balanced or a negative course, or the open box."""
-    identities: tuple[Category, ...] = get_args(Category)
+    identities: tuple[Category, ...] = Field(get_args(Category), min_length=1)
     """Of these categories, separated by commas."""
     place_categories: tuple[str, ...] = ()
     """At places of these categories, separated by commas; all by default."""
@@ -58,7 +58,9 @@ class BadfOptions(Options):
     @field_validator("identities", "place_categories", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        return tuple(filter(None, (name.strip() for name in value.split(","))))
 
 
 class Badf(Suite):
