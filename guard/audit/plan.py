@@ -177,13 +177,16 @@ def plan(
 def _other(audit: Audit, role: Role, name: str) -> Mapping[str, Any]:
     """Return what is asked of another than the audited model, as JSON has it."""
     counted = _counted(audit, name, role)
+    # What follows from all answers is asked of others, and how much that is only they tell.
+    follows = role == "analyst" and type(audit.suite).further is not Suite.further
+    at_most = math.nan if follows else counted.cost_at_most(name)
     return {
         "model": name,
         "calls": counted.calls,
         "prompt_tokens_estimate": _whole(counted.prompts),
         "answer_tokens_estimate": _whole(counted.answers),
         "cost_usd_estimate": number(counted.cost(name)),
-        "cost_usd_at_most": number(counted.cost_at_most(name)),
+        "cost_usd_at_most": number(at_most),
     }
 
 
@@ -198,9 +201,7 @@ def _gives(model: str, sending: Sending) -> frozenset[Capability]:
 
 
 def _told(audit: Audit, model: str | None, lacking: frozenset[Capability]) -> Sequence[str]:
-    if model is None:
-        return ()
-    told = audit.sending.told(model)
+    told = [] if model is None else audit.sending.told(model)
     if type(audit.suite).further is not Suite.further:
         told.append("Calls that follow from all answers together are not counted.")
     if lacking:

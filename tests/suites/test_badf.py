@@ -952,5 +952,8 @@ def test_a_plan_counts_stories_and_the_analyst() -> None:
     found = plan(of, "openai/gpt-4o", concurrency=8, latency_s=1.0)
     assert found.calls == 120
     assert found.others["analyst"]["calls"] == 480
+    # How often it is asked what is exclusive is not known, so neither is a bound on the price.
+    assert found.others["analyst"]["cost_usd_estimate"] > 0
+    assert found.others["analyst"]["cost_usd_at_most"] is None
     assert found.counts == {"category": {"gender": 120}, "places": {"education": 60, "sports": 60}}
     assert of.others["analyst"].key["left_out"] == ["top_k"]
