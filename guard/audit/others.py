@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
@@ -212,6 +213,8 @@ class Embedder:
 
         self.name = name
         self._embedder = SentenceEmbedder(name)
+        # Its tokenizer is not safe in threads, and each would load the network for itself.
+        self._one = threading.Lock()
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
         """Return nothing: it answers no chats."""
@@ -224,7 +227,9 @@ class Embedder:
 
     def unified(self, request: Unify) -> Reply:
         """Return the leaders."""
-        found = leaders(self._embedder.embed(request.texts), request.threshold)
+        with self._one:
+            vectors = self._embedder.embed(request.texts)
+        found = leaders(vectors, request.threshold)
         return Reply((Piece(json.dumps(found, separators=(",", ":"))),))
 
     async def aclose(self) -> None:
