@@ -338,6 +338,8 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
         check_dropped(given["dropped"], suites)
     if given.get("replay") is not None and given["analyst"] is not None:
         raise UsageError("A cassette holds what the analyst said; leave --analyst out.")
+    if given.get("replay") is not None and given["scorer"] is not None:
+        raise UsageError("A cassette holds what the scorer found; leave --scorer out.")
     if given.get("replay") is not None or "scorer" not in given:
         asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
     else:

@@ -304,6 +304,13 @@ def test_an_embedder_embeds_one_group_at_a_time(monkeypatch: pytest.MonkeyPatch)
     assert most == 1
 
 
+def test_what_a_cassette_has_is_not_given_anew() -> None:
+    asked = ["audit", "run", "--suite", "open_text", "--replay", "x", "--scorer", "encoder:strict"]
+    told = CliRunner().invoke(main, asked)
+    assert told.exit_code == 2
+    assert "leave --scorer out" in told.output
+
+
 def test_a_models_name_is_no_markup_of_the_plans_table() -> None:
     asked = ["audit", "plan", "--suite", "open_text", "--model", "openai/[/b]", "--sample", "5"]
     told = CliRunner().invoke(main, asked)
