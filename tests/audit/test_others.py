@@ -311,6 +311,13 @@ def test_what_a_cassette_has_is_not_given_anew() -> None:
     assert "leave --scorer out" in told.output
 
 
+def test_an_analysts_address_is_checked_as_the_models() -> None:
+    asked = ["audit", "plan", "--suite", "badf", "--analyst", "openai/x"]
+    told = CliRunner().invoke(main, [*asked, "--set", "analyst.api_base=localhost:8000"])
+    assert told.exit_code == 2
+    assert "analyst.api_base takes an address that begins with http:// or https://" in told.output
+
+
 def test_a_models_name_is_no_markup_of_the_plans_table() -> None:
     asked = ["audit", "plan", "--suite", "open_text", "--model", "openai/[/b]", "--sample", "5"]
     told = CliRunner().invoke(main, asked)
