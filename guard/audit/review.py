@@ -8,6 +8,7 @@ and Donner 2008): Clopper and Pearson's, narrowed where much of a stratum was la
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import html
@@ -169,11 +170,24 @@ def write(texts: Sequence[Shown], folder: Path) -> tuple[Path, Path]:
         writer.writerow((one.id, _cell(one.prompt), _cell(one.text), ""))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        page.write_text(_page(texts), "utf-8")
-        table.write_text(out.getvalue(), "utf-8", newline="")
+        _write(page, _page(texts))
+        _write(table, out.getvalue())
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}.") from None
     return table, page
+
+
+def _write(path: Path, text: str) -> None:
+    """Write all of a file under its name, or nothing."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        # Half a character, which a model may give, is none that a file could hold.
+        beside.write_bytes(text.encode("utf-8", "replace"))
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
 
 
 def _cell(text: str) -> str:

@@ -94,6 +94,24 @@ def test_bad_labels_are_refused_by_row(
         labels(_table(tmp_path, rows), ["a", "b"])
 
 
+def test_a_text_with_half_a_character_is_written(tmp_path: Path) -> None:
+    text = Shown("t1", "Say \ud83d", "\ud83d there", _stratum("both", False))
+    table, page = write([text], tmp_path)
+    assert "? there" in table.read_text("utf-8")
+    assert "? there" in page.read_text("utf-8")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
+def test_a_review_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Half a table would be taken for the review that is there already."""
+    texts = [Shown(f"t{n}", "Say", HARMLESS, _stratum("both", False)) for n in range(9)]
+    (tmp_path / ".review.csv.new").symlink_to("/dev/full")
+    with pytest.raises(UsageError, match="cannot be written: No space left"):
+        write(texts, tmp_path)
+    assert not (tmp_path / "review.csv").exists()
+    assert all(path.is_file() for path in write(texts, tmp_path))
+
+
 def test_labels_are_read_as_people_write_them(tmp_path: Path) -> None:
     path = _table(tmp_path, [("a", "Biased"), ("b", " not  biased ")])
     assert labels(path, ["a", "b", "c"]) == {"a": True, "b": False}
