@@ -115,8 +115,10 @@ def load(place: Path, data: Path | None = None) -> Run:
             empty += not own
             parts += [("shown", own, bool(behind.outcome.values.get("biased")))] if own else []
         for which, text, biased in parts:
+            # A label is of this text: another run's, under the same prompt, has another id.
             name = f"{header.data_hash}/{header.model}/{record.item.id}/{record.sample}/{which}"
-            key = hashlib.sha256(name.encode()).hexdigest()[:12]
+            said = hashlib.sha256(f"{name}/{text}".encode("utf-8", "surrogatepass")).hexdigest()
+            key = f"t{said[:11]}"  # of digits alone a spreadsheet would make a number
             prompt = request.messages[-1]["content"]
             texts.append(Shown(key, prompt, text, Stratum(which, biased)))
     if not texts:

@@ -53,7 +53,7 @@ def test_the_sample_says_neither_arm_nor_verdict(journal: Path, tmp_path: Path) 
     assert set(rows[0]) == {"id", "prompt", "text", "label"}
     said = page.read_text("utf-8") + table.read_text("utf-8")
     for told in ("guarded", "plain", "scripted", "Stopped here"):
-        assert told not in said
+        assert not re.search(rf"\b{told}\b", said)
     # What a model wrote is neither markup in a page nor a formula in a spreadsheet.
     assert "<b>two" not in page.read_text("utf-8")
     assert not any(row["text"].startswith("=") for row in rows)
@@ -92,6 +92,17 @@ def test_bad_labels_are_refused_by_row(
 ) -> None:
     with pytest.raises(UsageError, match=told):
         labels(_table(tmp_path, rows), ["a", "b"])
+
+
+def test_a_label_is_of_one_text(journal: Path, tmp_path: Path) -> None:
+    """A run that asked the same prompts again has other texts, whose labels these are not."""
+    run(lambda name: HARMLESS + MISSED, tmp_path)
+    here, there = load(journal), load(tmp_path)
+    words = {one.id: one.text for one in here.texts}
+    assert all(words.get(one.id, one.text) == one.text for one in there.texts)
+    # What a spreadsheet takes for a number comes back as another.
+    assert all(one.id[0].isalpha() for one in here.texts)
+    assert not [one.id for one in here.texts if re.fullmatch(r"\d+(e\d+)?", one.id)]
 
 
 def test_a_text_with_half_a_character_is_written(tmp_path: Path) -> None:
