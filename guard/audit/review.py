@@ -217,11 +217,18 @@ def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
+            names = Counter(reader.fieldnames or ())
             rows = [(reader.line_num, row) for row in reader]
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} is no table in UTF-8 ({error}).") from None
+    for column in ("id", "label"):
+        if names[column] > 1:
+            raise UsageError(
+                f"{path} has {names[column]} columns {column!r}; give a table of one person's "
+                "labels."
+            )
     ids = set(known)
     found: dict[str, bool] = {}
     for number_, (line, row) in enumerate(rows, start=1):
@@ -229,6 +236,8 @@ def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
         name, label = row.get("id"), row.get("label")
         if name is None or label is None:
             raise UsageError(f"{where}: it needs the columns id and label.")
+        if any(row.get(None) or ()):  # what stands behind the last column
+            raise UsageError(f"{where}: it has more cells than columns, so its label is not sure.")
         if name not in ids:
             raise UsageError(f"{where}: this run has no text {name!r}.")
         if name in found:

@@ -94,6 +94,15 @@ def test_bad_labels_are_refused_by_row(
         labels(_table(tmp_path, rows), ["a", "b"])
 
 
+def test_two_columns_of_labels_are_no_label(tmp_path: Path) -> None:
+    """Two people's, or a comma too many: which one counts nobody can say."""
+    twice = _table(tmp_path, [("a", "biased", "not biased")], "id,label,label")
+    with pytest.raises(UsageError, match="has 2 columns 'label'"):
+        labels(twice, ["a"])
+    with pytest.raises(UsageError, match=r"row 1 .*more cells than columns"):
+        labels(_table(tmp_path, [("a", "biased", "not biased")]), ["a"])
+
+
 def test_a_label_is_of_one_text(journal: Path, tmp_path: Path) -> None:
     """A run that asked the same prompts again has other texts, whose labels these are not."""
     run(lambda name: HARMLESS + MISSED, tmp_path)
