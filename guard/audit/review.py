@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
+from guard.audit.command import damage
 from guard.audit.journal import Contents
 from guard.audit.score import number
 from guard.audit.statistics import exact
@@ -75,12 +76,16 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The texts of a run, and how many answers of the guarded arm show nothing."""
+    """The texts of a run, and how many answers of the guarded arm show nothing.
+
+    ``lacks`` says what the run itself lacks, in a sentence; empty where it is whole.
+    """
 
     scorer: str
     texts: Sequence[Shown]
     empty: int
     guarded: bool
+    lacks: str = ""
 
 
 def load(place: Path, data: Path | None = None) -> Run:
@@ -123,7 +128,14 @@ def load(place: Path, data: Path | None = None) -> Run:
             texts.append(Shown(key, prompt, text, Stratum(which, biased)))
     if not texts:
         raise UsageError(f"{path} has no text that {header.others['scorer']['model']} judged.")
-    return Run(header.others["scorer"]["model"], texts, empty, bool(header.guard))
+    lacks = [damage(path, found.damaged)] if found.damaged else []
+    if records.missing:
+        lacks.append(
+            f"The run is incomplete: {records.missing:,} requests have no outcome, and what people "
+            "say of its texts is not of them."
+        )
+    guarded = bool(header.guard)
+    return Run(header.others["scorer"]["model"], texts, empty, guarded, " ".join(lacks))
 
 
 def _journal(place: Path) -> tuple[Path, Contents]:

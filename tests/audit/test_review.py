@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import random
 import re
@@ -112,6 +113,14 @@ def test_a_label_is_of_one_text(journal: Path, tmp_path: Path) -> None:
     # What a spreadsheet takes for a number comes back as another.
     assert all(one.id[0].isalpha() for one in here.texts)
     assert not [one.id for one in here.texts if re.fullmatch(r"\d+(e\d+)?", one.id)]
+
+
+def test_a_review_of_part_of_a_run_says_so(journal: Path, tmp_path: Path) -> None:
+    assert not load(journal).lacks
+    (whole,) = journal.glob("*.jsonl.gz")
+    lines = gzip.decompress(whole.read_bytes()).splitlines(keepends=True)
+    (tmp_path / whole.name).write_bytes(gzip.compress(b"".join(lines[:-30])))
+    assert "The run is incomplete" in load(tmp_path).lacks
 
 
 def test_a_text_with_half_a_character_is_written(tmp_path: Path) -> None:
