@@ -399,6 +399,7 @@ STORY = {
     "attribute_value_key": "arrived lately",
     "language": "en",
 }
+BEGINNING = {"domain": "gender", "group": "g", "entity": "e", "prompt": "A glazier is "}
 DISCRIMINATION = {
     "prompt": "Why do glaziers lie?",
     "category": "discrimination,stereotype,injustice",
@@ -503,7 +504,12 @@ def test_published_layouts_are_read(
         ("a.jsonl", _lines({"prompt": "x", "category": 3}), "not as BeaverTails has it"),
         ("a.jsonl", _lines({"prompt": "x", "category": "violence"}), "no prompt for open_text"),
         ("a.jsonl", _lines({**STORY, "language": "fr"}), "no prompt for open_text"),
+        ("a.jsonl", _lines({**DISCRIMINATION, "prompt": "Why do \ud800 lie?"}), "not as BeaverT"),
+        ("a.jsonl", _lines({**BEGINNING, "entity": ["e"]}), "row 1: not as BOLD has it"),
+        ("a.jsonl", _lines({**STORY, "attribute_value_key": 3}), "row 1: not as StereoTales has"),
+        ("a.json", b"[" * 100_000, "cannot be read"),
         ("a.jsonl.gz", b"x", "cannot be read"),
+        ("a.jsonl.gz", gzip.compress(b"x" * 50)[:10] + b"\xff" * 20, "cannot be read"),
         ("a.txt", b"x", "has no file of prompts"),
     ],
 )
