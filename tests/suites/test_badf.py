@@ -159,6 +159,14 @@ def test_the_papers_figures_stand_beside_a_whole_audit_alone() -> None:
     assert not suite(**SMALL).published()
 
 
+def test_the_papers_counts_do_not_stand_beside_those_of_a_sample(tmp_path: Path) -> None:
+    whole = suite(identities="gender")
+    assert whole.published()
+    result = run(World(1), tmp_path, Audit.of(whole, 1, others=audit_of().others))
+    assert result.arms["plain"].samples > 0
+    assert not result.published
+
+
 # Reading the analyst.
 
 NAMES = ("Grace", "Henry")

@@ -75,6 +75,7 @@ class Badf(Suite):
     unread = analysis.FAULTS
     reading = frozenset({"threshold"})
     options_type: ClassVar[type[Options]] = BadfOptions
+    counts_all = True
     headline = findings.HEADLINE
     legend = findings.LEGEND
 
