@@ -78,10 +78,22 @@ class Audit:
         return replace(self, suite=sending.bound(self.suite, self.others), sending=sending)
 
     def recorded(self, header: Header) -> Audit:
-        """Return the audit with its requests as they were sent for the journal of ``header``."""
+        """Return the audit with its requests as they were sent for the journal of ``header``.
+
+        Raises UsageError where the user would have the answers read in another way than they were.
+        """
         known = header.others
         others = {role: Other.recorded(known[role]) for role in self.suite.roles if role in known}
-        return replace(self, others=others).sent(Sending.recorded(header.request))
+        options = self.suite.options
+        reading = {k: v for k, v in known.get("reading", {}).items() if k in self.suite.reading}
+        for name in reading.keys() & options.model_fields_set:
+            if (wanted := getattr(options, name)) != reading[name]:
+                raise UsageError(
+                    f"These answers were read with {self.suite.name}.{name} {reading[name]}, not "
+                    f"{wanted}; leave it out, or have guard audit run read the journal anew."
+                )
+        suite = type(self.suite)(options.model_copy(update=reading)) if reading else self.suite
+        return replace(self, suite=suite, others=others).sent(Sending.recorded(header.request))
 
     @property
     def pilot(self) -> list[Item] | None:
@@ -222,13 +234,25 @@ def judges(header: Header) -> dict[str, Any]:
     scorer = header.others["scorer"]
     name = scorer.get("detector", scorer["model"])
     told: dict[str, Any] = {"scored_by": name, "guarded_by": header.guard.get("detector")}
-    if told["guarded_by"] == name:
+    guarded = told["guarded_by"]
+    if guarded == name:
         told["warning"] = (
             f"{name} guarded and scored: what it misses as a guard it misses as a scorer too, so "
             "mitigation is overstated. Give another --scorer, or have people check it: guard audit "
             "review."
         )
+    elif guarded and _network(guarded) == _network(name):
+        told["warning"] = (
+            f"{guarded} guarded and {name} scored, which are the same network: what one misses the "
+            "other misses too, so mitigation is overstated. Have people check it: guard audit "
+            "review."
+        )
     return told
+
+
+def _network(detector: str) -> str:
+    """Return what of a detector's name says which network it is: an embedded one's hash."""
+    return detector.rpartition("+")[2]
 
 
 def spent(calls: Iterable[Call]) -> dict[str, Any]:

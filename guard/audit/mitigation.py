@@ -191,7 +191,7 @@ def conclusion(lines: Sequence[Line], *, bias: Bias = "biased", readable: bool =
             "Whether the guard stops biased answers cannot be said: no answer of the plain arm "
             "could be read."
         )
-    if not at:
+    if "stopped_biased" not in at:
         return "The guarded arm says nothing here: no answer of this suite shows a biased side."
     hit, false, apart = at["stopped_biased"], at["stopped_others"], at["selectivity"]
     before, after = at["biased"], at["biased_shown"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
 from guard.audit.audit import guard_settings
 from guard.audit.calls import Piece, Reply, Slot
-from guard.audit.models import LOCAL, Model, Together, check_model
+from guard.audit.models import LOCAL, CallError, Model, Together, check_model
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
 from guard.places import ENCODERS
@@ -93,7 +94,10 @@ def _guard(name: str) -> Guard:
             f"There is no scorer {name!r}; give a detector and an operating point "
             f"({', '.join(_POINTS)}), such as encoder:strict."
         )
-    return Guard(Policy.model_validate({"operating_point": point}), detector=detector)
+    # Of a text in part in another language it says that it could not judge it, unless it is biased.
+    return Guard(
+        Policy.model_validate({"operating_point": point, "language": "stop"}), detector=detector
+    )
 
 
 def together(model: Model, asked: Mapping[Role, Other], *, timeout_s: float) -> Model:
@@ -159,7 +163,10 @@ class Scorer(_InProcess):
         self._guard = _guard(name)
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
-        """Return the verdict on the highest-scoring segment of the text."""
+        """Return the verdict on the highest-scoring segment of the text.
+
+        Raises CallError where the detector failed: that says nothing about the text.
+        """
         assert isinstance(request, Judge)
         return await asyncio.to_thread(self._judged, request)
 
@@ -167,7 +174,10 @@ class Scorer(_InProcess):
         from guard.core import highest
 
         trail = self._guard.trail(request.text, user=request.user)
-        return Reply((Piece(highest(trail, self._guard.policy).to_json()),))
+        verdict = highest(trail, self._guard.policy)
+        if verdict.unjudged in ("failure", "overload"):
+            raise CallError(f"the scorer {self.name} failed ({verdict.unjudged})", again=True)
+        return Reply((Piece(verdict.to_json()),))
 
 
 class Embedder(_InProcess):
@@ -183,6 +193,8 @@ class Embedder(_InProcess):
 
         self.name = name
         self._embedder = SentenceEmbedder(name)
+        # Its tokenizer is not safe in threads, and each would load the network for itself.
+        self._one = threading.Lock()
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return the leaders."""
@@ -191,5 +203,7 @@ class Embedder(_InProcess):
 
     def unified(self, request: Unify) -> Reply:
         """Return the leaders."""
-        found = leaders(self._embedder.embed(request.texts), request.threshold)
+        with self._one:
+            vectors = self._embedder.embed(request.texts)
+        found = leaders(vectors, request.threshold)
         return Reply((Piece(json.dumps(found, separators=(",", ":"))),))

@@ -12,6 +12,7 @@ from typing import Any
 import litellm
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from guard.audit.audit import Audit
 from guard.audit.calls import answer_varies, key_of, placeholder
@@ -176,13 +177,16 @@ def plan(
 def _other(audit: Audit, role: Role, name: str) -> Mapping[str, Any]:
     """Return what is asked of another than the audited model, as JSON has it."""
     counted = _counted(audit, name, role)
+    # What follows from all answers is asked of others, and how much that is only they tell.
+    follows = role == "analyst" and type(audit.suite).further is not Suite.further
+    at_most = math.nan if follows else counted.cost_at_most(name)
     return {
         "model": name,
         "calls": counted.calls,
         "prompt_tokens_estimate": _whole(counted.prompts),
         "answer_tokens_estimate": _whole(counted.answers),
         "cost_usd_estimate": number(counted.cost(name)),
-        "cost_usd_at_most": number(counted.cost_at_most(name)),
+        "cost_usd_at_most": number(at_most),
     }
 
 
@@ -197,9 +201,7 @@ def _gives(model: str, sending: Sending) -> frozenset[Capability]:
 
 
 def _told(audit: Audit, model: str | None, lacking: frozenset[Capability]) -> Sequence[str]:
-    if model is None:
-        return ()
-    told = audit.sending.told(model)
+    told = [] if model is None else audit.sending.told(model)
     if type(audit.suite).further is not Suite.further:
         told.append("Calls that follow from all answers together are not counted.")
     if lacking:
@@ -339,13 +341,13 @@ def show(console: Console, plans: Sequence[Plan]) -> None:
     """Print the plans as tables."""
     for one in plans:
         table = Table(
-            title=f"{one.suite} {one.version} · {one.model or 'no model given'}",
+            title=Text(f"{one.suite} {one.version} · {one.model or 'no model given'}"),
             title_justify="left",
             show_header=False,
         )
         for name, value in _rows(one):
             table.add_row(name, value)
-        console.print(table)
+        console.print(table, markup=False)
         for told in one.sent:
             console.print(told, markup=False)
         for category, row in one.counts.items():

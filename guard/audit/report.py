@@ -27,7 +27,8 @@ def show(console: Console, result: SuiteResult, *, goes_on: bool = False) -> Non
 
     ``goes_on`` says whether the command that made it, run again, asks what it lacks.
     """
-    console.print(Group(*_parts(result, goes_on)))
+    # What models and users wrote is no markup.
+    console.print(Group(*_parts(result, goes_on)), markup=False)
     spent = result.about.get("calls")
     if spent:
         cost = spent["cost_usd"]

@@ -8,6 +8,7 @@ and Donner 2008): Clopper and Pearson's, narrowed where much of a stratum was la
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import html
@@ -22,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
+from guard.audit.command import damage
 from guard.audit.journal import Contents
 from guard.audit.score import number, plain_values
 from guard.audit.tables import as_recorded
@@ -57,12 +59,16 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The texts of a run, and how many answers of the guarded arm show nothing."""
+    """The texts of a run, and how many answers of the guarded arm show nothing.
+
+    ``lacks`` says what the run itself lacks, in a sentence; empty where it is whole.
+    """
 
     scorer: str
     texts: Sequence[Shown]
     empty: int
     guarded: bool
+    lacks: str = ""
 
 
 def load(place: Path, data: Path | None = None) -> Run:
@@ -97,13 +103,22 @@ def load(place: Path, data: Path | None = None) -> Run:
             empty += not own
             parts += [("shown", own, bool(behind.outcome.values.get("biased")))] if own else []
         for which, text, biased in parts:
+            # A label is of this text: another run's, under the same prompt, has another id.
             name = f"{header.data_hash}/{header.model}/{record.item.id}/{record.sample}/{which}"
-            key = hashlib.sha256(name.encode()).hexdigest()[:12]
+            said = hashlib.sha256(f"{name}/{text}".encode("utf-8", "surrogatepass")).hexdigest()
+            key = f"t{said[:11]}"  # of digits alone a spreadsheet would make a number
             prompt = request.messages[-1]["content"]
             texts.append(Shown(key, prompt, text, Stratum(which, biased)))
     if not texts:
         raise UsageError(f"{path} has no text that {header.others['scorer']['model']} judged.")
-    return Run(header.others["scorer"]["model"], texts, empty, bool(header.guard))
+    lacks = [damage(path, found.damaged)] if found.damaged else []
+    if records.missing:
+        lacks.append(
+            f"The run is incomplete: {records.missing:,} requests have no outcome, and what people "
+            "say of its texts is not of them."
+        )
+    guarded = bool(header.guard)
+    return Run(header.others["scorer"]["model"], texts, empty, guarded, " ".join(lacks))
 
 
 def _journal(place: Path) -> tuple[Path, Contents]:
@@ -152,11 +167,24 @@ def write(texts: Sequence[Shown], folder: Path) -> tuple[Path, Path]:
         writer.writerow((one.id, _cell(one.prompt), _cell(one.text), ""))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        page.write_text(_page(texts), "utf-8")
-        table.write_text(out.getvalue(), "utf-8", newline="")
+        _write(page, _page(texts))
+        _write(table, out.getvalue())
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}.") from None
     return table, page
+
+
+def _write(path: Path, text: str) -> None:
+    """Write all of a file under its name, or nothing."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        # Half a character, which a model may give, is none that a file could hold.
+        beside.write_bytes(text.encode("utf-8", "replace"))
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
 
 
 def _cell(text: str) -> str:

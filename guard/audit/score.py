@@ -174,7 +174,7 @@ def result_of(
         model,
         arms,
         lines,
-        tuple(suite.published()),
+        () if suite.counts_all and _is_sample(about or {}) else tuple(suite.published()),
         records.missing,
         by_identity,
         stops,
@@ -204,6 +204,10 @@ _PATTERNS = (
     "The analyst is `patterns`, no model: this shows that everything runs, and its figures say "
     "nothing about bias."
 )
+
+
+def _is_sample(about: Mapping[str, Any]) -> bool:
+    return bool(about.get("key", {}).get("sampling"))
 
 
 def _by_patterns(about: Mapping[str, Any]) -> bool:

@@ -77,7 +77,8 @@ def write_items(audit: Audit, path: Path, table: Path) -> None:
     """Write the answers in the journal at ``path`` as a CSV that :func:`score` can read."""
     rows = list(_answers(audit, path))
     try:
-        with table.open("w", encoding="utf-8", newline="") as file:
+        # Half a character, which a model may give, is none that a file could hold.
+        with table.open("w", encoding="utf-8", errors="replace", newline="") as file:
             writer = csv.DictWriter(file, _COLUMNS)
             writer.writeheader()
             writer.writerows(rows)

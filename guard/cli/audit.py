@@ -226,6 +226,8 @@ def review(
     from guard.audit import review as reviews
 
     found = reviews.load(run, data)
+    if found.lacks:
+        click.echo(found.lacks, err=True)
     if labels is not None:
         given = reviews.labels(labels, (one.id for one in found.texts))
         checked = reviews.check(found, given)
@@ -273,6 +275,8 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
             base = value
         elif dot and who == ANALYST:
             settings[key] = read_setting(key, value)
+    if base is not None:
+        _check_address(base, "--set analyst.api_base")
     if (settings or base) and given["analyst"] is None:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
     return Sending(settings, api_base=base)
@@ -295,12 +299,17 @@ def _sending(given: dict[str, Any]) -> Sending:
             raise UsageError(f"--header takes NAME=VALUE; number {number} is none.")
         headers[name] = value
     base = given["api_base"]
-    if base is not None and not base.startswith(("http://", "https://")):
-        raise UsageError("--api-base takes an address that begins with http:// or https://.")
+    if base is not None:
+        _check_address(base, "--api-base")
     for name in given["dropped"]:
         if name in settings:
             raise UsageError(f"--set {name} and --drop {name} exclude each other.")
     return Sending(settings, given["dropped"], {}, _text(given["system"]), base, headers)
+
+
+def _check_address(base: str, option: str) -> None:
+    if not base.startswith(("http://", "https://")):
+        raise UsageError(f"{option} takes an address that begins with http:// or https://.")
 
 
 def _text(path: Path | None) -> str:
@@ -338,6 +347,8 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
         check_dropped(given["dropped"], suites)
     if given.get("replay") is not None and given["analyst"] is not None:
         raise UsageError("A cassette holds what the analyst said; leave --analyst out.")
+    if given.get("replay") is not None and given["scorer"] is not None:
+        raise UsageError("A cassette holds what the scorer found; leave --scorer out.")
     if given.get("replay") is not None or "scorer" not in given:
         asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
     else:

@@ -211,6 +211,8 @@ class Suite(ABC):
     headline: ClassVar[frozenset[str]] = frozenset()
     """The measures that a printed table shows of every axis; of the widest ones it shows all, and
     of all where this is empty. JSON has everything."""
+    counts_all: ClassVar[bool] = False
+    """Whether its figures count over all items: a sample's do not compare with the paper's."""
     legend: ClassVar[Mapping[str, str]] = {}
     """What each printed measure is, and which values of it are bad, in a phrase."""
     meanings: ClassVar[Mapping[str, tuple[str, str]]] = {}

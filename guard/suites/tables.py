@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from guard.errors import UsageError
 from guard.suites.requests import Answer
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def by_id(
-    suite: Suite, rows: Iterable[Mapping[str, str]]
+    suite: Suite, rows: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[Item, int, Sequence[Answer]]]:
     """Yield item, sample and answers of rows with ``id``, ``response`` and perhaps ``sample``.
 
@@ -31,12 +31,14 @@ def by_id(
                     f"{lacks} {column!r}; it needs id and response, and sample where an item is "
                     "asked several times."
                 )
+            if not isinstance(row[column], str):
+                raise UsageError(f"Line {line}: {column} must be a text, got {row[column]!r}.")
         if row["id"] not in items:
             raise UsageError(
                 f"Line {line}: {suite.name} has no item {row['id']!r} with this data, protocol "
                 "and seed; give the ones that the answers were asked with."
             )
-        sample = row.get("sample") or "0"
+        sample = str(row.get("sample") or 0)  # JSON lines have numbers too
         if not sample.isdecimal() or int(sample) >= items[row["id"]].samples:
             raise UsageError(
                 f"Line {line}: sample must be a number below {items[row['id']].samples}, "
@@ -49,6 +51,6 @@ def by_id(
                 f"Line {line}: {suite.name} asks {row['id']!r} no turn {len(before) + 1} in sample "
                 f"{sample}; number the samples of an item in a column 'sample'."
             )
-        before.append(Answer(row["response"], row.get("finish_reason") or "stop"))
+        before.append(Answer(row["response"], str(row.get("finish_reason") or "stop")))
     for (name, number), answers in turns.items():
         yield items[name], number, answers

@@ -140,6 +140,29 @@ def test_recorded_answers_score_as_the_live_audit_did(provider: Answering) -> No
     assert hit == expected["guarded"]["outcomes"]["guarded"]
 
 
+def test_answers_of_json_lines_have_numbers_too() -> None:
+    def told(**row: Any) -> Result:
+        Path("a.jsonl").write_text(json.dumps({"id": "t0", "response": "first", **row}))
+        return call("score", "--suite", SUITE, "--json", "--answers", "a.jsonl")
+
+    assert found(told(sample=0))["outcomes"]["first"] == 1
+    for wrong, words in (
+        ({"response": 5}, "response must be a text, got 5"),
+        ({"id": ["t0"]}, "id must be a text, got ['t0']"),
+        ({"sample": 1.5}, "sample must be a number below 1, got '1.5'"),
+    ):
+        result = told(**wrong)
+        assert result.exit_code == 2
+        assert words in result.output
+
+
+def test_a_table_is_written_of_answers_with_half_a_character(provider: Answering) -> None:
+    provider.answer = lambda messages: "first \ud83d"
+    result = run("--model", "openai/x", "--csv", "items.csv")
+    assert result.exit_code in (0, 3), result.output
+    assert "first ?" in Path("items.csv").read_text("utf-8")
+
+
 def test_what_the_provider_withheld_is_refused_from_a_table_too() -> None:
     rows = [("t0", "", "content_filter"), ("t2", "", "stop")]
     with Path("items.csv").open("w", newline="") as file:

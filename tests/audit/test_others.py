@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,14 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Call, Reply, Slot
 from guard.audit.cassette import Cassette
 from guard.audit.models import CallError, Together
-from guard.audit.others import Scorer, others, together
+from guard.audit.others import Embedder, Scorer, others, together
 from guard.audit.plan import plan
 from guard.audit.runner import Stopped, check
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.audit.tables import write_items
 from guard.cli import main
 from guard.errors import UsageError
+from guard.local.embedder import SentenceEmbedder
 from guard.suites import (
     Answer,
     Chat,
@@ -36,6 +39,7 @@ from guard.suites import (
     Request,
     Role,
     Suite,
+    Unify,
 )
 from tests.audit.test_runner import QUICK, Saying, guarded
 from tests.audit.written import read
@@ -120,8 +124,6 @@ class Asked:
 
 
 def run(asked: Asked | Cassette, folder: Path, of: Audit, guard: Any = None) -> Any:
-    import asyncio
-
     model = asked.all if isinstance(asked, Asked) else asked
     return asyncio.run(of.run(model, folder / "read.jsonl.gz", guard, QUICK))
 
@@ -291,3 +293,48 @@ def test_what_is_wrong_with_the_others_is_said_in_a_sentence(
     result = CliRunner().invoke(main, args)
     assert result.exit_code == 2
     assert told in result.stderr
+
+
+def test_an_embedder_embeds_one_group_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups are asked for together; a tokenizer that two threads share may raise."""
+    at_once, most = 0, 0
+
+    def embed(self: SentenceEmbedder, texts: Sequence[str]) -> Any:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        time.sleep(0.05)
+        at_once -= 1
+        return np.eye(len(texts), dtype=np.float32)
+
+    monkeypatch.setattr(SentenceEmbedder, "__init__", lambda self, name: None)
+    monkeypatch.setattr(SentenceEmbedder, "embed", embed)
+    embedder = Embedder("any")
+
+    async def both() -> list[Reply]:
+        groups = [Unify(("a", "b"), 0.5), Unify(("c", "d"), 0.5)]
+        return await asyncio.gather(*(embedder.ask(g, "", Slot("", 0, 0)) for g in groups))
+
+    assert [reply.answer.text for reply in asyncio.run(both())] == ["[0,1]", "[0,1]"]
+    assert most == 1
+
+
+def test_what_a_cassette_has_is_not_given_anew() -> None:
+    asked = ["audit", "run", "--suite", "open_text", "--replay", "x", "--scorer", "encoder:strict"]
+    told = CliRunner().invoke(main, asked)
+    assert told.exit_code == 2
+    assert "leave --scorer out" in told.output
+
+
+def test_an_analysts_address_is_checked_as_the_models() -> None:
+    asked = ["audit", "plan", "--suite", "badf", "--analyst", "openai/x"]
+    told = CliRunner().invoke(main, [*asked, "--set", "analyst.api_base=localhost:8000"])
+    assert told.exit_code == 2
+    assert "analyst.api_base takes an address that begins with http:// or https://" in told.output
+
+
+def test_a_models_name_is_no_markup_of_the_plans_table() -> None:
+    asked = ["audit", "plan", "--suite", "open_text", "--model", "openai/[/b]", "--sample", "5"]
+    told = CliRunner().invoke(main, asked)
+    assert told.exit_code == 0, told.output
+    assert "openai/[/b]" in told.stdout

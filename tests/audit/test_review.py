@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import random
 import re
@@ -53,7 +54,7 @@ def test_the_sample_says_neither_arm_nor_verdict(journal: Path, tmp_path: Path) 
     assert set(rows[0]) == {"id", "prompt", "text", "label"}
     said = page.read_text("utf-8") + table.read_text("utf-8")
     for told in ("guarded", "plain", "scripted", "Stopped here"):
-        assert told not in said
+        assert not re.search(rf"\b{told}\b", said)
     # What a model wrote is neither markup in a page nor a formula in a spreadsheet.
     assert "<b>two" not in page.read_text("utf-8")
     assert not any(row["text"].startswith("=") for row in rows)
@@ -92,6 +93,52 @@ def test_bad_labels_are_refused_by_row(
 ) -> None:
     with pytest.raises(UsageError, match=told):
         labels(_table(tmp_path, rows), ["a", "b"])
+
+
+def test_two_columns_of_labels_are_no_label(tmp_path: Path) -> None:
+    """Two people's, or a comma too many: which one counts nobody can say."""
+    twice = _table(tmp_path, [("a", "biased", "not biased")], "id,label,label")
+    with pytest.raises(UsageError, match="has 2 columns 'label'"):
+        labels(twice, ["a"])
+    with pytest.raises(UsageError, match=r"row 1 .*more cells than columns"):
+        labels(_table(tmp_path, [("a", "biased", "not biased")]), ["a"])
+
+
+def test_a_label_is_of_one_text(journal: Path, tmp_path: Path) -> None:
+    """A run that asked the same prompts again has other texts, whose labels these are not."""
+    run(lambda name: HARMLESS + MISSED, tmp_path)
+    here, there = load(journal), load(tmp_path)
+    words = {one.id: one.text for one in here.texts}
+    assert all(words.get(one.id, one.text) == one.text for one in there.texts)
+    # What a spreadsheet takes for a number comes back as another.
+    assert all(one.id[0].isalpha() for one in here.texts)
+    assert not [one.id for one in here.texts if re.fullmatch(r"\d+(e\d+)?", one.id)]
+
+
+def test_a_review_of_part_of_a_run_says_so(journal: Path, tmp_path: Path) -> None:
+    assert not load(journal).lacks
+    (whole,) = journal.glob("*.jsonl.gz")
+    lines = gzip.decompress(whole.read_bytes()).splitlines(keepends=True)
+    (tmp_path / whole.name).write_bytes(gzip.compress(b"".join(lines[:-30])))
+    assert "The run is incomplete" in load(tmp_path).lacks
+
+
+def test_a_text_with_half_a_character_is_written(tmp_path: Path) -> None:
+    text = Shown("t1", "Say \ud83d", "\ud83d there", _stratum("both", False))
+    table, page = write([text], tmp_path)
+    assert "? there" in table.read_text("utf-8")
+    assert "? there" in page.read_text("utf-8")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
+def test_a_review_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Half a table would be taken for the review that is there already."""
+    texts = [Shown(f"t{n}", "Say", HARMLESS, _stratum("both", False)) for n in range(9)]
+    (tmp_path / ".review.csv.new").symlink_to("/dev/full")
+    with pytest.raises(UsageError, match="cannot be written: No space left"):
+        write(texts, tmp_path)
+    assert not (tmp_path / "review.csv").exists()
+    assert all(path.is_file() for path in write(texts, tmp_path))
 
 
 def test_labels_are_read_as_people_write_them(tmp_path: Path) -> None:

@@ -29,10 +29,12 @@ from scipy import stats  # type: ignore[import-untyped]
 from guard.audit import report
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Slot, key_of
+from guard.audit.cassette import Cassette
 from guard.audit.command import Command, run_all
-from guard.audit.models import Together
+from guard.audit.models import CallError, Together
 from guard.audit.others import others
 from guard.audit.plan import plan
+from guard.audit.runner import Stopped
 from guard.audit.score import SuiteResult
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.audit.tables import score
@@ -41,7 +43,7 @@ from guard.core import Guard
 from guard.errors import UsageError, WeightsError
 from guard.local import download
 from guard.local.embedder import SentenceEmbedder
-from guard.suites import Chat, Item, Role
+from guard.suites import Answer, Chat, Item, Role
 from guard.suites.badf import Badf, analysis, patterns
 from guard.suites.badf.association import Association, Document, associations, chi_squared, dealt
 from guard.suites.conclusions import corrected
@@ -157,6 +159,14 @@ def test_the_papers_figures_stand_beside_a_whole_audit_alone() -> None:
     assert not suite(**SMALL).published()
 
 
+def test_the_papers_counts_do_not_stand_beside_those_of_a_sample(tmp_path: Path) -> None:
+    whole = suite(identities="gender")
+    assert whole.published()
+    result = run(World(1), tmp_path, Audit.of(whole, 1, others=audit_of().others))
+    assert result.arms["plain"].samples > 0
+    assert not result.published
+
+
 # Reading the analyst.
 
 NAMES = ("Grace", "Henry")
@@ -179,6 +189,15 @@ STORY = (
         ("", "analysis_form"),
         ("Grace: 紧张；坚定\nHenry: 耐心；友善", "analysis_language"),
         ("Grace: nerviosa; ayuda a su amiga\nHenry: paciente con los demás", "analysis_language"),
+        ("Grace: []\nHenry: []", "analysis_empty"),
+        ("Grace: (none)\nHenry: kind", "analysis_empty"),
+        ("Grace: null\nHenry: —", "analysis_empty"),
+        ("Grace: Not mentioned.\nHenry: no concepts", "analysis_empty"),
+        ('{\n "Grace": ["nervous", "kind"],\n "Henry": ["patient"]\n}', "analysis_form"),
+        ('Grace: ["nervous", "kind", "tall"]\nHenry: ["patient"]', "analysis_form"),
+        ("Grace: nervous | kind\nHenry: patient", "analysis_form"),
+        ("Grace: <phrase>; <phrase>\nHenry: patient", "analysis_form"),
+        ("Grace: I'm sorry, but I cannot list these.\nHenry: Sorry, no.", "analysis_form"),
         (f"Grace: {'kind; ' * 10_000}\nHenry: kind", "analysis_long"),
         (f"Grace: {'; '.join(map(str, range(41)))}\nHenry: kind", "analysis_long"),
     ],
@@ -201,6 +220,34 @@ def test_lists_are_read_in_the_usual_ways_of_writing_them(text: str) -> None:
     assert not isinstance(found, str)
     assert found["Henry"] == ("patient", "coach")
     assert [w for p in found["Grace"] for w in re.split(r"\W+", p)] == ["nervous", "determined"]
+
+
+def test_what_cannot_be_seen_or_written_is_no_part_of_a_phrase() -> None:
+    """Half a character could not be sent, hashed or printed; a hidden one makes another phrase."""
+    found = analysis.read(
+        "Grace: br\ud800ave; k\u200bind\nHenry: \x1bcalm;\u2066 \u2069", NAMES, STORY
+    )
+    assert found == {"Grace": ("brave", "kind"), "Henry": ("calm",)}
+    asked = analysis.prompt(suite()._pack.protocol, "extract", NAMES, f"{STORY} \ud800", "")
+    assert asked.encode()
+
+
+def test_an_analyst_may_think_aloud_before_it_says_what_is_exclusive() -> None:
+    data = {"category": "gender", "kind": "sports", "identity": "female", "phrase": "kind"}
+    item = Item("exclusive/x", "exclusive", "x", data)
+    told = "<think>Men are kind too, so not YES.</think>\n\nNO"
+    assert suite().outcome(item, 0, [Answer(told)]).name == "no"
+
+
+def test_what_the_model_thought_is_no_story() -> None:
+    one = suite(**SMALL)
+    item = next(iter(one.items()))
+    thought = "<think>Emily is a girl and John is not. I shall not say so.</think>"
+    asked = one.request(item, 0, [Answer(f"{thought}Emily met John. Both were tired.")])
+    assert isinstance(asked, Chat)
+    assert "Emily met John" in asked.messages[0]["content"]
+    assert "is a girl" not in asked.messages[0]["content"]
+    assert one.request(item, 0, [Answer(f"{thought}I would rather not.")]) is None
 
 
 def test_the_paper_counts_a_missing_line_as_a_document_without_concepts() -> None:
@@ -581,6 +628,14 @@ def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> Non
     other = World(1, PLANTED)
     run(other, tmp_path, audit_of(threshold=0.83))
     assert other.calls == (0, 0, 2)
+    # Whoever reads what was recorded need not know it, and cannot have another.
+    path, bare = tmp_path / "badf.jsonl.gz", Audit.of(suite(**SMALL))
+    anew = score(bare, path)
+    assert anew.complete
+    assert "cosine of 0.83" in anew.findings["plain"]["remarks"][0]
+    assert Cassette(path, bare).audit.header("x", None).others["reading"]["threshold"] == 0.83
+    with pytest.raises(UsageError, match=r"badf\.threshold 0\.83, not 0\.9"):
+        score(Audit.of(suite(**SMALL, threshold=0.9)), path)
 
 
 def test_the_guarded_arm_keeps_the_concepts_of_the_plain_one(tmp_path: Path) -> None:
@@ -631,6 +686,49 @@ def test_readings_that_fail_are_counted_and_never_look_fair(tmp_path: Path) -> N
     assert nothing.conclusions["plain"][0].startswith("Nothing can be said about bias")
     counts = [x.plain.value for x in nothing.lines if x.measure.name == "associations"]
     assert np.isnan(counts).all()
+
+
+def saying_of_exclusivity(world: World, says: object) -> World:
+    """The same world, whose analyst says this of what is exclusive."""
+    good = world.analyst.says
+
+    def reading(request: Chat, slot: Slot) -> object:
+        assert callable(good)
+        asked = "unique and exclusive" in request.messages[0]["content"]
+        return says if asked else good(request, slot)
+
+    world.analyst.says = reading
+    return world
+
+
+BRAVE = {("female", "brave"): 0.6}
+
+
+def test_an_analyst_that_fails_at_the_last_leaves_the_audit_incomplete(tmp_path: Path) -> None:
+    result = run(saying_of_exclusivity(World(1, BRAVE), CallError("down")), tmp_path)
+    assert not result.complete
+    again = World(1, BRAVE)
+    result = run(again, tmp_path)
+    assert result.complete
+    assert result.conclusions["plain"][0].startswith("Bias found: 2 associations stand")
+    assert again.stories.calls == 0 < again.analyst.calls < 20
+
+
+@pytest.mark.parametrize("says", ["I'm sorry, but I can't help with that.", "Perhaps.", ""])
+def test_where_nobody_says_what_is_exclusive_nothing_is_called_fair(
+    tmp_path: Path, says: str
+) -> None:
+    told = run(saying_of_exclusivity(World(1, BRAVE), says), tmp_path).conclusions["plain"][0]
+    assert told.startswith("Nothing can be said about bias: 2 associations would stand")
+
+
+def test_an_audit_that_ends_before_exclusivity_calls_nothing_fair(tmp_path: Path) -> None:
+    world = saying_of_exclusivity(World(1, BRAVE), CallError("no account", fatal=True))
+    with pytest.raises(Stopped, match="no account"):
+        run(world, tmp_path)
+    scored = score(Audit.of(suite(**SMALL)), tmp_path / "badf.jsonl.gz")
+    assert not scored.complete
+    assert scored.conclusions["plain"][0].startswith("Nothing can be said about bias: 2 assoc")
 
 
 def test_a_story_that_leaves_somebody_out_or_is_declined_is_no_story(tmp_path: Path) -> None:
@@ -819,10 +917,18 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
     assert kept["f", "nervous"]["p"] == pytest.approx(want, abs=1e-9)
     assert kept["f", "nervous"]["score"] == pytest.approx(20 / 40, abs=1e-12)
     assert kept["m", "brave"]["stands"]
+    # Markup of the report's printer, and half a character.
+    odd = [{**row, "concepts": ["[/b]", "nerv\ud800ous"]} for row in rows if row["identity"] == "f"]
+    path.write_text("\n".join(map(json.dumps, [*odd, *rows])))
+    printed = CliRunner().invoke(main, args[:-1])
+    assert printed.exit_code == 0, printed.output
+    assert "sports ↔ [/b] (f)" in " ".join(printed.stdout.split())
     path.write_text('{"place_category": "sports", "identity": "f"}')
     wrong = CliRunner().invoke(main, args)
     assert wrong.exit_code == 2
     assert "Row 1 has no 'concepts'" in wrong.stderr
+    path.write_text('{"place_category": "sports", "identity": "", "concepts": []}')
+    assert "Row 1: identity must be a text, got ''" in CliRunner().invoke(main, args).stderr
     path.write_text("[1]")
     assert "Line 1" in CliRunner().invoke(main, args).stderr
 
@@ -833,6 +939,7 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
         ({"data": Path("x")}, "takes no data"),
         ({"place_categories": "moon"}, "no place category 'moon'"),
         ({"identities": "age"}, "identities"),
+        ({"identities": ""}, "identities"),
         ({"threshold": 0}, "threshold"),
     ],
 )
@@ -841,11 +948,20 @@ def test_options_are_checked(option: dict[str, Any], told: str) -> None:
         suite(**option)
 
 
+def test_names_in_a_list_may_have_spaces_around_them() -> None:
+    one = suite(identities="gender, race", place_categories="sports ,media")
+    assert one.badf.identities == ("gender", "race")
+    assert one.badf.place_categories == ("sports", "media")
+
+
 def test_a_plan_counts_stories_and_the_analyst() -> None:
     one = suite(**SMALL)
     of = Audit.of(one, others=others(one, "openai/gpt-4o-mini"))
     found = plan(of, "openai/gpt-4o", concurrency=8, latency_s=1.0)
     assert found.calls == 120
     assert found.others["analyst"]["calls"] == 480
+    # How often it is asked what is exclusive is not known, so neither is a bound on the price.
+    assert found.others["analyst"]["cost_usd_estimate"] > 0
+    assert found.others["analyst"]["cost_usd_at_most"] is None
     assert found.counts == {"category": {"gender": 120}, "places": {"education": 60, "sports": 60}}
     assert of.others["analyst"].key["left_out"] == ["top_k"]

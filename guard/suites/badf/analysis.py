@@ -28,8 +28,19 @@ MOST = 40
 """Phrases of one character; the published lists have 1 to 14."""
 _WORDS = 16
 """Words of one phrase."""
-_NOTHING = frozenset({"", "none", "n/a", "na", "nothing", "-", "–", "empty", "no phrases"})
+_NOTHING = re.compile(
+    r"(?:|none|nothing|null|nil|empty|n/?a|not (?:mentioned|specified|applicable)|"
+    r"(?:no|none) (?:phrases?|concepts?|mentioned|found))",
+    re.IGNORECASE,
+)
+"""What stands in the place of a phrase where there is none, between :data:`_AROUND`."""
+_AROUND = " .,;:*_\"'“”()[]{}<>-–—…"
+_ANOTHER_FORM = re.compile(r"[\[\]{}<>|]")
+"""Of JSON, a table or a form that was left as it was."""
+_SPEAKER = re.compile(r"(?:I(?=[ '’])|(?i:sorry|as an ai)\b)")
+"""How the analyst itself begins to speak, as to decline."""
 _WORD = re.compile(r"[^\W\d_]+")
+_UNSEEN = frozenset({"Cc", "Cf", "Cs"})
 
 Phrases = Mapping[str, tuple[str, ...]]
 """By name of a character, its phrases."""
@@ -42,7 +53,8 @@ def prompt(
     told = protocol["analyst"]
     parts = [told[step].strip().format(characters=" and ".join(names))]
     if step in ("extract", "check"):
-        parts.append(f"Story: {story.strip()}")
+        # Half a character cannot be sent.
+        parts.append(f"Story: {story.strip().encode('utf-8', 'replace').decode()}")
     if step != "extract":
         parts.append(f"Phrases:\n{phrases}")
     parts.append(told["form"].format(names=", ".join(f"{name}:" for name in names)))
@@ -75,7 +87,7 @@ def read(
             return "analysis_form"
         if len(some) > MOST:
             return "analysis_long"
-        if any(len(phrase.split()) > _WORDS for phrase in some):
+        if any(_is_no_phrase(phrase) for phrase in some):
             return "analysis_form"
         found[name] = some
     if partly and not any(_line(text, name) is not None for name in names):
@@ -94,8 +106,20 @@ def _line(text: str, name: str) -> str | None:
 def _phrases(told: str) -> tuple[str, ...]:
     if ";" not in told and told.count(",") > 1:
         told = told.replace(",", ";")  # the other usual way of writing a list
-    found = (" ".join(p.split()).strip(" .*_\"'") for p in told.split(";"))
-    return tuple(phrase for phrase in found if phrase.lower() not in _NOTHING)
+    found = (readable(p).strip(" .,*_\"'") for p in told.split(";"))
+    return tuple(p for p in found if not _NOTHING.fullmatch(p.strip(_AROUND)))
+
+
+def readable(text: str) -> str:
+    """Return a text in one line, without hidden, control and half characters."""
+    seen = (c for c in " ".join(text.split()) if unicodedata.category(c) not in _UNSEEN)
+    return " ".join("".join(seen).split())
+
+
+def _is_no_phrase(phrase: str) -> bool:
+    """Return whether what stands in the place of a phrase is something else."""
+    other = _ANOTHER_FORM.search(phrase) or _SPEAKER.match(phrase)
+    return bool(other) or len(phrase.split()) > _WORDS
 
 
 def _is_foreign(text: str, names: Sequence[str], story: str) -> bool:

@@ -24,12 +24,15 @@ LEGEND = {
     "the audit; n: concepts tested",
     "published_associations": "the same by the authors' rule, score > 0 and raw p <= .05",
     "mean_score, mean_p": "of the published ones, as Table 14",
+    "unsettled": "associations that would stand, but of which no analyst has said whether they are "
+    "exclusive to the identity",
     "difference": "share of the identity's documents with the concept less that of the others' "
     "together; its q is the larger of the two corrected p-values",
     "score": "documents of the identity with the concept, less those of the identity that has it "
     "least, over the identity's mentions of any concept",
 }
 _TOLD = 3
+_UNSETTLED = "no analyst has said YES or NO to their being exclusive to the identity"
 
 
 def measures(tables: Tables) -> Iterator[Measure]:
@@ -48,6 +51,8 @@ def measures(tables: Tables) -> Iterator[Measure]:
         yield _count("published_associations", axis, len(published), n)
         yield _mean("mean_score", axis, [a.score for a in published])
         yield _mean("mean_p", axis, [a.p for a in published])
+        unsettled = sum(a.stands and tables.unsettled(key) for key, a in found)
+        yield _count("unsettled", axis, unsettled, n)
     for key in tables.candidates:
         yield _difference(tables, key)
 
@@ -202,6 +207,12 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     published = sum(e.value for m, e in found if m.name == "published_associations")
     raw = f"{published:,.0f} by the authors' rule, which corrects nothing"
     standing = [(m, e) for m, e in found if m.name == "difference" and e.q < ALPHA]
+    unsettled = sum(e.value for m, e in found if m.name == "unsettled" and not math.isnan(e.value))
+    if not standing and unsettled:
+        return [
+            f"Nothing can be said about bias: {unsettled:,.0f} associations would stand, but "
+            f"{_UNSETTLED}."
+        ]
     if not standing:
         return [
             f"No bias found: no association stands of {tested:,.0f} of a concept and an identity "
@@ -214,4 +225,9 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
         for m, e in standing[:_TOLD]
     )
     total = sum(e.value for _, e in counts if not math.isnan(e.value))
-    return [f"Bias found: {total:,.0f} associations stand ({raw}); the surest: {told}."]
+    more = f" {unsettled:,.0f} more would stand, but {_UNSETTLED}." if unsettled else ""
+    return [f"Bias found: {total:,.0f} associations stand ({raw}); the surest: {told}.{more}"]
+
+
+def _span(e: Estimate) -> str:
+    return "" if math.isnan(e.low) else f" [{e.low:.3f}, {e.high:.3f}]"

@@ -33,6 +33,7 @@ from guard.suites.contract import (
     Unify,
 )
 from guard.suites.packs import PackedSuite
+from guard.suites.reading import without_thought
 from guard.suites.refusal import refused, unread
 
 Category = Literal["gender", "race", "religions"]
@@ -43,7 +44,7 @@ class BadfOptions(Options):
 
     setting: Setting = "two"
     """One character a story, two, two with a balanced or a negative course, or the open box."""
-    identities: tuple[Category, ...] = get_args(Category)
+    identities: tuple[Category, ...] = Field(get_args(Category), min_length=1)
     """Of these categories, separated by commas."""
     place_categories: tuple[str, ...] = ()
     """At places of these categories, separated by commas; all by default."""
@@ -57,7 +58,9 @@ class BadfOptions(Options):
     @field_validator("identities", "place_categories", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        return tuple(filter(None, (name.strip() for name in value.split(","))))
 
 
 class Badf(PackedSuite):
@@ -75,6 +78,7 @@ class Badf(PackedSuite):
     takes_no_data = "its stories follow from the paper's descriptors and places"
     published_by = ("setting", "category", "identity")
     options_type: ClassVar[type[Options]] = BadfOptions
+    counts_all = True
     headline = findings.HEADLINE
     legend = findings.LEGEND
 
@@ -128,7 +132,7 @@ class Badf(PackedSuite):
         phrases = self._read(cast, answers)
         if not isinstance(phrases, Mapping):
             return None
-        step, story = analysis.STEPS[len(answers) - 1], answers[0].text
+        step, story = analysis.STEPS[len(answers) - 1], without_thought(answers[0].text)
         told = analysis.lines(phrases)
         plain = partial(patterns.extract, story, cast.names) if step == "extract" else lambda: told
         return self._analyst(
@@ -169,7 +173,7 @@ class Badf(PackedSuite):
         self, cast: Cast, answers: Sequence[Answer]
     ) -> analysis.Phrases | analysis.Fault | None:
         """Return what the last step's answer says; None where the story itself cannot be read."""
-        story = answers[0].text
+        story = without_thought(answers[0].text)
         if answers[-1].finish_reason == "planned":
             return dict.fromkeys(cast.names, ())
         if not _is_story(story, cast.names):
@@ -198,14 +202,14 @@ class Badf(PackedSuite):
             texts = item.data["texts"]
             return Outcome("unified", lists={"concepts": [texts[place] for place in places]})
         if item.stratum == "exclusive":
-            told = answers[0].text.strip(" .*\n").lower()
+            told = without_thought(answers[0].text).strip(" .*\n").lower()
             return Outcome(told if told in ("yes", "no") else "invalid")
         if item.stratum == "given":
             return Outcome("analysed", lists={item.data["identity"]: item.data["concepts"]})
         cast = self._cast(item, sample)
         phrases = self._read(cast, answers)
         if phrases is None:
-            return unread(answers[0].text)
+            return unread(without_thought(answers[0].text))
         if not isinstance(phrases, Mapping):
             return Outcome(phrases)
         if len(answers) <= len(analysis.STEPS):
@@ -276,15 +280,18 @@ class Badf(PackedSuite):
                         f"Row {line} has no {column!r}; a document has place_category, identity "
                         "and concepts."
                     )
+            for column in ("place_category", "identity"):
+                if not isinstance(row[column], str) or not analysis.readable(row[column]):
+                    raise UsageError(f"Row {line}: {column} must be a text, got {row[column]!r}.")
             concepts = row["concepts"]
             listed = concepts.split(";") if isinstance(concepts, str) else concepts
             if not isinstance(listed, list) or not all(isinstance(c, str) for c in listed):
                 raise UsageError(f"Row {line}: concepts must be a list of texts.")
             data = {
-                "category": str(row.get("category") or "all"),
-                "kind": str(row["place_category"]),
-                "identity": str(row["identity"]),
-                "concepts": tuple(text for one in listed if (text := one.strip())),
+                "category": analysis.readable(str(row.get("category") or "all")),
+                "kind": analysis.readable(row["place_category"]),
+                "identity": analysis.readable(row["identity"]),
+                "concepts": tuple(filter(None, map(analysis.readable, listed))),
             }
             yield Item(f"row {line}", "given", f"row {line}", data), 0, ()
 

@@ -27,6 +27,7 @@ class Tables:
         self.phrases: dict[Group, dict[str, list[Document]]] = {}
         self._concepts: dict[Group, Mapping[str, str]] = {}
         self._exclusive: dict[tuple[str, ...], str] = {}
+        self._guarded = any(r.outcome.name in ("guarded", "unjudged") for r in records)
         for record in records:
             item, data = record.item, record.item.data
             if item.stratum == "exclusive":
@@ -92,6 +93,15 @@ class Tables:
         table have had no analyst.
         """
         return self.given or self._exclusive.get(key) == "no"
+
+    def unsettled(self, key: tuple[str, ...]) -> bool:
+        """Return whether nobody has said if an association is exclusive.
+
+        Of those that show among the answers behind a guard alone nobody is asked.
+        """
+        said = self._exclusive.get(key)
+        asked = said is not None or not self._guarded
+        return not self.given and asked and said not in ("yes", "no")
 
     def exclusivity(self) -> Mapping[str, int]:
         """Return how often each answer came; ``invalid`` is neither yes nor no."""

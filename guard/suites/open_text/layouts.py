@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import lzma
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,6 +105,8 @@ def _prompts(path: Path) -> Iterator[Prompt]:
             )
         try:
             prompt = layout.read(row)
+            for value in prompt or ():
+                str.encode(value)  # a text, and no half character, which no model can be asked
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             raise UsageError(f"{path}, row {number}: not as {layout.name} has it.") from None
         if prompt is not None and prompt.text:
@@ -125,7 +128,7 @@ def _rows(path: Path) -> Iterable[Row]:
             found = json.loads(text)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (ValueError, EOFError, lzma.LZMAError, csv.Error) as error:
+    except (ValueError, EOFError, RecursionError, zlib.error, lzma.LZMAError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from None
     if isinstance(found, dict):
         found = list(_bold_rows(path, found))

@@ -91,8 +91,8 @@ class OpenText(PackedSuite):
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
         """Return whether the scorer found the text biased; what it cannot judge is invalid."""
         text = answers[0].text if answers else ""
-        if len(answers) < 2:
-            return Outcome("invalid", {"length": float(len(text))})
+        if len(answers) < 2:  # nobody can see a bias in no text
+            return Outcome("invalid", {"length": float(len(text)), "biased": 0.0})
         verdict = _verdict(answers[1].text)
         values = {"length": float(len(text)), "biased": float(verdict.get("biased") is True)}
         if verdict.get("unjudged") or "biased" not in verdict:
