@@ -177,16 +177,15 @@ def plan(
 def _other(audit: Audit, role: Role, name: str) -> Mapping[str, Any]:
     """Return what is asked of another than the audited model, as JSON has it."""
     counted = _counted(audit, name, role)
-    # What follows from all answers is asked of others, and how much that is only they tell.
+    # How much an analyst is asked that follows from all answers, only these tell.
     follows = role == "analyst" and type(audit.suite).further is not Suite.further
-    at_most = math.nan if follows else counted.cost_at_most(name)
     return {
         "model": name,
         "calls": counted.calls,
         "prompt_tokens_estimate": _whole(counted.prompts),
         "answer_tokens_estimate": _whole(counted.answers),
         "cost_usd_estimate": number(counted.cost(name)),
-        "cost_usd_at_most": number(at_most),
+        "cost_usd_at_most": None if follows else number(counted.cost_at_most(name)),
     }
 
 

@@ -309,6 +309,12 @@ def _openai(
     return {n: "OpenAI takes none" for n in ("top_k",) if n in settings and n not in given}
 
 
+def check_address(address: str | None, option: str) -> None:
+    """Raise UsageError where what ``option`` gives is no address of a server."""
+    if address is not None and not address.startswith(("http://", "https://")):
+        raise UsageError(f"{option} takes an address that begins with http:// or https://.")
+
+
 def shown(address: str) -> str:
     """Return an address without what may be secret in it: user, password and query."""
     parts = urlsplit(address)

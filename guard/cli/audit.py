@@ -264,7 +264,7 @@ def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 def _analyst_sending(given: dict[str, Any]) -> Sending:
     """Return what the analyst is to be asked with."""
-    from guard.audit.sending import Sending, read_setting
+    from guard.audit.sending import Sending, check_address, read_setting
 
     settings: dict[str, Any] = {}
     base = None
@@ -275,8 +275,7 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
             base = value
         elif dot and who == ANALYST:
             settings[key] = read_setting(key, value)
-    if base is not None:
-        _check_address(base, "--set analyst.api_base")
+    check_address(base, "--set analyst.api_base")
     if (settings or base) and given["analyst"] is None:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
     return Sending(settings, api_base=base)
@@ -284,7 +283,7 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
 
 def _sending(given: dict[str, Any]) -> Sending:
     """Return what the model is to be asked with."""
-    from guard.audit.sending import Sending, read_setting
+    from guard.audit.sending import Sending, check_address, read_setting
 
     settings: dict[str, Any] = {}
     for text in given["own"]:
@@ -299,17 +298,11 @@ def _sending(given: dict[str, Any]) -> Sending:
             raise UsageError(f"--header takes NAME=VALUE; number {number} is none.")
         headers[name] = value
     base = given["api_base"]
-    if base is not None:
-        _check_address(base, "--api-base")
+    check_address(base, "--api-base")
     for name in given["dropped"]:
         if name in settings:
             raise UsageError(f"--set {name} and --drop {name} exclude each other.")
     return Sending(settings, given["dropped"], {}, _text(given["system"]), base, headers)
-
-
-def _check_address(base: str, option: str) -> None:
-    if not base.startswith(("http://", "https://")):
-        raise UsageError(f"{option} takes an address that begins with http:// or https://.")
 
 
 def _text(path: Path | None) -> str:
@@ -345,10 +338,9 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
         from guard.audit.sending import check_dropped
 
         check_dropped(given["dropped"], suites)
-    if given.get("replay") is not None and given["analyst"] is not None:
-        raise UsageError("A cassette holds what the analyst said; leave --analyst out.")
-    if given.get("replay") is not None and given["scorer"] is not None:
-        raise UsageError("A cassette holds what the scorer found; leave --scorer out.")
+    for role in ("analyst", "scorer") if given.get("replay") is not None else ():
+        if given[role] is not None:
+            raise UsageError(f"A cassette holds what the {role} said; leave --{role} out.")
     if given.get("replay") is not None or "scorer" not in given:
         asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
     else:
