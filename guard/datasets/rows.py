@@ -214,7 +214,11 @@ def _header(path: Path, line: str) -> tuple[list[str], str]:
         names = next(csv.reader([line], delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise UsageError(f"{path}, line 1: the header is broken: {error}.") from None
-    return [name.strip().casefold() for name in names], delimiter
+    names = [name.strip().casefold() for name in names]
+    for name in names:
+        if name and names.count(name) > 1:
+            raise UsageError(f"{path} has {names.count(name)} columns {name!r}; keep one of them.")
+    return names, delimiter
 
 
 def _table(path: Path, first: str) -> Iterator[Row]:

@@ -930,7 +930,7 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
     path.write_text('{"place_category": "sports", "identity": "", "concepts": []}')
     assert "Row 1: identity must be a text, got ''" in CliRunner().invoke(main, args).stderr
     path.write_text("[1]")
-    assert "Line 1" in CliRunner().invoke(main, args).stderr
+    assert "is a JSON list" in CliRunner().invoke(main, args).stderr
 
 
 @pytest.mark.parametrize(
