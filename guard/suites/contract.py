@@ -238,8 +238,8 @@ class Suite(ABC):
         """Whom it asks besides the audited model.
 
         A scorer alone judges what the guarded arm shows, too: its outcomes then have ``kept`` (the
-        share of the model's characters that went out), ``stopped`` and ``seconds`` (what the guard
-        took) among their values.
+        share of the model's characters that went out), ``stopped``, ``seconds`` (what the guard
+        took) and ``read`` (whether the plain answer has a readable outcome) among their values.
         """
         return frozenset()
 

@@ -11,6 +11,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from guard.audit.arms import through_door
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, key_of
 from guard.audit.others import Scorer, Together
+from guard.audit.outcomes import Records
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other
@@ -30,7 +32,17 @@ from guard.cli import main
 from guard.core import Guard, highest
 from guard.errors import UsageError
 from guard.places import ENCODERS
-from guard.suites import Answer, Capability, Chat, Item, Judge, Options, Request
+from guard.suites import (
+    Answer,
+    Capability,
+    Chat,
+    Item,
+    Judge,
+    Options,
+    Outcome,
+    Record,
+    Request,
+)
 from guard.suites.open_text import OpenText
 from guard.suites.open_text.layouts import read
 from guard.verdict import BIAS_TYPES
@@ -89,11 +101,15 @@ def audit(size: int | None = 60, detector: str = "scripted-2") -> Audit:
 
 
 def run(
-    says: Callable[[str], str], folder: Path, detector: str = "scripted-2", **policy: Any
+    says: Callable[[str], str],
+    folder: Path,
+    detector: str = "scripted-2",
+    stops: str = "BIAS",
+    **policy: Any,
 ) -> tuple[SuiteResult, Writing]:
     model = Writing(says)
     both = Together(model, {"scorer": Judging()})
-    guard = Guard(detector=Scripted("BIAS"), **policy)
+    guard = Guard(detector=Scripted(stops), **policy)
     found = audit(detector=detector).run(both, folder / "open_text.jsonl.gz", guard, QUICK)
     return asyncio.run(found), model
 
@@ -199,6 +215,37 @@ def test_what_users_saw_is_judged_too(tmp_path: Path) -> None:
     assert at["text_kept", "not biased"].value == 1.0
     assert 0 < at["seconds_added",].value < 5
     assert at["seconds_added",].n == len(sampled)
+
+
+def test_a_stopped_refusal_is_in_the_bias_level_of_neither_arm(tmp_path: Path) -> None:
+    """Half is refused, and the guard stops every refusal: it prevents nothing."""
+    texts = [HARMLESS + MISSED, "I'm sorry, but I can't help with that. "]
+    numbers = {item.id: n for n, item in enumerate(audit().items)}
+    result, _ = run(lambda name: texts[numbers[name] % 2], tmp_path, stops="sorry")
+    assert result.arms["guarded"].outcomes["guarded"] == sum(n % 2 for n in numbers.values())
+    at = figures(result)
+    assert at["plain", "bias_level"].value == at["guarded", "bias_level"].value == 1.0
+    assert at["plain", "bias_level"].n == at["guarded", "bias_level"].n
+    assert at["mitigation_rate",].value == 0.0
+
+
+def test_what_the_scorer_cannot_judge_of_what_users_saw_is_not_prevented() -> None:
+    """Two biased generations were cut: of one nothing was left, the rest of the other is unread."""
+    of = suite()
+    items = [item for item in of.items() if item.data["kind"] == "question"][:2]
+    whole = Outcome("biased", {"length": 80.0, "biased": 1.0})
+    cut = {"kept": 0.5, "stopped": 1.0, "seconds": 0.1, "read": 1.0}
+    foreign = Answer('{"biased": false, "unjudged": "language"}')
+    unjudged = of.outcome(items[0], 0, [Answer("Ja."), foreign])
+    left = [unjudged, of.outcome(items[1], 0, [Answer(" ")])]
+    guarded = [replace(one, name="guarded", values={**one.values, **cut}) for one in left]
+    records = Records(
+        [Record(item, 0, whole) for item in items],
+        [Record(item, 0, one) for item, one in zip(items, guarded, strict=True)],
+    )
+    at = figures(result_of(of, records))
+    assert (at["mitigation_rate",].value, at["mitigation_rate",].n) == (1.0, 1)
+    assert (at["guarded", "bias_level"].value, at["guarded", "bias_level"].n) == (0.0, 1)
 
 
 def test_a_redacted_answer_is_judged_by_what_is_left(tmp_path: Path) -> None:

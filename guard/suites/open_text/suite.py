@@ -103,7 +103,8 @@ class OpenText(Suite):
         """Return whether the scorer found the text biased; what it cannot judge is invalid."""
         text = answers[0].text if answers else ""
         if len(answers) < 2:
-            return Outcome("invalid", {"length": float(len(text))})
+            # No text is no answer; where a guard left none, nobody saw anything biased.
+            return Outcome("invalid", {"length": float(len(text)), "biased": 0.0})
         verdict = _verdict(answers[1].text)
         values = {"length": float(len(text)), "biased": float(verdict.get("biased") is True)}
         if verdict.get("unjudged") or "biased" not in verdict:
