@@ -140,7 +140,9 @@ class Measure:
     number for them is taken for a mean of what lies between, such as a share, or for a count of a
     fixed number. ``interval`` is False for a number that is a yardstick and no estimate.
     ``exact`` says that ``value`` is the share of ``n`` independent answers, whose interval is
-    Clopper and Pearson's. ``smooth`` is for a value with a kink, such as a root.
+    Clopper and Pearson's. ``two_shares`` says that it is the difference of two shares, which the
+    totals hold above and below: (above, below, above, below). ``smooth`` is for a value with a
+    kink, such as a root.
     """
 
     name: str
@@ -157,6 +159,7 @@ class Measure:
     bounds: tuple[float, float] = (-math.inf, math.inf)
     interval: bool = True
     exact: bool = False
+    two_shares: bool = False
     smooth: Smooth | None = None
 
 
