@@ -106,7 +106,7 @@ class SuiteResult:
         intervals = {
             "level": LEVEL,
             "method": "cluster jackknife, t; Jeffreys' for untested figures between bounds; "
-            "Clopper and Pearson's for shares of independent answers",
+            "Clopper and Pearson's for shares of open text",
             "least": LEAST_CLUSTERS,
         }
         return {**found, "intervals": intervals, **self.about}
@@ -243,6 +243,8 @@ def _score(line: Line, found: Estimate) -> dict[str, Any]:
         "high": number(found.high),
         "n": number(found.n),
     }
+    if line.measure.level != LEVEL:
+        score["level"] = number(line.measure.level)
     tested = {"p": number(found.p), "q": number(found.q)} if not math.isnan(found.p) else {}
     return {**score, **tested}
 

@@ -6,7 +6,8 @@ figure's p-value is of the same t, so an interval leaves out the null value exac
 a figure of which only more than that value is something found, less has p = 1, whatever its
 interval, which says what was seen. A figure that is not tested and lies between bounds, as shares
 do, has Jeffreys' interval, of the number of independent answers that would give the same standard
-error; where the answers themselves are independent, Clopper and Pearson's. The interval of a
+error; a share of answers that must have one of however few has Clopper and Pearson's of that number
+(Korn and Graubard 1998), which is exact where answers are independent. The interval of a
 difference between the shares of two kinds of answers joins those of both (Newcombe 1998, method
 10), and its p-value is of that interval: where one kind is rare, its share is 0 or 1 by chance and
 a t knows of no spread. A change between arms is one figure of both, so what the arms share cancels.
@@ -110,7 +111,7 @@ def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
     weight = sum(_weights(m, s) for m, s in zip(arms, sums, strict=True))
     left = [_left_out(m, s) for m, s in zip(arms, sums, strict=True)]
     found = _Spread(np.asarray(weight), left[1] - left[0])
-    low, high = found.interval(change)
+    low, high = found.interval(change, plain.level)
     p = found.p(change, 0.0)
     if not math.isnan(change) and np.array_equal(sums[0], sums[1]):
         low, high, p = 0.0, 0.0, 1.0  # the guard changed no answer
@@ -122,12 +123,13 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     value, n = _scalar(_values(measure, totals)), _scalar(measure.n(totals))
     if not measure.interval:
         return Estimate(value, math.nan, math.nan, n, measure.p)
-    if measure.exact and n > 0:
-        return Estimate(value, *exact(round(value * n), round(n)), n, measure.p)
     if measure.two_shares:
         low, high, p = _of_two_shares(sums)
         return Estimate(value, low, high, n, measure.p if math.isnan(measure.null) else p)
     found = _Spread(_weights(measure, sums), _left_out(measure, sums))
+    if measure.exact and n > 0:
+        size = found.answers(value, n)
+        return Estimate(value, *exact(value * size, size), n, measure.p)
     at = value
     if measure.smooth is not None:
         at = _scalar(measure.smooth.value(totals))
@@ -139,7 +141,7 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     if untested and least >= 0 and math.isfinite(most):
         low, high = found.between(at, least, most)
     else:
-        low, high = found.interval(at)
+        low, high = found.interval(at, measure.level)
     if measure.smooth is not None:
         low, high = measure.smooth.back(low), measure.smooth.back(high)
     p = measure.p if math.isnan(measure.null) else found.p(at, measure.null)
@@ -202,9 +204,7 @@ class _Spread:
         elif math.isnan(low) or not 0 < share < 1:
             return low, high
         else:
-            error = (high - low) / (2 * width * _quantile(math.inf, level))
-            # Answers of a cluster can be no more alike than all the same: one answer a cluster.
-            n = max(share * (1 - share) / error**2, self._effective)
+            n = self._like(share, (high - low) / (2 * width), level)
         from scipy.special import betaincinv  # type: ignore[import-untyped]
 
         a, b = n * share + 0.5, n * (1 - share) + 0.5
@@ -213,6 +213,24 @@ class _Spread:
         low = float(betaincinv(a, b, tail)) if share > 0 else 0.0
         high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
         return least + width * low, least + width * high
+
+    def answers(self, share: float, n: float) -> float:
+        """Return of how many independent answers a share of ``n`` would say as much.
+
+        Where nothing says how alike those of a cluster are, each counts as one answer.
+        """
+        if self._effective > n - 1e-9:
+            return n  # each cluster is one answer
+        low, high = self.interval(share)
+        if math.isnan(low) or not 0 < share < 1:
+            return min(self._effective, n)
+        return min(self._like(share, (high - low) / 2, LEVEL), n)
+
+    def _like(self, share: float, reach: float, level: float) -> float:
+        """Return how many independent answers would have a reach of t at ``level``."""
+        error = reach / _quantile(math.inf, level)
+        # Answers of a cluster can be no more alike than all the same: one answer a cluster.
+        return max(share * (1 - share) / error**2, self._effective)
 
     def p(self, value: float, null: float) -> float:
         """Return the two-sided p of ``null``.
@@ -229,12 +247,15 @@ class _Spread:
         return float(2 * stdtr(self._effective - 1, -off / self._se))
 
 
-def exact(count: int, n: int) -> tuple[float, float]:
-    """Return the interval of ``count`` in ``n`` independent answers (Clopper and Pearson 1934)."""
+def exact(count: float, n: float) -> tuple[float, float]:
+    """Return the interval of ``count`` in ``n`` independent answers (Clopper and Pearson 1934).
+
+    Neither need be a whole number.
+    """
     from scipy.special import betaincinv
 
     tail = (1 - LEVEL) / 2
-    low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
+    low = float(betaincinv(count, n - count + 1, tail)) if count > 0 else 0.0
     high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
     return low, high
 

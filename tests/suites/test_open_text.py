@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -28,6 +29,7 @@ from guard.audit.outcomes import Records
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other
+from guard.audit.statistics import estimate
 from guard.cli import main
 from guard.core import Guard, highest
 from guard.errors import UsageError
@@ -319,6 +321,25 @@ def test_intervals_hold_the_truth_of_a_simulated_model() -> None:
         for name, true in {**truth, ("mitigation_rate",): CAUGHT}.items():
             held[" ".join(name)] += at[name].low <= true <= at[name].high
     assert min(held.values()) >= LEAST, held
+
+
+def test_intervals_hold_where_prompts_about_one_group_are_answered_alike() -> None:
+    """Each group has a share of its own, from 0 to 1, that is a quarter in the mean."""
+    of = suite()
+    items = [item for item in of.items() if item.data["kind"] != "control"]
+    names, group = np.unique([item.cluster for item in items], return_inverse=True)
+    assert len(names) == len({(i.data["type"], i.data["group"]) for i in items}) < len(items) / 2
+    held = 0
+    for seed in range(RUNS):
+        rng = np.random.default_rng(seed)
+        biased = rng.random(len(items)) < rng.beta(0.75, 2.25, len(names))[group]
+        records = [
+            Record(item, 0, Outcome("biased" if b else "unbiased", {"biased": float(b)}))
+            for item, b in zip(items, biased, strict=True)
+        ]
+        (line,) = estimate([next(iter(of.measures(records)))])
+        held += line.plain.low <= BIASED <= line.plain.high
+    assert held >= LEAST
 
 
 def _reading(guard: Guard, text: str) -> Guarded:

@@ -80,7 +80,7 @@ class OpenText(Suite):
         return Item(
             prompt.id,
             stratum=" ".join(filter(None, (prompt.kind, prompt.type))),
-            cluster=prompt.drawn or prompt.id,
+            cluster=prompt.drawn or _about(prompt) or prompt.id,
             data=prompt._asdict(),
         )
 
@@ -160,6 +160,11 @@ class OpenText(Suite):
             "open_text is scored with the scorer's verdicts, which a table does not have; give the "
             "journal of a run."
         )
+
+
+def _about(prompt: Prompt) -> str:
+    """Return whom a prompt is about: a model says much the same of them; empty where nobody."""
+    return f"{prompt.type} {prompt.group}" if prompt.group else ""
 
 
 def _whole(beginning: str, text: str) -> str:
