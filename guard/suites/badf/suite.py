@@ -257,7 +257,10 @@ class Badf(Suite):
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return the tables of associations, as the paper's 14 and 15."""
-        return findings.findings(Tables(records), self.badf.threshold)
+        found = findings.findings(Tables(records), self.badf.threshold)
+        if self.options.protocol == "paper" and self.badf.setting != "single":
+            found["remarks"].append(_ORDER)
+        return found
 
     def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         """Return how many associations stand, and the surest."""
@@ -318,6 +321,10 @@ class Badf(Suite):
             yield Item(f"row {line}", "given", f"row {line}", data), 0, ()
 
 
+_ORDER = (
+    "The characters' order is fixed, as the authors': what comes of standing first looks like the "
+    "identity's. The protocol `guard` has them change places."
+)
 _LEAST = 30
 """Words of a story; a text of fewer that declines is none, though it may name the characters."""
 
