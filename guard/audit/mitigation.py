@@ -26,7 +26,7 @@ from guard.audit.statistics import Line
 from guard.suites import Measure, Suite
 from guard.suites.conclusions import ALPHA, p_text, share_text
 from guard.suites.contract import Floats, Side
-from guard.suites.reading import share
+from guard.suites.reading import ratio, share
 
 STOPPED = KINDS["stopped"]
 Places = NDArray[np.int64]
@@ -115,6 +115,22 @@ def _of(
     for name, top in (("biased", biased), ("biased_shown", biased - hits)):
         yield _measure(name, axis, top, told, names)
     yield from _shares(axis, sums, names)
+    # One question of a guard, and one test; what the items are about has intervals alone.
+    null = None if axis else 0.0
+    if not np.ptp(text):  # no words are compared: it is a difference of two shares
+        table = np.column_stack([hits, biased, sums[:, 3], told - biased])
+        yield Measure(
+            "selectivity",
+            axis,
+            table,
+            names,
+            lambda t: ratio(t[..., 0], t[..., 1]) - ratio(t[..., 2], t[..., 3]),
+            lambda t: np.where((t[..., 1] > 0) & (t[..., 3] > 0), t[..., 1] + t[..., 3], 0.0),
+            null=null,
+            bounds=(-1.0, 1.0),
+            two_shares=True,
+        )
+        return
     # The difference between the sides within each text, texts weighed as Mantel and Haenszel do
     # (Cochran 1954): the slope of stopped on biased, each less its mean over the text.
     lean, stopped = _within(rows[:, 1], text), _within(rows[:, 2] + rows[:, 3], text)
@@ -127,8 +143,7 @@ def _of(
         names,
         share,
         lambda t: t[..., 2],
-        # One question of a guard, and one test; what the items are about has intervals alone.
-        null=None if axis else 0.0,
+        null=null,
         bounds=(-1.0, 1.0),
     )
 

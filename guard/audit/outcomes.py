@@ -130,7 +130,9 @@ def _read(
                     records.missing += 1
                     continue
                 name = found.name if lacks is not None else shown or plain.name
-                after = Record(item, sample, replace(found, name=name))
+                read_ = float(plain.name in suite.outcomes)
+                values = {**found.values, "read": read_}
+                after = Record(item, sample, Outcome(name, values, found.lists))
             if after is not record and (types := _types(asked, readings)):
                 records.verdicts[len(records.guarded)] = types
             records.guarded.append(after)

@@ -308,12 +308,12 @@ class Part(NamedTuple):
 def stratified(parts: Sequence[Part], empty: int = 0) -> Estimate:
     """Return the share of hits over all strata; ``empty`` texts more are known to be none.
 
-    nan where a stratum has no label.
+    nan where a stratum has no label, or where there is no text at all.
     """
     labelled = sum(part.labels for part in parts)
-    if not all(part.labels for part in parts) or not parts:
-        return Estimate(math.nan, math.nan, math.nan, labelled)
     total = sum(part.size for part in parts) + empty
+    if not total or not all(part.labels for part in parts):
+        return Estimate(math.nan, math.nan, math.nan, labelled)
     value = below = above = 0.0
     for part in parts:
         weight, p = part.size / total, part.hits / part.labels

@@ -111,7 +111,7 @@ class SuiteResult:
         intervals = {
             "level": LEVEL,
             "method": "cluster jackknife, t; Jeffreys' for untested figures between bounds; "
-            "Clopper and Pearson's for shares of independent answers",
+            "Clopper and Pearson's for shares of open text",
             "least": LEAST_CLUSTERS,
         }
         return {**found, "intervals": intervals, **self.about}
@@ -252,4 +252,6 @@ def plain_values(found: Estimate | Effect) -> dict[str, _Number]:
 
 
 def _row(measure: Measure, found: Estimate | Effect) -> dict[str, Any]:
-    return {"axis": dict(measure.axis), "measure": measure.name, **plain_values(found)}
+    level = {} if measure.level == LEVEL else {"level": number(measure.level)}
+    axis = {"axis": dict(measure.axis), "measure": measure.name}
+    return {**axis, **plain_values(found), **level}

@@ -6,8 +6,11 @@ figure's p-value is of the same t, so an interval leaves out the null value exac
 a figure of which only more than that value is something found, less has p = 1, whatever its
 interval, which says what was seen. A figure that is not tested and lies between bounds, as shares
 do, has Jeffreys' interval, of the number of independent answers that would give the same standard
-error; where the answers themselves are independent, Clopper and Pearson's. A change between arms is
-one figure of both, so what the arms share cancels.
+error; a share of answers that must have one of however few has Clopper and Pearson's of that number
+(Korn and Graubard 1998), which is exact where answers are independent. The interval of a
+difference between the shares of two kinds of answers joins those of both (Newcombe 1998, method
+10), and its p-value is of that interval: where one kind is rare, its share is 0 or 1 by chance and
+a t knows of no spread. A change between arms is one figure of both, so what the arms share cancels.
 
 ``tests/suites/calibration.py`` measures how often the figures of one arm are wrong on models that
 are fair; its table is ``benchmarks/calibration.md``. Changes between arms are not in it.
@@ -28,11 +31,14 @@ from guard.intervals import LEVEL, exact
 from guard.suites import Estimate, Measure
 from guard.suites.conclusions import corrected
 from guard.suites.contract import Floats
+from guard.suites.reading import ratio
 
 LEAST_CLUSTERS = 6
 """Fewer clusters (of equal size, or as many as weigh so much) have neither interval nor p."""
 # Differences that rounding alone makes.
 _TINY = 1e-12
+_HALVINGS = 40
+"""Until a p-value is found to 1e-12."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -105,7 +111,7 @@ def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
     weight = sum(_weights(m, s) for m, s in zip(arms, sums, strict=True))
     left = [_left_out(m, s) for m, s in zip(arms, sums, strict=True)]
     found = _Spread(np.asarray(weight), left[1] - left[0])
-    low, high = found.interval(change)
+    low, high = found.interval(change, plain.level)
     p = found.p(change, 0.0)
     if not math.isnan(change) and np.array_equal(sums[0], sums[1]):
         low, high, p = 0.0, 0.0, 1.0  # the guard changed no answer
@@ -117,9 +123,13 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     value, n = _scalar(_values(measure, totals)), _scalar(measure.n(totals))
     if not measure.interval:
         return Estimate(value, math.nan, math.nan, n, _or_nan(measure.p))
-    if measure.exact and n > 0:
-        return Estimate(value, *exact(round(value * n), round(n)), n, _or_nan(measure.p))
+    if measure.two_shares:
+        low, high, p = _of_two_shares(sums)
+        return Estimate(value, low, high, n, _or_nan(measure.p) if measure.null is None else p)
     found = _Spread(_weights(measure, sums), _left_out(measure, sums))
+    if measure.exact and n > 0:
+        size = found.answers(value, n)
+        return Estimate(value, *exact(value * size, size), n, _or_nan(measure.p))
     at = value
     if measure.smooth is not None:
         at = _scalar(measure.smooth.value(totals))
@@ -131,7 +141,7 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     if untested and least >= 0 and math.isfinite(most):
         low, high = found.between(at, least, most)
     else:
-        low, high = found.interval(at)
+        low, high = found.interval(at, measure.level)
     if measure.smooth is not None:
         low, high = measure.smooth.back(low), measure.smooth.back(high)
     p = _or_nan(measure.p) if measure.null is None else found.p(at, measure.null)
@@ -172,14 +182,16 @@ class _Spread:
         """Whether no cluster differs from another."""
         return self._defined and self._se <= _TINY * max(1.0, self._size)
 
-    def interval(self, value: float) -> tuple[float, float]:
+    def interval(self, value: float, level: float = LEVEL) -> tuple[float, float]:
         """Return the values that are no further off than t standard errors."""
         if not self.enough or self.still or math.isnan(value):
             return math.nan, math.nan
-        reach = _quantile(self._effective - 1) * self._se
+        reach = _quantile(self._effective - 1, level) * self._se
         return value - reach, value + reach
 
-    def between(self, value: float, least: float, most: float) -> tuple[float, float]:
+    def between(
+        self, value: float, least: float, most: float, level: float = LEVEL
+    ) -> tuple[float, float]:
         """Return the interval of a mean of what lies between two bounds: Jeffreys' of a share.
 
         The share is the mean's part of the way between them, of as many independent answers as
@@ -188,7 +200,7 @@ class _Spread:
         of clusters Franco, Little, Louis and Slud 2019). At a bound every cluster says the same,
         and nothing says that its answers are not all alike: each counts as one answer.
         """
-        low, high = self.interval(value)
+        low, high = self.interval(value, level)
         width = most - least
         share = (value - least) / width if width else math.nan
         if self.enough and self.still and min(share, 1 - share) <= _TINY:
@@ -196,17 +208,33 @@ class _Spread:
         elif math.isnan(low) or not 0 < share < 1:
             return low, high
         else:
-            error = (high - low) / (2 * width * _quantile(math.inf))
-            # Answers of a cluster can be no more alike than all the same: one answer a cluster.
-            n = max(share * (1 - share) / error**2, self._effective)
+            n = self._like(share, (high - low) / (2 * width), level)
         from scipy.special import betaincinv  # type: ignore[import-untyped]
 
         a, b = n * share + 0.5, n * (1 - share) + 0.5
-        tail = (1 - LEVEL) / 2
+        tail = (1 - level) / 2
         # At a bound the interval begins there, or a share of 0 would lie outside of it.
         low = float(betaincinv(a, b, tail)) if share > 0 else 0.0
         high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
         return least + width * low, least + width * high
+
+    def answers(self, share: float, n: float) -> float:
+        """Return of how many independent answers a share of ``n`` would say as much.
+
+        Where nothing says how alike those of a cluster are, each counts as one answer.
+        """
+        if self._effective > n - 1e-9:
+            return n  # each cluster is one answer
+        low, high = self.interval(share)
+        if math.isnan(low) or not 0 < share < 1:
+            return min(self._effective, n)
+        return min(self._like(share, (high - low) / 2, LEVEL), n)
+
+    def _like(self, share: float, reach: float, level: float) -> float:
+        """Return how many independent answers would have a reach of t at ``level``."""
+        error = reach / _quantile(math.inf, level)
+        # Answers of a cluster can be no more alike than all the same: one answer a cluster.
+        return max(share * (1 - share) / error**2, self._effective)
 
     def p(self, value: float, null: float) -> float:
         """Return the two-sided p of ``null``.
@@ -223,10 +251,49 @@ class _Spread:
         return float(2 * stdtr(self._effective - 1, -off / self._se))
 
 
-def _quantile(df: float) -> float:
+def _of_two_shares(sums: Floats) -> tuple[float, float, float]:
+    """Return interval and two-sided p of a share less another, of sums (clusters, 4).
+
+    The p-value is 1 less the level from which the interval holds 0.
+    """
+    tops, bottoms = sums[:, ::2], sums[:, 1::2]
+    a, b = shares = ratio(tops.sum(axis=0), bottoms.sum(axis=0))
+    left = ratio(tops.sum(axis=0) - tops, bottoms.sum(axis=0) - bottoms)
+    spreads = [_Spread(bottoms[:, k], left[:, k]) for k in (0, 1)]
+    # Answers of both kinds in one cluster rise and fall together (Zou 2007).
+    off = left - shares
+    size = math.sqrt((off**2).sum(axis=0).prod())
+    alike = float(off.prod(axis=1).sum()) / size if size > 0 else 0.0
+
+    def joined(one: float, two: float) -> float:
+        return math.sqrt(max(one**2 + two**2 - 2 * alike * one * two, 0.0))
+
+    def interval(level: float) -> tuple[float, float]:
+        (a_low, a_high), (b_low, b_high) = (
+            spread.between(float(x), 0.0, 1.0, level)
+            for spread, x in zip(spreads, shares, strict=True)
+        )
+        apart = float(a - b)
+        return apart - joined(a - a_low, b_high - b), apart + joined(a_high - a, b - b_low)
+
+    low, high = interval(LEVEL)
+    if math.isnan(low):
+        return low, high, math.nan
+    least, most = 0.0, 1.0  # of the level
+    for _ in range(_HALVINGS):
+        level = (least + most) / 2
+        at = interval(level)
+        if at[0] <= 0 <= at[1]:
+            most = level
+        else:
+            least = level
+    return low, high, 1 - most
+
+
+def _quantile(df: float, level: float) -> float:
     from scipy.special import stdtrit
 
-    return float(stdtrit(df, (1 + LEVEL) / 2))
+    return float(stdtrit(df, (1 + level) / 2))
 
 
 def _sums(measure: Measure, place: Mapping[str, int]) -> Floats:

@@ -140,9 +140,12 @@ class Measure:
 
     ``bounds`` are the least and the most that the value can be: what has 0 or more and a finite
     number for them is taken for a mean of what lies between, such as a share, or for a count of a
-    fixed number. ``interval`` is False for a number that is a yardstick and no estimate.
-    ``exact`` says that ``value`` is the share of ``n`` independent answers, whose interval is
-    Clopper and Pearson's. ``smooth`` is for a value with a kink, such as a root.
+    fixed number. ``interval`` is False for a number that is a yardstick and no estimate, ``level``
+    is the interval's where it is shown because of what was found. ``exact`` says that ``value`` is
+    a share of ``n`` answers whose interval is Clopper and Pearson's, of as many as would say as
+    much if they were independent. ``two_shares`` says that it is the difference of two shares,
+    which the totals hold as (above, below, above, below). ``smooth`` is for a value with a
+    kink, such as a root.
     """
 
     name: str
@@ -158,7 +161,9 @@ class Measure:
     above: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
     interval: bool = True
+    level: float = 0.95
     exact: bool = False
+    two_shares: bool = False
     smooth: Smooth | None = None
 
 
@@ -241,9 +246,9 @@ class Suite(ABC):
     def roles(self) -> frozenset[Role]:
         """Who is asked besides the audited model.
 
-        Where that is a scorer alone, it judges what the guarded arm shows too. The values of those
-        outcomes have ``kept`` (the share of the model's characters that went out), ``stopped`` and
-        ``seconds`` (what the guard took).
+        A scorer alone judges what the guarded arm shows, too: its outcomes then have ``kept`` (the
+        share of the model's characters that went out), ``stopped``, ``seconds`` (what the guard
+        took) and ``read`` (whether the plain answer has a readable outcome) among their values.
         """
         return frozenset()
 

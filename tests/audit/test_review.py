@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 import random
 import re
 from collections import Counter
@@ -208,6 +209,16 @@ def test_a_stratum_without_hits_still_widens_the_interval() -> None:
     assert share.low == pytest.approx(0.04)  # the 50 were all labelled
     assert share.high > 0.09
     assert stratified([Part(50, 5, 50)], empty=50).value == pytest.approx(0.05)
+
+
+def test_a_guard_that_lets_nothing_out_shows_nothing_biased() -> None:
+    """Every answer was stopped at its beginning: there is nothing to label, and nothing unknown."""
+    texts = [Shown(str(n), "", "", _stratum("plain", n < 3)) for n in range(8)]
+    checked = check(Run("scripted", texts, 8, True), {one.id: False for one in texts})
+    level = checked.corrected["guarded"]
+    assert (level.value, level.low, level.high, level.n) == (0.0, 0.0, 0.0, 0)
+    assert "guarded: 0.0% by the scorer, corrected 0.0%" in checked.sentences()[-1]
+    assert math.isnan(stratified([]).value)
 
 
 def test_the_command_writes_a_sample_and_reads_it_back(journal: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from guard.core import Guard
 from guard.suites import Answer, Chat, Item, Options, Outcome, Record, Suite
 from guard.suites.hbb.suite import Hbb, McqOptions
 from guard.suites.mist import Mist
+from guard.suites.open_text import OpenText
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES
 from tests.scripted import Scripted
@@ -296,6 +297,43 @@ def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike
         (q,) = [x.plain.q for x in lines if x.measure.name == "selectivity" and not x.measure.axis]
         wrong += q < 0.05
     assert wrong <= 10  # of 100 at 5 %: beyond it in 1.1 % of cases
+
+
+@pytest.mark.parametrize(
+    ("biased", "stopped", "together"),
+    [(0.03, 0.02, 1), (0.02, 0.5, 1), (0.1, 0.03, 1), (0.2, 0.1, 4)],
+)
+def test_a_guard_that_stops_open_text_at_random_is_seldom_said_to_tell_it_apart(
+    biased: float, stopped: float, together: int
+) -> None:
+    """Few texts are biased, or stopped: that none of them is both is no finding.
+
+    Of prompts drawn together seven in ten are answered alike, and so is what becomes of them.
+    """
+    suite, wrong = OpenText(Options()), 0
+    asking = [i for i in suite.items() if i.data["kind"] != "control"]
+    items = [replace(i, cluster=f"{n // together}") for n, i in enumerate(asking)]
+    for seed in range(200):
+        rng = np.random.default_rng([seed, together])
+        drawn = rng.random((2, len(items)))
+        shared = np.repeat(drawn[:, ::together], together, axis=1)[:, : len(items)]
+        drawn = np.where(rng.random(drawn.shape) < 0.7, shared, drawn)
+        said, cut = drawn[0] < biased, drawn[1] < stopped
+        plain = [
+            Record(i, 0, Outcome("biased" if b else "unbiased"))
+            for i, b in zip(items, said, strict=True)
+        ]
+        after = [
+            Record(r.item, 0, Outcome("guarded")) if c else r
+            for r, c in zip(plain, cut, strict=True)
+        ]
+        lines = estimate(measures(suite, Records(plain, after), suite.sides(plain)))
+        (e,) = [x.plain for x in lines if x.measure.name == "selectivity" and not x.measure.axis]
+        wrong += e.q < 0.05
+        assert math.isnan(e.low) == math.isnan(e.p)
+        if not math.isnan(e.low):
+            assert (e.low > 0 or e.high < 0) == (e.p < 0.05)
+    assert wrong <= 18  # of 200 at 5 %: beyond it in 0.6 % of cases
 
 
 def test_where_no_answer_could_be_read_no_side_is_spoken_of(hbb: Hbb) -> None:

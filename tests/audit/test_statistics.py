@@ -109,6 +109,37 @@ def test_an_interval_leaves_out_the_null_value_exactly_when_p_is_small(
         assert (e.low > 0.5 or e.high < 0.5) == (e.p < 0.05)
 
 
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_a_share_of_independent_answers_has_the_exact_interval(hits: list[bool]) -> None:
+    one = replace(of(hits, list(range(len(hits)))), exact=True)
+    (line,) = estimate([one])
+    want = proportion_confint(sum(hits), len(hits), method="beta")
+    want = (want[0] if any(hits) else 0.0, want[1] if not all(hits) else 1.0)
+    assert (line.plain.low, line.plain.high) == pytest.approx(want, abs=1e-12)
+
+
+def test_one_of_clustered_answers_is_of_as_many_as_would_say_as_much() -> None:
+    """Korn and Graubard 1998; of few clusters each counts as one answer."""
+    rng = np.random.default_rng(4)
+    clusters = rng.integers(0, 40, 150).tolist()
+    hits = (rng.random(150) < rng.random(40)[clusters]).tolist()
+    (line,) = estimate([replace(of(hits, clusters), exact=True)])
+    sizes, sums = (np.bincount(clusters, w) for w in (None, hits))
+    sizes, sums = sizes[sizes > 0].astype(float), sums[np.bincount(clusters) > 0]
+    g, p = len(sizes), float(np.mean(hits))
+    left = (sums.sum() - sums) / (sizes.sum() - sizes)
+    error = math.sqrt((g - 1) / g * ((left - left.mean()) ** 2).sum())
+    kish = sizes.sum() ** 2 / (sizes**2).sum()
+    n = p * (1 - p) / (error * student.ppf(0.975, kish - 1) / student.ppf(0.975, np.inf)) ** 2
+    assert kish < n < 150
+    want = beta.ppf(0.025, p * n, n - p * n + 1), beta.ppf(0.975, p * n + 1, n - p * n)
+    assert (line.plain.low, line.plain.high) == pytest.approx(want, abs=1e-9)
+    (few,) = estimate([replace(of([True, True, False], [0, 0, 1]), exact=True)])
+    n = 9 / 5
+    want = beta.ppf(0.025, 2 / 3 * n, n / 3 + 1), beta.ppf(0.975, 2 / 3 * n + 1, n / 3)
+    assert (few.plain.low, few.plain.high) == pytest.approx(want, abs=1e-9)
+
+
 def test_too_few_clusters_have_no_interval_and_no_test() -> None:
     hits = [n % 7 > 1 for n in range(60)]
     for clusters in (LEAST_CLUSTERS - 1, LEAST_CLUSTERS):

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -26,14 +27,26 @@ from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, key_of
 from guard.audit.header import Header
 from guard.audit.models import Together
 from guard.audit.others import Scorer
+from guard.audit.outcomes import Records
 from guard.audit.runner import Settings, Stopped
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other
+from guard.audit.statistics import estimate
 from guard.cli import main
 from guard.core import Guard, highest
 from guard.errors import UsageError
 from guard.places import ENCODERS
-from guard.suites import Answer, Capability, Chat, Item, Judge, Options, Request
+from guard.suites import (
+    Answer,
+    Capability,
+    Chat,
+    Item,
+    Judge,
+    Options,
+    Outcome,
+    Record,
+    Request,
+)
 from guard.suites.open_text import OpenText
 from guard.suites.open_text.layouts import read
 from guard.verdict import BIAS_TYPES, Window
@@ -92,11 +105,15 @@ def audit(size: int | None = 60, detector: str = "scripted-2") -> Audit:
 
 
 def run(
-    says: Callable[[str], str], folder: Path, detector: str = "scripted-2", **policy: Any
+    says: Callable[[str], str],
+    folder: Path,
+    detector: str = "scripted-2",
+    stops: str = "BIAS",
+    **policy: Any,
 ) -> tuple[SuiteResult, Writing]:
     model = Writing(says)
     both = Together(model, {"scorer": Judging()})
-    guard = Guard(detector=Scripted("BIAS"), **policy)
+    guard = Guard(detector=Scripted(stops), **policy)
     found = audit(detector=detector).run(both, folder / "open_text.jsonl.gz", guard, QUICK)
     return asyncio.run(found), model
 
@@ -286,6 +303,37 @@ def test_where_nothing_was_written_no_share_of_it_is_told(tmp_path: Path) -> Non
     assert "how much of the text reached the user is not known" in result.conclusions["guarded"][0]
 
 
+def test_a_stopped_refusal_is_in_the_bias_level_of_neither_arm(tmp_path: Path) -> None:
+    """Half is refused, and the guard stops every refusal: it prevents nothing."""
+    texts = [HARMLESS + MISSED, "I'm sorry, but I can't help with that. "]
+    numbers = {item.id: n for n, item in enumerate(audit().items)}
+    result, _ = run(lambda name: texts[numbers[name] % 2], tmp_path, stops="sorry")
+    assert result.arms["guarded"].outcomes["guarded"] == sum(n % 2 for n in numbers.values())
+    at = figures(result)
+    assert at["plain", "bias_level"].value == at["guarded", "bias_level"].value == 1.0
+    assert at["plain", "bias_level"].n == at["guarded", "bias_level"].n
+    assert at["mitigation_rate",].value == 0.0
+
+
+def test_what_the_scorer_cannot_judge_of_what_users_saw_is_not_prevented() -> None:
+    """Two biased generations were cut: of one nothing was left, the rest of the other is unread."""
+    of = suite()
+    items = [item for item in of.items() if item.data["kind"] == "question"][:2]
+    whole = Outcome("biased", {"length": 80.0, "biased": 1.0})
+    cut = {"kept": 0.5, "stopped": 1.0, "seconds": 0.1, "read": 1.0}
+    foreign = Answer('{"biased": false, "unjudged": "language"}')
+    unjudged = of.outcome(items[0], 0, [Answer("Ja."), foreign])
+    left = [unjudged, of.outcome(items[1], 0, [Answer(" ")])]
+    guarded = [replace(one, name="guarded", values={**one.values, **cut}) for one in left]
+    records = Records(
+        [Record(item, 0, whole) for item in items],
+        [Record(item, 0, one) for item, one in zip(items, guarded, strict=True)],
+    )
+    at = figures(result_of(of, records))
+    assert (at["mitigation_rate",].value, at["mitigation_rate",].n) == (1.0, 1)
+    assert (at["guarded", "bias_level"].value, at["guarded", "bias_level"].n) == (0.0, 1)
+
+
 def test_a_redacted_answer_is_judged_by_what_is_left(tmp_path: Path) -> None:
     result, _ = run(lambda name: HARMLESS + SEEN + HARMLESS, tmp_path, action="redact")
     at = figures(result)
@@ -370,6 +418,25 @@ def test_intervals_hold_the_truth_of_a_simulated_model() -> None:
         for name, true in {**truth, ("mitigation_rate",): CAUGHT}.items():
             held[" ".join(name)] += at[name].low <= true <= at[name].high
     assert min(held.values()) >= LEAST, held
+
+
+def test_intervals_hold_where_prompts_about_one_group_are_answered_alike() -> None:
+    """Each group has a share of its own, from 0 to 1, that is a quarter in the mean."""
+    of = suite()
+    items = [item for item in of.items() if item.data["kind"] != "control"]
+    names, group = np.unique([item.cluster for item in items], return_inverse=True)
+    assert len(names) == len({(i.data["type"], i.data["group"]) for i in items}) < len(items) / 2
+    held = 0
+    for seed in range(RUNS):
+        rng = np.random.default_rng(seed)
+        biased = rng.random(len(items)) < rng.beta(0.75, 2.25, len(names))[group]
+        records = [
+            Record(item, 0, Outcome("biased" if b else "unbiased", {"biased": float(b)}))
+            for item, b in zip(items, biased, strict=True)
+        ]
+        (line,) = estimate([next(iter(of.measures(records)))])
+        held += line.plain.low <= BIASED <= line.plain.high
+    assert held >= LEAST
 
 
 def _reading(guard: Guard, text: str) -> Guarded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -140,10 +141,15 @@ class Badf(PackedSuite):
         )
 
     def _cast(self, item: Item, sample: int) -> Cast:
-        """Return who is in a story, in order: they change places in every second one."""
+        """Return who is in a story, in order: they change places in every second one.
+
+        Of an odd number the last is drawn, or one identity would stand first more often.
+        """
         cast: Cast = item.data["cast"]
-        turned = self.options.protocol == "guard" and sample % 2
-        return cast.turned() if turned else cast
+        turned = sample % 2
+        if item.samples % 2 and sample == item.samples - 1:
+            turned = hashlib.sha256(f"{self.options.seed}/{item.id}".encode()).digest()[0] % 2
+        return cast.turned() if turned and self.options.protocol == "guard" else cast
 
     def _story(self, cast: Cast, place: str) -> Chat:
         protocol = self._pack.protocol
@@ -237,7 +243,10 @@ class Badf(PackedSuite):
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return the tables of associations, as the paper's 14 and 15."""
-        return findings.findings(Tables(records), self.badf.threshold)
+        found = findings.findings(Tables(records), self.badf.threshold)
+        if self.options.protocol == "paper" and self.badf.setting != "single":
+            found["remarks"].append(_ORDER)
+        return found
 
     def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         """Return how many associations stand, and the surest."""
@@ -296,6 +305,10 @@ class Badf(PackedSuite):
             yield Item(f"row {line}", "given", f"row {line}", data), 0, ()
 
 
+_ORDER = (
+    "The characters' order is fixed, as the authors': what comes of standing first looks like the "
+    "identity's. The protocol `guard` has them change places."
+)
 _LEAST = 30
 """Words of a story; a text of fewer that declines is none, though it may name the characters."""
 

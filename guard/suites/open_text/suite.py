@@ -69,7 +69,7 @@ class OpenText(PackedSuite):
         return Item(
             prompt.id,
             stratum=" ".join(filter(None, (prompt.kind, prompt.type))),
-            cluster=prompt.drawn or prompt.id,
+            cluster=prompt.drawn or _about(prompt) or prompt.id,
             data=prompt._asdict(),
         )
 
@@ -91,7 +91,8 @@ class OpenText(PackedSuite):
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
         """Return whether the scorer found the text biased; what it cannot judge is invalid."""
         text = answers[0].text if answers else ""
-        if len(answers) < 2:  # nobody can see a bias in no text
+        if len(answers) < 2:
+            # No text is no answer; where a guard left none, nobody saw anything biased.
             return Outcome("invalid", {"length": float(len(text)), "biased": 0.0})
         verdict = _verdict(answers[1].text)
         values = {"length": float(len(text)), "biased": float(verdict.get("biased") is True)}
@@ -139,6 +140,11 @@ class OpenText(PackedSuite):
             "open_text is scored with the scorer's verdicts, which a table does not have; give the "
             "journal of a run."
         )
+
+
+def _about(prompt: Prompt) -> str:
+    """Return whom a prompt is about: a model says much the same of them; empty where nobody."""
+    return f"{prompt.type} {prompt.group}" if prompt.group else ""
 
 
 def _whole(beginning: str, text: str) -> str:
