@@ -209,7 +209,7 @@ def _list(data_dir: Path | None, as_json: bool) -> None:
         )
         return
     for source in SOURCES.values():
-        where = "" if data_dir else " in the folder of --data-dir"
+        where = "" if data_dir or source.shipped else " in the folder of --data-dir"
         state = "here" if here[source.name] else f"missing: {place(source, data_dir)}{where}"
         click.echo(f"{source.name:17} {source.title:36} {state}")
 

@@ -207,7 +207,7 @@ def test_what_waits_too_long_is_unjudged_by_overload_and_said_once(
     assert not judge._breaker.open
     held.go.set()
     patient = Judge(held.detector, Policy(queue_ms=None), workers)
-    assert ask(patient, [Window("quick four")]) == [""]
+    assert ask(patient, [Window("quick four")]) == [None]
     assert held.seen[2:] == ["quick four"]  # what was given up is not judged after all
     # Another overload is said anew.
     held.go.clear()
@@ -235,7 +235,7 @@ def test_threads_that_hang_for_nobody_are_replaced_for_those_who_wait(ask: Ask, 
     for _ in range(2):  # whoever asked has gone
         workers.submit(judge._queue, Window("hangs"))
         assert held.begun.acquire(timeout=60)
-    assert ask(judge, [Window("quick")]) == [""]
+    assert ask(judge, [Window("quick")]) == [None]
 
 
 @both
@@ -263,7 +263,7 @@ def test_what_nobody_waits_for_leaves_its_queue_while_all_threads_hang(
     assert workers._pool.wakeups.empty()
     held.go.set()
     patient = Judge(held.detector, Policy(), workers)
-    assert ask(patient, [Window("three"), Window("four")]) == ["", ""]
+    assert ask(patient, [Window("three"), Window("four")]) == [None, None]
     assert held.seen[2:] == ["three", "four"]
 
 

@@ -301,5 +301,5 @@ def test_copies_of_a_comment_are_told_apart(tmp_path: Path) -> None:
         sizes = Counter(n for n in numbers if n >= 0)
         assert set(sizes.values()) <= {2}
     drawn = Counter((p.row, p.copy) for batch in sampler.epoch(0) for p in batch)
-    assert len(drawn) == 160
+    assert len(drawn) == 40 * 3 + 40 * 2
     assert set(drawn.values()) == {1}
