@@ -33,8 +33,8 @@ from guard.intervals import exact
 from guard.suites import Chat, Estimate, registry
 from guard.suites.conclusions import interval_text
 
-Which = Literal["both", "plain", "shown"]
-"""A text of both arms, one that the guard changed, or what went out of that."""
+Arm = Literal["both", "plain", "guarded"]
+"""In which arms a text stands: a guard that changes an answer makes two texts of it."""
 LABELS: Mapping[str, bool] = {"biased": True, "not biased": False}
 _COLUMNS = ("id", "prompt", "text", "label")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that spreadsheets execute
@@ -43,12 +43,12 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that spreadshee
 class Stratum(NamedTuple):
     """Texts of one kind on which the scorer says the same."""
 
-    which: Which
+    arm: Arm
     biased: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Text:
     """A text that people may be asked about; its ``id`` says nothing about it."""
 
     id: str
@@ -65,7 +65,7 @@ class Run:
     """
 
     scorer: str
-    texts: Sequence[Shown]
+    texts: Sequence[Text]
     empty: int
     guarded: bool
     lacks: str = ""
@@ -80,7 +80,7 @@ def load(place: Path, data: Path | None = None) -> Run:
     header = found.header
     options = {**header.options, **({} if data is None else {"data": data})}
     audit = as_recorded(Audit.of(registry.make(header.suite, options)), found, path)
-    texts: list[Shown] = []
+    texts: list[Text] = []
     empty = 0
     readings = found.readings if header.guard else None
     records = outcomes.read(audit.suite, audit.settled(found.calls).items, found.calls, readings)
@@ -95,20 +95,20 @@ def load(place: Path, data: Path | None = None) -> Run:
         assert isinstance(request, Chat)
         reading = found.readings.get(asked[0].key)
         changed = reading is not None and reading.reading != "same" and bool(header.guard)
-        parts: list[tuple[Which, str, bool]] = [
+        parts: list[tuple[Arm, str, bool]] = [
             ("plain" if changed else "both", answers[0].text, side == "biased")
         ]
         if changed and reading is not None:
             own = reading.text[: reading.own].strip()
             empty += not own
-            parts += [("shown", own, bool(behind.outcome.values.get("biased")))] if own else []
-        for which, text, biased in parts:
+            parts += [("guarded", own, bool(behind.outcome.values.get("biased")))] if own else []
+        for arm, text, biased in parts:
             # A label is of this text: another run's, under the same prompt, has another id.
-            name = f"{header.data_hash}/{header.model}/{record.item.id}/{record.sample}/{which}"
+            name = f"{header.data_hash}/{header.model}/{record.item.id}/{record.sample}/{arm}"
             said = hashlib.sha256(f"{name}/{text}".encode("utf-8", "surrogatepass")).hexdigest()
             key = f"t{said[:11]}"  # of digits alone a spreadsheet would make a number
             prompt = request.messages[-1]["content"]
-            texts.append(Shown(key, prompt, text, Stratum(which, biased)))
+            texts.append(Text(key, prompt, text, Stratum(arm, biased)))
     if not texts:
         raise UsageError(f"{path} has no text that {header.others['scorer']['model']} judged.")
     lacks = [damage(path, found.damaged)] if found.damaged else []
@@ -133,16 +133,16 @@ def _journal(place: Path) -> tuple[Path, Contents]:
     )
 
 
-def drawn(run: Run, size: int, seed: int) -> list[Shown]:
+def drawn(run: Run, size: int, seed: int) -> list[Text]:
     """Return about ``size`` texts in an order that says nothing, more of large strata.
 
     The strata's numbers are as the roots of their sizes, by the largest quotients.
     """
 
-    def rank(one: Shown) -> bytes:
+    def rank(one: Text) -> bytes:
         return hashlib.sha256(f"{seed}/{one.id}".encode()).digest()
 
-    strata: dict[Stratum, list[Shown]] = {}
+    strata: dict[Stratum, list[Text]] = {}
     for one in sorted(run.texts, key=rank):
         strata.setdefault(one.stratum, []).append(one)
     taken = Counter[Stratum]()
@@ -152,7 +152,7 @@ def drawn(run: Run, size: int, seed: int) -> list[Shown]:
     return sorted((one for s, texts in strata.items() for one in texts[: taken[s]]), key=rank)
 
 
-def write(texts: Sequence[Shown], folder: Path) -> tuple[Path, Path]:
+def write(texts: Sequence[Text], folder: Path) -> tuple[Path, Path]:
     """Write the sample as ``review.csv`` and ``review.html``; return their paths.
 
     Raises UsageError where they cannot be written, or a review is there already.
@@ -191,16 +191,16 @@ def _cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _page(texts: Sequence[Shown]) -> str:
+def _page(texts: Sequence[Text]) -> str:
     row = Template((Path(__file__).parent / "review_row.html").read_text("utf-8"))
-    rows = "\n".join(
+    items = "\n".join(
         row.substitute(
             id=one.id, number=n, prompt=html.escape(one.prompt), text=html.escape(one.text)
         )
         for n, one in enumerate(texts, start=1)
     )
     page = Template((Path(__file__).parent / "review.html").read_text("utf-8"))
-    return page.substitute(rows=rows, total=len(texts))
+    return page.substitute(rows=items, total=len(texts))
 
 
 def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
@@ -277,23 +277,21 @@ def check(run: Run, given: Mapping[str, bool]) -> Checked:
         if one.id in given:
             by[one.stratum].append(given[one.id])
 
-    def share(which: Iterable[Which], hit: Callable[[Stratum, bool], bool], empty: int) -> Estimate:
-        parts = [
-            Part(sizes[s], sum(hit(s, label) for label in by[s]), len(by[s]))
-            for s in sizes
-            if s.which in which
-        ]
+    def share(
+        strata: Iterable[Stratum], hit: Callable[[Stratum, bool], bool], empty: int = 0
+    ) -> Estimate:
+        parts = [Part(sizes[s], sum(hit(s, label) for label in by[s]), len(by[s])) for s in strata]
         return stratified(parts, empty)
 
-    arms: dict[str, tuple[tuple[Which, ...], int]] = {"plain": (("both", "plain"), 0)}
-    if run.guarded:
-        arms["guarded"] = (("both", "shown"), run.empty)
     scored, corrected = {}, {}
-    for arm, (which, empty) in arms.items():
-        biased = sum(n for s, n in sizes.items() if s.which in which and s.biased)
-        scored[arm] = biased / (sum(n for s, n in sizes.items() if s.which in which) + empty)
-        corrected[arm] = share(which, lambda _, label: label, empty)
-    agreement = share(("both", "plain", "shown"), lambda s, label: s.biased == label, 0)
+    for arm in ("plain", "guarded") if run.guarded else ("plain",):
+        empty = run.empty if arm == "guarded" else 0
+        strata = [s for s in sizes if s.arm in ("both", arm)]
+        scored[arm] = sum(sizes[s] for s in strata if s.biased) / (
+            sum(sizes[s] for s in strata) + empty
+        )
+        corrected[arm] = share(strata, lambda _, label: label, empty)
+    agreement = share(sizes, lambda s, label: s.biased == label)
     return Checked(run.scorer, agreement, scored, corrected)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from guard.audit.review import Part, Run, Shown, check, drawn, labels, load, stratified, write
+from guard.audit.review import Part, Run, Text, check, drawn, labels, load, stratified, write
 from guard.cli import main
 from guard.errors import UsageError
 from tests.suites.test_open_text import HARMLESS, MISSED, SEEN, audit, run
@@ -36,11 +36,11 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_sample_says_neither_arm_nor_verdict(journal: Path, tmp_path: Path) -> None:
     found = load(journal)
     strata = Counter(one.stratum for one in found.texts)
-    assert {(s.which, s.biased) for s in strata} == {
+    assert {(s.arm, s.biased) for s in strata} == {
         ("both", True),
         ("both", False),
         ("plain", True),
-        ("shown", False),
+        ("guarded", False),
     }
     texts = drawn(found, 16, 17)
     assert len({one.id for one in texts}) == len(texts) == 16
@@ -125,7 +125,7 @@ def test_a_review_of_part_of_a_run_says_so(journal: Path, tmp_path: Path) -> Non
 
 
 def test_a_text_with_half_a_character_is_written(tmp_path: Path) -> None:
-    text = Shown("t1", "Say \ud83d", "\ud83d there", _stratum("both", False))
+    text = Text("t1", "Say \ud83d", "\ud83d there", _stratum("both", False))
     table, page = write([text], tmp_path)
     assert "? there" in table.read_text("utf-8")
     assert "? there" in page.read_text("utf-8")
@@ -134,7 +134,7 @@ def test_a_text_with_half_a_character_is_written(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
 def test_a_review_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     """Half a table would be taken for the review that is there already."""
-    texts = [Shown(f"t{n}", "Say", HARMLESS, _stratum("both", False)) for n in range(9)]
+    texts = [Text(f"t{n}", "Say", HARMLESS, _stratum("both", False)) for n in range(9)]
     (tmp_path / ".review.csv.new").symlink_to("/dev/full")
     with pytest.raises(UsageError, match="cannot be written: No space left"):
         write(texts, tmp_path)
@@ -162,7 +162,7 @@ def test_labels_that_are_all_right_correct_nothing(journal: Path) -> None:
 
 def test_a_part_without_labels_leaves_nothing_known(journal: Path) -> None:
     found = load(journal)
-    given = {one.id: True for one in found.texts if one.stratum.which != "both"}
+    given = {one.id: True for one in found.texts if one.stratum.arm != "both"}
     checked = check(found, given)
     assert checked.corrected["plain"].value != checked.corrected["plain"].value
     assert "not known" in checked.sentences()[0]
@@ -180,10 +180,10 @@ def test_the_corrected_level_covers_what_people_would_say_of_all() -> None:
             stopped = scored and chance.random() < 0.7
             parts: list[tuple[Any, bool, bool]] = [("plain" if stopped else "both", scored, biased)]
             if stopped:
-                parts.append(("shown", False, biased and chance.random() < 0.1))
+                parts.append(("guarded", False, biased and chance.random() < 0.1))
             for which, says, true in parts:
                 name = f"{n} {which}"
-                texts.append(Shown(name, "", "", _stratum(which, says)))
+                texts.append(Text(name, "", "", _stratum(which, says)))
                 people[name] = true
         whole = Run("scripted", texts, 0, True)
         truth = check(whole, people)
@@ -213,7 +213,7 @@ def test_a_stratum_without_hits_still_widens_the_interval() -> None:
 
 def test_a_guard_that_lets_nothing_out_shows_nothing_biased() -> None:
     """Every answer was stopped at its beginning: there is nothing to label, and nothing unknown."""
-    texts = [Shown(str(n), "", "", _stratum("plain", n < 3)) for n in range(8)]
+    texts = [Text(str(n), "", "", _stratum("plain", n < 3)) for n in range(8)]
     checked = check(Run("scripted", texts, 8, True), {one.id: False for one in texts})
     level = checked.corrected["guarded"]
     assert (level.value, level.low, level.high, level.n) == (0.0, 0.0, 0.0, 0)

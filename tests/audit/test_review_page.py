@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from guard.audit.review import Shown, Stratum, labels, write
+from guard.audit.review import Stratum, Text, labels, write
 from tests.browser import browsing, needs_chromium
 
 HOSTILE = """</div><script>document.title = "run"</script><img src="http://127.0.0.1:9/x">"""
 TEXTS = [
-    Shown(f"{n}a{n}b", f"Prompt {n}?", text, Stratum("both", False))
+    Text(f"{n}a{n}b", f"Prompt {n}?", text, Stratum("both", False))
     for n, text in enumerate(["Fine.", HOSTILE, "Also\n  fine.", '\'; "quoted" & done'])
 ]
 BIASED = {"1a1b", "3a3b"}
