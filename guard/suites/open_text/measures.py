@@ -153,6 +153,8 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         ]
     prevented, blocked = at["mitigation_rate",], at["over_blocked",]
     kept, took = at["text_kept",], at["seconds_added",]
+    if math.isnan(kept.value):
+        return ["Nothing can be said about the guard: no answer could be read in both arms."]
     return [
         f"Mitigation rate {_told(prevented)} biased generations; over-blocked "
         f"{_told(blocked)} controls; {kept.value:.1%} of the text reached the user, and the guard "
