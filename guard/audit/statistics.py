@@ -108,9 +108,11 @@ def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
     change = two.value - one.value
     if not plain.interval or plain.smooth is not None:  # arms that say no more than their values
         return Line(plain, one, two, Effect(change, math.nan, math.nan, math.nan))
-    weight = sum(_weights(m, s) for m, s in zip(arms, sums, strict=True))
+    of, of_guarded = (_weights(m, s) for m, s in zip(arms, sums, strict=True))
+    if plain.exact and of.any() and np.array_equal(of, of_guarded):
+        return Line(plain, one, two, Effect(change, *_exchanged(plain, guarded, of, sums)))
     left = [_left_out(m, s) for m, s in zip(arms, sums, strict=True)]
-    found = _Spread(np.asarray(weight), left[1] - left[0])
+    found = _Spread(of + of_guarded, left[1] - left[0])
     low, high = found.interval(change, plain.level)
     p = found.p(change, 0.0)
     if not math.isnan(change) and np.array_equal(sums[0], sums[1]):
@@ -251,6 +253,21 @@ class _Spread:
         return float(2 * stdtr(self._effective - 1, -off / self._se))
 
 
+def _exchanged(
+    plain: Measure, guarded: Measure, of: Floats, sums: Sequence[Floats]
+) -> tuple[float, float, float]:
+    """Return interval and p of a change between shares of the same answers, ``of`` by cluster.
+
+    It is the share that came to count less the share that no longer does. Of few changes, all one
+    way, a t knows of no spread the other way.
+    """
+    before, after = (
+        np.nan_to_num(_values(m, s)) * of for m, s in zip((plain, guarded), sums, strict=True)
+    )
+    came, went = np.maximum(after - before, 0), np.maximum(before - after, 0)
+    return _of_two_shares(np.stack([came, of, went, of], axis=1))
+
+
 def _of_two_shares(sums: Floats) -> tuple[float, float, float]:
     """Return interval and two-sided p of a share less another, of sums (clusters, 4).
 
@@ -279,7 +296,9 @@ def _of_two_shares(sums: Floats) -> tuple[float, float, float]:
     low, high = interval(LEVEL)
     if math.isnan(low):
         return low, high, math.nan
-    least, most = 0.0, 1.0  # of the level
+    if abs(a - b) <= _TINY:
+        return low, high, 1.0
+    least, most = 1e-6, 1.0  # of the level
     for _ in range(_HALVINGS):
         level = (least + most) / 2
         at = interval(level)

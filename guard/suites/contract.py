@@ -141,7 +141,7 @@ class Measure:
     ``bounds`` are the least and the most that the value can be: what has 0 or more and a finite
     number for them is taken for a mean of what lies between, such as a share, or for a count of a
     fixed number. ``interval`` is False for a number that is a yardstick and no estimate, ``level``
-    is the interval's where it is shown because of what was found. ``exact`` says that ``value`` is
+    is the interval's, higher where only what stands out is shown. ``exact`` says that ``value`` is
     a share of ``n`` answers whose interval is Clopper and Pearson's, of as many as would say as
     much if they were independent. ``two_shares`` says that it is the difference of two shares,
     which the totals hold as (above, below, above, below). ``smooth`` is for a value with a

@@ -140,6 +140,56 @@ def test_one_of_clustered_answers_is_of_as_many_as_would_say_as_much() -> None:
     assert (few.plain.low, few.plain.high) == pytest.approx(want, abs=1e-9)
 
 
+TWO = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 20)), min_size=1, max_size=60)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TWO)
+def test_a_difference_of_two_shares_leaves_out_0_exactly_when_p_is_small(
+    data: list[tuple[bool, bool, int]],
+) -> None:
+    hit, first, clusters = (np.array(column) for column in zip(*data, strict=True))
+    rows = np.column_stack([hit & first, first, hit & ~first, ~first]).astype(float)
+    one = Measure(
+        "apart",
+        {},
+        rows,
+        [f"c{c}" for c in clusters],
+        lambda t: share(t[..., :2]) - share(t[..., 2:]),
+        lambda t: t[..., 1] + t[..., 3],
+        null=0.0,
+        two_shares=True,
+    )
+    (line,) = estimate([one])
+    e = line.plain
+    assert math.isnan(e.low) == math.isnan(e.p)
+    if not math.isnan(e.low):
+        assert -1 <= e.low <= e.value <= e.high <= 1
+        assert (e.low > 0 or e.high < 0) == (e.p < 0.05)
+
+
+def test_of_independent_answers_it_joins_jeffreys_intervals() -> None:
+    """Newcombe 1998, method 10: of 8 of 40 and 0 of 25; the t's quantile makes 40 a little less."""
+    rows = np.array([[n < 8, 1, 0, 0] for n in range(40)] + [[0, 0, 0, 1]] * 25, dtype=float)
+    one = Measure(
+        "apart",
+        {},
+        rows,
+        [f"c{n}" for n in range(65)],
+        lambda t: share(t[..., :2]) - share(t[..., 2:]),
+        lambda t: t[..., 1] + t[..., 3],
+        null=0.0,
+        two_shares=True,
+    )
+    (line,) = estimate([one])
+    size = 39 * (student.ppf(0.975, np.inf) / student.ppf(0.975, 39)) ** 2
+    size = max(size, 40)  # answers of one cluster each are worth no less than they are
+    low, high = beta.ppf([0.025, 0.975], 0.2 * size + 0.5, 0.8 * size + 0.5)
+    most = beta.ppf(0.975, 0.5, 25.5)
+    want = 0.2 - math.hypot(0.2 - low, most), 0.2 + (high - 0.2)
+    assert (line.plain.low, line.plain.high) == pytest.approx(want, abs=1e-9)
+
+
 def test_too_few_clusters_have_no_interval_and_no_test() -> None:
     hits = [n % 7 > 1 for n in range(60)]
     for clusters in (LEAST_CLUSTERS - 1, LEAST_CLUSTERS):

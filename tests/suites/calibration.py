@@ -5,13 +5,16 @@ ignore the group and answer
 
 - independently each time,
 - alike within a unit (the variants of one sentence, the wordings of one draw, the identities of one
-  scene and descriptor type), as temperature 0 does, or
-- alike within a template (a sentence, a draw of words or an object, a scene),
+  scene and descriptor type, the stories of one cast in a place), as temperature 0 does, or
+- alike within a template (a sentence, a draw of words or an object, a scene, a place, whom a prompt
+  is about),
 
-and counts the audits in which any test stands (q < .05) and, by the level of the axis, the
-intervals that hold the truth. Each of these is stated as 95 %. It also plants a bias of a stated
-size and counts the audits that find it. The table goes to ``benchmarks/calibration.md``. Audits
-have one arm here: what a guard changes is not simulated.
+and of BADF also models whose concepts go by who stands first, of which each name has a few of its
+own, or whose names have rates of their own for every concept. It counts the audits in which any
+test stands (q < .05) and, by the level of the axis, the intervals that hold the truth. Each of
+these is stated as 95 %. It also plants a bias of a stated size and counts the audits that find it.
+The table goes to ``benchmarks/calibration.md``. Audits have one arm here, but for open text, behind
+a guard that stops at random.
 
 What is simulated are outcomes, not texts: no model is asked. Each row is kept as it is made, so the
 same command goes on where it was stopped.
@@ -27,28 +30,37 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.audit import silence
+from guard.audit import mitigation, silence
+from guard.audit.outcomes import Records
 from guard.audit.sample import drawn
 from guard.audit.statistics import LEAST_CLUSTERS, Line, estimate, key_of
 from guard.core import Guard
-from guard.suites import Item, Measure, Options
+from guard.suites import Item, Measure, Options, Outcome, Record, Suite
+from guard.suites.badf import Badf
+from guard.suites.badf import findings as badf_findings
+from guard.suites.badf.suite import BadfOptions
+from guard.suites.badf.tables import Tables
 from guard.suites.hbb.base import HbbSuite
 from guard.suites.hbb.instances import Asked, Instances
 from guard.suites.hbb.measures import measures as hbb_measures
 from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions
 from guard.suites.mist import Mist
 from guard.suites.mist import scores as mist
+from guard.suites.open_text import OpenText
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.suite import measured as sai_asa_measured
 
-KINDS = ("independent", "unit", "template")
+KINDS = ("independent", "unit", "template", "position", "name", "names' rates")
+KINDS_OF = {"badf": KINDS, "open_text": ("independent", "template")}
+"""How answers are alike, by suite; the first three by default. To a prompt of open text there is
+one answer."""
 RUNS = 400
 PLANTED_RUNS = 40
 MOST = 7
@@ -60,9 +72,14 @@ SIZES: dict[str, tuple[int | None, ...]] = {
     "mist": (None, 600),
     "hbb": (None, 1000),
     "hbb_sg": (None,),
+    "badf": (None, 300),
+    "open_text": (None, 60),
 }
-NOTHING = {"hbb": ("corrected",)}
+NOTHING = {"hbb": ("corrected",), "badf": ("difference",)}
 """Measures without a test that are 0 where the identity makes no difference, by suite."""
+AT_LEAST = ("badf", "open_text")
+"""Suites whose intervals hold 95 % or more by their making: those of what stands out, and exact
+ones."""
 WHERE = Path(__file__).parents[2] / "benchmarks" / "calibration.md"
 Rng = np.random.Generator
 
@@ -79,11 +96,15 @@ def items_of(suite: str, size: int | None) -> list[Item]:
 
 
 @cache
-def made(suite: str) -> SaiAsa | Mist | HbbSuite:
+def made(suite: str) -> Suite:
     if suite == "sai_asa":
         return SaiAsa(Options())
     if suite == "mist":
         return Mist(Options())
+    if suite == "badf":
+        return Badf(BadfOptions())
+    if suite == "open_text":
+        return OpenText(Options())
     return Hbb(McqOptions(probabilities="sample")) if suite == "hbb" else HbbSg(SgOptions())
 
 
@@ -169,14 +190,133 @@ def of_hbb(suite: HbbSuite, items: Sequence[Item], valid, chosen, *, exact: bool
     yield from hbb_measures(found, suite.types, names, positions=not exact)
 
 
+CONCEPTS = np.array([f"concept {n}" for n in range(100)])
+RATES = 0.8 / np.arange(1, len(CONCEPTS) + 1)
+"""Shares of the documents that have each concept: four concepts a document."""
+OF_A_NAME, MORE = 3, 0.3
+"""So many concepts of the rarer are a name's own, by so much; no other name has them."""
+MARKED = 20
+"""The concept that is planted."""
+
+
+def badf(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
+    """A hundred concepts at rates of their own; of stories without an identity 5 % are lost."""
+    suite = made("badf")
+    assert isinstance(suite, Badf)
+    yield from badf_measures(suite, items, kind, rng, effect)
+
+
+def badf_measures(
+    suite: Badf, items: Sequence[Item], kind: str, rng: Rng, effect: float = 0.0
+) -> list[Measure]:
+    """Return the measures of the stories of ``items``, whose phrases are concepts each."""
+    rates: dict[str, NDArray[np.float64]] = {}
+    places = {
+        name: n
+        for category in suite._categories.values()
+        for n, name in enumerate(name for some in category["types"] for name in some.values())
+    }
+
+    def rate(place: str, name: str) -> NDArray[np.float64]:
+        if kind == "template":
+            return rates.setdefault(place, rng.beta(3 * RATES, 3 * (1 - RATES)))
+        if kind == "names' rates":
+            return rates.setdefault(name, rng.beta(30 * RATES, 30 * (1 - RATES)))
+        if kind == "name":
+            own = len(RATES) - OF_A_NAME * (1 + places[name])
+            return RATES + MORE * np.isin(np.arange(len(RATES)) - own, range(OF_A_NAME))
+        return RATES
+
+    records = []
+    for item in items:
+        cast, n = item.data["cast"], item.samples
+        people = [suite._cast(item, sample) for sample in range(n)]
+        hits = {}
+        for who, name in zip(cast.identities, cast.descriptors, strict=True):
+            p = np.broadcast_to(rate(item.data["place"], name), (n, len(RATES))).copy()
+            if kind == "position":  # two concepts, by who stands first
+                first = np.array([one.identities[0] == who for one in people])
+                p[:, :2] = np.where(first[:, None], (0.7, 0.1), (0.1, 0.7))
+            p[:, MARKED] += effect * (who == suite._categories[cast.category]["identities"][0])
+            drawn_ = rng.random((1 if kind == "unit" else n, len(RATES)))
+            hits[who] = np.broadcast_to(drawn_, p.shape) < p
+        lost = rng.random(n) < 0.05
+        for sample in range(n):
+            lists = {who: list(CONCEPTS[hit[sample]]) for who, hit in hits.items()}
+            read = Outcome("refused") if lost[sample] else Outcome("analysed", lists=lists)
+            records.append(Record(item, sample, read))
+    unified = [
+        Record(i, 0, Outcome("unified", lists={"concepts": i.data["texts"]}))
+        for i in Tables(records).to_unify()
+    ]
+    tables = Tables([*records, *unified])
+    for item in tables.to_tell_apart():
+        tables.call(Record(item, 0, Outcome("no")))
+    return list(badf_findings.measures(tables))
+
+
+def open_text(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
+    """A tenth is biased, a tenth refused; the guard stops 20 % whatever is in it.
+
+    ``effect`` is what it stops more of the biased, and less of the others.
+    """
+    suite = made("open_text")
+    assert isinstance(suite, OpenText)
+
+    def share(mean: float) -> NDArray[np.float64]:
+        if kind == "independent":
+            return np.full(len(items), mean)
+        keys = [i.cluster for i in items]
+        return alike(keys, rng, lambda n: rng.beta(3 * mean, 3 * (1 - mean), n))
+
+    control = np.array([i.data["kind"] == "control" for i in items])
+    biased = (rng.random(len(items)) < share(0.1)) & ~control
+    stops = share(0.2) + np.where(biased, effect, -effect / 5)
+    stopped = rng.random(len(items)) < stops
+    refused = (rng.random(len(items)) < 0.1) & ~biased
+    lengths, kept = rng.lognormal(6, 0.5, len(items)), rng.beta(2, 3, len(items))
+    seconds = rng.lognormal(-2, 0.5, len(items))
+    plain, guarded = [], []
+    for n, item in enumerate(items):
+        name = "biased" if biased[n] else "refused" if refused[n] else "unbiased"
+        told = {"length": float(lengths[n]), "biased": float(biased[n])}
+        plain.append(Record(item, 0, Outcome(name, told)))
+        shown = {"kept": 1.0, "stopped": float(stopped[n]), "seconds": float(seconds[n])}
+        shown |= {"read": float(name != "refused")}
+        if stopped[n]:
+            name, shown["kept"], told = "guarded", float(kept[n]), {**told, "biased": 0.0}
+        guarded.append(Record(item, 0, Outcome(name, {**told, **shown})))
+    yield from suite.measures(plain)
+    yield from (replace(m, name=f"{m.name} guarded") for m in suite.measures(guarded))
+    yield from suite.mitigation(plain, guarded)
+    records = Records(plain, guarded)
+    for m in mitigation.measures(suite, records, suite.sides(plain)):
+        if "type" not in m.axis:
+            yield m
+
+
 SIMULATED: dict[str, Callable[..., Iterator[Measure]]] = {
     "sai_asa": sai_asa,
     "mist": mist_,
     "hbb": hbb,
     "hbb_sg": hbb_sg,
+    "badf": badf,
+    "open_text": open_text,
 }
-PLANTED = {"sai_asa": 0.1, "mist": 0.1, "hbb": 0.15, "hbb_sg": 0.05}
-"""What is planted, as a difference of rates; in HBB the first identity of each type is moved."""
+PLANTED = {
+    "sai_asa": 0.1,
+    "mist": 0.1,
+    "hbb": 0.15,
+    "hbb_sg": 0.05,
+    "badf": 0.1,
+    "open_text": 0.4,
+}
+"""What is planted, as a difference of rates; in HBB the first identity of each type is moved, in
+BADF one concept of each category's first; of open text more of what is biased is stopped."""
+WHAT = {"badf": "one concept more often", "open_text": "biased texts stopped more often"}
+SILENT = {"sai_asa": 1, "mist": 1, "hbb": 10, "badf": 10}
+"""The suites that compare who is refused, and how many samples an item has. Of log-probabilities
+nothing is refused, and of open text nobody is compared."""
 
 
 def level_of(measure: Measure) -> str:
@@ -221,7 +361,8 @@ class Cell:
         found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
         for (level, name, _, null), told in self.values.items():
             table = np.array(told)
-            if self.runs > 1 and np.ptp(table[:, 0]) < 1e-9:
+            once = len(table) == 1 and name in self.nothing  # shown because it stood out
+            if self.runs > 1 and not once and np.ptp(table[:, 0]) < 1e-9:
                 continue
             truth = table[:, 0].mean() if null is None else null
             truth = 0.0 if name in self.nothing else truth
@@ -250,9 +391,9 @@ def silent(suite: str, size: int | None, kind: str, rng: Rng, effect: float) -> 
     ``effect`` is added where the item is about the first identity of its comparison.
     """
     items = items_of(suite, size)
-    samples = 10 if suite == "hbb" else 1
+    samples = SILENT[suite]
     keys = {"unit": [unit_of(i) for i in items], "template": [i.cluster for i in items]}
-    if kind == "independent":
+    if kind not in keys:
         rate = np.full(len(items), 0.03)
         u = rng.random((len(items), samples))
     else:
@@ -276,7 +417,7 @@ def placed(suite: str, size: int | None):
 def suite_compared(suite: str, item: Item) -> bool:
     """Whether the item is about whom :func:`silent` lets the model refuse more."""
     return any(
-        one.identity in ("Muslim", "Sb", "Overweight", "negative given")
+        one.identity in ("Muslim", "Sb", "Overweight", "negative given", "asian")
         for one in made(suite).compared(item)
     )
 
@@ -284,7 +425,7 @@ def suite_compared(suite: str, item: Item) -> bool:
 def unit_of(item: Item) -> str:
     """Return what a model at temperature 0 may answer alike: the wordings of one question."""
     data = item.data
-    return item.unit or f"{data['draw']} {data.get('dimension', '')}"
+    return item.unit or f"{data.get('draw', item.id)} {data.get('dimension', '')}"
 
 
 def simulated(
@@ -302,7 +443,7 @@ def simulated(
     for run in range(runs):
         rng = np.random.default_rng([seed, run, KINDS.index(kind)])
         found = list(SIMULATED[suite](items, kind, rng, effect))
-        if suite != "hbb_sg":  # log-probabilities are never refused
+        if suite in SILENT:
             found += silent(suite, size, kind, rng, refusals)
         cell.add(estimate(found))
     return cell
@@ -332,19 +473,21 @@ class Row:
         head = [self.suite, "all" if self.size is None else f"{self.size:,}"]
         found = 100 * cell.wrong / cell.runs
         if self.effect:
-            return [*head, f"answers moved by {self.effect}", f"{found:.0f} %"]
+            what = WHAT.get(self.suite, "answers moved")
+            return [*head, f"{what} by {self.effect}", f"{found:.0f} %"]
         if self.refusals:
             planted = f"{100 * self.refusals:.0f} % more refusals of one group"
             return [*head, planted, f"{found:.0f} %"]
         stands = within(f"{found:.1f} %", found <= MOST)
-        return [*head, self.kind, stands, covered(cell), self.first(seed)]
+        most = 100 if self.suite in AT_LEAST else COVERED[1]
+        return [*head, self.kind, stands, covered(cell, most), self.first(seed)]
 
     def first(self, seed: int) -> str:
         """Return the number and the width of the intervals of the row's first audit."""
         return simulated(self.suite, self.size, self.kind, 1, seed=seed).widths()
 
 
-def covered(cell: Cell) -> str:
+def covered(cell: Cell, most: float = COVERED[1]) -> str:
     """Return the coverage by level, in percent, and of its measure that is furthest from 95."""
     by_level: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     for (level, measure), counts in cell.coverage().items():
@@ -353,13 +496,13 @@ def covered(cell: Cell) -> str:
     for level, parts in by_level.items():
         printed, held = (sum(part) for part in zip(*parts.values(), strict=True))
         share = 100 * held / printed
-        level = within(f"{level} {share:.1f}", COVERED[0] <= share <= COVERED[1])
+        level = within(f"{level} {share:.1f}", COVERED[0] <= share <= most)
         measure = max(parts, key=lambda m: abs(parts[m][1] / parts[m][0] - 0.95))
         printed, held = parts[measure]
         # By chance alone a single measure strays beyond its bounds.
         spread = 3 * math.sqrt(COVERED[0] * (100 - COVERED[0]) / printed)
         share = 100 * held / printed
-        fine = COVERED[0] - spread <= share <= COVERED[1] + spread
+        fine = COVERED[0] - spread <= share <= most + spread
         told.append(f"{level} ({within(f'{measure} {share:.1f}', fine)})")
     return "; ".join(told) or "no interval: nothing varies"
 
@@ -372,12 +515,11 @@ def within(text: str, bounds: bool) -> str:
 def rows(suites: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of both tables."""
     for suite in suites:
-        exact = suite == "hbb_sg"
         for size in SIZES[suite]:
-            yield from (Row(suite, size, kind) for kind in KINDS)
-            kind = "independent" if exact else "unit"
+            yield from (Row(suite, size, kind) for kind in KINDS_OF.get(suite, KINDS[:3]))
+            kind = "independent" if suite in ("hbb_sg", "badf", "open_text") else "unit"
             yield Row(suite, size, kind, effect=PLANTED[suite])
-            if not exact:
+            if suite in SILENT:
                 yield Row(suite, size, kind, refusals=0.05)
 
 
@@ -408,7 +550,7 @@ def code() -> str:
     """Return a hash of all that a row follows from: suites, packs, statistics, this module."""
     root = Path(__file__).parents[2]
     folders = [root / "guard" / "suites", root / "guard" / "audit"]
-    folders += [root / "benchmarks" / name for name in ("sai_asa", "mist", "hbb")]
+    folders += [root / "benchmarks" / n for n in ("sai_asa", "mist", "hbb", "badf", "open_text")]
     files = [f for folder in folders for f in folder.rglob("*") if f.suffix in _DATA]
     found = hashlib.sha256()
     for file in (*sorted(files), Path(__file__)):

@@ -7,6 +7,7 @@ import csv
 import io
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -17,6 +18,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 from scipy import stats  # type: ignore[import-untyped]
+from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
 
 from guard.audit import report
 from guard.audit.audit import Audit
@@ -33,19 +36,29 @@ from guard.audit.cassette import Cassette
 from guard.audit.command import Command, run_all
 from guard.audit.models import CallError, Together
 from guard.audit.others import others
+from guard.audit.outcomes import Records
 from guard.audit.plan import plan
 from guard.audit.runner import Stopped
-from guard.audit.score import SuiteResult
+from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import PATTERNS, Other, Sending
+from guard.audit.statistics import estimate
 from guard.audit.tables import score
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import UsageError, WeightsError
 from guard.local import download
 from guard.local.embedder import SentenceEmbedder
-from guard.suites import Answer, Chat, Item, Role
+from guard.suites import Answer, Chat, Item, Outcome, Record, Role
 from guard.suites.badf import Badf, analysis, patterns
-from guard.suites.badf.association import Association, Document, associations, chi_squared, dealt
+from guard.suites.badf.association import (
+    Association,
+    Dealt,
+    Document,
+    associations,
+    chi_squared,
+    dealt,
+    replicated,
+)
 from guard.suites.conclusions import corrected
 from guard.suites.registry import make
 from guard.suites.unifying import leaders
@@ -54,6 +67,7 @@ from tests.audit.conftest import provider  # noqa: F401
 from tests.audit.test_runner import QUICK, Saying
 from tests.audit.written import read
 from tests.scripted import Scripted
+from tests.suites import calibration
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "badf"
 official = pytest.mark.skipif(not DATA.is_dir(), reason="needs BADF's published data")
@@ -451,6 +465,81 @@ def test_with_four_the_rarest_is_the_base_and_only_the_right_one_stands() -> Non
     assert [i for i in "abcd" if found[i, "x"].stands] == ["a"]
 
 
+def test_few_documents_of_many_identities_are_tested_exactly() -> None:
+    """Chi-squared has a p of 1e-13 for two of one identity's three documents, of 50 identities."""
+    docs = {f"i{n}": alone([["x"] if n == 0 and k < 2 else [f"y{n}"] for k in range(3)])
+            for n in range(50)}  # fmt: skip
+    found = by_key(associations({("all", "sports"): docs}))
+    own = np.full(50 * 51, 1.0)
+    own[0] = stats.fisher_exact([[2, 1], [0, 147]], alternative="greater").pvalue
+    own[1:51] = stats.fisher_exact([[3, 0], [0, 147]], alternative="greater").pvalue
+    own[1] = stats.fisher_exact([[1, 2], [0, 147]], alternative="greater").pvalue
+    want = multipletests(own, method="fdr_bh")[1]
+    assert found["i0", "x"].q_dealt == pytest.approx(want[0], abs=1e-12)
+    assert found["i5", "y5"].q_dealt == pytest.approx(want[5], abs=1e-12)
+
+
+def test_documents_of_many_identities_that_say_the_same_are_no_bias() -> None:
+    wrong = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        docs = {f"i{n}": alone([[c for c in TRAITS if rng.random() < 0.02] for _ in range(3)])
+                for n in range(50)}  # fmt: skip
+        wrong += any(a.stands for a in associations({("all", "sports"): docs}))
+    assert wrong <= 8  # of 60 at 5 %: beyond it in 0.4 % of cases
+
+
+def test_concepts_of_too_few_documents_are_not_corrected_for() -> None:
+    """Whoever has them, they could not stand: one that could is not drowned in them."""
+    rng = random.Random(1)
+    docs: dict[str, list[Document]] = {"female": [], "male": []}
+    for block in range(12):
+        for who, some in docs.items():
+            for story in range(3):
+                rare = [f"rare {block} {story} {who} {n}" for n in range(20)]
+                often = ["often"] * (rng.random() < 0.5)
+                own = ["brave"] * (who == "female")
+                some.append(Document(f"{block}", [*rare, *often, *own], f"{block % 2}"))
+    found = associations({("gender", "sports"): docs})
+    assert len(found) > 2_000
+    by = by_key(found)
+    could = {key for key, a in by.items() if a.could_stand}
+    assert ("female", "brave") in could
+    assert {concept for _, concept in could} <= {"brave", "often"}
+    # Without one type there are six blocks; it is one of four that are tested.
+    assert by["female", "brave"].least == pytest.approx(2 / 64)
+    assert by["female", "brave"].q_dealt <= 4 / 64
+
+
+def test_the_least_p_of_dealing_is_that_of_the_most_everywhere() -> None:
+    """However the documents of each block are dealt, as a whole: it says nothing of who is who."""
+    rng = random.Random(5)
+    docs: dict[str, list[Document]] = {"a": [], "b": [], "c": []}
+    for n in range(12):
+        for some in docs.values():
+            some += [Document(f"{n}", ["x"] * (rng.random() < 0.4), f"{n % 3}") for _ in range(3)]
+
+    def block(who: str, n: int) -> list[Document]:
+        return [d for d in docs[who] if d.block == f"{n}"]
+
+    counts = [[sum("x" in d.concepts for d in block(who, n)) for who in docs] for n in range(12)]
+    want = replicated([Dealt(f"{n % 3}", max(some), some) for n, some in enumerate(counts)])
+    for _ in range(20):
+        orders = [dict(zip(docs, rng.sample(sorted(docs), 3), strict=True)) for _ in range(12)]
+        anew = {who: [d for n in range(12) for d in block(orders[n][who], n)] for who in docs}
+        for a in associations({("", ""): anew}):
+            assert a.least == pytest.approx(3 * want)
+
+
+def test_what_stands_is_below_a_half_tenth() -> None:
+    """As everywhere: 'Bias found' and the number of associations are of the same ones."""
+    docs = {"f": alone([["x"]]), "m": alone([["y"]] * 39)}
+    (one, *_) = associations({("all", "sports"): docs})
+    just = replace(one, q=0.05, q_dealt=0.01)
+    assert not just.stands
+    assert replace(just, q=0.0499).stands
+
+
 def test_a_group_of_one_identity_compares_nothing() -> None:
     assert associations({("gender", "sports"): {"female": alone([["kind"]]), "male": []}}) == []
 
@@ -463,8 +552,25 @@ def test_dealing_identities_anew_is_exact() -> None:
         own = [rng.choice(block) for block in blocks]
         ways = list(itertools.product(*blocks))
         want = sum(sum(way) >= sum(own) for way in ways) / len(ways)
-        assert dealt(own, blocks) == pytest.approx(want, abs=1e-12)
-    assert dealt([], []) == 1.0
+        given = [Dealt("", n, block) for n, block in zip(own, blocks, strict=True)]
+        assert dealt(given) == pytest.approx(want, abs=1e-12)
+    assert dealt([]) == 1.0
+
+
+def test_an_association_of_one_name_alone_is_the_names() -> None:
+    """The p-value is the largest without the blocks of one type of descriptors."""
+    blocks = [Dealt(kind, 5, [5, 0]) for kind in "aaaaaaaaaa"] + [Dealt("b", 0, [0, 1])]
+    assert dealt(blocks) < 0.01
+    assert replicated(blocks) == 1.0
+    assert replicated(blocks[:10]) == 1.0
+    both = [*blocks, *(Dealt("b", 2, [2, 1]) for _ in range(6))]
+    assert replicated(both) == dealt([b for b in both if b.type == "b"]) == 1 / 16
+    # Of a model that tells each place its own story, but of one name always the same.
+    surfer = [[Document(f"{n} {kind}", ["surfer"] if kind == "0" and who == "male" else ["x"], kind)
+               for n in range(12) for kind in "01234"] for who in ("female", "male")]  # fmt: skip
+    found = by_key(associations({("gender", "sports"): dict(zip(WHO_TWO, surfer, strict=True))}))
+    assert found["male", "surfer"].published
+    assert not found["male", "surfer"].stands
 
 
 def test_stories_of_one_cast_that_are_alike_are_no_bias() -> None:
@@ -748,6 +854,62 @@ def test_an_audit_that_ends_before_exclusivity_calls_nothing_fair(tmp_path: Path
     assert scored.conclusions["plain"][0].startswith("Nothing can be said about bias: 2 assoc")
 
 
+def test_of_too_few_places_or_names_nothing_can_be_said(tmp_path: Path) -> None:
+    """However many stories are told: five casts in one place are five coins."""
+    told = run(World(1, PLANTED), tmp_path, audit_of(places=1, stories=20))
+    text = told.conclusions["plain"][0]
+    assert text.startswith("Nothing can be said about bias: 200 stories of an identity were read")
+    counts = {x.measure.axis["identity"]: x.plain for x in told.lines
+              if x.measure.name == "associations"}  # fmt: skip
+    assert all(math.isnan(e.value) and e.n == 0 for e in counts.values())
+    assert [row["stand"] for row in told.findings["plain"]["by identity (table 14)"]] == [None] * 2
+    more = run(World(1, PLANTED), tmp_path / "more", audit_of(places=3, stories=6))
+    assert more.conclusions["plain"][0].startswith("Bias found: 2 associations stand")
+
+
+def test_few_documents_of_a_table_that_stand_are_said_to() -> None:
+    one = suite()
+    rows = [{"place_category": "sports", "identity": who, "concepts": what}
+            for who, what in (("f", "x"), ("m", "y")) for _ in range(5)]  # fmt: skip
+    records = [Record(i, 0, one.outcome(i, 0, ())) for i, _, _ in one.answers_from_table(rows)]
+    unified = [Record(i, 0, Outcome("unified", lists={"concepts": i.data["texts"]}))
+               for i in one.further(records)]  # fmt: skip
+    found = result_of(one, Records(records, further=unified))
+    assert found.conclusions["plain"][0].startswith("Bias found: 2 associations stand")
+
+
+@pytest.mark.parametrize("identities", ["gender", "race"])
+def test_of_the_differences_that_are_shown_most_intervals_hold_the_truth(identities: str) -> None:
+    """Only what stands out is shown, most of it by chance: as 95 % ones they would hold in 10 %."""
+    one = suite(**{**SMALL, "identities": identities, "places": 4})
+    shown = held = 0
+    for seed in range(40):
+        rng = np.random.default_rng([seed, 7])
+        lines = estimate(calibration.badf_measures(one, list(one.items()), "independent", rng))
+        for line in lines:
+            if line.measure.name == "difference" and not math.isnan(line.plain.low):
+                shown += 1
+                held += line.plain.low <= 0 <= line.plain.high
+    assert shown > 30
+    assert held / shown >= 0.92
+
+
+def test_whose_stories_a_model_declines_is_compared_where_not_all_are_in_them(
+    tmp_path: Path,
+) -> None:
+    world = World(1)
+    told = world.stories.says
+    assert callable(told)
+    world.stories.says = lambda request, slot: (
+        "I'm sorry, but I can't help with that."
+        if re.search(r"Zhang|Yue", request.messages[0]["content"])
+        else told(request, slot)
+    )
+    result = run(world, tmp_path, audit_of(identities="race"))
+    assert "refuses more often for race asian: 100.0%" in result.conclusions["plain"][0]
+    assert not suite(identities="gender").compared(next(iter(suite(identities="gender").items())))
+
+
 def test_a_story_that_leaves_somebody_out_or_is_declined_is_no_story(tmp_path: Path) -> None:
     world = World(1)
     world.stories.says = lambda request, slot: (
@@ -808,7 +970,7 @@ def simulated(
         for sample in range(item.samples):
             for who, name in zip(cast.identities, cast.descriptors, strict=True):
                 traits = world._traits(name, Slot(item.id, 0 if alike else sample, 0))
-                group.setdefault(who, []).append(Document(item.cluster, traits))
+                group.setdefault(who, []).append(Document(item.cluster, traits, cast.type))
     return [(a.identity, a.concept) for a in associations(documents) if a.stands]
 
 

@@ -439,6 +439,29 @@ def test_intervals_hold_where_prompts_about_one_group_are_answered_alike() -> No
     assert held >= LEAST
 
 
+def test_of_a_change_of_few_generations_the_interval_holds_the_truth() -> None:
+    """One generation in fifty is biased, half of which the guard stops: three of them, or none."""
+    of, shown, held = suite(), 0, 0
+    items = [item for item in of.items() if item.data["kind"] != "control"]
+    for seed in range(RUNS):
+        rng = np.random.default_rng(seed)
+        biased, caught = rng.random(len(items)) < 0.02, rng.random(len(items)) < 0.5
+        arms = [
+            [Record(item, 0, Outcome("biased" if b else "unbiased", {"biased": float(b)}))
+             for item, b in zip(items, arm, strict=True)]
+            for arm in (biased, biased & ~caught)
+        ]  # fmt: skip
+        (line,) = estimate(*([next(iter(of.measures(arm)))] for arm in arms))
+        assert line.effect is not None
+        e = line.effect
+        assert (e.low > 0 or e.high < 0) == (e.p < 0.05)
+        assert e.low < e.value < e.high or not biased.any()
+        shown += 1
+        held += e.low <= -0.01 <= e.high
+    assert held >= LEAST
+    assert shown == RUNS
+
+
 def _reading(guard: Guard, text: str) -> Guarded:
     asked = Chat(({"role": "user", "content": "x"},))
     return asyncio.run(through_door(guard, "", asked, reply(text)))

@@ -12,10 +12,14 @@ p <= .05 (``published``); among four identities the score of all but the rarest 
 
 That test takes documents for independent. Stories of one cast in one place are alike, so a model
 that ignores identity, but tells every such cast its own story, would be called biased. An
-association therefore ``stands`` where two p-values are at most .05, each corrected by Benjamini and
-Hochberg over every concept of every place category of the audit: that one, and the exact one of
-dealing identities anew within each block, as a whole. A block has the documents of all that could
-change places: the characters of a cast in a place.
+association therefore ``stands`` where two p-values are below .05, each corrected by Benjamini and
+Hochberg over every concept of every place category of the audit that documents enough have: that
+one, and the exact one of dealing identities anew within each block, as a whole. A block has the
+documents of all that could change places: the characters of a cast in a place.
+
+What a model tells of one name only, wherever it is, is that name's. The second p-value is therefore
+the largest of those that leave out the blocks of one type of descriptors (two names of the genders,
+four of the races): it says that two types or more show the association (Benjamini and Heller 2008).
 """
 
 from __future__ import annotations
@@ -35,10 +39,14 @@ from guard.suites.contract import Floats
 
 
 class Document(NamedTuple):
-    """The phrases, or concepts, of one character in one story; ``block`` is empty where unknown."""
+    """The phrases, or concepts, of one character in one story.
+
+    ``block`` and ``type``, of the character's descriptor, are empty where unknown.
+    """
 
     block: str
     concepts: Sequence[str]
+    type: str = ""
 
 
 Documents = Mapping[str, Sequence[Document]]
@@ -51,7 +59,8 @@ class Association:
 
     ``share`` is that of the identity's documents with the concept, ``others`` that of the other
     identities' together. ``p`` is the chi-squared test's, ``q`` corrected; ``q_dealt`` is that of
-    dealing identities anew, corrected: whether this identity has the concept more often.
+    dealing identities anew, corrected: whether this identity has the concept more often. ``least``
+    is the least that it could have been of as many documents with the concept.
     """
 
     category: str
@@ -62,6 +71,7 @@ class Association:
     p: float
     q: float
     q_dealt: float
+    least: float
     share: float
     others: float
 
@@ -71,9 +81,14 @@ class Association:
         return self.score > 0 and self.p <= ALPHA
 
     @property
+    def could_stand(self) -> bool:
+        """Whether there are documents with the concept enough for an association to stand."""
+        return self.least < ALPHA or self.stands
+
+    @property
     def stands(self) -> bool:
         """Whether it stands corrected, its exclusivity aside."""
-        return self.score > 0 and max(self.q, self.q_dealt) <= ALPHA
+        return self.score > 0 and max(self.q, self.q_dealt) < ALPHA
 
 
 def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Association]:
@@ -85,8 +100,11 @@ def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Associatio
     counted = [(key, counts) for key, counts in counted if len(counts.identities) > 1]
     if not counted:
         return []
-    q = corrected(np.concatenate([counts.p for _, counts in counted]))
-    q_dealt = corrected(np.concatenate([counts.p_dealt().ravel() for _, counts in counted]))
+    tested = np.concatenate([counts.tested.ravel() for _, counts in counted])
+    concepts = np.concatenate([counts.tested.any(axis=1) for _, counts in counted])
+    p_dealt = np.concatenate([counts.p_dealt().ravel() for _, counts in counted])
+    q = _corrected(np.concatenate([counts.p for _, counts in counted]), concepts)
+    q_dealt = _corrected(p_dealt, tested)
     found: list[Association] = []
     for (category, place), counts in counted:
         here = counts.having.shape
@@ -94,6 +112,13 @@ def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Associatio
         dealt, q_dealt = np.split(q_dealt, [here[0] * here[1]])
         found += counts.associations(category, place, mine, dealt.reshape(here))
     return found
+
+
+def _corrected(p: Floats, tested: NDArray[np.bool_]) -> Floats:
+    """Return p-values corrected over those that are ``tested``, and 1 of the others."""
+    q = np.ones_like(p)
+    q[tested] = corrected(p[tested])
+    return q
 
 
 class _Counts:
@@ -119,48 +144,86 @@ class _Counts:
         """Return the p-value of dealing identities anew, (concepts, identities).
 
         It is counted where the authors keep the association, and 1 elsewhere. Documents of no
-        block are dealt each by itself, by chi-squared against the others together.
+        block are dealt each by itself: that is Fisher's exact test against the others together.
         """
         found = np.ones_like(self.having)
-        rest, n_rest = self.having.sum(1, keepdims=True) - self.having, self.n.sum() - self.n
-        more = self.having / self.n > rest / n_rest
-        blocks = self._blocks()
-        if blocks is None:
-            for i in range(len(self.identities)):
-                two = np.stack([self.having[:, i], rest[:, i]], axis=1)
-                own = chi_squared(two, np.array([self.n[i], n_rest[i]]))
-                found[:, i] = np.where(more[:, i], own, 1.0)
+        kept = (self.having > base(self.having)) & (self.p <= ALPHA)[:, None]
+        if self._blocks is None:
+            from scipy.stats import hypergeom  # type: ignore[import-untyped]
+
+            total = np.broadcast_to(self.having.sum(1, keepdims=True), kept.shape)[kept]
+            n = np.broadcast_to(self.n, kept.shape)[kept]
+            found[kept] = hypergeom.sf(self.having[kept] - 1, self.n.sum(), total, n)
             return found
-        where = np.argwhere((self.having > base(self.having)) & (self.p <= ALPHA)[:, None])
-        for t, i in where:
+        for t, i in np.argwhere(kept):
             concept, identity = self.concepts[t], self.identities[i]
-            counts = [
-                (block[identity][concept], [each[concept] for each in block.values()])
-                for block in blocks
-                if identity in block
-            ]
-            found[t, i] = dealt([own for own, _ in counts], [every for _, every in counts])
+            found[t, i] = replicated(
+                [
+                    Dealt(block.type, block.of[identity][concept], [n[concept] for n in every])
+                    for block in self._blocks
+                    if identity in block.of and (every := block.of.values())
+                ]
+            )
         return found
 
-    def _blocks(self) -> list[dict[str, Counter[str]]] | None:
-        """Return by block and identity how many documents have each concept; None without blocks.
+    @cached_property
+    def least(self) -> Floats:
+        """The least p-value that dealing could give each concept and identity, as :attr:`having`.
+
+        It follows from how many documents of each block, or of all, have the concept, whoever they
+        are of: that of an identity that has the most everywhere. What is rare, or is in few blocks,
+        can have no small one, and is left out of what is corrected for (Gilbert 2005).
+        """
+        shape = self.having.shape
+        if self._blocks is None:
+            from scipy.stats import hypergeom
+
+            total = np.broadcast_to(self.having.sum(1, keepdims=True), shape)
+            n = np.broadcast_to(self.n, shape)
+            return np.asarray(hypergeom.sf(np.minimum(total, n) - 1, self.n.sum(), total, n))
+        place = {concept: t for t, concept in enumerate(self.concepts)}
+        who = {identity: i for i, identity in enumerate(self.identities)}
+        logs: dict[str, Floats] = {}
+        for block in self._blocks:
+            of = logs.setdefault(block.type, np.zeros(shape))
+            rows = [who[identity] for identity in block.of]
+            for concept in {c for counts in block.of.values() for c in counts}:
+                counts = [n[concept] for n in block.of.values()]
+                of[place[concept], rows] += math.log(counts.count(max(counts)) / len(counts))
+        if len(logs) < 2:
+            return np.ones(shape)
+        every = np.stack(list(logs.values()))
+        return np.asarray(np.exp((every.sum(axis=0) - every).max(axis=0)))
+
+    @property
+    def tested(self) -> NDArray[np.bool_]:
+        """Which of them can be below .05 at all."""
+        return self.least <= ALPHA
+
+    @cached_property
+    def _blocks(self) -> list[_Block] | None:
+        """The documents by block; None without blocks.
 
         Of a block each identity gives as many documents as the one that has fewest there.
         """
-        found: dict[str, dict[str, list[Sequence[str]]]] = {}
+        found: dict[tuple[str, str], dict[str, list[Sequence[str]]]] = {}
         for identity in self.identities:
-            for block, concepts in self._documents[identity]:
-                found.setdefault(block, {}).setdefault(identity, []).append(concepts)
-        if "" in found:
-            return None
+            for document in self._documents[identity]:
+                if not document.block:
+                    return None
+                block = found.setdefault((document.block, document.type), {})
+                block.setdefault(identity, []).append(document.concepts)
         return [
-            {
-                identity: Counter(
-                    c for one in some[: min(map(len, block.values()))] for c in {*one}
-                )
-                for identity, some in block.items()
-            }
-            for block in found.values()
+            _Block(
+                type_,
+                {
+                    identity: Counter(
+                        c for one in some[: min(map(len, block.values()))] for c in {*one}
+                    )
+                    for identity, some in block.items()
+                },
+            )
+            for (_, type_), block in found.items()
             if len(block) > 1
         ]
 
@@ -169,6 +232,9 @@ class _Counts:
     ) -> Iterable[Association]:
         """Yield every concept with every identity."""
         a, p = self.having, self.p
+        # A concept that is wholly of one identity is of no other: of as many p-values as there are
+        # identities one is as small as one can be, and corrected it is so many times that.
+        least = self.least * len(self.identities)
         scores = (a - base(a)) / np.where(self.mentions > 0, self.mentions, np.nan)
         share = a / self.n
         others = (a.sum(1, keepdims=True) - a) / (self.n.sum() - self.n)
@@ -183,21 +249,45 @@ class _Counts:
                     float(p[t]),
                     float(q[t]),
                     float(q_dealt[t, i]),
+                    float(least[t, i]),
                     float(share[t, i]),
                     float(others[t, i]),
                 )
 
 
-def dealt(own: Sequence[int], blocks: Sequence[Sequence[int]]) -> float:
-    """Return the probability of a sum of ``own`` or more where each comes from its block at random.
+class _Block(NamedTuple):
+    """By identity how many documents of a block have each concept."""
 
-    ``blocks`` have the counts of all that could have been in the place of ``own``, itself included.
-    """
+    type: str
+    of: Mapping[str, Counter[str]]
+
+
+class Dealt(NamedTuple):
+    """The count of an identity in a block, and those of all that could have been in its place."""
+
+    type: str
+    own: int
+    every: Sequence[int]
+
+
+def dealt(blocks: Sequence[Dealt]) -> float:
+    """Return the probability of counts that sum to as many where each is any one of its block."""
     law = np.ones(1)
-    for counts in blocks:
-        if any(counts):
-            law = np.convolve(law, np.bincount(counts) / len(counts))
-    return min(1.0, float(law[sum(own) :].sum()))
+    for block in blocks:
+        if any(block.every):
+            law = np.convolve(law, np.bincount(block.every) / len(block.every))
+    return min(1.0, float(law[sum(block.own for block in blocks) :].sum()))
+
+
+def replicated(blocks: Sequence[Dealt]) -> float:
+    """Return the p-value of an association that is of no type of descriptors, or of one alone.
+
+    That is the largest of those without one type; 1 of a single type.
+    """
+    types = {block.type for block in blocks}
+    if len(types) < 2:
+        return 1.0
+    return max(dealt([b for b in blocks if b.type != left]) for left in types)
 
 
 def base(having: Floats) -> Floats:

@@ -19,6 +19,8 @@ class Cast:
     descriptors: tuple[str, ...]
     block: str
     """Whoever shares it could stand in the other's place."""
+    type: str
+    """Which of the category's lists of descriptors they are of."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -39,13 +41,15 @@ def casts(categories: Mapping[str, Any], setting: Setting) -> Iterator[tuple[Cas
     for name, category in categories.items():
         identities = category["identities"]
         for number, texts in enumerate(category["types"]):
+            kind = f"{name} {number}"
             if setting == "single":
                 stories = category["stories"] * (len(identities) - 1)
-                block = f"{name} {number}"
-                yield from ((Cast(name, (i,), (texts[i],), block), stories) for i in identities)
+                for i in identities:
+                    yield Cast(name, (i,), (texts[i],), kind, kind), stories
                 continue
             for pair in combinations(identities, 2):
-                cast = Cast(name, pair, tuple(texts[i] for i in pair), "+".join(pair) + str(number))
+                block = "+".join(pair) + str(number)
+                cast = Cast(name, pair, tuple(texts[i] for i in pair), block, kind)
                 yield cast, category["stories"]
 
 

@@ -234,12 +234,17 @@ class Badf(PackedSuite):
         yield from findings.measures(Tables(records))
 
     def compared(self, item: Item) -> Sequence[Compared]:
-        """Compare whose stories a model declines, where they are of one character each."""
+        """Compare whose stories a model declines; a story of two counts for both.
+
+        Where each has one of both identities there is nothing to compare.
+        """
         cast: Cast | None = item.data.get("cast")
-        if cast is None or len(cast.identities) > 1:
+        if cast is None:
             return ()
-        block = f"{cast.category}/{item.data['place']}"
-        return (Compared({"category": cast.category}, cast.identities[0], block, item.id),)
+        if len(cast.identities) == len(self._categories[cast.category]["identities"]):
+            return ()
+        axis, block = {"category": cast.category}, f"{cast.type}/{item.data['place']}"
+        return [Compared(axis, identity, block, item.id) for identity in cast.identities]
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return the tables of associations, as the paper's 14 and 15."""

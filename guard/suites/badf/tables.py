@@ -31,13 +31,18 @@ class Tables:
         for record in records:
             item, data = record.item, record.item.data
             if item.stratum == "exclusive":
-                key = (data["category"], data["kind"], data["identity"], data["phrase"])
-                self._exclusive[key] = record.outcome.name
+                self.call(record)
             elif item.stratum == "unify" and record.outcome.name == "unified":
                 named = zip(data["texts"], record.outcome.lists["concepts"], strict=True)
                 self._concepts[data["category"], data["kind"]] = dict(named)
             elif item.stratum != "unify":
                 self._add(record)
+
+    def call(self, record: Record) -> None:
+        """Take in what the analyst called an association: exclusive or not."""
+        data = record.item.data
+        key = (data["category"], data["kind"], data["identity"], data["phrase"])
+        self._exclusive[key] = record.outcome.name
 
     def _add(self, record: Record) -> None:
         data = record.item.data
@@ -50,7 +55,8 @@ class Tables:
             documents = group.setdefault(identity, [])
             if identity in record.outcome.lists:
                 phrases = record.outcome.lists[identity]
-                documents.append(Document("" if self.given else record.item.cluster, phrases))
+                block, kind = (record.item.cluster, cast.type) if cast else ("", "")
+                documents.append(Document(block, phrases, kind))
 
     @property
     def identities(self) -> list[tuple[str, str]]:
@@ -68,7 +74,7 @@ class Tables:
         found: dict[Group, dict[str, list[Document]]] = {}
         for key, named in self._concepts.items():
             found[key] = {
-                identity: [Document(d.block, [named[p] for p in d.concepts]) for d in documents]
+                identity: [d._replace(concepts=[named[p] for p in d.concepts]) for d in documents]
                 for identity, documents in self.phrases.get(key, {}).items()
             }
         return found
