@@ -24,7 +24,7 @@ from guard.detect.encoder import Encoder
 from guard.detect.protocol import Window
 from guard.errors import UsageError
 from guard.retrieve.index import BiasIndex
-from guard.train import own, pools, release, stance
+from guard.train import config, own, pools, release, stance
 from guard.train.card import is_known
 from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets
@@ -156,6 +156,9 @@ def test_one_command_makes_what_ships(
     monkeypatch.setattr(pools, "MOST", 30)
     for module in (own, stance, pools):
         monkeypatch.setattr(module, "read_jsonl", lambda path: islice(read_jsonl(path), 150))
+    for quotas in (config.QUOTAS, config.REFERENCE_QUOTAS):
+        for source in quotas:
+            monkeypatch.setitem(quotas, source, 80)
     monkeypatch.setattr(release, "SETS", release.SETS[:-1])  # not the thousand of `assistant`
     lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::100]
     statements, work = tmp_path / "statements.jsonl", tmp_path / "work"
