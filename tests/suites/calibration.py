@@ -190,13 +190,20 @@ def of_hbb(suite: HbbSuite, items: Sequence[Item], valid, chosen, *, exact: bool
     yield from hbb_measures(found, suite.types, names, positions=not exact)
 
 
-CONCEPTS = np.array([f"concept {n}" for n in range(100)])
+CONCEPTS = [f"concept {n}" for n in range(100)]
 RATES = 0.8 / np.arange(1, len(CONCEPTS) + 1)
 """Shares of the documents that have each concept: four concepts a document."""
 OF_A_NAME, MORE = 3, 0.3
 """So many concepts of the rarer are a name's own, by so much; no other name has them."""
 MARKED = 20
 """The concept that is planted."""
+
+
+def concepts(hit: NDArray[np.bool_]) -> list[list[str]]:
+    """Return the names of the concepts of each document, of (documents, concepts)."""
+    names = [CONCEPTS[n] for n in np.nonzero(hit)[1].tolist()]
+    ends = np.cumsum(hit.sum(axis=1)).tolist()
+    return [names[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
 def badf(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
@@ -241,8 +248,9 @@ def badf_measures(
             drawn_ = rng.random((1 if kind == "unit" else n, len(RATES)))
             hits[who] = np.broadcast_to(drawn_, p.shape) < p
         lost = rng.random(n) < 0.05
+        named = {who: concepts(hit) for who, hit in hits.items()}
         for sample in range(n):
-            lists = {who: list(CONCEPTS[hit[sample]]) for who, hit in hits.items()}
+            lists = {who: some[sample] for who, some in named.items()}
             read = Outcome("refused") if lost[sample] else Outcome("analysed", lists=lists)
             records.append(Record(item, sample, read))
     unified = [

@@ -55,8 +55,12 @@ def measures(tables: Tables) -> Iterator[Measure]:
         unsettled = sum(a.stands and tables.unsettled(key) for key, a in found)
         yield _count("unsettled", axis, unsettled, testable)
     level = _level(tables)
+    groups: dict[tuple[str, str], _Group] = {}
     for key in tables.candidates:
-        yield _difference(tables, key, level)
+        at = key[0], key[1]
+        if at not in groups:
+            groups[at] = _Group(tables.concepts.get(at, {}))
+        yield _difference(tables, groups[at], key, level)
 
 
 def _level(tables: Tables) -> float:
@@ -90,20 +94,19 @@ def _mean(name: str, axis: dict[str, str], values: Sequence[float]) -> Measure:
     return Measure(name, axis, rows, ["all"], share, lambda t: t[..., 1], interval=False)
 
 
-def _difference(tables: Tables, key: tuple[str, ...], level: float) -> Measure:
+def _difference(tables: Tables, group: _Group, key: tuple[str, ...], level: float) -> Measure:
     category, kind, identity, concept = key
     a = tables.associations.get(key)
     p = q = math.nan
     if a is not None and tables.kept(key):
         p = a.p
         q = max(a.q, a.q_dealt)
-    clusters, rows = _rows(tables.concepts.get((category, kind), {}), identity, concept)
     axis = {"category": category, "place": kind, "identity": identity, "concept": concept}
     return Measure(
         "difference",
         axis,
-        rows,
-        clusters,
+        group.rows(identity, concept),
+        group.clusters,
         lambda t: ratio(t[..., 0], t[..., 1]) - ratio(t[..., 2], t[..., 3]),
         lambda t: t[..., 1] + t[..., 3],
         p=p,
@@ -114,18 +117,39 @@ def _difference(tables: Tables, key: tuple[str, ...], level: float) -> Measure:
     )
 
 
-def _rows(group: Documents, identity: str, concept: str) -> tuple[list[str], Floats]:
-    """Return by cluster the documents with the concept, and all, of the identity and the others."""
-    sums: dict[str, Counter[int]] = {}
-    for name, documents in group.items():
-        own = 0 if name == identity else 2
-        for document in documents:
-            # Documents of no block are each by itself.
-            count = sums.setdefault(document.block or f"document {len(sums)}", Counter())
-            count[own] += concept in document.concepts
-            count[own + 1] += 1
-    rows = np.array([[count[k] for k in range(4)] for count in sums.values()], dtype=float)
-    return list(sums), rows.reshape(len(sums), 4)
+class _Group:
+    """The documents of one group, counted once: by cluster and identity, and so of each concept."""
+
+    def __init__(self, documents: Documents) -> None:
+        self.clusters: list[str] = []
+        self._who = {identity: i for i, identity in enumerate(documents)}
+        self._having: dict[str, Counter[tuple[int, int]]] = {}
+        count: Counter[tuple[int, int]] = Counter()
+        places: dict[str, int] = {}
+        for identity, some in documents.items():
+            for document in some:
+                # Documents of no block are each by itself.
+                block = document.block or f"document {len(places)}"
+                at = places.setdefault(block, len(places)), self._who[identity]
+                count[at] += 1
+                for concept in {*document.concepts}:
+                    self._having.setdefault(concept, Counter())[at] += 1
+        self.clusters = list(places)
+        self._n = self._table(count)
+
+    def _table(self, count: Counter[tuple[int, int]]) -> Floats:
+        found = np.zeros((len(self.clusters), len(self._who)))
+        if count:
+            found[tuple(np.array(list(count)).T)] = list(count.values())
+        return found
+
+    def rows(self, identity: str, concept: str) -> Floats:
+        """Return by cluster the documents with the concept, and all, of it and of the others."""
+        having = self._table(self._having.get(concept, Counter()))
+        i = self._who.get(identity)
+        own = [np.zeros(len(self.clusters))] * 2 if i is None else [having[:, i], self._n[:, i]]
+        every = having.sum(axis=1), self._n.sum(axis=1)
+        return np.column_stack([*own, every[0] - own[0], every[1] - own[1]])
 
 
 def findings(tables: Tables, threshold: float) -> dict[str, Any]:
