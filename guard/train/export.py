@@ -77,9 +77,8 @@ def export_onnx(nets: Nets, path: Path) -> None:
 # found on.
 _APART = 4
 _TEXTS = 256
-# Bits of a layer's weight, and the texts read at once for their rounding: in the wheel a bit of
-# the large encoder's weights takes ten megabytes.
-LAYER_BITS = 6
+# Bits of a layer's weight, and the texts read at once for their rounding.
+LAYER_BITS = BITS
 _TOGETHER = 8
 
 
