@@ -203,9 +203,8 @@ All heads learn at once: bias with references and without, type, spans, implied 
 vector, the order of minimal pairs. A comment's label is borne by its highest segment. References
 are drawn from an index thinned anew for each batch, and rows about invented groups teach what a
 matching reference means.{references}
-Last, weights become 8-bit integers, rounded so that a layer's products with training texts stay
-what they were (GPTQ), a few large inputs of each feed-forward layer apart in 32 bits, and a linear
-model over n-grams is fitted, whose logit is added with the weight {LEXICAL_WEIGHT:g}.
+Last, weights become 8-bit integers, a few large inputs of each feed-forward layer apart in 32 bits,
+and a linear model over n-grams is fitted, whose logit is added with the weight {LEXICAL_WEIGHT:g}.
 """.strip()
 
 

@@ -28,7 +28,6 @@ from guard.train.batches import padded
 from guard.train.config import BaseName
 from guard.train.encoder import Nets
 from guard.train.model import DIM, BiasNet
-from guard.train.rounding import rounded
 from guard.verdict import BIAS_TYPES
 
 OPSET = 17
@@ -77,9 +76,6 @@ def export_onnx(nets: Nets, path: Path) -> None:
 # found on.
 _APART = 4
 _TEXTS = 256
-# Bits of a layer's weight, and the texts read at once for their rounding.
-LAYER_BITS = BITS
-_TOGETHER = 8
 
 
 class SplitLinear(nn.Module):
@@ -135,36 +131,6 @@ def with_outliers_apart(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) 
         hook.remove()
         part.dense = SplitLinear(part.dense, seen.topk(_APART).indices.sort().values)
     return split
-
-
-def with_rounded_weights(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) -> Nets:
-    """Return a copy of the network whose layers' weights have ``LAYER_BITS`` bits.
-
-    Rounded so that the products with the inputs that ``texts`` give stay what they were.
-    """
-    copied = copy.deepcopy(nets).eval()
-    layers = [
-        part for name, part in copied.net.encoder.encoder.named_modules()
-        if isinstance(part, nn.Linear) and not name.endswith("apart")
-    ]  # fmt: skip
-    moments = [torch.zeros(part.in_features, part.in_features) for part in layers]
-
-    def watch(number: int) -> Callable[[nn.Module, tuple[Tensor]], None]:
-        def see(_: nn.Module, inputs: tuple[Tensor]) -> None:
-            seen = inputs[0].flatten(0, -2)
-            moments[number].addmm_(seen.T, seen)
-
-        return see
-
-    hooks = [part.register_forward_pre_hook(watch(n)) for n, part in enumerate(layers)]
-    with torch.no_grad():
-        for start in range(0, len(texts), _TOGETHER):
-            some = [tokens.encode(text)[0] for text in texts[start : start + _TOGETHER]]
-            copied.net(*padded(some, tokens.pad))
-        for part, hook, moment in zip(layers, hooks, moments, strict=True):
-            hook.remove()
-            part.weight.copy_(rounded(part.weight, moment, LAYER_BITS))
-    return copied
 
 
 def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = BITS) -> None:
@@ -264,8 +230,7 @@ def export(
     )
     some = random.Random(0).sample(texts, min(_TEXTS, len(texts)))
     split = with_outliers_apart(nets, base_tokens(base), some)
-    layers = with_rounded_weights(split, base_tokens(base), sorted(some, key=len))
-    export_onnx(with_tokens(layers, kept), scratch / "encoder.fp32.onnx")
+    export_onnx(with_tokens(split, kept), scratch / "encoder.fp32.onnx")
     quantise(scratch / "encoder.fp32.onnx", folder / files.ONNX)
     export_fusion(nets, folder / files.FUSION)
     lexical.save(words, folder / files.LEXICAL)

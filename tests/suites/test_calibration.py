@@ -22,6 +22,11 @@ from tests.suites.calibration import (
 )
 
 
+UNMADE = ("badf", "open_text")
+"""Suites of which the committed table has no rows yet."""
+MADE = [suite for suite in SIZES if suite not in UNMADE]
+
+
 def pooled(cell: Cell) -> float:
     told = cell.coverage().values()
     return sum(k for _, k in told) / sum(n for n, _ in told)
@@ -32,10 +37,10 @@ def test_one_cell_of_the_table(suite: str) -> None:
     """Few audits: bounds beyond which chance hardly reaches."""
     cell = simulated(suite, SIZES[suite][-1], "independent", 30)
     assert cell.wrong <= 4  # beyond it in 1.6 % of cases at a rate of 5 %, in 97 % at 30 %
-    assert 0.92 < pooled(cell) < 0.98
+    assert 0.92 < pooled(cell) < (1 if suite in calibration.AT_LEAST else 0.98)
 
 
-FAIR = [row for row in calibration.rows(list(SIZES)) if not row.planted]
+FAIR = [row for row in calibration.rows(MADE) if not row.planted]
 
 
 @pytest.mark.parametrize("row", FAIR, ids=str)
@@ -106,7 +111,7 @@ OUT = {("sai_asa", "600", "template"): ["dNuL 99.0"]}
 
 def test_the_committed_table_keeps_its_promise() -> None:
     fair = table(6)
-    assert len(fair) == 3 * sum(len(sizes) for sizes in SIZES.values())
+    assert len(fair) == 3 * sum(len(SIZES[suite]) for suite in MADE)
     out = {tuple(row[:3]): re.findall(r"\*\*(.*?)\*\*", " ".join(row)) for row in fair}
     assert {row: cells for row, cells in out.items() if cells} == OUT
     for row in fair:
