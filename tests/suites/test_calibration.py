@@ -21,7 +21,6 @@ from tests.suites.calibration import (
     simulated,
 )
 
-
 UNMADE = ("badf", "open_text")
 """Suites of which the committed table has no rows yet."""
 MADE = [suite for suite in SIZES if suite not in UNMADE]
