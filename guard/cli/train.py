@@ -35,11 +35,13 @@ from guard.installed import install_command
 from guard.train.config import QUOTAS, TrainConfig
 
 if TYPE_CHECKING:
-    from guard.train.loop import Show
+    from guard.train import loop
 
 # What the card is made of, beside it.
 FIGURES = "figures.json"
 CARD = "CARD.md"
+# Steps between two lines of progress where it goes to a file.
+_LINE = 50
 EMBEDDER = click.option(
     "--embedder",
     type=FILE,
@@ -250,7 +252,7 @@ def _is_released(final: Path, to: Path) -> bool:
 
 
 @contextmanager
-def _bar(name: str) -> Iterator[Show]:
+def _bar(name: str) -> Iterator[loop.Show]:
     from rich.progress import Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -260,9 +262,15 @@ def _bar(name: str) -> Iterator[Show]:
     )
     with Progress(*columns) as bar:
         task = bar.add_task(name, total=None, loss="")
-        yield lambda step: bar.update(
-            task, total=step.steps, completed=step.step, loss=f"loss {step.loss:.3f}"
-        )
+
+        def show(step: loop.Progress) -> None:
+            said = f"loss {step.loss:.3f}"
+            bar.update(task, total=step.steps, completed=step.step, loss=said)
+            if step.step % _LINE == 0 and not bar.console.is_terminal:
+                line = f"{name}: step {step.step} of {step.steps}, {step.seconds:.2f} s, {said}"
+                click.echo(line, err=True)
+
+        yield show
 
 
 def _tell(name: str, path: Path, as_json: bool) -> None:

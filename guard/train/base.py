@@ -111,10 +111,10 @@ def pooled(model: Any, ids: Sequence[Sequence[int]]) -> Tensor:
     return torch.nn.functional.normalize(mean, dim=1)
 
 
-def teacher(embedder: Path | None = None, batch_size: int = 128) -> Embed:
+def teacher(embedder: Path | None = None, batch_size: int = 128, bf16: bool = False) -> Embed:
     """Return all-MiniLM-L6-v2's sentence embedding: texts -> (n, dim) float32 of norm 1.
 
-    ``embedder`` is that of :func:`base_model`.
+    ``embedder`` is that of :func:`base_model`; with ``bf16`` the pass computes in bfloat16.
     """
     tokens = base_tokens()
     model = base_model(embedder).eval()
@@ -125,8 +125,8 @@ def teacher(embedder: Path | None = None, batch_size: int = 128) -> Embed:
         out = np.zeros((len(texts), model.config.hidden_size), np.float32)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            with torch.no_grad():
-                out[chosen] = pooled(model, [encoded[i] for i in chosen]).numpy()
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                out[chosen] = pooled(model, [encoded[i] for i in chosen]).float().numpy()
         return out
 
     return embed

@@ -12,7 +12,8 @@ from guard.train.sources import BOLD_SHARE
 
 # Each published source with its licence, and which of the corpus's row sources come from it.
 _SOURCES = (
-    ("RedditBias, training part (Barikeri et al. 2021)", "MIT", ("redditbias", "redditbias_rest")),
+    ("RedditBias, training part (Barikeri et al. 2021)", "MIT",
+     ("redditbias", "redditbias_rest", "redditbias_whole")),
     ("EMGSD, training part (Holistic AI)", "MIT", ("emgsd", "emgsd_first")),
     ("StereoSet, intrasentence (Nadeem et al. 2021)", "CC BY-SA 4.0", ("stereoset",)),
     ("HEARTS: SeeGULL-GPT and WinoQueer-GPT (Holistic AI)", "MIT", ("hearts",)),

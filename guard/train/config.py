@@ -15,6 +15,7 @@ BaseName = Literal["mpnet", "minilm"]
 QUOTAS: dict[str, int] = {
     "redditbias": 18000,
     "redditbias_rest": 5400,
+    "redditbias_whole": 5400,
     "emgsd": 26000,
     "emgsd_first": 1500,
     "stereoset": 9200,

@@ -49,7 +49,7 @@ def prepare(config: TrainConfig) -> Prepared:
     tokens = base_tokens(config.base, config.max_context_tokens)
     corpus = build(config)
     rows = corpus.train
-    embed = teacher(config.embedder)
+    embed = teacher(config.embedder, bf16=config.bf16)
     index = TrainIndex(rows, corpus.statements, embed, config.vectors(), config.k, config.floor)
     # A made-up row that is biased by its reference alone is no example where the reference is
     # too far away to be found.

@@ -97,15 +97,18 @@ def redditbias_texts(data: Path) -> Iterator[tuple[Text, registry.AnnotatedComme
 
 
 def redditbias(data: Path) -> Iterator[Row]:
-    """Comments as the guard meets them, segment by segment.
+    """Comments as the guard meets them, segment by segment, and once more in one piece.
 
     The segment that holds the annotated phrase has the comment's label. Other segments of a
-    harmless comment are harmless; of a biased one nothing is known.
+    harmless comment are harmless; of a biased one nothing is known. The label was given to the
+    whole, which shows the network what a segment's context means.
     """
     terms = redditbias_terms(data / "redditbias" / "terms")
     for of, item in redditbias_texts(data):
         parts = pieces(of.text)
         at = _piece_with(parts, item.phrase)
+        if len(parts) > 1:
+            yield _row(of, "redditbias_whole", bias_type=item.bias_type)
         for i, (part, context) in enumerate(in_context(parts)):
             group = attribute = None
             if of.biased and i == at:
