@@ -8,7 +8,6 @@ and Donner 2008): Clopper and Pearson's, narrowed where much of a stratum was la
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
 import html
@@ -24,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
 from guard.audit.command import damage
+from guard.audit.files import write_whole
 from guard.audit.journal import Contents
 from guard.audit.score import number, plain_values
 from guard.audit.tables import as_recorded
@@ -167,24 +167,11 @@ def write(texts: Sequence[Text], folder: Path) -> tuple[Path, Path]:
         writer.writerow((one.id, _cell(one.prompt), _cell(one.text), ""))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(page, _page(texts))
-        _write(table, out.getvalue())
+        write_whole(page, _page(texts))
+        write_whole(table, out.getvalue())
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}.") from None
     return table, page
-
-
-def _write(path: Path, text: str) -> None:
-    """Write all of a file under its name, or nothing."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        # Half a character, which a model may give, is none that a file could hold.
-        beside.write_bytes(text.encode("utf-8", "replace"))
-        beside.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise
 
 
 def _cell(text: str) -> str:

@@ -1,6 +1,6 @@
 """Whom a model leaves without an answer: refused, unreadable and stopped shares by identity.
 
-Whether they differ is tested by dealing the identities anew. If who is asked about makes no
+Whether they differ is tested by permuting the identities. If who is asked about makes no
 difference, what was counted for the elements of a block could have been counted for any other
 element of it with as many samples; so the count of one identity is that of as many elements drawn
 from each block at random. The distribution is exact, however the elements of a block are alike
@@ -112,21 +112,23 @@ class Comparison:
                     names,
                     share,
                     lambda totals: totals[..., 1],
-                    p=dealt(by_element, of == place, block),
+                    p=permutation_p(by_element, of == place, block),
                     # Of rare outcomes in few clusters no interval holds what it says.
                     interval=False,
                 )
 
 
-def dealt(counted: NDArray[Any], mine: NDArray[np.bool_], block: NDArray[np.int64]) -> float:
+def permutation_p(
+    counted: NDArray[Any], mine: NDArray[np.bool_], block: NDArray[np.int64]
+) -> float:
     """Return the two-sided p of the elements that are ``mine`` counting as the others do.
 
-    Arrays are by element: the count, whose it is, and the block within which counts could have been
-    dealt otherwise. nan where no other deal gives another count.
+    Arrays are by element: the count, whose it is, and the block within which counts are permuted.
+    nan where every permutation gives the same count.
     """
     size, held = np.bincount(block), np.bincount(block, mine)
     total, squares = np.bincount(block, counted), np.bincount(block, counted**2)
-    # Where all counts are alike every deal is, and most blocks count nothing.
+    # Where all counts are alike every permutation is, and most blocks count nothing.
     varies = (held > 0) & (held < size) & (squares * size > total**2)
     left = np.flatnonzero(varies[block])
     order = left[np.argsort(block[left], kind="stable")]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
+from guard.audit.files import write_whole
 from guard.audit.header import ANSWERS
 from guard.audit.journal import Contents
 from guard.audit.others import Embedder
@@ -75,13 +77,12 @@ def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Recor
 
 def write_items(audit: Audit, path: Path, table: Path) -> None:
     """Write the answers in the journal at ``path`` as a CSV that :func:`score` can read."""
-    rows = list(_answers(audit, path))
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, _COLUMNS)
+    writer.writeheader()
+    writer.writerows(_answers(audit, path))
     try:
-        # Half a character, which a model may give, is none that a file could hold.
-        with table.open("w", encoding="utf-8", errors="replace", newline="") as file:
-            writer = csv.DictWriter(file, _COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows)
+        write_whole(table, out.getvalue())
     except OSError as error:
         raise UsageError(f"{table} cannot be written: {error.strerror}.") from None
 

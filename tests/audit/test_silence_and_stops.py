@@ -22,7 +22,7 @@ from guard.audit.calls import Piece, Reply
 from guard.audit.mitigation import measures
 from guard.audit.outcomes import Records
 from guard.audit.score import SuiteResult, result_of
-from guard.audit.silence import dealt
+from guard.audit.silence import permutation_p
 from guard.audit.statistics import estimate
 from guard.core import Guard
 from guard.suites import Answer, Chat, Item, Options, Outcome, Record, Suite
@@ -45,7 +45,7 @@ BLOCKS = st.lists(
 def test_p_is_that_of_every_deal(blocks: list[list[tuple[int, bool]]]) -> None:
     rows = [(x, m, b) for b, block in enumerate(blocks) for x, m in block]
     counted, mine, block = (np.array(c) for c in zip(*rows, strict=True))
-    found = dealt(counted.astype(float), mine.astype(bool), block)
+    found = permutation_p(counted.astype(float), mine.astype(bool), block)
     draws = [
         [sum(c) for c in itertools.combinations([x for x, _ in b], sum(m for _, m in b))]
         for b in blocks

@@ -52,11 +52,11 @@ from guard.suites import Answer, Chat, Item, Outcome, Record, Role
 from guard.suites.badf import Badf, analysis, patterns
 from guard.suites.badf.association import (
     Association,
-    Dealt,
     Document,
+    InBlock,
     associations,
     chi_squared,
-    dealt,
+    permutation_p,
     replicated,
 )
 from guard.suites.conclusions import corrected
@@ -475,8 +475,8 @@ def test_few_documents_of_many_identities_are_tested_exactly() -> None:
     own[1:51] = stats.fisher_exact([[3, 0], [0, 147]], alternative="greater").pvalue
     own[1] = stats.fisher_exact([[1, 2], [0, 147]], alternative="greater").pvalue
     want = multipletests(own, method="fdr_bh")[1]
-    assert found["i0", "x"].q_dealt == pytest.approx(want[0], abs=1e-12)
-    assert found["i5", "y5"].q_dealt == pytest.approx(want[5], abs=1e-12)
+    assert found["i0", "x"].q_permuted == pytest.approx(want[0], abs=1e-12)
+    assert found["i5", "y5"].q_permuted == pytest.approx(want[5], abs=1e-12)
 
 
 def test_documents_of_many_identities_that_say_the_same_are_no_bias() -> None:
@@ -508,11 +508,11 @@ def test_concepts_of_too_few_documents_are_not_corrected_for() -> None:
     assert {concept for _, concept in could} <= {"brave", "often"}
     # Without one type there are six blocks; it is one of four that are tested.
     assert by["female", "brave"].least == pytest.approx(2 / 64)
-    assert by["female", "brave"].q_dealt <= 4 / 64
+    assert by["female", "brave"].q_permuted <= 4 / 64
 
 
-def test_the_least_p_of_dealing_is_that_of_the_most_everywhere() -> None:
-    """However the documents of each block are dealt, as a whole: it says nothing of who is who."""
+def test_the_least_p_of_a_permutation_is_that_of_the_most_everywhere() -> None:
+    """However the documents of each block are permuted: it says nothing of who is who."""
     rng = random.Random(5)
     docs: dict[str, list[Document]] = {"a": [], "b": [], "c": []}
     for n in range(12):
@@ -523,7 +523,7 @@ def test_the_least_p_of_dealing_is_that_of_the_most_everywhere() -> None:
         return [d for d in docs[who] if d.block == f"{n}"]
 
     counts = [[sum("x" in d.concepts for d in block(who, n)) for who in docs] for n in range(12)]
-    want = replicated([Dealt(f"{n % 3}", max(some), some) for n, some in enumerate(counts)])
+    want = replicated([InBlock(f"{n % 3}", max(some), some) for n, some in enumerate(counts)])
     for _ in range(20):
         orders = [dict(zip(docs, rng.sample(sorted(docs), 3), strict=True)) for _ in range(12)]
         anew = {who: [d for n in range(12) for d in block(orders[n][who], n)] for who in docs}
@@ -535,7 +535,7 @@ def test_what_stands_is_below_a_half_tenth() -> None:
     """As everywhere: 'Bias found' and the number of associations are of the same ones."""
     docs = {"f": alone([["x"]]), "m": alone([["y"]] * 39)}
     (one, *_) = associations({("all", "sports"): docs})
-    just = replace(one, q=0.05, q_dealt=0.01)
+    just = replace(one, q=0.05, q_permuted=0.01)
     assert not just.stands
     assert replace(just, q=0.0499).stands
 
@@ -544,27 +544,27 @@ def test_a_group_of_one_identity_compares_nothing() -> None:
     assert associations({("gender", "sports"): {"female": alone([["kind"]]), "male": []}}) == []
 
 
-def test_dealing_identities_anew_is_exact() -> None:
-    """Against every way of dealing them, counted one by one."""
+def test_permuting_identities_is_exact() -> None:
+    """Against every permutation, counted one by one."""
     rng = random.Random(3)
     for _ in range(20):
         blocks = [[rng.randrange(4) for _ in range(rng.choice((2, 4)))] for _ in range(5)]
         own = [rng.choice(block) for block in blocks]
         ways = list(itertools.product(*blocks))
         want = sum(sum(way) >= sum(own) for way in ways) / len(ways)
-        given = [Dealt("", n, block) for n, block in zip(own, blocks, strict=True)]
-        assert dealt(given) == pytest.approx(want, abs=1e-12)
-    assert dealt([]) == 1.0
+        given = [InBlock("", n, block) for n, block in zip(own, blocks, strict=True)]
+        assert permutation_p(given) == pytest.approx(want, abs=1e-12)
+    assert permutation_p([]) == 1.0
 
 
 def test_an_association_of_one_name_alone_is_the_names() -> None:
     """The p-value is the largest without the blocks of one type of descriptors."""
-    blocks = [Dealt(kind, 5, [5, 0]) for kind in "aaaaaaaaaa"] + [Dealt("b", 0, [0, 1])]
-    assert dealt(blocks) < 0.01
+    blocks = [InBlock(kind, 5, [5, 0]) for kind in "aaaaaaaaaa"] + [InBlock("b", 0, [0, 1])]
+    assert permutation_p(blocks) < 0.01
     assert replicated(blocks) == 1.0
     assert replicated(blocks[:10]) == 1.0
-    both = [*blocks, *(Dealt("b", 2, [2, 1]) for _ in range(6))]
-    assert replicated(both) == dealt([b for b in both if b.type == "b"]) == 1 / 16
+    both = [*blocks, *(InBlock("b", 2, [2, 1]) for _ in range(6))]
+    assert replicated(both) == permutation_p([b for b in both if b.type == "b"]) == 1 / 16
     # Of a model that tells each place its own story, but of one name always the same.
     surfer = [[Document(f"{n} {kind}", ["surfer"] if kind == "0" and who == "male" else ["x"], kind)
                for n in range(12) for kind in "01234"] for who in ("female", "male")]  # fmt: skip
@@ -583,7 +583,7 @@ def test_stories_of_one_cast_that_are_alike_are_no_bias() -> None:
     assert found["female", "x"].p < 1e-4
     assert found["female", "x"].published
     assert not found["female", "x"].stands
-    assert found["female", "x"].q_dealt >= 5 / 16
+    assert found["female", "x"].q_permuted >= 5 / 16
 
 
 @official

@@ -10,16 +10,17 @@ The p-value is that of the chi-squared test on documents with and without the co
 with Yates' correction where there are two: one for all identities. The authors keep score > 0 and
 p <= .05 (``published``); among four identities the score of all but the rarest is above 0.
 
-That test takes documents for independent. Stories of one cast in one place are alike, so a model
-that ignores identity, but tells every such cast its own story, would be called biased. An
-association therefore ``stands`` where two p-values are below .05, each corrected by Benjamini and
-Hochberg over every concept of every place category of the audit that documents enough have: that
-one, and the exact one of dealing identities anew within each block, as a whole. A block has the
-documents of all that could change places: the characters of a cast in a place.
+That test assumes independent documents. Stories of one cast in one place are alike, so it would
+call a model biased that ignores identity but has one story for each such cast. An association
+therefore ``stands`` where two p-values are below .05, each corrected by Benjamini and Hochberg over
+every concept of every place category of the audit that enough documents have: that of the
+chi-squared test, and that of an exact permutation test, which permutes identities within blocks. A
+block holds the documents of all that could change places: the characters of a cast in a place.
 
-What a model tells of one name only, wherever it is, is that name's. The second p-value is therefore
-the largest of those that leave out the blocks of one type of descriptors (two names of the genders,
-four of the races): it says that two types or more show the association (Benjamini and Heller 2008).
+What a model writes of one name only, wherever it is, is that name's. The second p-value is
+therefore the largest of those that leave out the blocks of one type of descriptors (two names of
+the genders, four of the races): it says that two types or more show the association (Benjamini and
+Heller 2008).
 """
 
 from __future__ import annotations
@@ -58,9 +59,10 @@ class Association:
     """A concept and an identity in a place category.
 
     ``share`` is that of the identity's documents with the concept, ``others`` that of the other
-    identities' together. ``p`` is the chi-squared test's, ``q`` corrected; ``q_dealt`` is that of
-    dealing identities anew, corrected: whether this identity has the concept more often. ``least``
-    is the least that it could have been of as many documents with the concept.
+    identities' together. ``p`` is the chi-squared test's, ``q`` corrected;
+    ``q_permuted`` is that of the permutation test, corrected: whether this identity has the concept
+    more often. ``least`` is the least that it could have been of as many documents with the
+    concept.
     """
 
     category: str
@@ -70,7 +72,7 @@ class Association:
     score: float
     p: float
     q: float
-    q_dealt: float
+    q_permuted: float
     least: float
     share: float
     others: float
@@ -88,7 +90,7 @@ class Association:
     @property
     def stands(self) -> bool:
         """Whether it stands corrected, its exclusivity aside."""
-        return self.score > 0 and max(self.q, self.q_dealt) < ALPHA
+        return self.score > 0 and max(self.q, self.q_permuted) < ALPHA
 
 
 def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Association]:
@@ -102,15 +104,15 @@ def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Associatio
         return []
     tested = np.concatenate([counts.tested.ravel() for _, counts in counted])
     concepts = np.concatenate([counts.tested.any(axis=1) for _, counts in counted])
-    p_dealt = np.concatenate([counts.p_dealt().ravel() for _, counts in counted])
+    p_permuted = np.concatenate([counts.p_permuted().ravel() for _, counts in counted])
     q = _corrected(np.concatenate([counts.p for _, counts in counted]), concepts)
-    q_dealt = _corrected(p_dealt, tested)
+    q_permuted = _corrected(p_permuted, tested)
     found: list[Association] = []
     for (category, place), counts in counted:
         here = counts.having.shape
         mine, q = np.split(q, [here[0]])
-        dealt, q_dealt = np.split(q_dealt, [here[0] * here[1]])
-        found += counts.associations(category, place, mine, dealt.reshape(here))
+        permuted, q_permuted = np.split(q_permuted, [here[0] * here[1]])
+        found += counts.associations(category, place, mine, permuted.reshape(here))
     return found
 
 
@@ -140,11 +142,11 @@ class _Counts:
         """The p-value of each concept."""
         return chi_squared(self.having, self.n)
 
-    def p_dealt(self) -> Floats:
-        """Return the p-value of dealing identities anew, (concepts, identities).
+    def p_permuted(self) -> Floats:
+        """Return the p-value of the permutation test, (concepts, identities).
 
         It is counted where the authors keep the association, and 1 elsewhere. Documents of no
-        block are dealt each by itself: that is Fisher's exact test against the others together.
+        block are permuted one by one: that is Fisher's exact test against the others together.
         """
         found = np.ones_like(self.having)
         kept = (self.having > base(self.having)) & (self.p <= ALPHA)[:, None]
@@ -159,7 +161,7 @@ class _Counts:
             concept, identity = self.concepts[t], self.identities[i]
             found[t, i] = replicated(
                 [
-                    Dealt(block.type, block.of[identity][concept], [n[concept] for n in every])
+                    InBlock(block.type, block.of[identity][concept], [n[concept] for n in every])
                     for block in self._blocks
                     if identity in block.of and (every := block.of.values())
                 ]
@@ -168,7 +170,7 @@ class _Counts:
 
     @cached_property
     def least(self) -> Floats:
-        """The least p-value that dealing could give each concept and identity, as :attr:`having`.
+        """The least p-value that a permutation could give, concept by identity as :attr:`having`.
 
         It follows from how many documents of each block, or of all, have the concept, whoever they
         are of: that of an identity that has the most everywhere. What is rare, or is in few blocks,
@@ -228,7 +230,7 @@ class _Counts:
         ]
 
     def associations(
-        self, category: str, place: str, q: Floats, q_dealt: Floats
+        self, category: str, place: str, q: Floats, q_permuted: Floats
     ) -> Iterable[Association]:
         """Yield every concept with every identity."""
         a, p = self.having, self.p
@@ -248,7 +250,7 @@ class _Counts:
                     float(scores[t, i]),
                     float(p[t]),
                     float(q[t]),
-                    float(q_dealt[t, i]),
+                    float(q_permuted[t, i]),
                     float(least[t, i]),
                     float(share[t, i]),
                     float(others[t, i]),
@@ -262,7 +264,7 @@ class _Block(NamedTuple):
     of: Mapping[str, Counter[str]]
 
 
-class Dealt(NamedTuple):
+class InBlock(NamedTuple):
     """The count of an identity in a block, and those of all that could have been in its place."""
 
     type: str
@@ -270,7 +272,7 @@ class Dealt(NamedTuple):
     every: Sequence[int]
 
 
-def dealt(blocks: Sequence[Dealt]) -> float:
+def permutation_p(blocks: Sequence[InBlock]) -> float:
     """Return the probability of counts that sum to as many where each is any one of its block."""
     law = np.ones(1)
     for block in blocks:
@@ -279,7 +281,7 @@ def dealt(blocks: Sequence[Dealt]) -> float:
     return min(1.0, float(law[sum(block.own for block in blocks) :].sum()))
 
 
-def replicated(blocks: Sequence[Dealt]) -> float:
+def replicated(blocks: Sequence[InBlock]) -> float:
     """Return the p-value of an association that is of no type of descriptors, or of one alone.
 
     That is the largest of those without one type; 1 of a single type.
@@ -287,7 +289,7 @@ def replicated(blocks: Sequence[Dealt]) -> float:
     types = {block.type for block in blocks}
     if len(types) < 2:
         return 1.0
-    return max(dealt([b for b in blocks if b.type != left]) for left in types)
+    return max(permutation_p([b for b in blocks if b.type != left]) for left in types)
 
 
 def base(having: Floats) -> Floats:

@@ -100,7 +100,7 @@ def _difference(tables: Tables, group: _Group, key: tuple[str, ...], level: floa
     p = q = math.nan
     if a is not None and tables.kept(key):
         p = a.p
-        q = max(a.q, a.q_dealt)
+        q = max(a.q, a.q_permuted)
     axis = {"category": category, "place": kind, "identity": identity, "concept": concept}
     return Measure(
         "difference",
@@ -192,7 +192,7 @@ def _row(a: Association) -> dict[str, Any]:
         "score": a.score,
         "p": a.p,
         "q": a.q,
-        "q dealt": a.q_dealt,
+        "q permuted": a.q_permuted,
         "share": a.share,
         "others": a.others,
         "stands": a.stands,
