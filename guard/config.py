@@ -25,7 +25,10 @@ else:
     import tomli as tomllib
 
 # Settings that are not the policy's.
-OWN_KEYS = ("detector", "index", "weights")
+OWN_KEYS = ("detector", "index", "weights", "events", "keep_text", "keep_days")
+KEEP_TEXT = ("never", "hash", "redacted", "full")
+_MOST_DAYS = 36_500
+_MOST_SHOWN = 200  # characters of a value that a message quotes
 _PREFIX = "BIASGUARD_"
 # Understood for one release; other software has variables of this prefix too.
 _OLD_PREFIX = "GUARD_"
@@ -37,8 +40,9 @@ _PAIRS = {
     "actions": "appearance=flag,reasoning=redact",
     "labels": "tenant=a,release=7",
 }
-_MAY_BE_NONE = ("threshold", "timeout_ms", "queue_ms", "breaker_failures")
+_MAY_BE_NONE = ("threshold", "timeout_ms", "queue_ms", "breaker_failures", "events", "keep_days")
 _T = TypeVar("_T")
+_SQLITE = "sqlite:///"
 
 
 def known_keys() -> list[str]:
@@ -119,6 +123,8 @@ def settings(folder: Path | None = None) -> dict[str, Any]:
     for key in ("index", "weights"):
         if key in values:  # a file means folders beside itself, from wherever it was found
             values[key] = str(place / values[key])
+    if (events := values.get("events") or "").startswith(_SQLITE):
+        values["events"] = f"{_SQLITE}{place / events.removeprefix(_SQLITE)}"
     return merge(values, _checked(_from_environment(), "environment"))
 
 
@@ -148,10 +154,39 @@ def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     for key, value in plain.items():
         if key not in names:
             raise ConfigError(f"{where}: unknown setting {key!r}; known are {', '.join(names)}.")
-        if key in OWN_KEYS and (not isinstance(value, str) or "\0" in value):
-            raise ConfigError(f"{where}: {key} takes a text, got {value!r}.")
+        if key in OWN_KEYS and value is not None:
+            plain[key] = own_value(key, value, where)
     policy_from({k: v for k, v in plain.items() if k not in OWN_KEYS}, where=where)
     return plain
+
+
+def own_value(key: str, value: Any, where: str) -> Any:
+    """Return what a setting that is not the policy's is to be; "none" is None where it may be said.
+
+    Raises ConfigError, naming ``where``, on a value it does not take.
+    """
+    value = _or_none(key, value)
+    if key == "keep_days":
+        digits = str(value) if not isinstance(value, bool) else ""
+        if value is not None and not (digits.isdecimal() and 1 <= int(digits) <= _MOST_DAYS):
+            raise ConfigError(
+                f"{where}: keep_days takes a whole number of days from 1 to {_MOST_DAYS}, or "
+                f"'none', got {_shortened(value)}."
+            )
+        return None if value is None else int(digits)
+    if key == "keep_text" and value not in KEEP_TEXT:
+        raise ConfigError(
+            f"{where}: keep_text is one of {', '.join(KEEP_TEXT)}, got {_shortened(value)}."
+        )
+    if value is not None and (not isinstance(value, str) or "\0" in value):
+        raise ConfigError(f"{where}: {key} takes a text, got {_shortened(value)}.")
+    return value
+
+
+def _shortened(value: object) -> str:
+    """Return how a message shows what was given; a megabyte would hide what the message says."""
+    shown = repr(value)
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}… ({len(shown)} characters)"
 
 
 def _from_file(folder: Path) -> tuple[dict[str, Any], str, Path]:
@@ -229,5 +264,5 @@ def _sentence(error: ValidationError) -> str:
     key = ".".join(str(part) for part in first["loc"] if part != "[key]")
     problem = first["msg"].removeprefix("Value error, ")
     problem = problem[:1].lower() + problem[1:]
-    got = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
+    got = "" if isinstance(first["input"], dict) else f", got {_shortened(first['input'])}"
     return f"{key + ': ' if key else ''}{problem}{got}."

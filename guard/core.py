@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from guard import signatures
-from guard.config import OWN_KEYS, merge, policy_from, settings, values_of
+from guard.config import OWN_KEYS, merge, own_value, policy_from, settings, values_of
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
@@ -19,6 +19,7 @@ from guard.detect.weights import shipped_weights
 from guard.detect.workers import Workers
 from guard.doors.plain import AsyncTextStream, TextCodec, TextStream
 from guard.doors.session import DoorSession as Session
+from guard.doors.session import Recorder
 from guard.errors import ConfigError, UsageError
 from guard.forks import Lock, native
 from guard.gate import Job, ResponseGate
@@ -36,6 +37,8 @@ _log = logging.getLogger("guard")
 
 # Windows judged at a time when many texts are checked.
 _LOT = 64
+# For how long a store of events keeps a response where nothing else is said.
+_KEEP_DAYS = 90
 
 
 class Guard:
@@ -51,8 +54,13 @@ class Guard:
     every decision, and where a ``rewrite`` fails once more with the ``terminate`` that takes its
     place.
 
-    Raises ConfigError for a setting that is unknown or out of range, WeightsError where the
-    detector's weights are missing or not the recorded ones.
+    ``events`` is the URL of a store that keeps an event of every decision and a summary of every
+    response: ``"sqlite:///guard.db"``, ``"postgresql://user@host/name"``, or ``"none"``.
+    ``keep_text`` says what it keeps of the text (``"never"``, ``"hash"``, ``"redacted"``,
+    ``"full"``), ``keep_days`` for how long it keeps a response, "none" for ever.
+
+    Raises ConfigError for a setting that is unknown or out of range, and for a store that cannot
+    be opened; WeightsError where the detector's weights are missing or not the recorded ones.
     """
 
     def __init__(
@@ -63,6 +71,9 @@ class Guard:
         index: str | Path | None = None,
         weights: str | Path | None = None,
         sinks: Iterable[Sink] = (),
+        events: str | None = None,
+        keep_text: str | None = None,
+        keep_days: int | str | None = None,
         **overrides: Any,
     ) -> None:
         given = {} if isinstance(policy, Policy) else settings()
@@ -74,6 +85,8 @@ class Guard:
         self.sinks = tuple(_shielded(sink) for sink in sinks)
         self._workers = Workers()
         self._breakers = Breakers()
+        kept = {"events": events, "keep_text": keep_text, "keep_days": keep_days}
+        own |= {k: own_value(k, v, "Guard") for k, v in kept.items() if v is not None}
         if detector is not None and not isinstance(detector, str):
             self.detector = _checked(detector, index, weights)
         else:
@@ -81,6 +94,11 @@ class Guard:
             own = merge(own, {k: v for k, v in arguments.items() if v is not None})
             self.detector = _detector(
                 own.get("detector", ENCODERS[0]), own.get("index"), own.get("weights")
+            )
+        self.recorder: Recorder | None = None
+        if (store := own.get("events")) is not None:
+            self.recorder = _recorder(
+                store, own.get("keep_text", "never"), own.get("keep_days", _KEEP_DAYS)
             )
 
     def check(self, text: str) -> Verdict:
@@ -249,7 +267,7 @@ class Guard:
             where = "guard= of this call"
             policy = policy_from(values_of(call, where, "a Policy, "), base=policy, where=where)
         judge = Judge(self.detector, policy, self._workers, self._breakers)
-        return Session(policy=policy, judge=judge, sinks=self.sinks)
+        return Session(policy=policy, judge=judge, sinks=self.sinks, recorder=self.recorder)
 
     def _trails(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
         # Every segment is to be judged, whatever the ones before it gave.
@@ -257,7 +275,7 @@ class Guard:
             {"action": "flag", "failure": "open", "language": "pass"}, base=self.policy
         )
         judge = Judge(self.detector, policy, self._workers, self._breakers)
-        session = Session(policy, judge, self.sinks)
+        session = Session(policy, judge, self.sinks, door="check", recorder=self.recorder)
         waiting: list[tuple[ResponseGate[str], Job]] = []
         gates = []
         for number, text in enumerate(texts):
@@ -272,7 +290,9 @@ class Guard:
             lot = waiting[begin : begin + _LOT]
             verdicts = judge.judge([job.window for _, job in lot])
             for (gate, job), verdict in zip(lot, verdicts, strict=True):
-                gate.resolve(job, verdict)
+                session.resolve(gate, job, verdict)
+        for gate in gates:
+            session.ended(gate.trail, "completed")
         return [gate.trail for gate in gates]
 
 
@@ -293,6 +313,12 @@ def _detector(detector: str, index: str | Path | None, weights: str | Path | Non
     folder = shipped_weights(detector)
     with _loading:
         return _encoder(_absolute(weights) or folder, _absolute(index))
+
+
+def _recorder(url: str, keep_text: str, keep_days: int | None) -> Recorder:
+    from guard.watch import recorder
+
+    return recorder(url, keep_text, keep_days)
 
 
 def _absolute(path: str | Path | None) -> Path | None:

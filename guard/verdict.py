@@ -7,6 +7,8 @@ gate takes a :class:`Decision` on it; the decisions of one response are its :cla
 from __future__ import annotations
 
 import json
+import secrets
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
@@ -217,16 +219,22 @@ class Decision:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
 
+def _response_id() -> str:
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+
+
 @dataclass(slots=True)
 class GuardTrail:
     """The decisions of one response, in the order in which they were taken.
 
     ``rewrites`` counts how often the model was asked to go on under the action ``rewrite``; each
-    time the channels' texts begin anew, and with them the decisions' spans.
+    time the channels' texts begin anew, and with them the decisions' spans. ``id`` names the
+    response in a store of events; ids made later sort behind.
     """
 
     decisions: list[Decision] = field(default_factory=list)
     rewrites: int = 0
+    id: str = field(default_factory=_response_id, compare=False)
 
     def __iter__(self) -> Iterator[Decision]:
         return iter(self.decisions)

@@ -38,7 +38,7 @@ def figures(
     ``detector`` names the embedded one, by default that of the settings. ``progress`` is called
     with the number of windows judged, and of all.
     """
-    judge = Guard(detector=detector).detector
+    judge = Guard(detector=detector, events="none").detector
     median, longest, least = _BOUNDS.get(judge.name.rpartition("-")[0], ("", "", ""))
     session = judge.snapshot()
     windows = windows_of(texts)

@@ -375,7 +375,7 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
 def _guard(given: dict[str, Any]) -> Guard:
     from guard.core import Guard
 
-    guard = Guard(_settings(given), detector=given["detector"], index=given["index"])
+    guard = Guard(_settings(given), detector=given["detector"], index=given["index"], events="none")
     if guard.policy.rewrites:
         # What is recorded cannot be gone on from; the guarded arm would show something else.
         raise UsageError(

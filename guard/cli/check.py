@@ -80,7 +80,7 @@ def check(
     if not single:
         inputs = _not_empty(inputs)
     point = {"operating_point": operating_point} if operating_point else {}
-    guard = Guard(point, detector=detector)
+    guard = Guard(point, detector=detector, events="none")
     trails = [guard.trail(i.said) for i in inputs]
     if as_json:
         found = []

@@ -107,7 +107,7 @@ def demo(
         if model:
             check_model(model)
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
-        guard = Guard(action=action, detector=detector)
+        guard = Guard(action=action, detector=detector, events="none")
         if local:
             from guard.local import provider
 

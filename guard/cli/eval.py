@@ -138,7 +138,7 @@ def eval(
         place = behaviours.place(folder)
         cases = behaviours.read(place, limit=limit, seed=seed, skip_bad=skip_bad)
     point = {"operating_point": operating_point} if operating_point else {}
-    guard = Guard(point, detector=detector)
+    guard = Guard(point, detector=detector, events="none")
     terms = terms_for(data_dir)
     results: list[Result] = []
     checked: Behaviours | None = None

@@ -51,11 +51,13 @@ class Whole(Protocol):
 class Door:
     """One pair of LiteLLM's functions, and what is particular to them.
 
+    ``name`` is what events call the door.
     ``wrap`` takes a response, the session, the user's message and the number of choices asked
     for; it returns a guarded stream or a :class:`Whole`, and raises UsageError on anything else.
     Of a call's arguments, ``user`` gives the last message of the user, ``choices`` that number.
     """
 
+    name: str
     function: str
     async_function: str
     wrap: Callable[[Any, DoorSession, str, int], Any]
@@ -153,7 +155,7 @@ class Door:
         asker: Asker | None,
     ) -> Any:
         stream = _unwrapped(response)
-        session = _answered_by(session, stream)
+        session = replace(_answered_by(session, stream), door=self.name)
         try:
             wrapped = self.wrap(stream, session, user, n)
         except BaseException as error:
@@ -165,13 +167,14 @@ class Door:
             wrapped.may_ask(asker)
         if isinstance(wrapped, GuardedStream):
             return _with_headers(wrapped, response, stream)
-        with _recording(session, wrapped, stream):
-            await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
-        while wrapped.gate.again and asker is not None:
-            said, trail = wrapped.delivered_text(), wrapped.gate.trail
-            wrapped.go_on(await either(asker.ask, asker.aask, said, trail), asker)
-            await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
-        return wrapped.released()
+        with session.recording(wrapped.gate.trail):
+            with _recording(session, wrapped, stream):
+                await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
+            while wrapped.gate.again and asker is not None:
+                said, trail = wrapped.delivered_text(), wrapped.gate.trail
+                wrapped.go_on(await either(asker.ask, asker.aask, said, trail), asker)
+                await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
+            return wrapped.released()
 
     def asker(
         self, session: DoorSession, function: Callable[..., Any], call: Arguments

@@ -17,7 +17,7 @@ from guard.doors.errors import ajudged, cleaned, judged
 from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.records import DeferredLogging
 from guard.doors.rewrite import Asker
-from guard.doors.session import DoorSession
+from guard.doors.session import DoorSession, Outcome
 from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, Event
 from guard.doors.stream_text import StreamText
 from guard.gate import Codec, ResponseGate
@@ -61,6 +61,7 @@ class GuardedStream:
         self._lock = threading.RLock()
         self._reader = READING
         self._asker: Asker | None = None
+        self._told = False  # that the response has ended
         if session.deferred is not None:
             session.deferred.streaming = True
         self._error: Exception | None = None
@@ -312,6 +313,8 @@ class GuardedStream:
             self._error = self._cleaned(self._error)
         if self._state.over and self._session.deferred is not None:
             self._record(self._session.deferred)
+        if self._state.over and self._reader is not ASKING:
+            self._tell("completed" if self._error is None else "failed")
         return self._gate.stopped or self._error is not None
 
     def _cleaned(self, error: Exception) -> Exception:
@@ -323,7 +326,7 @@ class GuardedStream:
 
         LiteLLM tells them one of its own making, or one that a Router did not end the stream for.
         """
-        return self._cleaned(judged(error, replace(self._session, sinks=())))
+        return self._cleaned(judged(error, replace(self._session, sinks=(), recorder=None)))
 
     def _next_or(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
         if self._out:
@@ -347,7 +350,16 @@ class GuardedStream:
             clean=self._reportable,
         )
 
+    def _tell(self, outcome: Outcome) -> None:
+        """Have the end of the response recorded, once."""
+        with self._lock:
+            told, self._told = self._told, True
+        if not told:
+            self._session.ended(self.guard, outcome)
+
     def _drop(self) -> None:
+        read = self._gate.over and not self._gate.waiting
+        self._tell("completed" if read else "left")
         if self._session.deferred is not None and not self._session.deferred.closed:
             self._record(self._session.deferred, dropped=True)
         self._on(Event.STOPPED)

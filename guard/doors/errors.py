@@ -78,17 +78,21 @@ def judged(error: Exception, session: DoorSession) -> Exception:
     It is its own object where nothing is found in it, else one of its class with names and numbers
     alone. The decisions go to the session's sinks.
     """
+    session = replace(session, door="error")
     gate = _gate(error, session)
     if gate is not None:
         session.judge_pending(gate)
+        session.ended(gate.trail, "completed")
     return _outcome(error, gate)
 
 
 async def ajudged(error: Exception, session: DoorSession) -> Exception:
     """Do the same without blocking the event loop."""
+    session = replace(session, door="error")
     gate = _gate(error, session)
     if gate is not None:
         await session.ajudge_pending(gate)
+        session.ended(gate.trail, "completed")
     return _outcome(error, gate)
 
 

@@ -87,31 +87,32 @@ class TextStream:
     def _run(self, session: DoorSession, gate: ResponseGate[str]) -> Generator[str, None, None]:
         over, chunk = False, ""
         failed: Exception | None = None
-        try:
-            while not gate.stopped and not over:
-                try:
-                    chunk = next(self._source)
-                except StopIteration:
-                    over = True
-                except Exception as error:
-                    over, failed = True, error
-                if over:
-                    gate.finish()
-                else:
-                    gate.push(chunk)
-                    yield from gate.emit()  # what waits for no verdict
-                session.judge_pending(gate)
-                if gate.stopped or failed is not None:  # first: its reader may not come back
-                    self._shut()
-                yield from gate.emit()
-            if gate.error is not None:
-                raise gate.error
-            if failed is not None and not gate.stopped:
-                from guard.doors.errors import judged  # loads LiteLLM
+        with session.recording(gate.trail):
+            try:
+                while not gate.stopped and not over:
+                    try:
+                        chunk = next(self._source)
+                    except StopIteration:
+                        over = True
+                    except Exception as error:
+                        over, failed = True, error
+                    if over:
+                        gate.finish()
+                    else:
+                        gate.push(chunk)
+                        yield from gate.emit()  # what waits for no verdict
+                    session.judge_pending(gate)
+                    if gate.stopped or failed is not None:  # first: its reader may not come back
+                        self._shut()
+                    yield from gate.emit()
+                if gate.error is not None:
+                    raise gate.error
+                if failed is not None and not gate.stopped:
+                    from guard.doors.errors import judged  # loads LiteLLM
 
-                raise judged(failed, session)
-        finally:
-            self._shut()
+                    raise judged(failed, session)
+            finally:
+                self._shut()
 
 
 class AsyncTextStream:
@@ -145,30 +146,31 @@ class AsyncTextStream:
     ) -> AsyncGenerator[str, None]:
         over, chunk = False, ""
         failed: Exception | None = None
-        try:
-            while not gate.stopped and not over:
-                try:
-                    chunk = await anext(self._source)
-                except StopAsyncIteration:
-                    over = True
-                except Exception as error:
-                    over, failed = True, error
-                if over:
-                    gate.finish()
-                else:
-                    gate.push(chunk)
-                    for text in gate.emit():  # what waits for no verdict
+        with session.recording(gate.trail):
+            try:
+                while not gate.stopped and not over:
+                    try:
+                        chunk = await anext(self._source)
+                    except StopAsyncIteration:
+                        over = True
+                    except Exception as error:
+                        over, failed = True, error
+                    if over:
+                        gate.finish()
+                    else:
+                        gate.push(chunk)
+                        for text in gate.emit():  # what waits for no verdict
+                            yield text
+                    await session.ajudge_pending(gate)
+                    if gate.stopped or failed is not None:  # first: its reader may not come back
+                        await self._shut()
+                    for text in gate.emit():
                         yield text
-                await session.ajudge_pending(gate)
-                if gate.stopped or failed is not None:  # first: its reader may not come back
-                    await self._shut()
-                for text in gate.emit():
-                    yield text
-            if gate.error is not None:
-                raise gate.error
-            if failed is not None and not gate.stopped:
-                from guard.doors.errors import ajudged  # loads LiteLLM
+                if gate.error is not None:
+                    raise gate.error
+                if failed is not None and not gate.stopped:
+                    from guard.doors.errors import ajudged  # loads LiteLLM
 
-                raise await ajudged(failed, session)
-        finally:
-            await self._shut()
+                    raise await ajudged(failed, session)
+            finally:
+                await self._shut()

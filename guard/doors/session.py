@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from guard.detect.serving import Judge
-from guard.gate import Codec, ResponseGate
+from guard.gate import Codec, Job, ResponseGate
 from guard.policy import Policy
-from guard.verdict import Decision
+from guard.verdict import Decision, GuardTrail, Verdict
 
 if TYPE_CHECKING:
     from guard.doors.litellm.records import DeferredLogging
 
 C = TypeVar("C")
+Outcome = Literal["completed", "stopped", "left", "failed"]
+"""How a response ended: the guard stopped it, its reader left, or its provider failed."""
+
+
+class Recorder(Protocol):
+    """Keeps what is decided on responses; it neither blocks nor raises."""
+
+    def decided(
+        self, session: DoorSession, trail: GuardTrail, decision: Decision, text: str
+    ) -> None:
+        """Take the last decision of ``trail``, on a segment that reads ``text``."""
+        ...
+
+    def ended(self, session: DoorSession, trail: GuardTrail, outcome: Outcome) -> None:
+        """Take the end of a response, once; ``trail`` has all that was decided on it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +48,8 @@ class DoorSession:
     """The model that the caller asked for."""
     request_id: str | None = None
     """LiteLLM's id of the call."""
+    door: str = "plain"
+    recorder: Recorder | None = None
 
     def gate(self, codec: Codec[C], **options: Any) -> ResponseGate[C]:
         """Return a gate for the response; ``options`` are those of ResponseGate."""
@@ -50,11 +69,35 @@ class DoorSession:
         while jobs := gate.pending():
             verdicts = self.judge.judge([job.window for job in jobs])
             for job, verdict in zip(jobs, verdicts, strict=True):
-                gate.resolve(job, verdict)
+                self.resolve(gate, job, verdict)
 
     async def ajudge_pending(self, gate: ResponseGate[Any]) -> None:
         """Do the same without blocking the event loop."""
         while jobs := gate.pending():
             verdicts = await self.judge.ajudge([job.window for job in jobs])
             for job, verdict in zip(jobs, verdicts, strict=True):
-                gate.resolve(job, verdict)
+                self.resolve(gate, job, verdict)
+
+    def resolve(self, gate: ResponseGate[Any], job: Job, verdict: Verdict) -> None:
+        """Have ``gate`` take the verdict on ``job``, and the recorder what was decided on it."""
+        decision = gate.resolve(job, verdict)
+        if decision is not None and self.recorder is not None:
+            self.recorder.decided(self, gate.trail, decision, job.window.text)
+
+    def ended(self, trail: GuardTrail, outcome: Outcome) -> None:
+        """Have the recorder take the end of a response."""
+        if self.recorder is not None:
+            self.recorder.ended(self, trail, "stopped" if trail.stopped else outcome)
+
+    @contextmanager
+    def recording(self, trail: GuardTrail) -> Iterator[None]:
+        """Take the end of the block for that of the response."""
+        outcome: Outcome = "left"
+        try:
+            yield
+            outcome = "completed"
+        except Exception:
+            outcome = "failed"
+            raise
+        finally:
+            self.ended(trail, outcome)

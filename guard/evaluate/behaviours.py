@@ -269,7 +269,7 @@ def judge(case: Case, guard: Guard) -> Verdict:
 def _judged(cases: Sequence[Case], guard: Guard) -> Iterator[list[Verdict]]:
     shown = copy.copy(guard)
     shown.policy = guard.policy.model_copy(update={"user_context": True})
-    shown.sinks = ()
+    shown.sinks, shown.recorder = (), None
     return batches(cases, partial(judge, guard=shown))
 
 

@@ -116,7 +116,7 @@ def judged(examples: Sequence[Example], guard: Guard) -> Iterator[list[GuardTrai
     """Yield the trails of the texts batch by batch, each segment scored without a threshold."""
     free = copy.copy(guard)
     free.policy = guard.policy.model_copy(update={"threshold": 0.0, "thresholds": {}})
-    free.sinks = ()
+    free.sinks, free.recorder = (), None
     return batches(examples, lambda example: free.trail(example.text))
 
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from litellm.types.guardrails import LitellmParams
 
-from guard.config import OWN_KEYS, known_keys, policy_from, values_of
+from guard.config import OWN_KEYS, known_keys, own_value, policy_from, values_of
 from guard.core import Guard
 from guard.errors import ConfigError, GuardError
 from guard.policy import Policy
@@ -35,8 +35,9 @@ def made_guard(settings: Any, where: str) -> Guard:
             )
     own = {key: values.pop(key) for key in OWN_KEYS if key in values}
     for key, value in own.items():
-        if not isinstance(value, str):
-            raise ConfigError(f"{where}: {key} takes a text, got {value!r}.")
+        if value is None:
+            raise ConfigError(f"{where}: {key} takes a text, got None.")
+        own_value(key, value, where)
     policy_from(values, where=where)
     if "." in own.get("detector", ""):
         own["detector"] = _detector(own["detector"], where)

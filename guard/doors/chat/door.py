@@ -30,6 +30,7 @@ def _go_on(call: Arguments, said: str, instruction: str) -> dict[str, Any]:
 
 
 DOOR = Door(
+    "chat",
     "completion",
     "acompletion",
     _wrap,

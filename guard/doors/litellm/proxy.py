@@ -91,18 +91,18 @@ async def guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> 
 
 def _guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> GuardedStream:
     if _of_messages(call):
-        user, _ = _asked(messages.DOOR, session, call)
+        session, user, _ = _asked(messages.DOOR, session, call)
         return MessagesStream(Layers(chunks, _unwrapped(chunks)), session, user=user)
     stream = beneath(chunks)
     upstream: Any = Layers(chunks, stream)
     if isinstance(stream, TextCompletionStreamWrapper):
-        user, n = _asked(text.DOOR, session, call)
+        session, user, n = _asked(text.DOOR, session, call)
         return TextCompletionStream(upstream, session, user=user, n=n)
     if isinstance(stream, CustomStreamWrapper):
-        user, n = _asked(chat.DOOR, session, call)
+        session, user, n = _asked(chat.DOOR, session, call)
         return ChatStream(upstream, session, user=user, n=n)
     if isinstance(stream, BaseResponsesAPIStreamingIterator):
-        user, _ = _asked(responses.DOOR, session, call)
+        session, user, _ = _asked(responses.DOOR, session, call)
         return ResponsesStream(upstream, session, user=user)
     raise unreadable(chunks, "streamed")
 
@@ -173,7 +173,7 @@ async def guarded_answer(response: Any, session: DoorSession, call: Arguments) -
     door = _door(response, call)
     if door is None:
         raise unreadable(response, "whole")
-    user, n = _asked(door, session, call)
+    session, user, n = _asked(door, session, call)
     answer = await door.aguard(asked_by(session, call), response, user=user, n=n)
     # The proxy serialises what it is given; the trail is the caller's.
     object.__delattr__(answer, "guard")
@@ -219,8 +219,12 @@ def _door(response: object, call: Arguments) -> Door | None:
     return responses.DOOR if isinstance(response, ResponsesAPIResponse) else None
 
 
-def _asked(door: Door, session: DoorSession, call: Arguments) -> tuple[str, int]:
-    return door.user_shown(session, call), door.choices(call)
+def _asked(
+    door: Door, session: DoorSession, call: Arguments
+) -> tuple[DoorSession, str, int]:
+    """Return the session at ``door``, the user's message and the number of choices."""
+    session = replace(session, door=door.name)
+    return session, door.user_shown(session, call), door.choices(call)
 
 
 @dataclass

@@ -220,6 +220,7 @@ def _guarded(kind: Any) -> Any:
 
 
 DOOR = Door(
+    "messages",
     "anthropic_messages_handler",
     "anthropic_messages",
     _wrap,

@@ -149,4 +149,10 @@ def _guarded(kind: Any) -> Any:
     return type(f"Guarded{kind.__name__}", (ResponsesStream, kind), {"__doc__": kind.__doc__})
 
 
-DOOR = Door("responses", "aresponses", _wrap, user=lambda call: last_message(call.get("input")))
+DOOR = Door(
+    "responses",
+    "responses",
+    "aresponses",
+    _wrap,
+    user=lambda call: last_message(call.get("input")),
+)

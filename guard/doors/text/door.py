@@ -86,4 +86,11 @@ def _user(call: Arguments) -> str:
     return next((p for p in reversed(prompts) if isinstance(p, str)), "")
 
 
-DOOR = Door("text_completion", "atext_completion", _wrap, user=_user, choices=number_of_choices)
+DOOR = Door(
+    "text",
+    "text_completion",
+    "atext_completion",
+    _wrap,
+    user=_user,
+    choices=number_of_choices,
+)

@@ -1,0 +1,35 @@
+"""Watches what guards do over time: events, their store, rates and alerts.
+
+:func:`recorder` is what a :class:`guard.Guard` has its decisions kept by; :mod:`guard.watch.rates`
+and :mod:`guard.watch.alerts` read the store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from guard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from guard.watch.events import Events
+
+__all__ = ["recorder"]
+
+
+def recorder(url: str, keep_text: str = "never", keep_days: int | None = None) -> Events:
+    """Return what keeps events in the store at ``url``; guards with one store share its writer.
+
+    Raises ConfigError where the store cannot be opened, or SQLAlchemy is not installed.
+    """
+    try:
+        import sqlalchemy  # noqa: F401
+    except ImportError:
+        from guard.installed import install_command
+
+        raise ConfigError(
+            f"events: a store needs SQLAlchemy; run: {install_command('watch')}"
+        ) from None
+    from guard.watch.events import Events
+    from guard.watch.writer import writer_of
+
+    return Events(writer_of(url, keep_days), keep_text)

@@ -1,0 +1,149 @@
+"""The tables of a store, and how older ones are brought up to date.
+
+Every response has a row from its first decision on; ``outcome`` is ``running`` until it has ended,
+and its counts are 0 until then. Every decision has a row of its own, known by its response and its
+place in the trail, so that writing a batch twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    inspect,
+    select,
+)
+
+VERSION = 1
+"""Of the tables below."""
+
+metadata = MetaData()
+
+about = Table(
+    "guard_store",
+    metadata,
+    Column("name", String(32), primary_key=True),
+    Column("value", Text, nullable=False),
+    comment="schema: the version of the tables; key: what texts are hashed with.",
+)
+
+settings = Table(
+    "guard_settings",
+    metadata,
+    Column("hash", String(16), primary_key=True),
+    Column("policy", JSON, nullable=False),
+    comment="The policies by which responses were guarded.",
+)
+
+
+def _count(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
+responses = Table(
+    "guard_responses",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("time", Double, nullable=False, comment="of the first decision, seconds since 1970"),
+    Column("door", String(32), nullable=False),
+    Column("model", String(256)),
+    Column("request_id", String(256)),
+    Column("settings", String(16), nullable=False),
+    Column("detector", String(256)),
+    Column("index_version", String(256)),
+    Column("labels", JSON, nullable=False),
+    Column("outcome", String(16), nullable=False),
+    _count("judged"),
+    _count("passed"),
+    _count("found"),
+    _count("mitigated"),
+    _count("unjudged"),
+    _count("rewrites"),
+    _count("characters_seen"),
+    _count("characters_withheld"),
+    Column("judging_ms", Double, nullable=False, server_default="0"),
+    Index("guard_responses_time", "time"),
+    Index("guard_responses_request", "request_id"),
+)
+
+events = Table(
+    "guard_events",
+    metadata,
+    Column("response_id", String(32), primary_key=True),
+    Column("number", Integer, primary_key=True, comment="place in the trail, from 0"),
+    Column("time", Double, nullable=False, comment="seconds since 1970"),
+    Column("action", String(16), nullable=False),
+    Column("unjudged", String(16), comment="why the segment was not judged"),
+    Column("bias_type", String(16), comment="of a biased segment"),
+    Column("group_name", String(256)),
+    Column("attribute_name", String(256)),
+    Column("score", Double),
+    Column("threshold", Double),
+    Column("counted", Boolean, nullable=False, comment="false for a finding told before"),
+    Column("channel", String(16), nullable=False),
+    Column("choice", Integer, nullable=False),
+    Column("tool", Integer, nullable=False),
+    Column("start", Integer, nullable=False, comment="characters, in the channel's text"),
+    Column("end", Integer, nullable=False),
+    Column("judging_ms", Double, nullable=False),
+    Column("text", Text, comment="as keep_text has it"),
+    sqlite_with_rowid=False,
+)
+Index(
+    "guard_events_found",
+    events.c.response_id,
+    events.c.bias_type,
+    events.c.action,
+    events.c.counted,
+    sqlite_where=events.c.bias_type.is_not(None),
+    postgresql_where=events.c.bias_type.is_not(None),
+)
+
+drops = Table(
+    "guard_drops",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("time", Double, nullable=False, comment="when they were told, seconds since 1970"),
+    Column("process", String(256), nullable=False, comment="host and number"),
+    Column("events", Integer, nullable=False),
+    Column("reason", String(64), nullable=False),
+    Index("guard_drops_time", "time"),
+    comment="What could not be written, told by its process once the store could be written again.",
+)
+
+#: What leads from version n + 1 to n + 2; a new store is made as the tables above say.
+STEPS: tuple[Callable[[Connection], None], ...] = ()
+
+
+def version_of(connection: Connection) -> int | None:
+    """Return the version of a store's tables; None where there are none."""
+    if not inspect(connection).has_table(about.name):
+        return None
+    found = connection.scalar(select(about.c.value).where(about.c.name == "schema"))
+    return int(found) if found is not None and found.isdecimal() else None
+
+
+def bring_up(connection: Connection) -> None:
+    """Make the tables, or bring older ones up to date; nothing where they are newer."""
+    version = version_of(connection)
+    if version is None:
+        metadata.create_all(connection)
+        rows = {"schema": str(VERSION), "key": secrets.token_hex(32)}
+        connection.execute(about.insert(), [{"name": n, "value": v} for n, v in rows.items()])
+    elif version < VERSION:
+        for step in STEPS[version - 1 :]:
+            step(connection)
+        stamp = about.update().where(about.c.name == "schema")
+        connection.execute(stamp.values(value=str(VERSION)))
