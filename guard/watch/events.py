@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import logging
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from guard.mentions import lexicon
@@ -276,7 +275,7 @@ def settings_hash(policy: Policy) -> str:
     return found
 
 
-def settings_row(policy: Policy) -> Mapping[str, Any]:
+def settings_row(policy: Policy) -> Row:
     """Return the row that says what a hash of settings stands for."""
     told = policy.model_copy(update={"labels": {}}).model_dump(mode="json")
     return {"hash": settings_hash(policy), "policy": told}

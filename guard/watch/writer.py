@@ -22,7 +22,15 @@ from typing import NamedTuple
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
 
 from guard.forks import Lock
-from guard.watch.events import Decided, Ended, Row, event_row, response_row, settings_row
+from guard.watch.events import (
+    Decided,
+    Ended,
+    Row,
+    event_row,
+    response_row,
+    settings_hash,
+    settings_row,
+)
 from guard.watch.store import Store
 
 QUEUE = 10_000
@@ -186,9 +194,9 @@ class Writer:
             else:
                 row = began.pop(asked.id, None) or response_row(asked, item.time)
                 ended[asked.id] = row | item.summary | {"time": item.time}
-            told = settings_row(asked.policy)
-            if told["hash"] not in self._settings:
-                settings[told["hash"]] = dict(told)
+            told = settings_hash(asked.policy)
+            if told not in self._settings and told not in settings:
+                settings[told] = settings_row(asked.policy)
         dropped = self.dropped
         drops = [self._drops(dropped - self._told)] if dropped > self._told else []
         self.store.write(

@@ -1,0 +1,293 @@
+"""How often responses were biased, and how often the guard kept that from the user, from a store.
+
+The database adds up; what comes back is a row of sums for each line of the report. A rate is a
+share of segments, and its interval knows that segments of one response are alike
+(:func:`guard.intervals.of_clusters`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
+
+from guard.errors import UsageError
+from guard.intervals import of_clusters
+from guard.watch.schema import drops, events, responses
+
+#: Columns of a response by which a report can be broken down, by the names that it takes.
+COLUMNS = ("door", "model", "detector", "index_version", "settings", "outcome")
+#: What only a finding has.
+FINDINGS = {"bias_type": events.c.bias_type, "group": events.c.group_name}
+#: Labels that need no ``label.`` before their names.
+LABELS = ("release", "tenant")
+#: Doors whose texts are no answers to users; they are counted where one breaks down by door.
+ASIDE = ("check", "error")
+NONE = "(none)"
+_SPAN = re.compile(r"(\d{1,6})([mhdw])")
+_UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+DAY_S = 86_400.0
+DAYS = 7
+
+
+class Rate(NamedTuple):
+    """A share and its 95 % interval; all nan where the share is one of nothing."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a report.
+
+    ``by`` says of what. ``prevalence`` is the share of judged segments that were biased, before the
+    guard; ``mitigation`` the share of these that it kept from the user; ``unjudged`` the share of
+    all segments that were not judged, and are in neither. The same of responses: ``biased`` had
+    any finding, ``leaked`` a finding that reached the user.
+    """
+
+    by: Mapping[str, str]
+    responses: int
+    segments: int
+    findings: int
+    mitigated: int
+    unjudged_segments: int
+    biased: int
+    leaked: int
+    prevalence: Rate
+    mitigation: Rate
+    unjudged: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The lines of a report, and what they could not count.
+
+    ``running`` responses have not ended, ``future`` ones bear a time to come; ``dropped`` events
+    were not written in that time.
+    """
+
+    since: float
+    until: float
+    by: tuple[str, ...]
+    lines: tuple[Line, ...]
+    running: int
+    future: int
+    dropped: int
+
+
+def span_s(text: str, option: str) -> float:
+    """Return the seconds of ``90m``, ``12h``, ``7d`` or ``2w``; raises UsageError on others."""
+    match = _SPAN.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        raise UsageError(f"{option} takes a time such as 90m, 12h, 7d or 2w, got {text[:40]!r}.")
+    return int(match[1]) * _UNITS_S[match[2]]
+
+
+def dimensions(text: str) -> tuple[str, ...]:
+    """Return the names in a list such as ``model,bias_type``; raises UsageError on unknown ones."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in (*COLUMNS, *FINDINGS, *LABELS) and not name.removeprefix("label.") != name:
+            known = ", ".join((*COLUMNS, *FINDINGS, *LABELS))
+            raise UsageError(f"--by knows {known} and label.NAME, not {name[:64]!r}.")
+    return names
+
+
+def report(connection: Connection, since: float, until: float, by: Sequence[str] = ()) -> Report:
+    """Return the rates of the responses that began in [``since``, ``until``), seconds since 1970."""
+    lines = [_line(s) for s in sums(connection, since, until, by)]
+    count = select(func.count()).select_from(responses)
+    within = and_(responses.c.time >= since, responses.c.time < until)
+    lost = select(func.coalesce(func.sum(drops.c.events), 0))
+    return Report(
+        since,
+        until,
+        tuple(by),
+        tuple(sorted(lines, key=lambda line: tuple(line.by.values()))),
+        int(connection.scalar(count.where(within, responses.c.outcome == "running")) or 0),
+        int(connection.scalar(count.where(responses.c.time >= until)) or 0),
+        int(connection.scalar(lost.where(drops.c.time >= since)) or 0),
+    )
+
+
+class Sums(NamedTuple):
+    """Sums over the responses of one line; j are judged segments, u unjudged, f findings, m those
+    mitigated.
+
+    Of ``responses``, ``biased`` had a finding, ``leaked`` one that reached the user, and ``silent``
+    a segment that was not judged.
+    """
+
+    by: Mapping[str, str]
+    day: int
+    responses: int
+    j: float
+    jj: float
+    u: float
+    uu: float
+    uj: float
+    silent: int
+    f: float = 0
+    ff: float = 0
+    fj: float = 0
+    m: float = 0
+    mm: float = 0
+    fm: float = 0
+    biased: int = 0
+    leaked: int = 0
+
+
+def sums(
+    connection: Connection,
+    since: float,
+    until: float,
+    by: Sequence[str] = (),
+    *,
+    by_day: bool = False,
+) -> list[Sums]:
+    """Return the sums of the responses that began in [``since``, ``until``).
+
+    With ``by_day`` they are apart for each of the first seven days. A line by type or group has all
+    judged segments that could have been of it, whatever their type.
+    """
+    of_response = [name for name in by if name not in FINDINGS]
+    of_finding = [name for name in by if name in FINDINGS]
+    where = [responses.c.time >= since, responses.c.time < until]
+    where += [responses.c.outcome != "running"]
+    if "door" not in by:
+        where += [responses.c.door.not_in(ASIDE)]
+    keys = [_dimension(name).label(f"by_{at}") for at, name in enumerate(of_response)]
+    days: list[ColumnElement[Any]] = []
+    if by_day:
+        # No cast: databases differ in how they round.
+        days = [_begun(since, day) for day in range(1, DAYS)]
+        days = [reduce(add, days).label("day")]
+    base = _grouped(connection, _all(where, not of_finding), [*keys, *days])
+    found = {}
+    if of_finding:
+        found = _grouped(connection, _found(where, of_finding), [*keys, *days], len(of_finding))
+    return list(_joined(base, found, of_response, of_finding, by, by_day))
+
+
+def _begun(since: float, day: int) -> ColumnElement[Any]:
+    return case((responses.c.time >= since + day * DAY_S, 1), else_=0)
+
+
+def _dimension(name: str) -> ColumnElement[Any]:
+    if name in COLUMNS:
+        return func.coalesce(responses.c[name], NONE)
+    return func.coalesce(responses.c.labels[name.removeprefix("label.")].as_string(), NONE)
+
+
+def _all(where: Sequence[Any], with_findings: bool) -> Select[Any]:
+    r = responses.c
+    j, u, f, m = r.judged, r.unjudged, r.found, r.mitigated
+    columns: list[Any] = [
+        func.count(),
+        *(func.sum(x) for x in (j, j * j, u, u * u, u * j)),
+        func.sum(case((u > 0, 1), else_=0)),
+    ]
+    if with_findings:
+        columns += [func.sum(x) for x in (f, f * f, f * j, m, m * m, f * m)]
+        columns += [func.sum(case((x, 1), else_=0)) for x in (f > 0, f > m)]
+    return select(*columns).select_from(responses).where(*where)
+
+
+def _found(where: Sequence[Any], of_finding: Sequence[str]) -> Select[Any]:
+    names = [FINDINGS[name].label(f"of_{at}") for at, name in enumerate(of_finding)]
+    one = (
+        select(
+            events.c.response_id,
+            *names,
+            func.count().label("f"),
+            func.sum(case((events.c.action != "flag", 1), else_=0)).label("m"),
+        )
+        .where(events.c.bias_type.is_not(None), events.c.counted)
+        .group_by(events.c.response_id, *names)
+        .subquery()
+    )
+    f, m, j = one.c.f, one.c.m, responses.c.judged
+    of = [func.coalesce(one.c[name.name], NONE).label(f"found_{name.name}") for name in names]
+    return (
+        select(
+            *of,
+            *(func.sum(x) for x in (f, f * f, f * j, m, m * m, f * m)),
+            func.count(),
+            func.sum(case((f > m, 1), else_=0)),
+        )
+        .select_from(one.join(responses, responses.c.id == one.c.response_id))
+        .where(*where)
+        .group_by(*of)
+    )
+
+
+def _grouped(
+    connection: Connection, query: Select[Any], keys: Sequence[Any], more: int = 0
+) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the sums of ``query`` by ``keys`` and by its own first ``more`` columns."""
+    rows = connection.execute(query.add_columns(*keys).group_by(*keys))
+    found = {}
+    for row in rows:
+        values = tuple(row)
+        end = len(values) - len(keys)
+        found[(*values[end:], *values[:more])] = tuple(map(_number, values[more:end]))
+    return found
+
+
+def _number(value: Any) -> float:
+    return 0.0 if value is None else float(value)
+
+
+def _joined(
+    base: Mapping[tuple[Any, ...], tuple[float, ...]],
+    found: Mapping[tuple[Any, ...], tuple[float, ...]],
+    of_response: Sequence[str],
+    of_finding: Sequence[str],
+    by: Sequence[str],
+    by_day: bool,
+) -> Iterable[Sums]:
+    width = len(of_response)
+    for key, values in base.items():
+        if not values[0]:
+            continue  # a sum over nothing
+        day = int(key[width]) if by_day else 0
+        own = [k[len(key) :] for k in found if k[: len(key)] == key]
+        # Nothing found is a line, too: a rate of 0.
+        for names in own or [(NONE,) * len(of_finding)]:
+            told = dict(zip((*of_response, *of_finding), (*key[:width], *names), strict=True))
+            ordered = {name: str(told[name]) for name in by}
+            added = found.get((*key, *names), ()) if of_finding else ()
+            yield Sums(ordered, day, int(values[0]), *values[1:], *added)  # type: ignore[arg-type]
+
+
+def _line(s: Sums) -> Line:
+    total = s.j + s.u
+    squares = s.jj + 2 * s.uj + s.uu
+    return Line(
+        s.by,
+        int(s.responses),
+        int(s.j),
+        int(s.f),
+        int(s.m),
+        int(s.u),
+        int(s.biased),
+        int(s.leaked),
+        _rate(s.j, s.jj, s.f, s.ff, s.fj),
+        _rate(s.f, s.ff, s.m, s.mm, s.fm),
+        _rate(total, squares, s.u, s.uu, s.uj + s.uu),
+    )
+
+
+def _rate(x: float, xx: float, y: float, yy: float, xy: float) -> Rate:
+    if not x:
+        return Rate(math.nan, math.nan, math.nan)
+    return Rate(y / x, *of_clusters(x, xx, y, yy, xy))
