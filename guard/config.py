@@ -186,7 +186,9 @@ def own_value(key: str, value: Any, where: str) -> Any:
 def _shortened(value: object) -> str:
     """Return how a message shows what was given; a megabyte would hide what the message says."""
     shown = repr(value)
-    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}… ({len(shown)} characters)"
+    return (
+        shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}… ({len(shown)} characters)"
+    )
 
 
 def _from_file(folder: Path) -> tuple[dict[str, Any], str, Path]:

@@ -52,6 +52,7 @@ ALLOWED = {
         "doors",
         "retrieve",
         "signatures",
+        "watch",
     },
     "proxy": {
         "verdict",
@@ -92,6 +93,16 @@ ALLOWED = {
         "local",
         "datasets",
         "intervals",
+    },
+    "watch": {
+        "verdict",
+        "errors",
+        "policy",
+        "forks",
+        "installed",
+        "intervals",
+        "mentions",
+        "doors.session",
     },
     "train": {
         "verdict",
@@ -230,7 +241,7 @@ def test_importing_guard_loads_nothing_heavy() -> None:
     code = (
         "import sys, guard; "
         "print([m for m in ('litellm', 'torch', 'onnxruntime', 'numpy', 'pydantic', 'faiss', "
-        "'transformers') if m in sys.modules])"
+        "'transformers', 'sqlalchemy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

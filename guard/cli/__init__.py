@@ -26,8 +26,10 @@ _COMMANDS = {
     "demo": ("guard.cli.demo", "Watch guarded streams being written, and a biased one cut."),
     "doctor": ("guard.cli.doctor", "Say what is installed, verified and missing."),
     "eval": ("guard.cli.eval", "Measure the detector on labelled data, with intervals."),
+    "events": ("guard.cli.events", "Keep a store of events: stats, forget, prune."),
     "index": ("guard.cli.index", "Keep a bias index: build, add, remove, search, stats."),
     "models": ("guard.cli.models", "Fetch models that run on this machine."),
+    "rates": ("guard.cli.rates", "Report how much bias was found and stopped, and if it rose."),
     "suites": ("guard.cli.suites", "Say which bias suites there are; build data for them."),
     "train": ("guard.cli.train", "Train the embedded detector anew, in a checkout."),
 }

@@ -171,15 +171,32 @@ def _settings() -> Iterator[Finding]:
     except GuardError as error:
         yield Finding("settings", "guard.toml, BIASGUARD_*", "broken", str(error))
         return
+    store = found.get("events")
+    if store is not None:
+        found["events"] = "set"  # its URL may hold a password
     shown = ", ".join(f"{key}={value!r}" for key, value in found.items()) or "defaults"
     yield Finding("settings", "guard.toml, BIASGUARD_*", "ok", shown)
+    if store is not None:
+        yield _events(store)
+
+
+def _events(url: str) -> Finding:
+    """Say whether the store of events can be read."""
+    from guard.cli.rates import open_store
+
+    try:
+        store = open_store(url)
+        with store.reading():
+            return Finding("events", store.name, "ok", "can be read")
+    except GuardError as error:
+        return Finding("events", "store", "broken", str(error))
 
 
 def _detector() -> Iterator[Finding]:
     from guard.core import Guard
 
     try:
-        detector = Guard().detector
+        detector = Guard(events="none").detector
         version = detector.snapshot().index_version
     except GuardError as error:
         yield Finding("detector", "in use", "broken", str(error))

@@ -259,9 +259,7 @@ def _writer(url: URL) -> Engine:
 def _reader(url: URL) -> Engine:
     if url.drivername != "sqlite":
         engine = _postgres(url)
-        return engine.execution_options(
-            isolation_level="REPEATABLE READ", postgresql_readonly=True
-        )
+        return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     path = f"file:{quote(url.database or '')}?mode=ro"
 
     def connect() -> sqlite3.Connection:

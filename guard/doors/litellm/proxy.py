@@ -219,9 +219,7 @@ def _door(response: object, call: Arguments) -> Door | None:
     return responses.DOOR if isinstance(response, ResponsesAPIResponse) else None
 
 
-def _asked(
-    door: Door, session: DoorSession, call: Arguments
-) -> tuple[DoorSession, str, int]:
+def _asked(door: Door, session: DoorSession, call: Arguments) -> tuple[DoorSession, str, int]:
     """Return the session at ``door``, the user's message and the number of choices."""
     session = replace(session, door=door.name)
     return session, door.user_shown(session, call), door.choices(call)

@@ -1,0 +1,320 @@
+"""``guard rates``: how often responses were biased, and how often the guard stopped it."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from guard.cli import in_pipe, results_console
+from guard.errors import UsageError
+
+if TYPE_CHECKING:
+    from guard.watch.alerts import Alerts
+    from guard.watch.rates import Rate, Report
+    from guard.watch.store import Store
+
+ALARM = 4
+_WEEK_S = 604_800.0
+_FORMATS = ("json", "csv", "html")
+
+
+@click.command()
+@click.argument("store", required=False)
+@click.option("--since", default="7d", show_default=True, metavar="TIME", help="How far back.")
+@click.option(
+    "--by",
+    default="",
+    metavar="NAMES",
+    help="Break down by model, bias_type, group, door, release, tenant, label.NAME, ...",
+)
+@click.option("--alert", is_flag=True, help=f"Hold this week against those before; exit {ALARM}.")
+@click.option(
+    "--baseline",
+    default="4w",
+    show_default=True,
+    metavar="WEEKS",
+    help="With --alert: how many weeks before this one.",
+)
+@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
+@click.option("--csv", "form", flag_value="csv", help="Print a table as CSV.")
+@click.option("--html", "form", flag_value="html", help="Print a page.")
+def rates(
+    store: str | None, since: str, by: str, alert: bool, baseline: str, form: str | None
+) -> None:
+    """Report from STORE how much bias the models showed and how much of it was stopped.
+
+    STORE is a file or a URL; without one, the setting ``events``.
+    """
+    opened = open_store(store)
+    from guard.watch.rates import dimensions, report, span_s
+
+    names, now = dimensions(by), time.time()
+    if not alert:
+        begin = now - span_s(since, "--since")
+        with opened.reading() as connection:
+            _print_report(report(connection, begin, now, names), form)
+        return
+    weeks = span_s(baseline, "--baseline") / _WEEK_S
+    if weeks != int(weeks):
+        raise UsageError(f"--baseline takes whole weeks, such as 4w or 28d, got {baseline!r}.")
+    from guard.watch.alerts import alerts
+
+    with opened.reading() as connection:
+        found = alerts(connection, now, int(weeks), names)
+    _print_alerts(found, form)
+    sys.exit(ALARM if found.alarm else 0)
+
+
+def open_store(url: str | None) -> Store:
+    """Return the store at ``url``, or that of the settings.
+
+    Raises UsageError where there is none, or what reads it is not installed.
+    """
+    from guard.config import settings
+
+    url = url or settings().get("events")
+    if url is None:
+        raise UsageError(
+            "No store is named: give its file or URL, or set events in guard.toml or "
+            "BIASGUARD_EVENTS."
+        )
+    try:
+        import scipy  # type: ignore[import-untyped]  # noqa: F401
+        import sqlalchemy  # noqa: F401
+    except ImportError as error:
+        from guard.installed import install_command
+
+        raise UsageError(
+            f"Reading a store needs {error.name}; run: {install_command('watch')}"
+        ) from None
+    from guard.watch.store import Store
+
+    return Store(url, "STORE")
+
+
+def _print_report(report: Report, form: str | None) -> None:
+    header = [
+        *report.by,
+        *("responses", "segments", "findings", "prevalence", "mitigation", "unjudged"),
+    ]
+    if form == "json":
+        _print_json(
+            {
+                "since": _time(report.since),
+                "until": _time(report.until),
+                "lines": [_line_dict(line) for line in report.lines],
+                "running": report.running,
+                "future": report.future,
+                "dropped": report.dropped,
+            }
+        )
+        return
+    if form == "csv":
+        flat = [_flat(_line_dict(line)) for line in report.lines]
+        known = list(dict.fromkeys(name for row in flat for name in row))
+        _print_csv(known, [[row.get(name) for name in known] for row in flat])
+        return
+    rows = [
+        [
+            *line.by.values(),
+            f"{line.responses:,}",
+            f"{line.segments:,}",
+            f"{line.findings:,}",
+            _shown(line.prevalence),
+            _shown(line.mitigation),
+            _shown(line.unjudged),
+        ]
+        for line in report.lines
+    ]
+    title = f"{_time(report.since)} to {_time(report.until)}"
+    _print_table(title, header, rows, _notes(report), form)
+
+
+def _notes(report: Report) -> list[str]:
+    notes = [
+        "prevalence: biased segments of the judged; mitigation: of these, kept from the user; "
+        "unjudged: of all segments, in neither. Brackets are 95 % intervals."
+    ]
+    if not report.lines:
+        notes = ["No response has ended in this time."]
+    if report.running:
+        notes.append(f"{report.running:,} responses have not ended, and are not counted.")
+    if report.future:
+        notes.append(f"{report.future:,} responses bear a time to come, and are not counted.")
+    if report.dropped:
+        notes.append(f"{report.dropped:,} events of this time were dropped, and are not counted.")
+    return notes
+
+
+def _print_alerts(found: Alerts, form: str | None) -> None:
+    rows = [
+        {
+            **alert.by,
+            "share": alert.share,
+            "alarm": alert.alarm,
+            "responses": alert.responses,
+            "count": alert.count,
+            "baseline_responses": alert.baseline_responses,
+            "baseline_count": alert.baseline_count,
+            "limit": alert.limit,
+            "evidence": alert.evidence,
+            "needed": alert.needed,
+            "sees_double_after": alert.sees_double_after,
+        }
+        for alert in found.found
+    ]
+    if form == "json":
+        _print_json(
+            {
+                "since": _time(found.since),
+                "until": _time(found.until),
+                "baseline_since": _time(found.baseline_since),
+                "alarm": found.alarm,
+                "alerts": rows,
+                "new": list(found.new),
+            }
+        )
+        return
+    header = list(rows[0]) if rows else []
+    if form == "csv":
+        _print_csv(header, [list(row.values()) for row in rows])
+        return
+    cells = [
+        [
+            *alert.by.values(),
+            alert.share,
+            "ALARM" if alert.alarm else "steady",
+            _of(alert.count, alert.responses),
+            _of(alert.baseline_count, alert.baseline_responses),
+            f"{alert.evidence:.3g} of {alert.needed:.3g}",
+            "-" if math.isnan(alert.sees_double_after) else f"{alert.sees_double_after:,.0f}",
+        ]
+        for alert in found.found
+    ]
+    names = list(found.found[0].by) if found.found else []
+    columns = [*names, "share", "state", "this week", "baseline", "evidence", "sees double after"]
+    notes = [
+        "A steady week alarms with a probability of at most 5 %, however often it is looked at."
+    ]
+    if not found.found:
+        notes = ["No response ended in the weeks before: there is no baseline."]
+    notes += [f"No baseline yet: {', '.join(new.values())}." for new in found.new if new]
+    title = f"week of {_time(found.since)}, baseline since {_time(found.baseline_since)}"
+    _print_table(title, columns, cells, notes, form)
+
+
+def _of(count: int, n: int) -> str:
+    return f"{count:,} of {n:,} ({100 * count / n:.2f} %)" if n else "0 of 0"
+
+
+def _line_dict(line: Any) -> dict[str, Any]:
+    told = {name: getattr(line, name) for name in line.__slots__ if name != "by"}
+    rates = {k: v._asdict() for k, v in told.items() if isinstance(v, tuple)}
+    return {**line.by, **{k: v for k, v in told.items() if k not in rates}, **rates}
+
+
+def _flat(line: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in line.items():
+        if isinstance(value, dict):
+            flat |= {name if k == "value" else f"{name}_{k}": v for k, v in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _shown(rate: Rate) -> str:
+    if math.isnan(rate.value):
+        return "nan"
+    interval = ""
+    if not math.isnan(rate.low):
+        interval = f" [{_percent(rate.low)}, {_percent(rate.high)}]"
+    return f"{_percent(rate.value)} %{interval}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}" if share < 0.1 else f"{100 * share:.1f}"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(_without_nan(value), ensure_ascii=False))
+
+
+def _without_nan(value: Any) -> Any:
+    """Return ``value`` with null for nan and infinity, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _without_nan(v) for k, v in value.items()}
+    return [_without_nan(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _print_csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([header, *([_cell(value) for value in row] for row in rows)])
+    click.echo(out.getvalue(), nl=False)
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula: names are the callers'."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
+
+
+def _print_table(
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    form: str | None,
+) -> None:
+    if form == "html":
+        click.echo(_page(title, header, rows, notes))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    if in_pipe():
+        click.echo("\n".join("\t".join(row) for row in [header, *rows] if row))
+        for note in notes:
+            click.echo(note, err=True)
+        return
+    table = Table(title=title, box=None, padding=(0, 2, 0, 0), title_justify="left")
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = results_console()
+    console.print(table)
+    for note in notes:
+        console.print(Text(note, "dim"))
+
+
+def _page(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
+) -> str:
+    def cells(tag: str, row: Sequence[str]) -> str:
+        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    said = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    style = "body{font-family:sans-serif}td,th{padding:.2em 1em .2em 0;text-align:left}"
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>guard rates</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
+        f"<h1>{html.escape(title)}</h1><table><tr>{cells('th', header)}</tr>{body}</table>{said}"
+    )
