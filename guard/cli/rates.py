@@ -208,7 +208,7 @@ def _print_alerts(found: Alerts, form: str | None) -> None:
     ]
     if not found.found:
         notes = ["No response ended in the weeks before: there is no baseline."]
-    notes += [f"No baseline yet: {', '.join(new.values())}." for new in found.new if new]
+    notes += [f"No baseline yet: {new}." for new in found.new if new and found.found]
     title = f"week of {_time(found.since)}, baseline since {_time(found.baseline_since)}"
     _print_table(title, columns, cells, notes, form)
 

@@ -9,14 +9,14 @@ at least ten weeks apart (by the union bound, whatever ties the weeks to each ot
 *How.* The weeks before give an upper limit b of the rate (Clopper and Pearson, Biometrika 26,
 1934) that is too low with a probability of :data:`BASE`. In a week of a rate of at most b, the
 likelihood ratio of a higher rate q against b is a supermartingale, and so is a mean of such ratios
-with weights fixed before: over odds that are :data:`TIMES` those of b, and over the days of the week
-on which the rise may begin (a mixture as of Robbins, Annals of Mathematical Statistics 41, 1970;
-the sum over beginnings is that of e-detectors, Shin, Ramdas and Rinaldo, New England Journal of
+with weights fixed before: over odds that are :data:`TIMES` those of b, and over the days of the
+week on which the rise may begin (a mixture as of Robbins, Annals of Mathematical Statistics 41,
+1970; that over beginnings is as of e-detectors, Shin, Ramdas and Rinaldo, New England Journal of
 Statistics in Data Science 2, 2024). By Ville's inequality (1939; Ramdas, Grünwald, Vovk and Shafer,
-Statistical Science 38, 2023) it ever exceeds 1 / a with a probability of at most a.
+Statistical Science 38, 2023) it ever reaches 1 / a with a probability of at most a.
 
-A response is what is counted, however many segments it has. That responses are independent of each
-other given their rate is assumed, and that a week is like a week: the baseline is one of whole weeks.
+What is counted is a response, however many segments it has. It is assumed that responses do not
+depend on each other, and that a week is like any other: a baseline is one of whole weeks.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ SHARES: tuple[Share, ...] = ("biased", "leaked", "unjudged")
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One share of one group: this week's beside the baseline's.
+    """One share of one group: this week's beside the baseline's, and its upper ``limit``.
 
-    ``evidence`` is the e-value, an ``alarm`` where it reaches ``needed``. ``sees_double_after`` is
-    the number of responses after which a rate twice the baseline's would be seen with a
-    probability of 0.9, had it doubled as the week began; nan where that takes more than ten million.
+    ``evidence`` is the e-value, an ``alarm`` where it reaches ``needed``. Had the baseline's rate
+    doubled as the week began, it would be seen within ``sees_double_after`` responses with a
+    probability of 0.9; nan where that takes more than ten million.
     """
 
     share: Share
@@ -83,7 +83,7 @@ class Alerts:
     until: float
     baseline_since: float
     found: tuple[Alert, ...]
-    new: tuple[Mapping[str, str], ...]
+    new: tuple[str, ...]
 
     @property
     def alarm(self) -> bool:
@@ -117,7 +117,7 @@ def alerts(connection: Connection, now: float, weeks: int = 4, by: Sequence[str]
         for group in before.groups
         for share in shares
     ]
-    new = [dict(zip(by, g, strict=True)) for g in week.groups if g not in before.groups]
+    new = [name for name in week.names if name not in before.names]
     return Alerts(since, now, begin, tuple(found), tuple(new))
 
 
@@ -139,6 +139,7 @@ class _Counts:
             for share, count in counts.items():
                 self._of.setdefault((share, group), np.zeros(DAYS))[line.day] = count
         self.groups = sorted(group for whole in self._n for group in self._groups(whole))
+        self.names = [", ".join(whole) for whole in sorted(self._n)]
 
     def n(self, group: tuple[str, ...]) -> Floats:
         """Return the responses that could be of ``group``, by day."""

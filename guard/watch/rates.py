@@ -96,14 +96,17 @@ def dimensions(text: str) -> tuple[str, ...]:
     """Return the names in a list such as ``model,bias_type``; raises UsageError on unknown ones."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
-        if name not in (*COLUMNS, *FINDINGS, *LABELS) and not name.removeprefix("label.") != name:
+        if name not in (*COLUMNS, *FINDINGS, *LABELS) and name.removeprefix("label.") == name:
             known = ", ".join((*COLUMNS, *FINDINGS, *LABELS))
             raise UsageError(f"--by knows {known} and label.NAME, not {name[:64]!r}.")
     return names
 
 
 def report(connection: Connection, since: float, until: float, by: Sequence[str] = ()) -> Report:
-    """Return the rates of the responses that began in [``since``, ``until``), seconds since 1970."""
+    """Return the rates of the responses that began in [``since``, ``until``).
+
+    Times are seconds since 1970.
+    """
     lines = [_line(s) for s in sums(connection, since, until, by)]
     count = select(func.count()).select_from(responses)
     within = and_(responses.c.time >= since, responses.c.time < until)
@@ -120,10 +123,9 @@ def report(connection: Connection, since: float, until: float, by: Sequence[str]
 
 
 class Sums(NamedTuple):
-    """Sums over the responses of one line; j are judged segments, u unjudged, f findings, m those
-    mitigated.
+    """Sums over the responses of one line, of the segments of each, their squares and products.
 
-    Of ``responses``, ``biased`` had a finding, ``leaked`` one that reached the user, and ``silent``
+    ``j`` are judged segments, ``u`` unjudged, ``f`` findings, ``m`` those mitigated. Of ``responses``, ``biased`` had a finding, ``leaked`` one that reached the user, and ``silent``
     a segment that was not judged.
     """
 

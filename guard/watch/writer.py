@@ -151,33 +151,33 @@ class Writer:
         batch = [self._queue.get()]
         if isinstance(batch[0], (Decided, Ended)) and not self._closing:
             self._woken.wait(GATHER_S)
-        while len(batch) < BATCH:
-            try:
-                batch.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
+        while len(batch) < BATCH and not self._queue.empty():  # no other thread takes
+            batch.append(self._queue.get())
         return batch
 
     def _write(self, items: list[Decided | Ended]) -> None:
         """Write a batch; try again while the store cannot be reached."""
         pause = 0.25
-        while True:
-            try:
-                with self._writing:
-                    self._write_once(items)
+        while not self._written(items):
+            if self._closing:
+                self._drop(len(items), "store down")
                 return
-            except (OperationalError, InterfaceError, InternalError) as error:
-                self.store.disconnect()
-                self._report(type(error.orig or error).__name__)
-                if self._closing:
-                    self._drop(len(items), "store down")
-                    return
-                self._woken.wait(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
-            except Exception as error:  # these rows cannot be written at all
-                self.store.disconnect()
-                self._drop(len(items), type(error).__name__)
-                return
+            self._woken.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _written(self, items: list[Decided | Ended]) -> bool:
+        """Try to write a batch; return whether that is settled."""
+        try:
+            with self._writing:
+                self._write_once(items)
+        except (OperationalError, InterfaceError, InternalError) as error:
+            self.store.disconnect()
+            self._report(type(error.orig or error).__name__)
+            return False
+        except Exception as error:  # these rows cannot be written at all
+            self.store.disconnect()
+            self._drop(len(items), type(error).__name__)
+        return True
 
     def _write_once(self, items: list[Decided | Ended]) -> None:
         began: dict[str, Row] = {}
