@@ -125,8 +125,9 @@ def report(connection: Connection, since: float, until: float, by: Sequence[str]
 class Sums(NamedTuple):
     """Sums over the responses of one line, of the segments of each, their squares and products.
 
-    ``j`` are judged segments, ``u`` unjudged, ``f`` findings, ``m`` those mitigated. Of ``responses``, ``biased`` had a finding, ``leaked`` one that reached the user, and ``silent``
-    a segment that was not judged.
+    ``j`` are judged segments, ``u`` unjudged, ``f`` findings, ``m`` those mitigated. Of
+    ``responses``, ``biased`` had a finding, ``leaked`` one that reached the user, and ``silent`` a
+    segment that was not judged.
     """
 
     by: Mapping[str, str]

@@ -36,7 +36,6 @@ _POSTGRES = {
     "connect_timeout": _CONNECT_S,
     "application_name": "guard",
     "tcp_user_timeout": 15_000,  # ms after which a host that does not answer is given up
-    "options": "-c statement_timeout=300000 -c lock_timeout=10000",
 }
 # One number for all of guard's: stores are made by one process at a time.
 _MAKING = 0x67756172

@@ -79,7 +79,7 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._writing = threading.Lock()
         self._woken = threading.Event()
-        self._forked = False
+        self._forking: int | None = None  # the thread that holds it for its fork
         self._closing = False
         self._told = 0  # of what was dropped, in the store
         self._in_hand = 0
@@ -245,11 +245,13 @@ class Writer:
 
     def before_fork(self) -> None:
         """Wait a while for the batch in hand: a child must not copy a database's locks."""
-        self._forked = self._writing.acquire(timeout=_FORK_S)
+        if self._writing.acquire(timeout=_FORK_S):
+            self._forking = threading.get_ident()
 
     def in_parent(self) -> None:
         """Go on."""
-        if self._forked:
+        if self._forking == threading.get_ident():
+            self._forking = None
             self._writing.release()
 
     def in_child(self) -> None:

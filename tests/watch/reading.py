@@ -1,0 +1,36 @@
+"""What the tests look up in a store, and a guard that writes to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Table, select
+
+from guard import Guard
+from guard.policy import Policy
+from guard.watch import schema
+from guard.watch.store import Store
+from tests.scripted import Scripted
+
+
+def rows(url: str, table: Table) -> list[dict[str, Any]]:
+    with Store(url).reading() as connection:
+        query = select(table).order_by(*table.primary_key.columns)
+        return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def responses(url: str) -> list[dict[str, Any]]:
+    return rows(url, schema.responses)
+
+
+def events(url: str) -> list[dict[str, Any]]:
+    return rows(url, schema.events)
+
+
+def guard_with(url: str, detector: Any = None, policy: Policy | None = None, **kept: Any) -> Guard:
+    return Guard(policy or Policy(), detector=detector or Scripted(), events=url, **kept)
+
+
+def flushed(guard: Guard) -> None:
+    recorder: Any = guard.recorder
+    assert recorder.writer.flush(20)

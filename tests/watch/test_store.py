@@ -1,0 +1,160 @@
+"""The store: what it refuses in one sentence, and what is deleted from it is gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import create_engine
+
+from guard.cli import main
+from guard.errors import ConfigError, UsageError
+from guard.policy import Policy
+from guard.watch import schema
+from guard.watch.store import Store
+from tests.watch.conftest import Server
+from tests.watch.reading import events, flushed, guard_with, responses
+
+
+def change(url: str, statement: str) -> None:
+    store = Store(url)
+    with store._connected().begin():
+        store._connected().exec_driver_sql(statement)
+    store.disconnect()
+
+
+def test_a_newer_store_is_refused_at_set_up_and_by_reports(url: str) -> None:
+    Store(url).prepare()
+    change(url, "UPDATE guard_store SET value = '2' WHERE name = 'schema'")
+    with pytest.raises(ConfigError, match=r"is a newer guard's \(tables of version 2"):
+        guard_with(url)
+    with pytest.raises(ConfigError, match="use that guard or a newer one"), Store(url).reading():
+        pass
+
+
+def test_tables_are_made_once_and_key_and_rows_stay(url: str) -> None:
+    first, second = Store(url), Store(url)
+    first.prepare()
+    second.prepare()
+    assert first.key == second.key
+    assert len(first.key) == 32
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("Some notes. " * 100)
+    with pytest.raises(ConfigError, match="file is not a database"):
+        guard_with(f"sqlite:///{text}")
+    assert text.read_text() == "Some notes. " * 100
+    with pytest.raises(ConfigError, match="unable to open database file"):
+        guard_with(f"sqlite:///{tmp_path / 'no' / 'folder' / 'guard.db'}")
+    other = tmp_path / "other.db"
+    engine = create_engine(f"sqlite:///{other}")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE mine (a INTEGER)")
+    engine.dispose()
+    with pytest.raises(ConfigError, match="is no store of guard's"), Store(str(other)).reading():
+        pass
+    with pytest.raises(UsageError, match="unable to open"), Store(str(tmp_path / "x")).reading():
+        pass
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture
+def immutable(tmp_path: Path) -> Any:
+    """Make a file read-only, for root too."""
+    made: list[Path] = []
+
+    def make(path: Path) -> None:
+        path.chmod(0o444)
+        if os.geteuid() == 0:
+            if shutil.which("chattr") is None:
+                pytest.skip("root writes to any file, and chattr is not installed")
+            if subprocess.run(["chattr", "+i", path], capture_output=True).returncode:
+                pytest.skip("root writes to any file, and this file system has no immutable ones")
+            made.append(path)
+
+    yield make
+    for path in made:
+        subprocess.run(["chattr", "-i", path], check=True)
+
+
+def test_a_file_that_may_not_be_written_is_refused_at_set_up(
+    tmp_path: Path, immutable: Any
+) -> None:
+    path = tmp_path / "guard.db"
+    Store(str(path)).prepare()
+    immutable(path)
+    with pytest.raises(ConfigError, match=r"cannot be used \(.*(readonly|read-only|unable)"):
+        guard_with(f"sqlite:///{path}")
+
+
+def test_a_dead_server_is_told_of_at_set_up_without_the_password() -> None:
+    url = "postgresql://guard:hunter2@127.0.0.1:1/none"
+    with pytest.raises(ConfigError, match="see that the server runs") as caught:
+        guard_with(url)
+    assert "hunter2" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_schemes_that_people_write_mean_postgresql(server: Server) -> None:
+    url = server.database().replace("postgresql://", "postgres://")
+    guard = guard_with(url)
+    list(guard.stream(["Fine."]))
+    flushed(guard)
+    assert len(events(url)) == 1
+
+
+def test_what_is_forgotten_is_in_no_byte(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    guard = guard_with(url, policy=Policy(action="flag"), keep_text="full")
+    session = guard.session()
+    from dataclasses import replace
+
+    from guard.doors.plain import TextStream
+
+    for request, word in (("one", "walrus"), ("two", "heron"), ("x" * 5000, "magpie")):
+        mine = replace(session, request_id=request)
+        list(TextStream([f"A quiet {word} hums. "] * 40, mine))
+    flushed(guard)
+    recorder: Any = guard.recorder
+    recorder.writer.close()
+    run = CliRunner().invoke(main, ["events", "forget", "one", str(tmp_path / "guard.db")])
+    assert (run.exit_code, run.output) == (0, "1 response deleted.\n")
+    run = CliRunner().invoke(main, ["events", "forget", "x" * 5000, url, "--json"])
+    assert (run.exit_code, run.output) == (0, '{"deleted": 1}\n')
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"walrus" not in kept
+    assert b"magpie" not in kept
+    assert b"heron" in kept
+    assert [r["request_id"] for r in responses(url)] == ["two"]
+
+
+def test_prune_deletes_what_is_older(url: str) -> None:
+    guard = guard_with(url)
+    for _ in range(3):
+        list(guard.stream(["Fine. Fine too."]))
+    flushed(guard)
+    ids = [r["id"] for r in responses(url)]
+    change(url, f"UPDATE guard_responses SET time = {time.time() - 90_000} WHERE id = '{ids[0]}'")
+    run = CliRunner().invoke(main, ["events", "prune", "--days", "1", url])
+    assert run.output == "1 response deleted.\n"
+    assert [r["id"] for r in responses(url)] == ids[1:]
+    assert {e["response_id"] for e in events(url)} == set(ids[1:])
+
+
+def test_stats_say_what_there_is(url: str) -> None:
+    guard = guard_with(url)
+    list(guard.stream(["Fine. Fine too."]))
+    flushed(guard)
+    run = CliRunner().invoke(main, ["events", "stats", url])
+    assert run.exit_code == 0
+    told = dict(line.split("\t") for line in run.output.splitlines())
+    assert (told["responses"], told["events"], told["dropped"]) == ("1", "2", "0")
+    assert told["schema"] == str(schema.VERSION)

@@ -1,0 +1,271 @@
+"""The writer: streams go on whatever the store does, and what is lost is bounded and counted."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from guard.watch import schema, writer
+from guard.watch.store import Store
+from tests.watch.conftest import Server
+from tests.watch.reading import events, flushed, guard_with, responses, rows
+
+Until = Callable[[Callable[[], bool]], None]
+ROOT = Path(__file__).parents[2]
+
+
+def writer_in(guard: Any) -> writer.Writer:
+    found: writer.Writer = guard.recorder.writer
+    return found
+
+
+def full(store: Store) -> None:
+    """Let the store's file grow no further: SQLite then says that the disk is full."""
+    store.disconnect()
+
+    def connected(connection: Any, _: object) -> None:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+
+    store.disconnect()
+    store._connected()
+    store.disconnect()
+    event.listen(store._engine, "connect", connected)
+
+
+def test_a_full_disk_costs_events_and_no_stream(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(writer, "QUEUE", 100)
+    guard = guard_with(f"sqlite:///{tmp_path / 'guard.db'}")
+    full(guard.recorder.writer.store)  # type: ignore[union-attr]
+    text = "All is well. " * 50
+    for _ in range(40):
+        assert "".join(guard.stream([text])) == text
+    until(lambda: writer_in(guard).dropped > 0)
+    assert "events cannot be written" in caplog.text
+    assert "All is well" not in caplog.text
+    assert writer_in(guard)._queue.qsize() <= 100
+
+
+def test_a_dead_database_costs_events_and_is_told_of_them_later(
+    server: Server, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(writer, "QUEUE", 20)
+    monkeypatch.setattr(writer, "_LONGEST_PAUSE_S", 0.5)
+    url = server.database()
+    guard = guard_with(url)
+    list(guard.stream(["Before."]))
+    flushed(guard)
+    server.stop()
+    try:
+        began = time.monotonic()
+        for _ in range(60):
+            assert "".join(guard.stream(["While it is dead."])) == "While it is dead."
+        assert time.monotonic() - began < 30
+        until(lambda: writer_in(guard).dropped > 0)
+    finally:
+        server.start()
+    until(lambda: writer_in(guard)._queue.qsize() == 0)
+    list(guard.stream(["After."]))
+    flushed(guard)
+    (told,) = rows(url, schema.drops)
+    assert told["events"] == writer_in(guard).dropped
+    # Every event is there once, or counted; each response has two.
+    kept = len(events(url)) + len([r for r in responses(url) if r["outcome"] != "running"])
+    assert kept + told["events"] == 2 * 62
+
+
+def test_what_cannot_be_written_at_all_is_dropped_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    guard = guard_with(url)
+    monkeypatch.setattr(writer, "event_row", lambda item, key: {}[0])
+    list(guard.stream(["One."]))
+    flushed(guard)
+    monkeypatch.undo()
+    list(guard.stream(["Two."]))
+    flushed(guard)
+    assert writer_in(guard).dropped == 2
+    assert len(events(url)) == 1
+    assert [(d["events"], d["reason"]) for d in rows(url, schema.drops)] == [(2, "KeyError")]
+
+
+def run(code: str, url: str, *, wait: bool = True) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, url],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if wait:
+        assert process.wait(120) == 0
+    return process
+
+
+MAKE = """
+import os, sys, time
+from guard import Guard
+from tests.scripted import Scripted
+guard = Guard(Policy(), detector=Scripted(), events=sys.argv[1])
+"""
+
+
+def test_the_end_of_a_process_writes_what_waits(url: str) -> None:
+    run(MAKE + "for _ in range(20): list(guard.stream(['Fine. And fine.']))", url)
+    assert len(events(url)) == 40
+    assert {r["outcome"] for r in responses(url)} == {"completed"}
+
+
+@pytest.mark.parametrize("how", ["os.fork", "multiprocessing"])
+def test_a_fork_writes_its_own_and_its_parents_once(url: str, how: str) -> None:
+    fork = """
+list(guard.stream(['Of the parent.']))
+def child():
+    for _ in range(5): list(guard.stream(['Of the child.']))
+"""
+    if how == "os.fork":
+        fork += """
+pid = os.fork()
+if not pid:
+    child()
+    sys.exit(0)
+os.waitpid(pid, 0)
+"""
+    else:
+        fork += """
+import multiprocessing
+process = multiprocessing.get_context('fork').Process(target=child)
+process.start(); process.join()
+assert process.exitcode == 0
+"""
+    run(MAKE + fork + "list(guard.stream(['Of the parent again.']))", url)
+    assert len(events(url)) == 7
+    assert len(responses(url)) == 7
+
+
+def test_a_killed_process_loses_no_more_than_what_waited(url: str) -> None:
+    code = """
+for number in range(100000):
+    list(guard.stream([f'Number {number} is fine.']))
+    print(number, flush=True)
+    time.sleep(0.002)
+"""
+    process = run(MAKE + code, url, wait=False)
+    assert process.stdout is not None
+    began = time.monotonic()
+    for line in process.stdout:
+        if int(line) >= 50 and time.monotonic() - began > 3:
+            break
+    process.send_signal(signal.SIGKILL)
+    rest = process.stdout.read()
+    process.wait()
+    said = [int(n) for n in re.findall(r"^\d+$", f"{line}{rest}", re.MULTILINE)][-1] + 1
+    kept = responses(url)
+    lost = said - len([r for r in kept if r["outcome"] == "completed"])
+    assert len(kept) > 0
+    assert 2 * lost <= writer.QUEUE + writer.BATCH
+    if url.startswith("sqlite"):
+        with Store(url).reading() as connection:
+            assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+
+
+def test_many_processes_lose_none_and_double_none(url: str) -> None:
+    code = MAKE + "for _ in range(100): list(guard.stream(['Fine. BIAS is here.']))"
+    started = [run(code, url, wait=False) for _ in range(4)]
+    assert [process.wait(200) for process in started] == [0] * 4
+    found = responses(url)
+    assert len(found) == 400
+    assert len(events(url)) == 800
+    assert {(r["judged"], r["found"], r["outcome"]) for r in found} == {(2, 1, "stopped")}
+    assert rows(url, schema.drops) == []
+    assert len(rows(url, schema.settings)) == 1
+
+
+def test_a_batch_that_is_written_twice_changes_nothing(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Store.write
+
+    def twice(self: Store, *batch: Any) -> None:
+        write(self, *batch)
+        write(self, *batch)
+
+    monkeypatch.setattr(Store, "write", twice)
+    guard = guard_with(url)
+    for _ in range(10):
+        list(guard.stream(["Fine. Also fine."]))
+    flushed(guard)
+    assert len(events(url)) == 20
+    assert [r["judged"] for r in responses(url)] == [2] * 10
+
+
+def test_a_response_that_runs_is_there_before_it_ends(url: str) -> None:
+    guard = guard_with(url)
+    stream = guard.stream(["First is fine. ", "Second is fine. ", "Third."])
+    next(stream)
+    flushed(guard)
+    (response,) = responses(url)
+    assert (response["outcome"], response["detector"]) == ("running", "scripted-1")
+    list(stream)
+    flushed(guard)
+    (response,) = responses(url)
+    assert (response["outcome"], response["judged"]) == ("completed", 3)
+    assert response["detector"] == "scripted-1"
+
+
+def test_what_is_too_old_is_deleted_by_the_writer(tmp_path: Path, until: Until) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    old = guard_with(url)
+    list(old.stream(["Long ago."]))
+    flushed(old)
+    store = Store(url)
+    with store.changing() as changed, changed._connected().begin():
+        changed._connected().execute(
+            schema.responses.update().values(time=time.time() - 9 * 86_400)
+        )
+    guard = guard_with(url, keep_days=8)
+    list(guard.stream(["Now."]))
+    until(lambda: len(responses(url)) == 1)
+    assert len(events(url)) == 1
+
+
+def test_guards_with_one_store_share_a_writer(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    first, second = guard_with(url), guard_with(url, keep_text="full")
+    assert writer_in(first) is writer_in(second)
+    assert writer_in(guard_with(f"sqlite:///{tmp_path / 'b.db'}")) is not writer_in(first)
+
+
+def test_no_stream_waits_for_a_store_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    write = Store.write
+
+    def late(self: Store, *batch: Any) -> None:
+        assert answers.wait(60)
+        write(self, *batch)
+
+    monkeypatch.setattr(Store, "write", late)
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    guard = guard_with(url)
+    for _ in range(100):
+        assert "".join(guard.stream(["Fine."])) == "Fine."
+    assert events(url) == []
+    answers.set()
+    flushed(guard)
+    assert len(events(url)) == 100
