@@ -16,6 +16,7 @@ import pytest
 
 from guard.policy import Policy
 from tests.provider import Provider, Script, serving
+from tests.watch.reading import responses
 
 pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
 
@@ -53,6 +54,12 @@ general_settings:
   master_key: sk-of-the-tests-and-long-enough
   custom_auth: tests.doors.proxy_side.auth
 """
+WATCHED = """  - guardrail_name: watched
+    litellm_params:
+      guardrail: guard.proxy.Guardrail
+      mode: post_call
+      guard: {{detector: tests.scripted.Scripted, action: redact, events: "{}"}}
+"""
 MESSAGE = Policy().message
 SAID = ["All is ", "well. ", "BIA", "S is ", "here. ", *["More. "] * 80]
 STOPPED = f"All is well. {MESSAGE}"
@@ -66,13 +73,21 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="module")
-def proxy(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+def events_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('events') / 'guard.db'}"
+
+
+@pytest.fixture(scope="module")
+def proxy(
+    provider: Provider, tmp_path_factory: pytest.TempPathFactory, events_url: str
+) -> Iterator[Proxy]:
     callbacks = ["tests.doors.proxy_side.reports"]
     with suppress(ImportError):
         import prometheus_client  # noqa: F401
 
         callbacks.append("prometheus")
     config = models(provider) + CONFIG.replace("CALLBACKS", json.dumps(callbacks))
+    config = config.replace("litellm_settings:", WATCHED.format(events_url) + "litellm_settings:")
     with running(tmp_path_factory.mktemp("proxy"), config) as proxy:
         yield proxy
 
@@ -266,6 +281,22 @@ class TestSwitches:
         text, reason = chat(client, guardrails=["redacting"])
         assert text == "All is well. [removed] " + "More. " * 79 + "More. "
         assert reason == "stop"
+
+    def test_one_key_keeps_events_of_answers_and_streams(
+        self, client: openai.OpenAI, events_url: str
+    ) -> None:
+        for asked in (chat, say):
+            asked(client, guardrails=["watched"], guard={"labels": {"tenant": "a"}})
+        end = time.monotonic() + 20
+        while [r["outcome"] for r in responses(events_url)] != ["completed"] * 2:
+            assert time.monotonic() < end, responses(events_url)
+            time.sleep(0.1)
+        for response in responses(events_url):
+            assert (response["door"], response["model"]) == ("chat", "x")
+            assert response["request_id"]
+            assert response["labels"] == {"tenant": "a"}
+            assert (response["found"], response["mitigated"]) == (1, 1)
+            assert response["judged"] == response["passed"] + 1 > 80
 
     def test_a_model_switches_it_on_and_judges_once(
         self, proxy: Proxy, client: openai.OpenAI, provider: Provider

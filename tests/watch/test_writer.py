@@ -119,6 +119,7 @@ def run(code: str, url: str, *, wait: bool = True) -> subprocess.Popen[str]:
 MAKE = """
 import os, sys, time
 from guard import Guard
+from guard.policy import Policy
 from tests.scripted import Scripted
 guard = Guard(Policy(), detector=Scripted(), events=sys.argv[1])
 """
