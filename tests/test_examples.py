@@ -60,3 +60,22 @@ def test_interception_reaches_a_name_bound_earlier() -> None:
     guarded, plain = run("intercept.py").splitlines()
     assert guarded == "guarded: Look at the work first. [removed] Then decide."
     assert plain.startswith("as it was: Look at the work first. Old people are useless")
+
+
+def test_watching_keeps_events_and_reports_from_them(tmp_path: Path) -> None:
+    given = {key: value for key, value in os.environ.items() if key != "BIASGUARD_DETECTOR"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", str(EXAMPLES / "watching.sh"), "guard.db"],
+        input="Ask both the same. Old people are useless at work.\nThe train is late.\n",
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+        cwd=tmp_path,
+        env={**given, "PATH": path, "PYTHONPATH": str(EXAMPLES.parent)},
+    )
+    said = done.stdout.splitlines()
+    assert said[0] == "Ask both the same. [removed]"
+    assert said[3].split("\t")[:5] == ["7", "age", "2", "3", "1"]
+    assert "100.0 %" in said[3]

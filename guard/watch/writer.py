@@ -45,6 +45,7 @@ _LONGEST_PAUSE_S = 30.0
 _REPORT_S = 60.0
 _PRUNE_S = 3600.0
 _DAY_S = 86_400.0
+_JUMP_S = 3600.0  # by which the clock may be set before it is believed no more
 
 _log = logging.getLogger("guard")
 
@@ -68,6 +69,8 @@ class Writer:
         self.dropped = 0
         """Events of this process that were not written."""
         self._keep_days = keep_days
+        # The garbage collector may close a stream, and that drop an event, in any thread's midst.
+        self._counting = Lock(threading.RLock)
         self._starting = Lock(threading.RLock)
         self._left: list[object] = []
         self._fresh()
@@ -86,6 +89,7 @@ class Writer:
         self._reason = "queue full"
         self._reported = -_REPORT_S
         self._pruned = -_PRUNE_S
+        self._clock = time.time() - time.monotonic()
         self._settings: set[str] = set()  # that the store has
 
     def put(self, item: Decided | Ended) -> None:
@@ -115,10 +119,10 @@ class Writer:
         self._woken.set()
         thread.join(timeout)
         if thread.is_alive():
-            lost = self._queue.qsize() - 1 + self._in_hand
-            if lost > 0:
-                self.dropped += lost
-                _log.error("%s: %d events were not written", self.store.name, lost)
+            self._drop(max(self._queue.qsize() - 1 + self._in_hand, 0), "end of process")
+        if self.dropped > self._told:
+            lost = self.dropped - self._told
+            _log.error("%s: %d events were not written", self.store.name, lost)
 
     def _start(self) -> None:
         with self._starting:
@@ -218,6 +222,9 @@ class Writer:
         if time.monotonic() - self._pruned < _PRUNE_S:
             return
         self._pruned = time.monotonic()
+        if abs(time.time() - self._pruned - self._clock) > _JUMP_S:
+            _log.error("%s: the clock has jumped; nothing is deleted by age", self.store.name)
+            return
         try:
             with self._writing:
                 self.store.prune(time.time() - days * _DAY_S)
@@ -226,7 +233,8 @@ class Writer:
             self._report(type(error).__name__)
 
     def _drop(self, count: int, reason: str) -> None:
-        self.dropped += count
+        with self._counting:
+            self.dropped += count
         self._reason = reason
         if count:
             self._report(reason)

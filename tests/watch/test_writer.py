@@ -103,12 +103,14 @@ def test_what_cannot_be_written_at_all_is_dropped_and_the_rest_goes_on(
     assert [(d["events"], d["reason"]) for d in rows(url, schema.drops)] == [(2, "KeyError")]
 
 
-def run(code: str, url: str, *, wait: bool = True) -> subprocess.Popen[str]:
+def run(
+    code: str, url: str, *, wait: bool = True, stdout: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", code, url],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         text=True,
     )
     if wait:
@@ -165,15 +167,14 @@ for number in range(100000):
     print(number, flush=True)
     time.sleep(0.002)
 """
-    process = run(MAKE + code, url, wait=False)
-    assert process.stdout is not None
-    began = time.monotonic()
-    for line in process.stdout:
-        if int(line) >= 50 and time.monotonic() - began > 3:
-            break
-    process.send_signal(signal.SIGKILL)
-    rest = process.stdout.read()
-    process.wait()
+    with run(MAKE + code, url, wait=False, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        began = time.monotonic()
+        for line in process.stdout:
+            if int(line) >= 50 and time.monotonic() - began > 3:
+                break
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read()
     said = [int(n) for n in re.findall(r"^\d+$", f"{line}{rest}", re.MULTILINE)][-1] + 1
     kept = responses(url)
     lost = said - len([r for r in kept if r["outcome"] == "completed"])
@@ -242,6 +243,21 @@ def test_what_is_too_old_is_deleted_by_the_writer(tmp_path: Path, until: Until) 
     list(guard.stream(["Now."]))
     until(lambda: len(responses(url)) == 1)
     assert len(events(url)) == 1
+
+
+def test_a_clock_that_jumps_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    guard = guard_with(url, keep_days=8)
+    now = time.time
+    monkeypatch.setattr(writer.time, "time", lambda: now() + 400 * 86_400)
+    list(guard.stream(["Now."]))
+    flushed(guard)
+    list(guard.stream(["And now."]))
+    flushed(guard)
+    assert len(responses(url)) == 2
+    assert "the clock has jumped; nothing is deleted by age" in caplog.text
 
 
 def test_guards_with_one_store_share_a_writer(tmp_path: Path) -> None:
