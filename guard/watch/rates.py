@@ -96,7 +96,8 @@ def dimensions(text: str) -> tuple[str, ...]:
     """Return the names in a list such as ``model,bias_type``; raises UsageError on unknown ones."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
-        if name not in (*COLUMNS, *FINDINGS, *LABELS) and name.removeprefix("label.") == name:
+        label = name.startswith("label.") and name != "label."
+        if name not in (*COLUMNS, *FINDINGS, *LABELS) and not label:
             known = ", ".join((*COLUMNS, *FINDINGS, *LABELS))
             raise UsageError(f"--by knows {known} and label.NAME, not {name[:64]!r}.")
     return names
