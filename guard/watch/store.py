@@ -115,10 +115,15 @@ class Store:
                 (schema.settings, settings),
                 (schema.responses, began),
                 (schema.events, events),
-                (schema.drops, drops),
             ):
                 if rows:
                     connection.execute(insert(table).on_conflict_do_nothing(), list(rows))
+            if drops:
+                counted = insert(schema.drops)
+                most = {"events": counted.excluded.events}
+                connection.execute(
+                    counted.on_conflict_do_update(index_elements=["id"], set_=most), list(drops)
+                )
             if ended:
                 of = insert(schema.responses)
                 new = {c.name: of.excluded[c.name] for c in schema.responses.c if c.name != "id"}

@@ -39,7 +39,7 @@ BATCH = 500
 """Items that are written in one transaction."""
 GATHER_S = 0.2
 """Seconds for which the first item of a batch waits for others."""
-_CLOSE_S = 2.0  # for which the end of the process waits
+_CLOSE_S = 10.0  # for which the end of the process waits while the store is slow
 _FORK_S = 1.0  # for which a fork waits for the batch in hand
 _LONGEST_PAUSE_S = 30.0
 _REPORT_S = 60.0
@@ -91,11 +91,12 @@ class Writer:
         self._pruned = -_PRUNE_S
         self._clock = time.time() - time.monotonic()
         self._settings: set[str] = set()  # that the store has
+        self._name = secrets.token_hex(8)
 
     def put(self, item: Decided | Ended) -> None:
         """Queue ``item``; count it as dropped where the queue is full."""
         if self._queue.qsize() >= QUEUE or self._closing:
-            self._drop(1, "queue full")
+            self._drop(1, "end of process" if self._closing else "queue full")
             return
         self._queue.put(item)
         if self._thread is None:
@@ -153,8 +154,8 @@ class Writer:
     def _gathered(self) -> list[Item]:
         """Return what came, once there is anything; a while later, for others to come."""
         batch = [self._queue.get()]
-        if isinstance(batch[0], (Decided, Ended)) and not self._closing:
-            self._woken.wait(GATHER_S)
+        if isinstance(batch[0], (Decided, Ended)) and self._queue.qsize() < BATCH:
+            self._woken.wait(GATHER_S)  # not once the process ends
         while len(batch) < BATCH and not self._queue.empty():  # no other thread takes
             batch.append(self._queue.get())
         return batch
@@ -211,7 +212,8 @@ class Writer:
 
     def _drops(self, count: int) -> Row:
         return {
-            "id": secrets.token_hex(16),
+            # Told again, where nobody knows whether it was told, it is the same row.
+            "id": f"{self._name}{self._told:016x}",
             "time": time.time(),
             "process": f"{socket.gethostname()[:200]}:{os.getpid()}",
             "events": count,

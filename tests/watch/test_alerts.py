@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from guard.cli import main
 from guard.errors import UsageError
@@ -48,12 +51,20 @@ def test_at_most_one_steady_week_in_twenty_alarms_when_looked_at_hourly(
     assert alarms <= 50 / tests + 3 * math.sqrt(50 / tests)
 
 
-def test_at_a_known_limit_the_evidence_is_a_martingale() -> None:
-    rng = np.random.default_rng(4)
-    n = np.full((20_000, 7), 30.0)
-    found = evidence(n, rng.binomial(30, 0.1, n.shape).astype(float), 0.1)
-    # Heavy tails: the mean is at most 1, and not far below.
-    assert 0.8 < found.mean() < 1.1
+@given(st.floats(0.01, 0.9), st.floats(0, 1), st.lists(st.booleans(), min_size=7, max_size=7))
+def test_evidence_is_one_in_the_mean_at_the_limit_and_less_below_it(
+    limit: float, below: float, begun: list[bool]
+) -> None:
+    marked = np.array(list(product((0.0, 1.0), repeat=7)))  # of one response a day
+    n = np.broadcast_to(np.array(begun, float), marked.shape)
+    found = evidence(n, marked * n, limit)
+
+    def mean(rate: float) -> float:
+        chances = np.where(marked == 1, rate, 1 - rate).prod(axis=1)
+        return float(chances @ found)
+
+    assert mean(limit) == pytest.approx(1, rel=1e-9)
+    assert mean(limit * below) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("rise", [0, 3])
