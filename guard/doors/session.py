@@ -49,6 +49,7 @@ class DoorSession:
     request_id: str | None = None
     """LiteLLM's id of the call."""
     door: str = "plain"
+    """Where the response comes from, as events name it."""
     recorder: Recorder | None = None
 
     def gate(self, codec: Codec[C], **options: Any) -> ResponseGate[C]:

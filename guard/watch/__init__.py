@@ -6,12 +6,12 @@ and :mod:`guard.watch.alerts` read the store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from guard.errors import ConfigError
 
 if TYPE_CHECKING:
-    from guard.watch.events import Events
+    from guard.watch.events import Events, KeepText
 
 __all__ = ["recorder"]
 
@@ -32,4 +32,4 @@ def recorder(url: str, keep_text: str = "never", keep_days: int | None = None) -
     from guard.watch.events import Events
     from guard.watch.writer import writer_of
 
-    return Events(writer_of(url, keep_days), keep_text)
+    return Events(writer_of(url, keep_days), cast("KeepText", keep_text))

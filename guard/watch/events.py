@@ -201,9 +201,10 @@ def _names(
     if pair is None:
         return None, None
     group, attribute = _plain(pair.group), _plain(pair.attribute)
-    if keep_text in ("redacted", "full"):
-        redacted = keep_text == "redacted"
-        return tuple(bounded(_marked(n) if redacted else n) for n in (group, attribute))  # type: ignore[return-value]
+    if keep_text == "redacted":
+        return bounded(_marked(group)), bounded(_marked(attribute))
+    if keep_text == "full":
+        return bounded(group), bounded(attribute)
     groups = {_plain(reference.group) for reference in verdict.references}
     attributes = {_plain(reference.attribute) for reference in verdict.references}
     return (
