@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
 
-from guard.forks import Lock
+from guard.forks import LONGEST_WAIT, Lock
 from guard.watch.events import (
     Decided,
     Ended,
@@ -40,7 +40,6 @@ BATCH = 500
 GATHER_S = 0.2
 """Seconds for which the first item of a batch waits for others."""
 _CLOSE_S = 10.0  # for which the end of the process waits while the store is slow
-_FORK_S = 1.0  # for which a fork waits for the batch in hand
 _LONGEST_PAUSE_S = 30.0
 _REPORT_S = 60.0
 _PRUNE_S = 3600.0
@@ -255,7 +254,7 @@ class Writer:
 
     def before_fork(self) -> None:
         """Wait a while for the batch in hand: a child must not copy a database's locks."""
-        if self._writing.acquire(timeout=_FORK_S):
+        if self._writing.acquire(timeout=LONGEST_WAIT):
             self._forking = threading.get_ident()
 
     def in_parent(self) -> None:

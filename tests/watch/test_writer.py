@@ -114,7 +114,7 @@ def run(
         text=True,
     )
     if wait:
-        assert process.wait(120) == 0
+        assert process.wait(250) == 0
     return process
 
 
