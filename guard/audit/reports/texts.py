@@ -7,7 +7,7 @@ import re
 # What XML 1.0 (section 2.2) has no place for: control characters, halves of characters, two more.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPACES = re.compile(r"\s+")
-_MARKS = re.compile(r"([\\`*_{}\[\]<>()#+!|~&^$-])")
+_MARKS = re.compile(r"([\\`*_\[\]<>#|~&$])")
 _CALLS = re.compile(r"[@#](?=\w)")
 _JOINER = "\u2060"
 
