@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from guard.audit.grids import effect_text, estimate_text, in_arm, number_text
+from guard.audit.grids import coverage_text, effect_text, estimate_text, in_arm, number_text
 from guard.audit.reports.charts import axis_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import away, ranked, stands
@@ -54,8 +54,8 @@ def _whole(content: SuiteContent) -> Iterator[Check]:
     status: Status = "error" if state else "passed"
     yield Check(content.name, "complete", "complete", status, text, content.journal)
     for arm, found in content.result.arms.items():
-        read = not found.coverage == 0
-        text = f"{found.coverage:.1%} of {found.samples:,} answers could be read."
+        read = found.coverage != 0
+        text = f"{coverage_text(found.coverage)} of {found.samples:,} answers could be read."
         name = f"coverage / {arm}"
         yield Check(
             content.name, "coverage", name, "passed" if read else "error", text, content.journal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from typing import Any
+from urllib.parse import quote
 
 from guard import __version__
 from guard.audit.reports.checks import Check, checks
@@ -58,7 +59,7 @@ def _result(check: Check, places: dict[str, int]) -> dict[str, Any]:
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": check.journal or "run"},
+                    "artifactLocation": {"uri": quote(check.journal or "run")},
                     "region": {"startLine": 1},
                 },
                 "logicalLocations": [{"fullyQualifiedName": for_xml(name)}],
