@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from guard.audit.files import cell
 from guard.audit.reports.checks import checks
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.items import Row
+from guard.audit.score import number
 
 FORMAT = 1
 """Changes when a reader of the JSON would have to."""
@@ -51,7 +52,18 @@ def as_json(content: Content) -> dict[str, Any]:
 
 def json_text(content: Content) -> str:
     """Return the JSON; halves of characters, which a model may give, stand escaped in it."""
-    return json.dumps(as_json(content), allow_nan=False) + "\n"
+    return json.dumps(_numbers(as_json(content)), allow_nan=False) + "\n"
+
+
+def _numbers(value: Any) -> Any:
+    """Return plain values with None for what is no number: a suite's own findings may have such."""
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, Mapping):
+        return {name: _numbers(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_numbers(one) for one in value]
+    return value
 
 
 def table(content: Content) -> str:
