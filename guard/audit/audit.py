@@ -200,15 +200,15 @@ class Audit:
     def scored(self, found: Contents, path: Path) -> SuiteResult:
         """Return the result of what a journal has, which is let go of: ``found`` is then empty."""
         about = self.about(found, path)
-        records = self.read(found)
+        records = self.records(found)
         found.calls.clear()
         found.readings.clear()
         return result_of(self.suite, records, model=found.header.model, about=about)
 
-    def read(self, found: Contents) -> Records:
-        """Return the records of both arms of what a journal has."""
-        both = bool(found.header.guard) and "chat" in self.suite.needs
+    def records(self, found: Contents) -> Records:
+        """Return the records of both arms that a journal has; of one where there is no other."""
         items = self.settled(found.calls).items
+        both = bool(found.header.guard) and "chat" in self.suite.needs
         return outcomes.read(self.suite, items, found.calls, found.readings if both else None)
 
     def about(self, found: Contents, path: Path) -> dict[str, Any]:

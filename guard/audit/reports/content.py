@@ -134,7 +134,7 @@ def _suite(
         )
     audit = Audit.of(registry.make(name, {**header.options, **options.get(header.suite, {})}))
     audit = as_recorded(audit, found, path)
-    records = audit.read(found)
+    records = audit.records(found)
     about = audit.about(found, path)
     told = items.rows(audit.suite, records, found, flips.get(header.suite))
     result = result_of(audit.suite, records, model=header.model, about=about)
