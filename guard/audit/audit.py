@@ -197,6 +197,12 @@ class Audit:
         """Return the result of the journal at ``path``; asks nothing and changes nothing."""
         return self.scored(journals.load(path), path)
 
+    def records(self, found: Contents) -> Records:
+        """Return the records of both arms that a journal has; of one where there is no other."""
+        items = self.settled(found.calls).items
+        both = bool(found.header.guard) and "chat" in self.suite.needs
+        return outcomes.read(self.suite, items, found.calls, found.readings if both else None)
+
     def scored(self, found: Contents, path: Path) -> SuiteResult:
         """Return the result of what a journal has, which is let go of: ``found`` is then empty."""
         about = self.about(found, path)
@@ -204,12 +210,6 @@ class Audit:
         found.calls.clear()
         found.readings.clear()
         return result_of(self.suite, records, model=found.header.model, about=about)
-
-    def records(self, found: Contents) -> Records:
-        """Return the records of both arms that a journal has; of one where there is no other."""
-        items = self.settled(found.calls).items
-        both = bool(found.header.guard) and "chat" in self.suite.needs
-        return outcomes.read(self.suite, items, found.calls, found.readings if both else None)
 
     def about(self, found: Contents, path: Path) -> dict[str, Any]:
         """Return what a result tells beside its figures: calls, key, journal, who judged."""
