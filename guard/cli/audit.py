@@ -12,12 +12,13 @@ import click
 from guard.cli import detector_option, results_console, stdout_kept
 from guard.cli.audit_options import (
     asking_options,
+    check_extra,
     embedder_option,
     guard_options,
     suite_options,
 )
+from guard.cli.audit_report import report
 from guard.errors import UsageError
-from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
@@ -33,6 +34,9 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 @click.group()
 def audit() -> None:
     """Run published bias suites against a model, plain and behind this guard."""
+
+
+audit.add_command(report)
 
 
 @audit.command()
@@ -69,7 +73,7 @@ def run(**given: Any) -> None:
     Exit codes: 0 done, 2 a mistake in the command or a journal that cannot be read or written, 3
     some requests have no answer yet or no answer of a suite could be read, 130 interrupted.
     """
-    _check_extra()
+    check_extra()
     from guard.audit.command import Command, run_all
     from guard.audit.journal import check_writable
 
@@ -131,7 +135,7 @@ def run(**given: Any) -> None:
 @embedder_option
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers as a live audit would, without a call."""
-    _check_extra()
+    check_extra()
     from guard.audit.tables import score as scored
 
     for text in given["own"]:
@@ -222,7 +226,7 @@ def review(
     every row has the label 'biased' or 'not biased', give the table as --labels: it says how often
     people agree with the scorer, and what the bias level is by their labels.
     """
-    _check_extra()
+    check_extra()
     from guard.audit import review as reviews
 
     found = reviews.load(run, data)
@@ -239,14 +243,6 @@ def review(
         told = [f"{len(texts)} texts to label in {table}, and in {page} for a browser."]
         shown = {"texts": len(texts), "table": str(table), "page": str(page)}
     click.echo(json.dumps(shown, ensure_ascii=False) if as_json else "\n".join(told))
-
-
-def _check_extra() -> None:
-    # Before the first call: what is missing must not come to light behind a paid audit.
-    from importlib.util import find_spec
-
-    if find_spec("scipy") is None:
-        raise UsageError(f"guard audit needs scipy: {install_command('audit')}")
 
 
 def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -392,7 +388,7 @@ def _show(
         found = {"suites": [r.as_json() for r in results], "interrupted": interrupted}
         click.echo(json.dumps(found, ensure_ascii=False))
         return
-    from guard.audit import report
+    from guard.audit.report import show
 
     for result in results:
-        report.show(results_console(), result, goes_on=goes_on)
+        show(results_console(), result, goes_on=goes_on)

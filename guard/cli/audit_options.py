@@ -7,6 +7,20 @@ from pathlib import Path
 import click
 
 from guard.cli import given
+from guard.errors import UsageError
+from guard.installed import install_command
+
+
+def check_extra() -> None:
+    """Raise UsageError where the extra is not installed.
+
+    Before the first call: what is missing must not come to light behind a paid audit.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("scipy") is None:
+        raise UsageError(f"guard audit needs scipy: {install_command('audit')}")
+
 
 suite_options = given(
     click.option(

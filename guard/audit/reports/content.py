@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from guard.audit import journal
 from guard.audit.audit import Audit
 from guard.audit.command import damage
+from guard.audit.compare import Settings, compare
+from guard.audit.header import Header
 from guard.audit.journal import Contents
 from guard.audit.outcomes import Records
 from guard.audit.reports import items
 from guard.audit.reports.items import Row
 from guard.audit.score import SuiteResult, result_of
+from guard.audit.sides import Side, SuiteSide, of_records
 from guard.audit.tables import as_recorded
 from guard.errors import UsageError
 from guard.suites import Suite, registry
@@ -25,6 +28,7 @@ class SuiteContent:
     """A suite of a run. ``going_on`` says that its journal has no end yet."""
 
     suite: Suite
+    header: Header
     result: SuiteResult
     records: Records
     rows: Sequence[Row]
@@ -73,20 +77,23 @@ class Content:
 
 def load(
     run: Path,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
+    data: Path | None = None,
     own: Sequence[str] = (),
-    comparison: Mapping[str, Any] | None = None,
+    base: Side | None = None,
+    settings: Settings | None = None,
 ) -> Content:
     """Return what the journal at ``run`` says, or those in that folder and in its folders.
 
-    ``options`` are by suite what a journal does not record, such as where official data lies;
-    ``own`` names suites of one's own as ``module:Class``. Raises UsageError where there is no
-    journal, one is damaged, or is of other data than its suite has now.
+    ``data`` is the official data of a run of one suite, ``own`` names suites of one's own as
+    ``module:Class``. With ``base`` it is compared by ``settings``. Raises UsageError where there is
+    no journal, one is damaged, is of other data than its suite has now, or cannot be compared.
     """
-    options, suites, unasked = options or {}, [], []
+    suites: list[SuiteContent] = []
+    unasked: list[str] = []
     names = {registry.find(name).name: name for name in own}
-    flips = flipped(comparison)
     paths = _journals(run)
+    if data is not None and len(paths) > 1:
+        raise UsageError("--data belongs to one suite; give the journal of that suite as RUN.")
     for path in paths:
         found = journal.load(path)
         if found.damaged:
@@ -97,13 +104,35 @@ def load(
         if not found.calls:
             unasked.append(path.name)
             continue
-        suites.append(_suite(path, found, names, options, flips))
-    for name in options:
-        if name not in {one.result.suite for one in suites}:
-            raise UsageError(f"{run} has no answers to the suite {name!r}, which an option names.")
+        suites.append(_suite(path, found, names, data))
     if not suites:
         raise UsageError(f"{run} has no answer yet; there is nothing to report.")
-    return Content(run.name or str(run), suites, comparison, unasked)
+    content = Content(run.name or str(run), suites, None, unasked)
+    return content if base is None else compared(content, base, settings)
+
+
+def compared(content: Content, base: Side, settings: Settings | None = None) -> Content:
+    """Return a report beside a baseline; what flipped since comes first among its items."""
+    new: dict[str, SuiteSide] = {}
+    for one in content.suites:
+        if one.result.suite in new:
+            raise UsageError(
+                f"{content.run} has runs of several models; give the folder of one of them beside "
+                "a baseline."
+            )
+        side = of_records(one.suite, one.header, one.records)
+        new[one.result.suite] = replace(side, spent=one.result.about["calls"])
+    found = compare(base, Side(content.run, new), settings).to_dict()
+    flips = flipped(found)
+    suites = [
+        replace(one, rows=_ranked(one.rows, flips[one.result.suite])) for one in content.suites
+    ]
+    return replace(content, suites=suites, comparison=found)
+
+
+def _ranked(rows: Sequence[Row], flips: Mapping[str, str]) -> list[Row]:
+    told = [row._replace(base=flips.get(row.id, flips.get(row.cluster, ""))) for row in rows]
+    return sorted(told, key=lambda row: row.rank)
 
 
 def _journals(run: Path) -> list[Path]:
@@ -120,11 +149,7 @@ def _journals(run: Path) -> list[Path]:
 
 
 def _suite(
-    path: Path,
-    found: Contents,
-    names: Mapping[str, str],
-    options: Mapping[str, Mapping[str, Any]],
-    flips: Mapping[str, Mapping[str, str]],
+    path: Path, found: Contents, names: Mapping[str, str], data: Path | None
 ) -> SuiteContent:
     header = found.header
     name = names.get(header.suite, header.suite)
@@ -132,20 +157,19 @@ def _suite(
         raise UsageError(
             f"{path} is of the suite {name!r}, which guard has not; give --suite module:Class."
         )
-    audit = Audit.of(registry.make(name, {**header.options, **options.get(header.suite, {})}))
-    audit = as_recorded(audit, found, path)
+    options = {**header.options, **({} if data is None else {"data": data})}
+    audit = as_recorded(Audit.of(registry.make(name, options)), found, path)
     records = audit.records(found)
     about = audit.about(found, path)
-    told = items.rows(audit.suite, records, found, flips.get(header.suite))
+    told = items.rows(audit.suite, records, found)
     result = result_of(audit.suite, records, model=header.model, about=about)
-    going_on = found.torn
-    return SuiteContent(audit.suite, result, records, told, path.name, going_on)
+    return SuiteContent(audit.suite, header, result, records, told, path.name, found.torn)
 
 
-def flipped(comparison: Mapping[str, Any] | None) -> dict[str, dict[str, str]]:
-    """Return by suite and item how the plain outcomes differ from those of the baseline."""
+def flipped(comparison: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return by suite, and item or cluster, how the outcomes differ from those of the baseline."""
     found: dict[str, dict[str, str]] = {}
-    for axis in (comparison or {}).get("axes", ()):
+    for axis in comparison["axes"]:
         of = found.setdefault(axis["suite"], {})
         for flip in axis["flips"]:
             of.setdefault(flip["item"], f"{flip['base']} → {flip['new']} ({axis['arm']})")

@@ -58,14 +58,8 @@ class Row(NamedTuple):
         return not self.base, not self.changed, self.side != "biased"
 
 
-def rows(
-    suite: Suite, records: Records, found: Contents, flips: Mapping[str, str] | None = None
-) -> list[Row]:
-    """Return the samples that have an outcome, those that flipped first.
-
-    ``flips`` says by item, or by cluster, how the outcomes differ from those of a baseline.
-    """
-    flips = flips or {}
+def rows(suite: Suite, records: Records, found: Contents) -> list[Row]:
+    """Return the samples that have an outcome, those that flipped first."""
     sides: Sequence[Side | None] = suite.sides(records.plain)
     told: list[Row] = []
     for place, (record, side) in enumerate(zip(records.plain, sides, strict=True)):
@@ -83,7 +77,6 @@ def rows(
                 side or "",
                 records.verdicts.get(place, ()),
                 _turns(asked, answers, found.readings if records.guarded else {}),
-                flips.get(item.id, flips.get(item.cluster, "")),
             )
         )
     return sorted(told, key=lambda row: row.rank)

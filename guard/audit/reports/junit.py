@@ -6,6 +6,8 @@ Ant's, which knows no skipped cases, where none is skipped.
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+from pathlib import Path
 from xml.etree import ElementTree
 
 from guard.audit.reports.checks import Check, checks
@@ -25,6 +27,13 @@ def junit(content: Content, timestamp: str) -> str:
         _suite(root, number, one_line(name), found, timestamp)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
+
+
+def written(run: Path) -> str:
+    """Return when the newest journal of a run was written, as :func:`junit` takes it."""
+    paths = [run] if run.is_file() else [*run.rglob("*.jsonl.gz")]
+    newest = max(path.stat().st_mtime for path in paths)
+    return datetime.fromtimestamp(newest, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _suite(

@@ -1,5 +1,5 @@
 "use strict";
-const PER_PAGE = 50, CHUNK = 400;
+const PER_PAGE = 50;
 
 async function read(id) {
   const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), c => c.charCodeAt(0));
@@ -18,6 +18,7 @@ class Items {
   constructor(root) {
     this.root = root;
     this.suite = root.dataset.suite;
+    this.chunk = Number(root.dataset.chunk);
     this.body = root.querySelector("tbody");
     this.form = root.querySelector("form");
     this.chunks = new Map();
@@ -93,10 +94,10 @@ class Items {
     const cell = made("td", undefined, { colspan: String(line.children.length) });
     detail.append(cell);
     line.after(detail);
-    const number = Math.floor(row / CHUNK);
+    const number = Math.floor(row / this.chunk);
     if (!this.chunks.has(number)) this.chunks.set(number, read(`texts-${this.suite}-${number}`));
     const chunk = await this.chunks.get(number);
-    this.tell(cell, chunk.texts, chunk.turns[row % CHUNK]);
+    this.tell(cell, chunk.texts, chunk.turns[row % this.chunk]);
   }
 
   tell(cell, texts, turns) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from guard.audit.reports.checks import checks
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import differences, grid, sentence, sides
 from guard.audit.reports.drawing import drawn
-from guard.audit.reports.packing import Packed, packed
+from guard.audit.reports.packing import CHUNK, Packed, packed
 from guard.audit.reports.texts import for_xml, one_line
 
 _FOLDER = Path(__file__).parent
@@ -75,6 +75,7 @@ def page(content: Content) -> str:
         ],
         most=_ROWS,
         open=_OPEN,
+        chunk=CHUNK,
         style=Markup((_FOLDER / "page.css").read_text("utf-8")),
         script=Markup((_FOLDER / "page.js").read_text("utf-8")),
     )
@@ -132,8 +133,4 @@ def _tables(content: SuiteContent) -> Iterator[Grid]:
     for arm, told in result.findings.items():
         for name, rows in told.items():
             if name != "remarks" and rows:
-                yield grids.findings(f"{name.capitalize()}, {arm} arm", _listed(rows))
-
-
-def _listed(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    return rows[:_ROWS]
+                yield grids.findings(f"{name.capitalize()}, {arm} arm", rows)
