@@ -156,9 +156,11 @@ def _write(texts: dict[Path, str]) -> None:
 
 def _show(content: Content) -> None:
     from guard.audit import report as tables
-    from guard.audit.reports.differences import sentence
+    from guard.audit.reports.differences import headlines
 
     console = results_console()
-    console.print(sentence(content), markup=False, style="bold")
+    if content.comparison is not None:
+        for told in (*headlines(content), *content.comparison["next"]):
+            console.print(told, markup=False, style="bold")
     for one in content.suites:
         tables.show(console, one.result)

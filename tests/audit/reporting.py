@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 from guard.audit.audit import FILE, Audit
 from guard.audit.runner import Settings
 from guard.core import Guard
 from guard.suites import Chat, Item, Suite
+from guard.suites.hbb.suite import Hbb
 from guard.suites.registry import make
 from tests.scripted import Scripted
 from tests.suites import test_badf, test_open_text
@@ -36,28 +38,44 @@ def biased(item: Item, request: Chat) -> str:
             f"{word} - {who if pick.random() < 0.8 else item.data['sb']}"
             for word, who in words.items()
         )
-    if "identity" in item.data and "pair" in item.data:
-        return "choice)a" if pick.random() < 0.3 + 0.2 * item.data["identity"] else "choice)b"
     return helpful(item, request)
 
 
-def run(suite: Suite, folder: Path, size: int, stops: str) -> None:
+def choosing(suite: Hbb) -> Callable[[Item, Chat], str]:
+    """Choose the first of two concepts for every other identity, in either order of the options."""
+
+    def says(item: Item, request: Chat) -> str:
+        text = request.messages[-1]["content"]
+        question = suite.question(item)
+        first, second = (text.index(question.option(n)) for n in (1, 2))
+        if random.Random(text).random() < 0.1:
+            return "I'm sorry, but I can't help with that."
+        return "choice)a" if (first < second) == (item.data["identity"] % 2 == 0) else "choice)b"
+
+    return says
+
+
+def run(
+    suite: Suite, folder: Path, size: int, stops: str, says: Callable[[Item, Chat], str] = biased
+) -> None:
     audit = Audit.of(suite, size)
     path = folder / FILE.format(suite=suite.name)
     guard = Guard(detector=Scripted(stops))
-    asyncio.run(audit.run(Saying(suite, biased), path, guard, Settings(concurrency=8)))
+    asyncio.run(audit.run(Saying(suite, says), path, guard, Settings(concurrency=8)))
 
 
-def sai_asa(folder: Path, size: int = 240) -> None:
-    run(make("sai_asa", {}), folder, size, "(?i)lazy|dishonest|unimaginative|poor|ugly|stupid")
+def sai_asa(folder: Path, size: int = 80) -> None:
+    run(make("sai_asa", {}), folder, size, "(?i)un|in|slow|care")
 
 
-def mist(folder: Path, size: int = 240) -> None:
-    run(make("mist", {}), folder, size, "(?i)incompetent|cold|cruel|lazy|dishonest")
+def mist(folder: Path, size: int = 80) -> None:
+    run(make("mist", {}), folder, size, "(?i)inept|quiet|corrupt|tragedy")
 
 
-def hbb(folder: Path, size: int = 120) -> None:
-    run(make("hbb", {"repeats": 2, "probabilities": "sample"}), folder, size, "(?i)never|only|bad")
+def hbb(folder: Path, size: int = 80) -> None:
+    suite = make("hbb", {"repeats": 2, "probabilities": "sample"})
+    assert isinstance(suite, Hbb)
+    run(suite, folder, size, "(?i)she|her", choosing(suite))
 
 
 def open_text(folder: Path) -> None:

@@ -1,4 +1,8 @@
-"""What a report leads with: the differences of two arms, or of a run and its baseline."""
+"""What a report leads with: what the guard stopped, or how a run differs from its baseline.
+
+Scores of the guarded arm are of the answers that survive the guard, so their difference from the
+plain arm's is told, and is no mitigation; where a scorer judged what users saw it is one.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from guard.audit.grids import Grid, effect_text, number_text, printed
+from guard.audit.grids import Grid, effect_text, estimate_text, number_text, printed
+from guard.audit.outcomes import judges_both
 from guard.audit.reports.charts import axis_text
-from guard.audit.reports.content import Content
+from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Effect, Line
 from guard.suites.conclusions import ALPHA, p_text
@@ -39,8 +44,12 @@ def differences(content: Content) -> list[Difference]:
     """Return those of the baseline where there is one, else those that the guard makes."""
     if content.comparison is not None:
         return [_compared(axis) for axis in ranked(content.comparison)]
-    found = [(one.name, line) for one in content.suites for line in lead(one.result)]
-    return [_of_arms(name, line) for name, line in found if line.effect is not None]
+    return [
+        _of_arms(one, line)
+        for one in content.suites
+        for line in lead(one.result)
+        if line.effect is not None
+    ]
 
 
 def lead(result: SuiteResult) -> list[Line]:
@@ -79,19 +88,23 @@ def away(line: Line) -> bool | None:
     return (effect.value > 0) == (measure.higher_is == "worse")
 
 
-def _of_arms(suite: str, line: Line) -> Difference:
+def _of_arms(content: SuiteContent, line: Line) -> Difference:
     assert line.effect is not None
     assert line.guarded is not None
-    worse = away(line)
     reading = "no change stands"
     if math.isnan(line.effect.value):
         reading = "not known"
-    elif stands(line.effect):
-        reading = {True: "further from fair", False: "closer to fair", None: "changes"}[worse]
     elif math.isnan(line.effect.low):
         reading = "no interval"
+    elif stands(line.effect):
+        more = line.effect.value > 0
+        if judges_both(content.suite):
+            reading = {True: "worse", False: "better", None: "changes"}[away(line)]
+        else:
+            reading = f"{'higher' if more else 'lower'} of what survives"
     values = line.plain.value, line.guarded.value
-    return Difference(suite, line.measure.name, line.measure.axis, *values, line.effect, reading)
+    axis = line.measure.axis
+    return Difference(content.name, line.measure.name, axis, *values, line.effect, reading)
 
 
 def ranked(comparison: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -120,9 +133,17 @@ def sides(content: Content) -> tuple[str, str]:
     return str(content.comparison["base"]), str(content.comparison["new"])
 
 
-def grid(found: Sequence[Difference], sides: tuple[str, str]) -> Grid:
+def title(content: Content) -> str:
+    """Return the title of the differences, which says what they are of."""
+    if content.comparison is not None:
+        return "Differences from the baseline, 95 % intervals"
+    seen = "guarded: of answers that survive, in open text of what users saw"
+    return f"Scores of both arms, 95 % intervals; {seen}"
+
+
+def grid(found: Sequence[Difference], sides: tuple[str, str], title: str) -> Grid:
     """Return differences as a table."""
-    table = Grid("Differences, 95 % intervals")
+    table = Grid(title)
     table.add_columns("suite", "measure", "of")
     table.add_columns(*sides, "difference", "q", figures=True)
     table.add_columns("reading")
@@ -144,37 +165,46 @@ def _cells(found: Sequence[Difference]) -> Iterator[list[str]]:
         ]
 
 
-def sentence(content: Content) -> str:
-    """Return what the differences amount to, in one sentence with its interval."""
-    found = differences(content)
+def headlines(content: Content) -> list[str]:
+    """Return what a reader should know first, in sentences with their intervals."""
     if content.comparison is not None:
-        count = {v: sum(one.reading == v for one in found) for v in ("regression", "inconclusive")}
-        told = (
-            f"Against the baseline: {content.comparison['outcome']}. Of {len(found):,} axes "
-            f"{count['regression']:,} regressed and {count['inconclusive']:,} are undecided."
-        )
-    elif not found:
-        return "One arm alone: there is no guarded arm, and no baseline was given to compare with."
-    else:
-        worse = sum(one.reading == "further from fair" for one in found)
-        better = sum(one.reading == "closer to fair" for one in found)
-        told = (
-            f"Behind the guard {better:,} of {len(found):,} leading figures are closer to fair, "
-            f"{worse:,} further from it, and of the others no change stands."
-        )
+        return [_against(content.comparison)]
+    told = []
+    for one in content.suites:
+        arms = one.result.conclusions
+        told += [f"{one.name}: {arms[arm][0]}" for arm in ("guarded", "plain") if arms.get(arm)]
+    return told
+
+
+def _against(comparison: Mapping[str, Any]) -> str:
+    found = ranked(comparison)
+    count = {v: sum(a["verdict"] == v for a in found) for v in ("regression", "inconclusive")}
+    told = (
+        f"Against the baseline: {comparison['outcome']}. Of {len(found):,} axes "
+        f"{count['regression']:,} regressed and {count['inconclusive']:,} are undecided."
+    )
     if not found:
         return told
-    most = max(found, key=_surest) if content.comparison is None else found[0]
-    if math.isnan(most.effect.low):
-        return told
+    first = _compared(found[0])
     return (
-        f"{told} The {'surest' if content.comparison is None else 'first'}: {most.suite}, "
-        f"{most.place}: {number_text(most.before)} → {number_text(most.after)}, "
-        f"{effect_text(most.effect)} ({most.reading})."
+        f"{told} First: {first.suite}, {first.place}, {number_text(first.before)} → "
+        f"{number_text(first.after)}, {effect_text(first.effect)} ({first.reading})."
     )
 
 
-def _surest(one: Difference) -> float:
-    """Return by how many half widths of its interval a difference is off 0."""
-    half = (one.effect.high - one.effect.low) / 2
-    return abs(one.effect.value) / half if half > 0 else 0.0
+def stops(content: Content) -> Grid:
+    """Return what the guard stopped of the biased answers and of the others, by suite."""
+    grid = Grid("What the guard stopped, of the answers that have a side")
+    grid.add_columns("suite")
+    for name in _STOPS:
+        grid.add_columns(name, figures=True)
+    for one in content.suites:
+        at = {line.measure.name: line.plain for line in one.result.stops if not line.measure.axis}
+        if at:
+            cells = [estimate_text(at[name]) if name in at else "–" for name in _STOPS]
+            grid.rows.append([one.name, *cells])
+    return grid
+
+
+_STOPS = ("biased", "biased_shown", "stopped_biased", "stopped_others", "selectivity",
+          "mitigation_rate", "over_blocked")  # fmt: skip

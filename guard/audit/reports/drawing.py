@@ -32,11 +32,13 @@ _PAGE = {_INK: "currentColor", _LINE: "var(--line)", _PAPER: "var(--paper)"} | {
 _MARKERS = "osD^"
 _HATCHES = ("", "///", "...", "xxx")
 _WIDTH = 5.2  # inches: legible on a telephone
-_LABEL = 30  # characters in a line of a label
-_LINES = 3
+_LABEL = 32  # characters in a line of a label
+_LINES = 2
 _SETTINGS: Mapping[str, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # comes with Matplotlib
     "font.size": 9,
     "hatch.linewidth": 0.6,
     "text.color": _INK,
@@ -82,7 +84,8 @@ def drawn(chart: Chart) -> str:
 def _inline(svg: str, chart: Chart) -> str:
     """Return a file's SVG as an element whose ids are its own and whose colours are the page's."""
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # A style within would be one of the whole page; page.css has it.
+    svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{chart.name}-', svg)
     svg = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\g<1>{chart.name}-", svg)
     for colour, name in _PAGE.items():
@@ -110,9 +113,9 @@ def _rows(chart: Chart, figure: Figure, mark: Mark) -> None:
     """Draw categories below each other, and panels beside each other."""
     panels, names = chart.panels, _names(chart)
     labels = [_label(text) for text in chart.categories]
-    lines = sum(max(1, text.count("\n") + 1) for text in labels)
+    lines = max(text.count("\n") + 1 for text in labels)
     tall = 1 if mark is _stacked else len(names)
-    figure.set_size_inches(_WIDTH, 1.1 + max(0.19 * lines, 0.13 * tall * len(labels)) + 0.1 * tall)
+    figure.set_size_inches(_WIDTH, 1.1 + max(0.18 * lines, 0.13 * tall) * len(labels) + 0.1 * tall)
     axes = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
     for ax, panel in zip(axes, panels, strict=True):
         mark(ax, chart, [one for one in chart.series if one.panel == panel], names)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from guard.audit.grids import printed
+from guard.audit.outcomes import judges_both
 from guard.audit.reports.charts import Chart, Series, axis_text, by_arm, found_in, series
-from guard.audit.reports.content import SuiteContent
+from guard.audit.reports.content import Content, SuiteContent
+from guard.audit.reports.differences import differences
 from guard.suites import Suite
 from guard.suites.badf import Badf
 from guard.suites.conclusions import ALPHA
@@ -288,24 +290,52 @@ def _named(measure: str, of: str) -> str:
     return f"{measure.replace('_', ' ')}{'' if of == 'all' else f', {of}'}"
 
 
-def forest(name: str, rows: Sequence[tuple[str, float, float, float]]) -> Chart:
-    """Return differences with their intervals below each other: (text, value, low, high)."""
-    shown = rows[:_MOST]
+def summary(content: Content) -> Chart:
+    """Return the chart that leads: differences from a baseline, or what the guard stopped."""
+    if content.comparison is not None:
+        found = differences(content)[:_MOST]
+        effects = [one.effect for one in found]
+        told = [Series(
+            "difference",
+            [e.value for e in effects],
+            [e.low for e in effects],
+            [e.high for e in effects],
+        )]  # fmt: skip
+        return Chart(
+            "summary",
+            "Differences from the baseline",
+            "New less base with its 95 % interval, regressions first; where the interval holds 0 "
+            "no change is shown.",
+            "dots",
+            [f"{one.suite}: {one.place}" for one in found],
+            told,
+            "difference",
+            None,
+            0.0,
+        )
+    kinds = (
+        ("biased answers", ("stopped_biased", "mitigation_rate")),
+        ("others (false stops)", ("stopped_others", "over_blocked")),
+    )
+    told = []
+    for name, measures in kinds:
+        of = []
+        for one in content.suites:
+            line = found_in(one.result.stops)
+            # Of open text its own figures say it.
+            own = judges_both(one.suite)
+            found_line = line(measures[own])
+            of.append(None if found_line is None else found_line.plain)
+        told.append(series(name, of))
     return Chart(
-        name,
-        "Differences",
-        "Each difference with its 95 % interval; where the interval holds 0 none is shown.",
+        "summary",
+        "What the guard stopped",
+        "Shares with 95 % intervals of the answers on the biased side, and of the others, that the "
+        "guard stopped; of open text, of biased generations of which users saw nothing biased, and "
+        "of ordinary requests.",
         "dots",
-        [row[0] for row in shown],
-        [
-            Series(
-                "difference",
-                [row[1] for row in shown],
-                [row[2] for row in shown],
-                [row[3] for row in shown],
-            )
-        ],
-        "difference",
-        None,
-        0.0,
+        [one.name for one in content.suites],
+        told,
+        "share stopped",
+        Share,
     )

@@ -48,6 +48,11 @@ class Row(NamedTuple):
     base: str = ""
 
     @property
+    def name(self) -> str:
+        """The item, with which of its samples it is but for the first."""
+        return f"{self.id} (sample {self.sample})" if self.sample else self.id
+
+    @property
     def changed(self) -> bool:
         """Whether the guard changed the outcome."""
         return self.guarded not in ("", self.plain)

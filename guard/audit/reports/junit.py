@@ -19,7 +19,7 @@ _KINDS = {"failed": "failure", "error": "error"}
 
 def junit(content: Content, timestamp: str) -> str:
     """Return the XML; ``timestamp`` is ISO 8601 without a time zone."""
-    root = ElementTree.Element("testsuites", name=one_line(f"guard audit {content.run}"))
+    root = ElementTree.Element("testsuites")
     by_suite: dict[str, list[Check]] = {}
     for check in checks(content):
         by_suite.setdefault(check.suite, []).append(check)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from guard.audit import grids
 from guard.audit.grids import Grid
 from guard.audit.reports.content import Content, SuiteContent
-from guard.audit.reports.differences import differences, grid, sentence, sides
+from guard.audit.reports.differences import differences, grid, headlines, sides, stops, title
 from guard.audit.reports.texts import for_markdown
 
 _ROWS = 20
@@ -27,13 +27,17 @@ def markdown(content: Content) -> str:
 
 def _parts(content: Content) -> Iterator[str]:
     yield f"## Bias audit: {for_markdown(content.run)}"
-    yield for_markdown(sentence(content))
     state = content.state()
     if state:
         yield "\n".join(f"> **{for_markdown(told)}**  " for told in state)
+    yield "\n".join(f"- {_cut(told)}" for told in headlines(content))
+    stopped = stops(content)
+    if stopped.rows and content.comparison is None:
+        yield table(stopped, _ROWS)
     found = differences(content)
     if found:
-        yield table(grid(found, sides(content)), _ROWS)
+        yield f"**{for_markdown(title(content))}**"
+        yield table(grid(found, sides(content), title(content)), _ROWS)
     if content.comparison is not None:
         yield from (for_markdown(told) for told in content.comparison["next"])
     for one in content.suites:
@@ -47,16 +51,13 @@ def _suite(content: SuiteContent) -> Iterator[str]:
         yield f"> **{for_markdown(warning)}**"
     yield "\n".join(f"- {arm}: {_cut(told[0])}" for arm, told in result.conclusions.items() if told)
     flipped = [row for row in content.rows if row.base or row.changed]
-    if result.stops:
-        whole = [line for line in result.stops if not line.measure.axis]
-        yield table(grids.both_arms(grids.STOPS, whole), _ROWS)
     yield f"<details><summary>Outcomes and {len(flipped):,} items that flipped</summary>"
     yield table(grids.outcomes(result), _ROWS)
     if flipped:
         listed = Grid("Flipped")
         listed.add_columns("item", "plain", "guarded", "baseline")
         shown = flipped[:_FLIPPED]
-        listed.rows.extend([f"{r.id} #{r.sample}", r.plain, r.guarded, r.base] for r in shown)
+        listed.rows.extend([r.name, r.plain, r.guarded, r.base] for r in shown)
         yield table(listed, _FLIPPED)
     yield "</details>"
 

@@ -1,5 +1,5 @@
 "use strict";
-const PER_PAGE = 50;
+const PER_PAGE = 20;
 
 async function read(id) {
   const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), c => c.charCodeAt(0));
@@ -69,7 +69,7 @@ class Items {
 
   line(row) {
     const line = made("tr"), first = made("th", undefined, { scope: "row" });
-    const sample = this.rows.sample[row] ? " #" + this.rows.sample[row] : "";
+    const sample = this.rows.sample[row] ? ` (sample ${this.rows.sample[row]})` : "";
     const button = made("button", this.rows.id[row] + sample, { type: "button", class: "item", "aria-expanded": "false" });
     button.addEventListener("click", () => this.toggle(button, line, row));
     first.append(button);

@@ -15,7 +15,7 @@ from guard.audit.reports import figures
 from guard.audit.reports.charts import Chart
 from guard.audit.reports.checks import checks
 from guard.audit.reports.content import Content, SuiteContent
-from guard.audit.reports.differences import differences, grid, sentence, sides
+from guard.audit.reports.differences import differences, grid, headlines, sides, stops, title
 from guard.audit.reports.drawing import drawn
 from guard.audit.reports.packing import CHUNK, Packed, packed
 from guard.audit.reports.texts import for_xml, one_line
@@ -56,18 +56,17 @@ def page(content: Content) -> str:
 
     items = packed([one.rows for one in content.suites])
     found = differences(content)
-    forest = figures.forest(
-        "differences",
-        [(f"{d.suite}, {d.place}", d.effect.value, d.effect.low, d.effect.high) for d in found],
-    )
+    leading = figures.summary(content)
+    stopped = stops(content) if content.comparison is None else None
     text = environment.get_template("page.html").render(
         title=one_line(f"Bias audit: {content.run}"),
         version=__version__,
         content=content,
         state=content.state(),
-        sentence=sentence(content),
-        differences=grid(found, sides(content)) if found else None,
-        forest=figure(forest) if forest.drawn else None,
+        headlines=headlines(content),
+        stopped=stopped if stopped is not None and stopped.rows else None,
+        differences=grid(found, sides(content), title(content)) if found else None,
+        leading=figure(leading) if leading.drawn else None,
         checks=Counter(check.status for check in checks(content)),
         suites=[
             _suite(number, one, held, figure)
