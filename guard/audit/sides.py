@@ -21,6 +21,7 @@ from guard.audit.journal import Contents
 from guard.audit.outcomes import Records, judges_both
 from guard.audit.outcomes import coverage as coverage_of
 from guard.audit.paired import Aim
+from guard.audit.score import SuiteResult
 from guard.audit.silence import KINDS
 from guard.audit.tables import as_recorded
 from guard.errors import UsageError
@@ -112,6 +113,11 @@ def read(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side
         contents = journals.load(path)
         header = contents.header
         options = {**header.options, **({} if data is None else {"data": data})}
+        if header.suite not in {*registry.names(), *classes}:
+            raise UsageError(
+                f"{path} is of the suite {header.suite!r}, which is none of guard's; name it with "
+                "--suite MODULE:CLASS."
+            )
         suite = registry.make(classes.get(header.suite, header.suite), options)
         audit = as_recorded(Audit.of(suite), contents, path)
         found[header.suite] = of_journal(audit, contents)
@@ -130,6 +136,20 @@ def _journals(place: Path) -> list[Path]:
     if inner:
         raise UsageError(f"{place} has runs of several models; give one of {', '.join(inner)}.")
     raise UsageError(f"{place} holds no journal of an audit; give the --out folder of a run.")
+
+
+def of_results(audits: Mapping[str, Audit], results: Iterable[SuiteResult]) -> Side:
+    """Return the side of a run that has just ended; ``audits`` are by suite."""
+    found: dict[str, SuiteSide] = {}
+    for result in results:
+        path = Path(result.about["journal"])
+        contents = journals.load(path)
+        # The journal may be of a larger sample than was asked for.
+        contents.header = Header.of(result.about["key"], path)
+        found[result.suite] = of_journal(
+            as_recorded(audits[result.suite], contents, path), contents
+        )
+    return Side("this run", found)
 
 
 def of_journal(audit: Audit, found: Contents) -> SuiteSide:
@@ -241,7 +261,15 @@ def _averaged(
     rows: Floats,
     value: Function,
 ) -> Axis:
-    """Return the axis of rows by item: repeats of one are averaged, and count as one."""
+    """Return the axis of rows by item: repeats of one are averaged, and count as one.
+
+    A row of zeros adds nothing to a measure: it is that of an answer which could not be read.
+    """
+    told = rows.any(axis=1)
+    rows = rows[told]
+    items, clusters = (
+        [x for x, is_told in zip(some, told, strict=True) if is_told] for some in (items, clusters)
+    )
     of = dict(zip(items, clusters, strict=True))
     place = {item: at for at, item in enumerate(of)}
     at = [place[item] for item in items]

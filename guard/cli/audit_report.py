@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given, results_console, stdout_kept
-from guard.cli.audit_options import check_extra
+from guard.cli import given as options
+from guard.cli import results_console, stdout_kept
+from guard.cli.audit_options import check_extra, comparing_options
 from guard.errors import UsageError
 from guard.installed import install_command
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from guard.audit.reports import Content
 
 _STDOUT = Path("-")
+_FORMATS = ("html", "markdown", "junit", "sarif", "csv")
 
 
 def _target(name: str, what: str) -> Callable[[Any], Any]:
@@ -28,7 +30,7 @@ def _target(name: str, what: str) -> Callable[[Any], Any]:
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@given(
+@options(
     _target("html", "Write a page that needs no network: figures, tables, every item."),
     _target("markdown", "Write a short report, as a comment on a pull request."),
     _target("junit", "Write JUnit XML: a test case for each figure that was tested or compared."),
@@ -41,13 +43,7 @@ def _target(name: str, what: str) -> Callable[[Any], Any]:
     metavar="FILE",
     help="Report the differences from this baseline, or from this other run.",
 )
-@click.option(
-    "--allow",
-    "allowed",
-    multiple=True,
-    metavar="NAME",
-    help="What may differ from the baseline, as guard audit compare has it; repeatable.",
-)
+@comparing_options
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Official data of a run of one suite."
 )
@@ -62,11 +58,10 @@ def _target(name: str, what: str) -> Callable[[Any], Any]:
 def report(
     run: Path,
     baseline: Path | None,
-    allowed: tuple[str, ...],
     data: Path | None,
     own: tuple[str, ...],
     as_json: bool,
-    **targets: Path | None,
+    **given: Any,
 ) -> None:
     """Report on RUN, a journal or the folder that guard audit run wrote; asks nothing.
 
@@ -74,10 +69,10 @@ def report(
     report says so. FILE is - for standard output.
     """
     check_extra()
-    asked = {name: path for name, path in targets.items() if path is not None}
+    asked = {name: given[name] for name in _FORMATS if given[name] is not None}
     _check(asked, as_json)
     with stdout_kept():
-        content = _content(run, baseline, allowed, data, own)
+        content = _content(run, baseline, data, own, given)
         texts = {name: _text(name, content, run) for name in asked}
     _write({asked[name]: text for name, text in texts.items() if asked[name] != _STDOUT})
     for name, text in texts.items():
@@ -109,22 +104,23 @@ def _check(asked: dict[str, Path], as_json: bool) -> None:
 
 
 def _content(
-    run: Path, baseline: Path | None, allowed: tuple[str, ...], data: Path | None, own: Any
+    run: Path,
+    baseline: Path | None,
+    data: Path | None,
+    own: tuple[str, ...],
+    given: Mapping[str, Any],
 ) -> Content:
     from guard.audit.reports import load
 
     if baseline is None:
-        if allowed:
-            raise UsageError("--allow belongs to --baseline; give one.")
+        for name, option in (("allowed", "--allow"), ("axes", "--axis"), ("config", "--config")):
+            if given[name]:
+                raise UsageError(f"{option} belongs to --baseline; give one.")
         return load(run, data, own)
-    from guard.audit import baseline as baselines
-    from guard.audit.compare import ALLOWED, Settings
+    from guard.audit.baseline import opened
+    from guard.cli.audit_compare import settings
 
-    for name in allowed:
-        if name not in ALLOWED:
-            raise UsageError(f"--allow {name!r} is unknown; it takes {', '.join(ALLOWED)}.")
-    base = baselines.opened(baseline, own)
-    return load(run, data, own, base, Settings(frozenset(allowed)))
+    return load(run, data, own, opened(baseline, own, data), settings(given))
 
 
 def _text(name: str, content: Content, run: Path) -> str:
