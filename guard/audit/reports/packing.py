@@ -20,7 +20,7 @@ CHUNK = 400
 """Items whose texts are read together."""
 BUDGET = 15_000_000
 """Characters that the items of a page may take; longer texts are cut until they do."""
-_LIMITS = (1_000_000, 4_000, 1_000, 250, 0)
+_LIMITS = (1_000_000, 8_000, 4_000, 2_000, 1_000, 500, 250, 120, 60, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,22 @@ class Packed:
 
 def packed(suites: Sequence[Sequence[Row]], budget: int = BUDGET) -> list[Packed]:
     """Return the items of each suite, their texts cut to where all fit into ``budget``."""
-    found: list[Packed] = []
-    for limit in _LIMITS:
-        found = [_packed(rows, limit) for rows in suites]
-        if sum(one.size for one in found) <= budget:
+    found = [_packed(rows, _LIMITS[0]) for rows in suites]
+    index = sum(len(one.index) for one in found)
+    size = sum(one.size for one in found)
+    lengths = [
+        len(text) for rows in suites for row in rows for t in row.turns for text in _texts(t)
+    ]
+    texts, whole = size - index, max(1, sum(lengths))
+    for limit in _LIMITS[1:]:
+        if size <= budget:
             break
+        # About as much is left of what is compressed as of the texts themselves.
+        left = sum(min(length, limit) for length in lengths) / whole
+        if limit and index + texts * left > budget:
+            continue
+        found = [_packed(rows, limit) for rows in suites]
+        size = sum(one.size for one in found)
     return found
 
 
