@@ -90,8 +90,12 @@ def rows(suite: Suite, records: Records, found: Contents) -> list[Row]:
 def _turns(
     asked: Sequence[Asked], answers: Sequence[Answer], readings: Mapping[str, Guarded]
 ) -> tuple[Turn, ...]:
-    """Return what was said; of what a scorer or an embedder was asked the outcome says enough."""
-    told = []
+    """Return what was said; of what a scorer or an embedder was asked the outcome says enough.
+
+    Behind an answer that the guard changed a user saw none of the model's.
+    """
+    told: list[Turn] = []
+    over = False
     for one, answer in zip(asked, answers, strict=False):
         request = one.request
         if not isinstance(request, Chat | Given):
@@ -100,6 +104,8 @@ def _turns(
         changed = reading is not None and reading.reading != "same"
         shown = reading.text if reading is not None and changed else None
         by = request.by
+        if by == "model":
+            shown, over = ("", True) if over else (shown, changed)
         prompt = request.messages[-1]["content"] if request.messages else ""
         prompt = prompt or (request.context if isinstance(request, Given) else "")
         told.append(Turn(by, prompt, answer.text, shown))

@@ -65,7 +65,8 @@ def page(content: Content) -> str:
         state=content.state(),
         headlines=headlines(content),
         stopped=stopped if stopped is not None and stopped.rows else None,
-        differences=grid(found, sides(content), title(content)) if found else None,
+        differences=grid(found[:_OPEN], sides(content), title(content)) if found else None,
+        further=max(0, len(found) - _OPEN),
         leading=figure(leading) if leading.drawn else None,
         checks=Counter(check.status for check in checks(content)),
         suites=[
