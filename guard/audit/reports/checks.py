@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from guard.audit.grids import coverage_text, effect_text, estimate_text, in_arm, number_text
 from guard.audit.outcomes import judges_both
@@ -146,7 +146,6 @@ def _compared(content: Content) -> Iterator[Check]:
         suite = one["suite"]
         name = f"comparable / {one['name']}"
         yield Check(suite, "comparable", name, status, told, journals.get(suite, ""))
-    statuses: dict[str, Status] = {"regression": "failed", "inconclusive": "skipped"}
     for axis in ranked(comparison):
         values = {
             name: math.nan if axis[name] is None else float(axis[name])
@@ -165,8 +164,15 @@ def _compared(content: Content) -> Iterator[Check]:
             axis["suite"],
             axis["measure"],
             axis["name"],
-            statuses.get(axis["verdict"], "passed"),
+            _judged(axis),
             f"{text}{reason}{told}.",
             journals.get(axis["suite"], ""),
             {"arm": axis["arm"], **axis["axis"]},
         )
+
+
+def _judged(axis: Mapping[str, Any]) -> Status:
+    """Return an axis' status: of those that need not be decided only a regression counts."""
+    if axis["verdict"] == "regression":
+        return "failed"
+    return "skipped" if axis["verdict"] == "inconclusive" and axis["decides"] else "passed"

@@ -178,10 +178,11 @@ def headlines(content: Content) -> list[str]:
 
 def _against(comparison: Mapping[str, Any]) -> str:
     found = ranked(comparison)
-    count = {v: sum(a["verdict"] == v for a in found) for v in ("regression", "inconclusive")}
+    worse = sum(axis["verdict"] == "regression" for axis in found)
+    open_ = sum(axis["verdict"] == "inconclusive" and axis["decides"] for axis in found)
     told = (
-        f"Against the baseline: {comparison['outcome']}. Of {len(found):,} axes "
-        f"{count['regression']:,} regressed and {count['inconclusive']:,} are undecided."
+        f"Against the baseline: {comparison['outcome']}. Of {len(found):,} axes {worse:,} regressed; "
+        f"of those that have to be decided {open_:,} are not."
     )
     if not found:
         return told
