@@ -181,8 +181,8 @@ def _against(comparison: Mapping[str, Any]) -> str:
     worse = sum(axis["verdict"] == "regression" for axis in found)
     open_ = sum(axis["verdict"] == "inconclusive" and axis["decides"] for axis in found)
     told = (
-        f"Against the baseline: {comparison['outcome']}. Of {len(found):,} axes {worse:,} regressed; "
-        f"of those that have to be decided {open_:,} are not."
+        f"Against the baseline: {comparison['outcome']}. Of {len(found):,} axes {worse:,} "
+        f"regressed; of those that have to be decided {open_:,} are not."
     )
     if not found:
         return told
