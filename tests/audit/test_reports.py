@@ -343,7 +343,7 @@ def test_a_chart_shows_the_figures_of_the_result(whole: Content) -> None:
 
 
 def test_a_chart_is_named_for_who_cannot_see_it(whole: Content) -> None:
-    for chart in (summary(whole), charts(whole.suites[0], "a&b-")[0]):
+    for chart in (summary(whole), charts(whole.suites[0], "x-")[0]):
         svg = drawn(chart)
         root = etree.fromstring(svg.replace("xlink:href", "href").encode())
         title, desc = root.get("aria-labelledby").split()
@@ -367,7 +367,7 @@ def test_the_comment_is_short_and_leads_with_what_was_stopped(whole: Content) ->
     told = markdown(whole)
     assert len(told) < LIMIT
     assert told.index("The guard stopped") < told.index("Scores of both arms")
-    assert len(headlines(whole)) == 2 * len(whole.suites)
+    assert len(headlines(whole)) == len(whole.suites)
     assert "Mitigation rate" in told
     for line in told.splitlines():
         if line.startswith("|"):

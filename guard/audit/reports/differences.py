@@ -171,8 +171,9 @@ def headlines(content: Content) -> list[str]:
         return [_against(content.comparison)]
     told = []
     for one in content.suites:
-        arms = one.result.conclusions
-        told += [f"{one.name}: {arms[arm][0]}" for arm in ("guarded", "plain") if arms.get(arm)]
+        # Where no answer has a side, the guarded arm says nothing of the guard.
+        arm = "guarded" if one.result.stops else "plain"
+        told.append(f"{one.name}: {one.result.conclusions[arm][0]}")
     return told
 
 
