@@ -159,7 +159,7 @@ def _dots(ax: Any, chart: Chart, told: Sequence[Series], names: Sequence[str]) -
         error = np.nan_to_num(np.maximum([value - low, high - value], 0))
         ax.errorbar(
             value, y, xerr=error, fmt=_MARKERS[number % 4], color=_SERIES[number % 4],
-            markersize=4, elinewidth=1.4, label=one.name,
+            markersize=4, elinewidth=1.4, label=one.name, clip_on=False,
         )  # fmt: skip
 
 
