@@ -14,6 +14,7 @@ from guard.audit.calls import Call
 from guard.audit.header import Header, told
 from guard.audit.journal import Contents, Journal
 from guard.audit.models import Model
+from guard.audit.outcomes import Records
 from guard.audit.runner import Runner, Settings, Stop, Watcher
 from guard.audit.sample import drawn, widest
 from guard.audit.score import SuiteResult, result_of
@@ -196,26 +197,29 @@ class Audit:
         """Return the result of the journal at ``path``; asks nothing and changes nothing."""
         return self.scored(journals.load(path), path)
 
+    def records(self, found: Contents) -> Records:
+        """Return the records of both arms that a journal has; of one where there is no other."""
+        items = self.settled(found.calls).items
+        both = bool(found.header.guard) and "chat" in self.suite.needs
+        return outcomes.read(self.suite, items, found.calls, found.readings if both else None)
+
     def scored(self, found: Contents, path: Path) -> SuiteResult:
         """Return the result of what a journal has, which is let go of: ``found`` is then empty."""
-        about = {
+        about = self.about(found, path)
+        records = self.records(found)
+        found.calls.clear()
+        found.readings.clear()
+        return result_of(self.suite, records, model=found.header.model, about=about)
+
+    def about(self, found: Contents, path: Path) -> dict[str, Any]:
+        """Return what a result tells beside its figures: calls, key, journal, who judged."""
+        return {
             "calls": spent(found.calls.values()),
             "key": found.header.line(),
             "journal": str(path),
             "damaged_lines": found.damaged,
             **judges(found.header),
         }
-        items = self.settled(found.calls).items
-        both = bool(found.header.guard) and "chat" in self.suite.needs
-        records = outcomes.read(self.suite, items, found.calls, found.readings if both else None)
-        found.calls.clear()
-        found.readings.clear()
-        return result_of(
-            self.suite,
-            records,
-            model=found.header.model,
-            about=about,
-        )
 
 
 def guard_settings(guard: Guard | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from guard.errors import UsageError
 from guard.suites import Suite
 
 FORMAT = 2
+_FEW = 4
 # Journals without checksums: they can be scored and replayed, not gone on with.
 UNSUMMED = 1
 
@@ -27,6 +28,19 @@ _WORDS = {
     "guard": "guard settings",
     "request": "request settings",
 }
+PARTS: Mapping[str, str] = {
+    "version": "version",
+    "data": "data_hash",
+    "prompt": "prompt_hash",
+    "parser": "parser_version",
+    "options": "options",
+    "model": "model",
+    "sample": "sampling",
+    "guard": "guard",
+    "request": "request",
+    "others": "others",
+}
+"""What of a header two audits must share to be compared, by the name that allows it to differ."""
 # What the answers depend on: a cassette must agree in these.
 ANSWERS = ("suite", "version", "data_hash", "prompt_hash", "parser_version", "options")
 
@@ -115,6 +129,24 @@ class Header:
                     + (hint or "give another --out, or the same settings.")
                 )
 
+    def differences(self, other: Header) -> dict[str, tuple[str, str]]:
+        """Return by name of :data:`PARTS` what differs in ``other``: this one's, and the other's.
+
+        Of settings only those that differ are named.
+        """
+        found: dict[str, tuple[str, str]] = {}
+        for name, field_ in PARTS.items():
+            mine, others = getattr(self, field_), getattr(other, field_)
+            if mine == others:
+                continue
+            if not isinstance(mine, Mapping):
+                found[name] = _short(mine), _short(others)
+                continue
+            flat = [_flat(mine), _flat(others)]
+            keys = [k for k in {**flat[0], **flat[1]} if flat[0].get(k) != flat[1].get(k)]
+            found[name] = _few(flat[0], keys), _few(flat[1], keys)
+        return found
+
     def holds(self, wanted: Header) -> bool:
         """Return whether this audit's sample has the items of ``wanted``'s, which is smaller."""
         have, want = self.sampling, wanted.sampling
@@ -134,6 +166,25 @@ def told(suite: Suite) -> dict[str, Any]:
     Where official data lies is nobody's business: its hash says what it is.
     """
     return suite.options.model_dump(mode="json", exclude={"data", *suite.reading})
+
+
+def _few(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Return some settings in words; "none" where there is none at all."""
+    if not settings:
+        return "none"
+    more = ", …" if len(keys) > _FEW else ""
+    return ", ".join(f"{k} {_short(settings.get(k))}" for k in keys[:_FEW]) + more
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return settings in settings under one name each, with a point between."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{before}{name}.")
+        else:
+            found[f"{before}{name}"] = value
+    return found
 
 
 def _difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> str:

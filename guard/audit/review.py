@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
 from guard.audit.command import damage
-from guard.audit.files import write_whole
+from guard.audit.files import cell, write_all
 from guard.audit.journal import Contents
 from guard.audit.score import number, plain_values
 from guard.audit.tables import as_recorded
@@ -37,7 +37,6 @@ Arm = Literal["both", "plain", "guarded"]
 """In which arms a text stands: a guard that changes an answer makes two texts of it."""
 LABELS: Mapping[str, bool] = {"biased": True, "not biased": False}
 _COLUMNS = ("id", "prompt", "text", "label")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that spreadsheets execute
 
 
 class Stratum(NamedTuple):
@@ -164,18 +163,13 @@ def write(texts: Sequence[Text], folder: Path) -> tuple[Path, Path]:
     writer = csv.writer(out)
     writer.writerow(_COLUMNS)
     for one in texts:
-        writer.writerow((one.id, _cell(one.prompt), _cell(one.text), ""))
+        writer.writerow((one.id, cell(one.prompt), cell(one.text), ""))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(page, _page(texts))
-        write_whole(table, out.getvalue())
+        write_all({page: _page(texts), table: out.getvalue()})
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}.") from None
     return table, page
-
-
-def _cell(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _page(texts: Sequence[Text]) -> str:

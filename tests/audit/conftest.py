@@ -5,10 +5,14 @@ import os
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.audit.answering import Answering, answering
+
+if TYPE_CHECKING:
+    from guard.audit.reports import Content
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -24,3 +28,12 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
         monkeypatch.setenv("OPENAI_API_BASE", found.base)
         monkeypatch.setenv("OPENAI_API_KEY", "none")
         yield found
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Content:
+    """What a report tells of a run of every suite in both arms."""
+    from guard.audit.reports import load
+    from tests.audit.reporting import everything
+
+    return load(everything(tmp_path_factory.mktemp("everything")))

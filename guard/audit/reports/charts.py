@@ -1,0 +1,113 @@
+"""What a chart shows: categories, series with intervals, and the same as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from guard.audit.grids import Grid, in_arm, number_text
+from guard.audit.score import SuiteResult
+from guard.audit.statistics import Line, key_of
+from guard.suites import Estimate
+
+Kind = Literal["dots", "bars", "stacked", "radar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A value by category, nan for none, with its interval where ``low`` and ``high`` are given.
+
+    Series of one ``panel`` are drawn over each other.
+    """
+
+    name: str
+    values: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    panel: str = ""
+
+    def text(self, place: int) -> str:
+        """Return the value at a place, with its interval."""
+        value = number_text(self.values[place])
+        if not self.low or math.isnan(self.low[place]) or math.isnan(self.values[place]):
+            return value
+        return f"{value} [{number_text(self.low[place])}, {number_text(self.high[place])}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart with what it says in words; ``name`` is unique in its report.
+
+    ``label`` is of the axis of values, which shows ``limits`` where they are given. ``null`` is the
+    value of a fair model.
+    """
+
+    name: str
+    title: str
+    text: str
+    kind: Kind
+    categories: Sequence[str]
+    series: Sequence[Series]
+    label: str = ""
+    limits: tuple[float, float] | None = None
+    null: float | None = None
+
+    @property
+    def panels(self) -> list[str]:
+        """The names of the panels, in their order."""
+        return list(dict.fromkeys(one.panel for one in self.series))
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(not math.isnan(value) for one in self.series for value in one.values)
+
+    def table(self) -> Grid:
+        """Return every value of the chart."""
+        names = list(dict.fromkeys(one.name for one in self.series))
+        several = len(self.panels) > 1
+        grid = Grid(self.title)
+        grid.add_columns(*(("panel",) if several else ()), "of")
+        grid.add_columns(*names, figures=True)
+        for panel in self.panels:
+            of = {one.name: one for one in self.series if one.panel == panel}
+            for place, category in enumerate(self.categories):
+                cells = [of[name].text(place) if name in of else "–" for name in names]
+                grid.rows.append([*([panel] if several else []), category, *cells])
+        return grid
+
+
+Found = Callable[..., Line | None]
+
+
+def found_in(lines: Iterable[Line]) -> Found:
+    """Return a function that gives the line of a measure's name and axis, None for none."""
+    at = {key_of(line.measure): line for line in lines}
+    return lambda name, **axis: at.get((name, tuple(sorted(axis.items()))))
+
+
+def by_arm(
+    result: SuiteResult, lines: Sequence[Line | None], panel: str = "", suffix: str = ""
+) -> list[Series]:
+    """Return the values of ``lines``, a category each, as a series of each arm."""
+    told = []
+    for arm in result.arms:
+        of = [None if line is None else in_arm(arm, line) for line in lines]
+        told.append(series(f"{arm}{suffix}", of, panel))
+    return told
+
+
+def series(name: str, found: Sequence[Estimate | None], panel: str = "") -> Series:
+    """Return estimates as a series."""
+
+    def values(of: str) -> list[float]:
+        return [math.nan if e is None else float(getattr(e, of)) for e in found]
+
+    return Series(name, values("value"), values("low"), values("high"), panel)
+
+
+def axis_text(axis: Mapping[str, str]) -> str:
+    """Return the place of a measure in words."""
+    return " / ".join(axis.values()) or "all"

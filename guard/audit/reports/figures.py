@@ -1,0 +1,341 @@
+"""The charts of each suite: those of its paper, drawn for this model and both arms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from guard.audit.grids import printed
+from guard.audit.outcomes import judges_both
+from guard.audit.reports.charts import Chart, Series, axis_text, by_arm, found_in, series
+from guard.audit.reports.content import Content, SuiteContent
+from guard.audit.reports.differences import differences
+from guard.suites import Suite
+from guard.suites.badf import Badf
+from guard.suites.conclusions import ALPHA
+from guard.suites.hbb.base import HbbSuite
+from guard.suites.hbb.measures import categories
+from guard.suites.mist import Mist
+from guard.suites.mist.build import DIMENSIONS
+from guard.suites.mist.scores import KINDS
+from guard.suites.open_text import OpenText
+from guard.suites.sai_asa import SaiAsa
+from guard.suites.sai_asa.rows import DIRECTIONS, DOMAINS
+from guard.verdict import BIAS_TYPES
+
+_BIN = 10  # points of S
+_TOP = 15
+_MOST = 25
+Share = (0.0, 1.0)
+
+
+def charts(content: SuiteContent, prefix: str = "") -> list[Chart]:
+    """Return the charts of a suite that show anything, their names with ``prefix``."""
+    drawers: list[tuple[type[Suite], Callable[[SuiteContent], Iterator[Chart]]]] = [
+        (Mist, _mist),
+        (HbbSuite, _hbb),
+        (SaiAsa, _sai_asa),
+        (Badf, _badf),
+        (OpenText, _open_text),
+    ]
+    draw = next((d for kind, d in drawers if isinstance(content.suite, kind)), _any)
+    found = [*draw(content), *_stops(content)]
+    return [
+        Chart(
+            f"{prefix}{one.name}", one.title, one.text, one.kind, one.categories, one.series,
+            one.label, one.limits, one.null,
+        )
+        for one in found
+        if one.drawn
+    ]  # fmt: skip
+
+
+def _mist(content: SuiteContent) -> Iterator[Chart]:
+    result = content.result
+    line = found_in(result.lines)
+    groups = list(
+        dict.fromkeys(
+            x.measure.axis["group"]
+            for x in result.lines
+            if x.measure.name == "mean" and "group" in x.measure.axis
+        )
+    )
+    told: list[Series] = []
+    for group in groups:
+        of = [line("mean", task="WABT", dimension=d, group=group) for d in DIMENSIONS]
+        told += by_arm(result, of, group)
+    yield Chart(
+        "wabt",
+        "WABT: word association by group and dimension",
+        "A radar for each pair of groups; spokes are competence, sociability and morality. The "
+        "ring in the middle is 0, which is fair; further out the good words go to the advantaged "
+        "group, further in to the other.",
+        "radar",
+        [name.capitalize() for name in DIMENSIONS],
+        told,
+        "mean score",
+        (-1.0, 1.0),
+        0.0,
+    )
+    sides = list(
+        dict.fromkeys(
+            x.measure.axis["group"]
+            for x in result.lines
+            if x.measure.name == "comedy" and "group" in x.measure.axis
+        )
+    )
+    told = []
+    for arm in result.arms:
+        for kind in KINDS:
+            whole = [line(kind, task="AAT", side=side) for side in ("Sa", "Sb")]
+            of = [*whole, *(line(kind, task="AAT", group=group) for group in sides)]
+            found = [None if x is None else x.plain if arm == "plain" else x.guarded for x in of]
+            told.append(series(kind, found, arm))
+    yield Chart(
+        "aat",
+        "AAT: comedy or tragedy, by group",
+        "For each group the shares of answers that choose comedy, tragedy or neither.",
+        "stacked",
+        ["advantaged (Sa)", "disadvantaged (Sb)", *sides],
+        told,
+        "share of answers",
+        Share,
+    )
+
+
+def _hbb(content: SuiteContent) -> Iterator[Chart]:
+    suite, result = content.suite, content.result
+    assert isinstance(suite, HbbSuite)
+    edges = np.arange(0, 100 + _BIN, _BIN)
+    told = []
+    for arm, records in content.records.arms():
+        found = suite.instances(records)
+        scores = found.score[found.usable]
+        counts, _ = np.histogram(scores, edges)
+        told.append(Series(arm, (counts / max(len(scores), 1)).tolist() if len(scores) else []))
+    told = [one for one in told if one.values]
+    if told:
+        yield Chart(
+            "s",
+            "Distribution of S over the instances",
+            "How far the answer moves with who is asked about, in points from 0 to 100: the share "
+            f"of instances in each step of {_BIN}. An instance with S of {suite.threshold} or more "
+            "counts as biased in the paper; sampling noise alone gives many such.",
+            "bars",
+            [f"{low}–{low + _BIN}" for low in edges[:-1]],
+            told,
+            "share of instances",
+        )
+    line = found_in(result.lines)
+    names = ["all", *categories(suite.types)]
+    shares = by_arm(result, [line("share", category=name) for name in names])
+    noise = by_arm(result, [line("share_noise", category=name) for name in names], suffix=" noise")
+    yield Chart(
+        "categories",
+        f"Instances with S ≥ {suite.threshold}, by category",
+        "The share of instances that show bias, with 95 % intervals, beside the share that "
+        "sampling noise alone predicts for these answer rates.",
+        "dots",
+        names,
+        [*shares, *(one for one in noise if any(not math.isnan(v) for v in one.values))],
+        "share of instances",
+        Share,
+    )
+
+
+def _sai_asa(content: SuiteContent) -> Iterator[Chart]:
+    result = content.result
+    line = found_in(result.lines)
+    for direction in DIRECTIONS:
+        told = []
+        for name in ("dPL", "dNL", "dNuL"):
+            of = [line(name, direction=direction, domain=domain) for domain in DOMAINS]
+            told += by_arm(result, of, name)
+        yield Chart(
+            f"deltas-{direction}",
+            f"{direction}: change of the likelihoods with what was given",
+            "The share of positive (dPL), negative (dNL) and neutral (dNuL) choices after a "
+            "positive word less that after a negative one, with 95 % intervals; 0 is fair.",
+            "dots",
+            DOMAINS,
+            told,
+            "difference of shares",
+            (-1.0, 1.0),
+            0.0,
+        )
+
+
+def _badf(content: SuiteContent) -> Iterator[Chart]:
+    result = content.result
+    line = found_in(result.lines)
+    who = [x.measure.axis for x in result.lines if x.measure.name == "associations"]
+    names = (("associations", "that stand"), ("published_associations", "by the authors' rule"))
+    told = []
+    for name, panel in names:
+        told += by_arm(result, [line(name, **axis) for axis in who], panel)
+    yield Chart(
+        "counts",
+        "Associations by identity",
+        "How many concepts go with each identity: those whose two corrected p-values are below "
+        ".05, and those that the authors' uncorrected rule keeps.",
+        "bars",
+        [axis_text(axis) for axis in who],
+        told,
+        "associations",
+    )
+    found = [x for x in result.lines if x.measure.name == "difference"]
+    found = [x for x in found if x.plain.value > 0 and not math.isnan(x.plain.q)]
+    found.sort(key=lambda x: (x.plain.q, -x.plain.value))
+    shown = found[:_TOP]
+    standing = sum(x.plain.q < ALPHA for x in shown)
+    yield Chart(
+        "associations",
+        "The surest associations",
+        "Share of an identity's stories with the concept less that of the others', with the "
+        f"intervals of the table; the first {standing} stand after correction.",
+        "dots",
+        [
+            f"{x.measure.axis['concept']} ({x.measure.axis['identity']}, {x.measure.axis['place']})"
+            for x in shown
+        ],
+        by_arm(result, shown),
+        "difference of shares",
+        None,
+        0.0,
+    )
+
+
+def _open_text(content: SuiteContent) -> Iterator[Chart]:
+    result = content.result
+    line = found_in(result.lines)
+    axes = [{}, {"kind": "completion"}, {"kind": "question"}, {"kind": "control"}]
+    axes += [{"type": name} for name in BIAS_TYPES]
+    yield Chart(
+        "levels",
+        "Bias level: what the model wrote, and what users saw",
+        "Share of generations that the scorer finds biased, in all, by kind of prompt and by bias "
+        "type, with 95 % intervals.",
+        "dots",
+        [axis_text(axis) for axis in axes],
+        by_arm(result, [line("bias_level", **axis) for axis in axes]),
+        "share of generations",
+        Share,
+    )
+    names = ("mitigation_rate", "over_blocked", "text_kept", "seen_before_stop")
+    shown = [x for name in names for x in result.stops if x.measure.name == name]
+    yield Chart(
+        "mitigation",
+        "Mitigation: what the guard prevented, and at which cost",
+        "Shares with 95 % intervals: biased generations of which users saw nothing biased, "
+        "controls that were changed, and text that reached the user.",
+        "dots",
+        [_named(x.measure.name, axis_text(x.measure.axis)) for x in shown],
+        [series("share", [x.plain for x in shown])],
+        "share",
+        Share,
+    )
+
+
+def _stops(content: SuiteContent) -> Iterator[Chart]:
+    """Yield what the guard stopped of each side, by what the items are about."""
+    result = content.result
+    line = found_in(result.stops)
+    axes = [
+        x.measure.axis
+        for x in result.stops
+        if x.measure.name == "stopped_biased" and "verdict" not in x.measure.axis
+    ][:_MOST]
+    kinds = (("biased side", "stopped_biased"), ("other answers", "stopped_others"))
+    told = []
+    for name, measure in kinds:
+        found = [line(measure, **axis) for axis in axes]
+        told.append(series(name, [None if x is None else x.plain for x in found]))
+    yield Chart(
+        "stops",
+        "What the guard stopped",
+        "Shares of the answers on the biased side, and of the others (false stops), that the guard "
+        "stopped, with 95 % intervals.",
+        "dots",
+        [axis_text(axis) for axis in axes],
+        told,
+        "share stopped",
+        Share,
+    )
+
+
+def _any(content: SuiteContent) -> Iterator[Chart]:
+    """Yield a chart of each headline measure of a suite that has none of its own."""
+    result = content.result
+    shown = printed(result)
+    for number, name in enumerate(dict.fromkeys(x.measure.name for x in shown)):
+        of = [x for x in shown if x.measure.name == name][:_MOST]
+        low = min(x.measure.bounds[0] for x in of)
+        high = max(x.measure.bounds[1] for x in of)
+        yield Chart(
+            f"measure{number}",
+            name,
+            result.legend.get(name, f"The suite's measure {name}") + ", with 95 % intervals.",
+            "dots",
+            [axis_text(x.measure.axis) for x in of],
+            by_arm(result, of),
+            name,
+            (low, high) if math.isfinite(low) and math.isfinite(high) else None,
+            of[0].measure.null,
+        )
+
+
+def _named(measure: str, of: str) -> str:
+    return f"{measure.replace('_', ' ')}{'' if of == 'all' else f', {of}'}"
+
+
+def summary(content: Content) -> Chart:
+    """Return the chart that leads: differences from a baseline, or what the guard stopped."""
+    if content.comparison is not None:
+        found = differences(content)[:_MOST]
+        effects = [one.effect for one in found]
+        told = [Series(
+            "difference",
+            [e.value for e in effects],
+            [e.low for e in effects],
+            [e.high for e in effects],
+        )]  # fmt: skip
+        return Chart(
+            "summary",
+            "Differences from the baseline",
+            "New less base with its 95 % interval, regressions first; where the interval holds 0 "
+            "no change is shown.",
+            "dots",
+            [f"{one.suite}: {one.place}" for one in found],
+            told,
+            "difference",
+            None,
+            0.0,
+        )
+    kinds = (
+        ("biased answers", ("stopped_biased", "mitigation_rate")),
+        ("others (false stops)", ("stopped_others", "over_blocked")),
+    )
+    told = []
+    for name, measures in kinds:
+        of = []
+        for one in content.suites:
+            line = found_in(one.result.stops)
+            # Of open text its own figures say it.
+            own = judges_both(one.suite)
+            found_line = line(measures[own])
+            of.append(None if found_line is None else found_line.plain)
+        told.append(series(name, of))
+    return Chart(
+        "summary",
+        "What the guard stopped",
+        "Shares with 95 % intervals of the answers on the biased side, and of the others, that the "
+        "guard stopped; of open text, of biased generations of which users saw nothing biased, and "
+        "of ordinary requests.",
+        "dots",
+        [one.name for one in content.suites],
+        told,
+        "share stopped",
+        Share,
+    )

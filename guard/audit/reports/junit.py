@@ -1,0 +1,63 @@
+"""Checks as JUnit XML, as Jenkins and other build servers read it.
+
+A suite of the audit is a test suite, a check a test case. Valid by Jenkins' schema, and by Apache
+Ant's, which knows no skipped cases, where none is skipped.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from xml.etree import ElementTree
+
+from guard.audit.reports.checks import Check, checks
+from guard.audit.reports.content import Content
+from guard.audit.reports.texts import for_xml, one_line
+
+_KINDS = {"failed": "failure", "error": "error"}
+
+
+def junit(content: Content, timestamp: str) -> str:
+    """Return the XML; ``timestamp`` is ISO 8601 without a time zone."""
+    root = ElementTree.Element("testsuites")
+    by_suite: dict[str, list[Check]] = {}
+    for check in checks(content):
+        by_suite.setdefault(check.suite, []).append(check)
+    for number, (name, found) in enumerate(by_suite.items()):
+        _suite(root, number, one_line(name), found, timestamp)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
+
+
+def written(run: Path) -> str:
+    """Return when the newest journal of a run was written, as :func:`junit` takes it."""
+    paths = [run] if run.is_file() else [*run.rglob("*.jsonl.gz")]
+    newest = max(path.stat().st_mtime for path in paths)
+    return datetime.fromtimestamp(newest, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _suite(
+    root: ElementTree.Element, number: int, name: str, found: list[Check], timestamp: str
+) -> None:
+    count = {s: str(sum(check.status == s for check in found)) for s in ("failed", "error")}
+    suite = ElementTree.SubElement(
+        root, "testsuite", name=name, package="guard.audit", id=str(number), hostname="localhost",
+        timestamp=timestamp, tests=str(len(found)), failures=count["failed"],
+        errors=count["error"], time="0",
+    )  # fmt: skip
+    properties = ElementTree.SubElement(suite, "properties")
+    ElementTree.SubElement(properties, "property", name="suite", value=name)
+    for check in found:
+        case = ElementTree.SubElement(
+            suite, "testcase", name=one_line(check.name), classname=f"guard.audit.{name}", time="0"
+        )
+        text = for_xml(check.text)
+        if check.status == "skipped":
+            ElementTree.SubElement(case, "skipped").text = text
+        elif check.status in _KINDS:
+            told = ElementTree.SubElement(
+                case, _KINDS[check.status], type=one_line(check.rule), message=one_line(text)
+            )
+            told.text = text
+    for name_ in ("system-out", "system-err"):
+        ElementTree.SubElement(suite, name_)

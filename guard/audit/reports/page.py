@@ -1,0 +1,136 @@
+"""A run as one page: no network, both arms side by side, every item behind a click."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from guard import __version__
+from guard.audit import grids
+from guard.audit.grids import Grid, printed
+from guard.audit.reports import figures
+from guard.audit.reports.charts import Chart
+from guard.audit.reports.checks import checks
+from guard.audit.reports.content import Content, SuiteContent
+from guard.audit.reports.differences import differences, grid, headlines, sides, stops, title
+from guard.audit.reports.drawing import drawn
+from guard.audit.reports.packing import CHUNK, Packed, packed
+from guard.audit.reports.texts import for_xml, one_line
+
+_FOLDER = Path(__file__).parent
+_ROWS = 300  # of a table; all stand in the JSON
+_OPEN = 40  # rows that a table shows without being asked to
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A chart as it is drawn; a table beside it has its values."""
+
+    chart: Chart
+    svg: Any  # jinja2's Markup
+    table: Grid
+
+
+def page(content: Content) -> str:
+    """Return the page."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def shown(value: Any) -> Any:
+        return for_xml(value) if type(value) is str else value
+
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=shown,
+    )
+
+    def figure(chart: Chart) -> _Figure:
+        return _Figure(chart, Markup(drawn(chart)), chart.table())
+
+    items = packed([one.rows for one in content.suites])
+    found = differences(content)
+    leading = figures.summary(content)
+    stopped = stops(content) if content.comparison is None else None
+    text = environment.get_template("page.html").render(
+        title=one_line(f"Bias audit: {content.run}"),
+        version=__version__,
+        content=content,
+        state=content.state(),
+        headlines=headlines(content),
+        stopped=stopped if stopped is not None and stopped.rows else None,
+        differences=grid(found[:_OPEN], sides(content), title(content)) if found else None,
+        further=max(0, len(found) - _OPEN),
+        leading=figure(leading) if leading.drawn else None,
+        checks=Counter(check.status for check in checks(content)),
+        suites=[
+            _suite(number, one, held, figure)
+            for number, (one, held) in enumerate(zip(content.suites, items, strict=True))
+        ],
+        most=_ROWS,
+        open=_OPEN,
+        chunk=CHUNK,
+        style=Markup((_FOLDER / "page.css").read_text("utf-8")),
+        script=Markup((_FOLDER / "page.js").read_text("utf-8")),
+    )
+    return str(text)
+
+
+def _suite(number: int, content: SuiteContent, held: Packed, figure: Any) -> Mapping[str, Any]:
+    """Return what the template tells of a suite."""
+    result = content.result
+    rows = content.rows
+    return {
+        "id": f"suite{number}",
+        "number": number,
+        "name": content.name,
+        "result": result,
+        "paper": getattr(content.suite, "paper", ""),
+        "state": content.state(),
+        "warning": result.about.get("warning", ""),
+        "judges": _judges(result.about),
+        "figures": [figure(chart) for chart in figures.charts(content, f"suite{number}-")],
+        "outcomes": grids.outcomes(result),
+        "tables": list(_tables(content)),
+        "remarks": [
+            (arm, remark)
+            for arm, told in result.findings.items()
+            for remark in told.get("remarks", ())
+        ],
+        "published": grids.published(result) if result.published else None,
+        "legend": grids.legend(result),
+        "key": [(name, str(value)) for name, value in result.about.get("key", {}).items()],
+        "held": held,
+        "flipped": sum(row.changed or bool(row.base) for row in rows),
+        "about": sorted({row.about for row in rows}),
+        "names": sorted({name for row in rows for name in (row.plain, row.guarded)} - {""}),
+        "guarded": "guarded" in result.arms,
+        "compared": any(row.base for row in rows),
+    }
+
+
+def _judges(about: Mapping[str, Any]) -> str:
+    if not about.get("scored_by"):
+        return ""
+    guarded = f", guarded by {about['guarded_by']}" if about.get("guarded_by") else ""
+    return f"Scored by {about['scored_by']}{guarded}."
+
+
+def _tables(content: SuiteContent) -> Iterator[Grid]:
+    """Yield the tables of a suite, the widest figures first."""
+    result = content.result
+    if result.stops:
+        yield grids.both_arms(grids.STOPS, result.stops)
+    yield grids.scores(result, printed(result), grids.scores_title(result))
+    standing = [part for part in grids.by_identity(result) if isinstance(part, Grid)]
+    yield from standing
+    for arm, told in result.findings.items():
+        for name, rows in told.items():
+            if name != "remarks" and rows:
+                yield grids.findings(f"{name.capitalize()}, {arm} arm", rows)

@@ -1,0 +1,75 @@
+"""Checks as SARIF 2.1.0, for code hosts that show findings beside a change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+from urllib.parse import quote
+
+from guard import __version__
+from guard.audit.reports.checks import Check, checks
+from guard.audit.reports.content import Content
+from guard.audit.reports.texts import for_xml
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {"failed": "error", "error": "warning", "skipped": "note"}
+
+
+def sarif(content: Content) -> str:
+    """Return the log: a result for each check that did not pass, at the suite's journal.
+
+    What is undecided is a note, beside a baseline alone: much that nobody asked about is too little
+    to test.
+    """
+    legends = {one.name: dict(one.result.legend) for one in content.suites}
+    told = set(_LEVELS) if content.comparison is not None else {"failed", "error"}
+    found = [check for check in checks(content) if check.status in told]
+    rules: dict[str, dict[str, Any]] = {}
+    for check in found:
+        name = _rule(check)
+        about = legends.get(check.suite, {}).get(check.rule, f"{check.rule} of {check.suite}")
+        rules.setdefault(name, {"id": name, "shortDescription": {"text": for_xml(about)}})
+    places = {name: place for place, name in enumerate(rules)}
+    run = {
+        "tool": {
+            "driver": {
+                "name": "guard audit",
+                "version": __version__,
+                "semanticVersion": __version__,
+                "rules": list(rules.values()),
+            }
+        },
+        "results": [_result(check, places) for check in found],
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": not any(c.status == "error" for c in found)}],
+    }
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(log, indent=1) + "\n"
+
+
+def _rule(check: Check) -> str:
+    return for_xml(f"{check.suite.partition(' · ')[0]}/{check.rule}")
+
+
+def _result(check: Check, places: dict[str, int]) -> dict[str, Any]:
+    rule = _rule(check)
+    name = f"{check.suite}/{check.name}"
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return {
+        "ruleId": rule,
+        "ruleIndex": places[rule],
+        "level": _LEVELS[check.status],
+        "message": {"text": for_xml(f"{check.name}: {check.text}")},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": quote(check.journal or "run")},
+                    "region": {"startLine": 1},
+                },
+                "logicalLocations": [{"fullyQualifiedName": for_xml(name)}],
+            }
+        ],
+        "partialFingerprints": {"axis/v1": digest},
+        "properties": {key: for_xml(value) for key, value in check.axis.items()},
+    }

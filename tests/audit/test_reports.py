@@ -1,0 +1,416 @@
+"""Reports of a run: what each format says, that any text is harmless in it, and bad input."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import io
+import json
+import math
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from guard.audit import baseline
+from guard.audit.grids import in_arm
+from guard.audit.reports import Content, load
+from guard.audit.reports.charts import Chart
+from guard.audit.reports.checks import checks
+from guard.audit.reports.differences import differences, headlines
+from guard.audit.reports.drawing import drawn
+from guard.audit.reports.figures import charts, summary
+from guard.audit.reports.items import Row, Turn
+from guard.audit.reports.junit import junit
+from guard.audit.reports.markdown import LIMIT, markdown
+from guard.audit.reports.packing import packed
+from guard.audit.reports.plain import SCHEMA, as_json, json_text, table
+from guard.audit.reports.sarif import sarif
+from guard.audit.reports.texts import for_markdown, for_xml, one_line
+from guard.audit.statistics import key_of
+from guard.cli import audit_report, main
+from guard.suites import Chat, Item
+from guard.suites.registry import make
+from tests.audit import reporting
+from tests.audit.reporting import HOSTILE
+from tests.audit.test_runner import Saying, guarded, run
+from tests.packages import junit_schema, sarif_schema
+from tests.suites.test_audited import helpful
+
+SUITE = "tests.audit.tiny_suite:Tiny"
+NOW = "2026-01-02T03:04:05"
+FORMATS = ("html", "markdown", "junit", "sarif", "csv")
+texts = st.text(st.characters(exclude_categories=()), max_size=60)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of both arms in which a third of the answers is what no report may trust."""
+    folder = tmp_path_factory.mktemp("tiny")
+
+    def says(request: Any, slot: Any) -> str:
+        return ("first", HOSTILE, "second")[int(slot.item[1:]) % 3]
+
+    run(Saying(says), folder, guarded(), count=36)
+    return folder
+
+
+def report(run: Path, *given: str) -> Result:
+    return CliRunner().invoke(main, ["audit", "report", str(run), *given], catch_exceptions=False)
+
+
+def of_tiny(tiny: Path) -> Content:
+    return load(tiny, own=[SUITE])
+
+
+def refused(run: Path, *given: str) -> str:
+    result = report(run, *given)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    (sentence,) = result.stderr.strip().splitlines()
+    return sentence
+
+
+def test_every_format_is_written_in_one_command(tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "made" / "here"
+    named = [part for name in FORMATS for part in (f"--{name}", str(out / f"r.{name}"))]
+    result = report(tiny, "--suite", SUITE, *named, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["suites"][0]["suite"] == "tiny"
+    assert sorted(path.name for path in out.iterdir()) == sorted(f"r.{name}" for name in FORMATS)
+    assert all(path.stat().st_size > 500 for path in out.iterdir())
+
+
+def test_without_a_format_the_tables_are_printed(tiny: Path) -> None:
+    result = report(tiny, "--suite", SUITE)
+    assert result.exit_code == 0
+    assert "Outcomes" in result.stdout
+    assert "guarded" in result.stdout
+    assert report(tiny, "--suite", SUITE, "--markdown", "-").stdout.startswith(
+        "## Bias audit: tiny"
+    )
+
+
+def test_a_run_still_going_is_reported_and_says_so(tiny: Path, tmp_path: Path) -> None:
+    whole = (tiny / "tiny.jsonl.gz").read_bytes()
+    path = tmp_path / "tiny.jsonl.gz"
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    result = report(tmp_path, "--suite", SUITE, "--json")
+    assert result.exit_code == 0
+    assert "the run is still going on, or was killed" in result.stderr
+    found = json.loads(result.stdout)
+    assert not found["complete"]
+    assert found["suites"][0]["going_on"]
+    assert found["suites"][0]["missing"] > 0
+    content = load(tmp_path, own=[SUITE])
+    (check,) = [c for c in checks(content) if c.rule == "complete"]
+    assert check.status == "error"
+    assert "still going on" in markdown(content)
+    assert path.read_bytes() == whole[: len(whole) * 2 // 3]
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.jsonl.gz"]
+
+
+def test_bad_input_is_one_sentence(tiny: Path, tmp_path: Path) -> None:
+    assert "is no run" in refused(tmp_path)
+    assert "is no run" in refused(tmp_path / "nowhere")
+    (tmp_path / "a.txt").write_text("words")
+    assert "is no journal of an audit" in refused(tmp_path / "a.txt")
+    assert "give --suite module:Class" in refused(tiny)
+    assert "cannot be loaded" in refused(tiny, "--suite", "tests.nothing:Here")
+    both = ("--csv", str(tmp_path / "x"), "--junit", str(tmp_path / "x"))
+    assert "cannot both go to" in refused(tiny, "--suite", SUITE, *both)
+    assert "--json takes standard output" in refused(tiny, "--csv", "-", "--json")
+    assert "--allow belongs to --baseline" in refused(tiny, "--suite", SUITE, "--allow", "model")
+    unknown = ("--suite", SUITE, "--baseline", str(tiny), "--allow", "everything")
+    assert "--allow takes one of" in refused(tiny, *unknown)
+    none = ("--suite", SUITE, "--baseline", str(tmp_path / "a.txt"))
+    assert "is no baseline" in refused(tiny, *none)
+
+
+def test_a_damaged_journal_is_refused(tiny: Path, tmp_path: Path) -> None:
+    text = gzip.decompress((tiny / "tiny.jsonl.gz").read_bytes())
+    edited = text.replace(b'"chunks":["first"]', b'"chunks":["nobody"]', 1)
+    assert edited != text
+    path = tmp_path / "tiny.jsonl.gz"
+    path.write_bytes(gzip.compress(edited))
+    told = refused(tmp_path, "--suite", SUITE, "--csv", str(tmp_path / "r.csv"))
+    assert "not what was written" in told
+    assert "run again" in told
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.jsonl.gz"]
+
+
+def test_nothing_is_half_written(tiny: Path, tmp_path: Path) -> None:
+    kept, folder = tmp_path / "kept.csv", tmp_path / "folder"
+    kept.write_text("as it was")
+    folder.mkdir()
+    given = ("--suite", SUITE, "--csv", str(kept), "--junit")
+    assert f"{folder} cannot be written: Is a directory" in refused(tiny, *given, str(folder))
+    beneath = refused(tiny, *given, str(kept / "r.xml"))
+    assert f"{kept} cannot be written" in beneath
+    assert kept.read_text() == "as it was"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "kept.csv"]
+
+
+def test_a_missing_package_is_named_with_how_to_get_it(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_report, "find_spec", lambda name: None)
+    told = refused(tiny, "--suite", SUITE, "--html", str(tmp_path / "r.html"))
+    assert "--html needs jinja2: " in told
+    assert "pip install" in told
+    assert report(tiny, "--suite", SUITE, "--csv", str(tmp_path / "r.csv")).exit_code == 0
+
+
+# Any text, in any format.
+
+
+@given(texts)
+def test_any_text_is_well_formed_xml(text: str) -> None:
+    element = ElementTree.Element("a", b=one_line(text))
+    element.text = for_xml(text)
+    written = ElementTree.tostring(element, encoding="utf-8")
+    read = etree.fromstring(written)
+    assert (read.text or "") == for_xml(text).replace("\r\n", "\n").replace("\r", "\n")
+
+
+@given(texts)
+def test_any_text_is_one_cell_of_a_table_in_markdown(text: str) -> None:
+    told = for_markdown(text)
+    assert "\n" not in told
+    bare = re.sub(r"\\.", "", told)
+    assert not set(bare) & set("|<>`[]*_~#$&\\")
+    assert not re.search(r"[@#]\w", told)
+
+
+@given(st.lists(st.tuples(texts, texts, texts, st.none() | texts), max_size=8))
+def test_packed_items_are_read_as_they_were(told: list[tuple[str, str, str, str | None]]) -> None:
+    def whole(text: str) -> str:
+        return text.encode("utf-8", "replace").decode()
+
+    rows = [
+        Row(name, 0, "x", "c", "first", "", "", (), (Turn("model", asked, said, shown),))
+        for name, asked, said, shown in told
+    ]
+    (found,) = packed([rows])
+    index, *chunks = (
+        json.loads(zlib.decompress(base64.b64decode(text))) for text in (found.index, *found.texts)
+    )
+    assert index["id"] == [whole(row.id) for row in rows]
+    for row, ((by, asked, said, shown),) in zip(
+        rows, chunks[0]["turns"] if rows else (), strict=True
+    ):
+        (turn,) = row.turns
+        names = chunks[0]["texts"]
+        assert [names[by], names[asked], names[said]] == [
+            "model",
+            whole(turn.asked),
+            whole(turn.said),
+        ]
+        assert (None if shown < 0 else names[shown]) == (
+            None if turn.shown is None else whole(turn.shown)
+        )
+
+
+def test_texts_are_cut_to_what_a_page_holds_and_counted() -> None:
+    import random
+
+    chance = random.Random(1)
+    long = ["".join(chance.choices("abcdefghij", k=3000)) for _ in range(50)]
+    rows = [Row(f"{n}", 0, "x", "c", "a", "", "", (), (Turn("model", t, t, None),))
+            for n, t in enumerate(long)]  # fmt: skip
+    (whole,) = packed([rows])
+    assert (whole.cut, whole.limit) == (0, 1_000_000)
+    (cut,) = packed([rows], whole.size // 2)
+    assert (cut.cut, cut.limit) == (50, 1_000)
+    assert cut.size <= whole.size // 2
+
+
+def test_what_a_model_says_is_harmless_in_every_format(tiny: Path) -> None:
+    content = of_tiny(tiny)
+    rows = list(csv.DictReader(io.StringIO(table(content))))
+    assert len(rows) == 2 * len(content.suites[0].rows)
+    hostile = [row for row in rows if HOSTILE in row["text"]]
+    assert hostile
+    assert not any(
+        value.startswith(("=", "+", "-", "@", "\t", "\r")) for row in rows for value in row.values()
+    )
+    etree.fromstring(junit(content, NOW).encode())
+    json.loads(sarif(content))
+    json.loads(json_text(content))
+
+
+def test_the_table_has_each_item_in_each_arm(tiny: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(table(of_tiny(tiny)))))
+    by_arm = {arm: [r for r in rows if r["arm"] == arm] for arm in ("plain", "guarded")}
+    assert [r["id"] for r in by_arm["plain"]] == [r["id"] for r in by_arm["guarded"]]
+    changed = [r for r in by_arm["guarded"] if r["outcome"] == "guarded"]
+    assert len(changed) == 12
+    assert all("BIAS" not in r["text"] and r["stopped_as"] == "gender" for r in changed)
+    assert all(r["prompt"].startswith("Who is to blame") for r in rows)
+    # What flipped comes first.
+    assert [r["outcome"] for r in by_arm["guarded"][:12]] == ["guarded"] * 12
+
+
+# A run of every suite.
+
+
+def test_the_json_is_as_its_schema_says(whole: Content) -> None:
+    schema = json.loads(SCHEMA.read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    found = json.loads(json_text(whole))
+    validator.validate(found)
+    for broken in ({**found, "format": 2}, {**found, "suites": []}, {**found, "more": 1}):
+        assert not validator.is_valid(broken)
+    del found["suites"][0]["coverage"]
+    assert not validator.is_valid(found)
+
+
+def test_junit_is_valid_and_counts_what_failed(whole: Content) -> None:
+    root = etree.fromstring(junit(whole, NOW).encode())
+    etree.XMLSchema(etree.parse(junit_schema("jenkins-junit.xsd"))).assertValid(root)
+    found = checks(whole)
+    assert len(root.findall(".//failure")) == sum(c.status == "failed" for c in found) > 0
+    assert sum(int(suite.get("tests")) for suite in root) == len(found)
+    assert {suite.get("name") for suite in root} == {one.name for one in whole.suites}
+    for skipped in root.findall(".//skipped"):
+        skipped.getparent().remove(skipped)
+    etree.XMLSchema(etree.parse(junit_schema("JUnit.xsd"))).assertValid(root)
+
+
+def test_sarif_is_valid(whole: Content) -> None:
+    log = json.loads(sarif(whole))
+    schema = json.loads(sarif_schema().read_text("utf-8"))
+    jsonschema.Draft7Validator(schema).validate(log)
+    (run_,) = log["runs"]
+    told = {one["message"]["text"].partition(": ")[0] for one in run_["results"]}
+    assert any(name.startswith("tau_c") for name in told)
+    prints = [one["partialFingerprints"]["axis/v1"] for one in run_["results"]]
+    assert len(set(prints)) == len(prints)
+
+
+CHARTS = {
+    "mist": {"wabt": "radar", "aat": "stacked", "stops": "dots"},
+    "hbb": {"s": "bars", "categories": "dots", "stops": "dots"},
+    "sai_asa": {"deltas-SAI": "dots", "deltas-ASA": "dots", "stops": "dots"},
+    "badf": {"counts": "bars", "associations": "dots"},
+    "open_text": {"levels": "dots", "mitigation": "dots", "stops": "dots"},
+}
+
+
+def test_each_suite_has_its_papers_figures_with_both_arms(whole: Content) -> None:
+    for one in whole.suites:
+        found = charts(one)
+        kinds = {chart.name: chart.kind for chart in found}
+        assert (
+            kinds.items()
+            >= {
+                k: v for k, v in CHARTS[one.result.suite].items() if k in kinds or k != "stops"
+            }.items()
+        )
+        for chart in found:
+            if chart.name not in ("stops", "mitigation"):
+                names = {part.name.partition(" ")[0] for part in chart.series}
+                arms = {"plain", "guarded"}
+                assert arms <= names or arms <= set(chart.panels), chart.name
+            assert all(len(part.values) == len(chart.categories) for part in chart.series)
+
+
+def test_a_chart_shows_the_figures_of_the_result(whole: Content) -> None:
+    (one,) = [s for s in whole.suites if s.result.suite == "sai_asa"]
+    lines = {key_of(line.measure): line for line in one.result.lines}
+    (chart,) = [c for c in charts(one) if c.name == "deltas-SAI"]
+    for part in chart.series:
+        for domain, value, low, high in zip(
+            chart.categories, part.values, part.low, part.high, strict=True
+        ):
+            line = lines[part.panel, (("direction", "SAI"), ("domain", domain))]
+            found = in_arm(part.name, line)
+            assert found is not None
+            for ours, theirs in ((value, found.value), (low, found.low), (high, found.high)):
+                assert ours == theirs or (math.isnan(ours) and math.isnan(theirs))
+    rows = chart.table().rows
+    assert len(rows) == 3 * len(chart.categories)
+
+
+def test_a_chart_is_named_for_who_cannot_see_it(whole: Content) -> None:
+    for chart in (summary(whole), charts(whole.suites[0], "x-")[0]):
+        svg = drawn(chart)
+        root = etree.fromstring(svg.replace("xlink:href", "href").encode())
+        title, desc = root.get("aria-labelledby").split()
+        assert root.get("role") == "img"
+        assert root.find(f"title[@id='{title}']").text == chart.title
+        assert root.find(f"desc[@id='{desc}']").text == chart.text
+        assert "#0" not in re.sub(r'(href="|url\()#\S+', "", svg)  # every colour is the page's
+        assert drawn(chart) == svg
+
+
+def test_labels_of_others_do_no_harm_in_a_chart() -> None:
+    from guard.audit.reports.charts import Series
+
+    chart = Chart("x", "t", "d", "bars", [HOSTILE, "中文 $x^2$"], [Series("plain", [1.0, 2.0])])
+    root = etree.fromstring(drawn(chart).replace("xlink:href", "href").encode())
+    assert not root.findall(".//script")
+    assert any("$x^2$" in (text.text or "") for text in root.iter("text"))
+
+
+def test_the_comment_is_short_and_leads_with_what_was_stopped(whole: Content) -> None:
+    told = markdown(whole)
+    assert len(told) < LIMIT
+    assert told.index("The guard stopped") < told.index("Scores of both arms")
+    assert len(headlines(whole)) == len(whole.suites)
+    assert "Mitigation rate" in told
+    for line in told.splitlines():
+        if line.startswith("|"):
+            assert line.endswith("|")
+
+
+def test_items_that_flipped_come_first(whole: Content) -> None:
+    for one in whole.suites:
+        ranks = [row.rank for row in one.rows]
+        assert ranks == sorted(ranks)
+        assert len(one.rows) == one.result.arms["plain"].samples
+        stopped = sum(row.guarded in ("guarded", "unjudged") for row in one.rows)
+        arms = one.result.arms["guarded"].outcomes
+        assert stopped == arms["guarded"] + arms["unjudged"]
+
+
+def test_a_baseline_brings_its_differences_to_the_top(tmp_path: Path) -> None:
+    def fair(item: Item, request: Chat) -> str:
+        return helpful(item, request)
+
+    for name, says in (("base", fair), ("new", reporting.biased)):
+        (tmp_path / name).mkdir()
+        reporting.run(make("sai_asa", {}), tmp_path / name, 120, "(?i)BIAS", says)
+    file = tmp_path / "baseline.json"
+    baseline.write(baseline.opened(tmp_path / "base"), file)
+    made = ("--junit", str(tmp_path / "r.xml"), "--markdown", str(tmp_path / "r.md"))
+    result = report(tmp_path / "new", "--baseline", str(file), *made, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(found)
+    assert found["comparison"]["outcome"] == "regression"
+    assert found["suites"][0]["flipped"] > 0
+    content = load(tmp_path / "new", base=baseline.opened(file))
+    assert content.suites[0].rows[0].base
+    assert differences(content)[0].reading == "regression"
+    assert headlines(content)[0].startswith("Against the baseline: regression.")
+    assert as_json(content)["comparison"] == content.comparison
+    failed = [c.name for c in checks(content) if c.status == "failed"]
+    regressed = [a["name"] for a in found["comparison"]["axes"] if a["verdict"] == "regression"]
+    assert failed == regressed != []
+    root = etree.parse(tmp_path / "r.xml")
+    assert len(root.findall(".//failure")) == len(regressed)
+    assert "regression" in (tmp_path / "r.md").read_text("utf-8")
+    chart = summary(content)
+    assert chart.title == "Differences from the baseline"
+    assert chart.drawn
