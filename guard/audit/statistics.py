@@ -27,18 +27,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.intervals import LEVEL, exact
+from guard.audit.spread import LEAST_CLUSTERS as LEAST_CLUSTERS
+from guard.audit.spread import Spread, TwoShares
+from guard.intervals import exact
 from guard.suites import Estimate, Measure
 from guard.suites.conclusions import corrected
 from guard.suites.contract import Floats
-from guard.suites.reading import ratio
-
-LEAST_CLUSTERS = 6
-"""Fewer clusters (of equal size, or as many as weigh so much) have neither interval nor p."""
-# Differences that rounding alone makes.
-_TINY = 1e-12
-_HALVINGS = 40
-"""Until a p-value is found to 1e-12."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -112,7 +106,7 @@ def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
     if plain.exact and of.any() and np.array_equal(of, of_guarded):
         return Line(plain, one, two, Effect(change, *_exchanged(plain, guarded, of, sums)))
     left = [_left_out(m, s) for m, s in zip(arms, sums, strict=True)]
-    found = _Spread(of + of_guarded, left[1] - left[0])
+    found = Spread(of + of_guarded, left[1] - left[0])
     low, high = found.interval(change, plain.level)
     p = found.p(change, 0.0)
     if not math.isnan(change) and np.array_equal(sums[0], sums[1]):
@@ -126,9 +120,10 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     if not measure.interval:
         return Estimate(value, math.nan, math.nan, n, _or_nan(measure.p))
     if measure.two_shares:
-        low, high, p = _of_two_shares(sums)
+        two = TwoShares(sums)
+        (low, high), p = two.interval(), two.p()
         return Estimate(value, low, high, n, _or_nan(measure.p) if measure.null is None else p)
-    found = _Spread(_weights(measure, sums), _left_out(measure, sums))
+    found = Spread(_weights(measure, sums), _left_out(measure, sums))
     if measure.exact and n > 0:
         size = found.answers(value, n)
         return Estimate(value, *exact(value * size, size), n, _or_nan(measure.p))
@@ -156,103 +151,6 @@ def _or_nan(given: float | None) -> float:
     return math.nan if given is None else given
 
 
-class _Spread:
-    """What leaving out each cluster in turn says of a figure: its standard error, and its df."""
-
-    def __init__(self, weights: Floats, left_out: Floats) -> None:
-        told = weights > 0
-        weights, left_out = weights[told], left_out[told]
-        squares = float((weights**2).sum())
-        self._effective = float(weights.sum()) ** 2 / squares if squares else 0.0
-        self._clusters = len(weights)
-        # Leaving out the one cluster that a denominator rests on leaves nothing to compare.
-        self._defined = bool(len(left_out)) and not np.isnan(left_out).any()
-        self._se = math.nan
-        if self._defined:
-            g = len(left_out)
-            off = float(((left_out - left_out.mean()) ** 2).sum())
-            self._se = math.sqrt((g - 1) / g * off)
-            self._size = float(np.abs(left_out).max())
-
-    @property
-    def enough(self) -> bool:
-        """Whether there are clusters enough to say how far the figure may be off."""
-        return self._defined and self._effective >= LEAST_CLUSTERS - 1e-9
-
-    @property
-    def still(self) -> bool:
-        """Whether no cluster differs from another."""
-        return self._defined and self._se <= _TINY * max(1.0, self._size)
-
-    def interval(self, value: float, level: float = LEVEL) -> tuple[float, float]:
-        """Return the values that are no further off than t standard errors."""
-        if not self.enough or self.still or math.isnan(value):
-            return math.nan, math.nan
-        reach = _quantile(self._effective - 1, level) * self._se
-        return value - reach, value + reach
-
-    def between(
-        self, value: float, least: float, most: float, level: float = LEVEL
-    ) -> tuple[float, float]:
-        """Return the interval of a mean of what lies between two bounds: Jeffreys' of a share.
-
-        The share is the mean's part of the way between them, of as many independent answers as
-        would have the reach of its t. The t alone holds too little where a share is small or large:
-        its standard error is near 0 where the share is so by chance (Brown, Cai and DasGupta 2001;
-        of clusters Franco, Little, Louis and Slud 2019). At a bound every cluster says the same,
-        and nothing says that its answers are not all alike: each counts as one answer.
-        """
-        low, high = self.interval(value, level)
-        width = most - least
-        share = (value - least) / width if width else math.nan
-        if self.enough and self.still and min(share, 1 - share) <= _TINY:
-            share, n = float(round(share)), self._effective
-        elif math.isnan(low) or not 0 < share < 1:
-            return low, high
-        else:
-            n = self._like(share, (high - low) / (2 * width), level)
-        from scipy.special import betaincinv  # type: ignore[import-untyped]
-
-        a, b = n * share + 0.5, n * (1 - share) + 0.5
-        tail = (1 - level) / 2
-        # At a bound the interval begins there, or a share of 0 would lie outside of it.
-        low = float(betaincinv(a, b, tail)) if share > 0 else 0.0
-        high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
-        return least + width * low, least + width * high
-
-    def answers(self, share: float, n: float) -> float:
-        """Return of how many independent answers a share of ``n`` would say as much.
-
-        Where nothing says how alike those of a cluster are, each counts as one answer.
-        """
-        if self._effective > n - 1e-9:
-            return n  # each cluster is one answer
-        low, high = self.interval(share)
-        if math.isnan(low) or not 0 < share < 1:
-            return min(self._effective, n)
-        return min(self._like(share, (high - low) / 2, LEVEL), n)
-
-    def _like(self, share: float, reach: float, level: float) -> float:
-        """Return how many independent answers would have a reach of t at ``level``."""
-        error = reach / _quantile(math.inf, level)
-        # Answers of a cluster can be no more alike than all the same: one answer a cluster.
-        return max(share * (1 - share) / error**2, self._effective)
-
-    def p(self, value: float, null: float) -> float:
-        """Return the two-sided p of ``null``.
-
-        Where all clusters say the same, that is the p of their having all one sign by chance.
-        """
-        if not self.enough or math.isnan(value):
-            return math.nan
-        off = abs(value - null)
-        if self.still:
-            return 1.0 if off <= 1e3 * _TINY else 2.0 ** (1 - self._clusters)
-        from scipy.special import stdtr
-
-        return float(2 * stdtr(self._effective - 1, -off / self._se))
-
-
 def _exchanged(
     plain: Measure, guarded: Measure, of: Floats, sums: Sequence[Floats]
 ) -> tuple[float, float, float]:
@@ -265,54 +163,8 @@ def _exchanged(
         np.nan_to_num(_values(m, s)) * of for m, s in zip((plain, guarded), sums, strict=True)
     )
     came, went = np.maximum(after - before, 0), np.maximum(before - after, 0)
-    return _of_two_shares(np.stack([came, of, went, of], axis=1))
-
-
-def _of_two_shares(sums: Floats) -> tuple[float, float, float]:
-    """Return interval and two-sided p of a share less another, of sums (clusters, 4).
-
-    The p-value is 1 less the level from which the interval holds 0.
-    """
-    tops, bottoms = sums[:, ::2], sums[:, 1::2]
-    a, b = shares = ratio(tops.sum(axis=0), bottoms.sum(axis=0))
-    left = ratio(tops.sum(axis=0) - tops, bottoms.sum(axis=0) - bottoms)
-    spreads = [_Spread(bottoms[:, k], left[:, k]) for k in (0, 1)]
-    # Answers of both kinds in one cluster rise and fall together (Zou 2007).
-    off = left - shares
-    size = math.sqrt((off**2).sum(axis=0).prod())
-    alike = float(off.prod(axis=1).sum()) / size if size > 0 else 0.0
-
-    def joined(one: float, two: float) -> float:
-        return math.sqrt(max(one**2 + two**2 - 2 * alike * one * two, 0.0))
-
-    def interval(level: float) -> tuple[float, float]:
-        (a_low, a_high), (b_low, b_high) = (
-            spread.between(float(x), 0.0, 1.0, level)
-            for spread, x in zip(spreads, shares, strict=True)
-        )
-        apart = float(a - b)
-        return apart - joined(a - a_low, b_high - b), apart + joined(a_high - a, b - b_low)
-
-    low, high = interval(LEVEL)
-    if math.isnan(low):
-        return low, high, math.nan
-    if abs(a - b) <= _TINY:
-        return low, high, 1.0
-    least, most = 1e-6, 1.0  # of the level
-    for _ in range(_HALVINGS):
-        level = (least + most) / 2
-        at = interval(level)
-        if at[0] <= 0 <= at[1]:
-            most = level
-        else:
-            least = level
-    return low, high, 1 - most
-
-
-def _quantile(df: float, level: float) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(df, (1 + level) / 2))
+    two = TwoShares(np.stack([came, of, went, of], axis=1))
+    return (*two.interval(), two.p())
 
 
 def _sums(measure: Measure, place: Mapping[str, int]) -> Floats:

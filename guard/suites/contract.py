@@ -146,6 +146,12 @@ class Measure:
     much if they were independent. ``two_shares`` says that it is the difference of two shares,
     which the totals hold as (above, below, above, below). ``smooth`` is for a value with a
     kink, such as a root.
+
+    ``ideal`` is the value of a fair model: a comparison of two runs tests whether the measure moved
+    away from it, whichever way (with ``above`` upwards alone). One without an ideal is compared
+    with nothing. The value of one with it must not depend on the scale of the totals, and is the
+    same function on every axis. ``items`` names each row's item (r,), where a row is one sample's:
+    then items are compared in pairs, and whole clusters otherwise.
     """
 
     name: str
@@ -165,6 +171,8 @@ class Measure:
     exact: bool = False
     two_shares: bool = False
     smooth: Smooth | None = None
+    ideal: float | None = None
+    items: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

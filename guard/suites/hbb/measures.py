@@ -129,6 +129,7 @@ class _Table:
             null: float | None = None,
             above: bool = False,
             smooth: Smooth | None = None,
+            ideal: float | None = None,
         ) -> Measure:
             taken = columns or tuple(dict.fromkeys(filter(None, (top, bottom, over))))
             rows = sums[:, [_COLUMNS.index(c) for c in taken]]
@@ -137,7 +138,7 @@ class _Table:
             return Measure(
                 name, axis, rows, self.clusters, given, lambda t: t[..., n], higher_is="worse",
                 null=null, above=above, bounds=(least, most),
-                smooth=smooth,
+                smooth=smooth, ideal=ideal,
             )  # fmt: skip
 
         # How many were asked is no chance: a count is a share of so many, and nothing over nothing.
@@ -162,6 +163,7 @@ class _Table:
                 most=1.0,
                 null=0.0,
                 above=True,  # fewer than noise shows are no bias
+                ideal=0.0 if len(axis) == 1 else None,
             )
         reached = float(self.threshold)
         yield measure("mean", "score", "shows", least=reached, most=100.0)
@@ -224,7 +226,7 @@ def _identity(found: Instances, types: Sequence[Type], table: _Table) -> Iterato
         rows = np.column_stack([products[:, of].sum(axis=1), pairs[:, of].sum(axis=1)])
         yield Measure(
             "identity", {"category": name}, rows, table.clusters, _signed_root,
-            lambda t: t[..., 1], higher_is="worse", null=0.0, bounds=(-100.0, 100.0),
+            lambda t: t[..., 1], higher_is="worse", null=0.0, bounds=(-100.0, 100.0), ideal=0.0,
             smooth=Smooth(_ratio(0, 1), lambda x: math.copysign(math.sqrt(abs(x)), x)),
         )  # fmt: skip
 

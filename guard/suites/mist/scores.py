@@ -46,6 +46,7 @@ def wabt_measured(
     of_dimension = np.array([item.data["dimension"] for item in items], dtype=object)
     of_group = np.array([item.data["group"] for item in items], dtype=object)
     drawn = np.array([item.cluster for item in items], dtype=object)
+    ids = np.array([item.id for item in items], dtype=object)
     dimensions: list[str | None] = [None, *DIMENSIONS]
     for group in (None, *groups):
         for dimension in dimensions:
@@ -58,9 +59,11 @@ def wabt_measured(
                 of &= of_group == group
                 axis |= {"group": group}
             rows, clusters = table[of], drawn[of].tolist()
+            # One group in one dimension has few answers, and is part of both.
+            ideal = 0.0 if len(axis) < 3 else None
             yield Measure(
                 "mean", axis, rows, clusters, mean, scored, higher_is="worse", null=0.0,
-                bounds=(-1.0, 1.0),
+                bounds=(-1.0, 1.0), ideal=ideal, items=ids[of].tolist(),
             )  # fmt: skip
             yield Measure("sd", axis, rows, clusters, sd, scored, interval=False)
             # It takes answers for independent, as the paper does; the test is the mean's.
@@ -128,8 +131,9 @@ def aat_measured(
             yield _share(share, {**axis, "side": name}, table, clusters, side, kind)
     yield _share("FAR", axis, table, clusters, 0, 0)
     yield _share("UAR", axis, table, clusters, 1, 1)
-    yield _difference("tragedy_difference", table, clusters, 1, 1.0)
-    yield _difference("comedy_difference", table, clusters, 0, -1.0)
+    ids = [item.id for item in items]
+    yield _difference("tragedy_difference", table, clusters, ids, 1, 1.0)
+    yield _difference("comedy_difference", table, clusters, ids, 0, -1.0)
     of_group = np.array([item.data["group"] for item in items], dtype=object)
     for group in groups:
         of = np.flatnonzero(of_group == group)
@@ -141,7 +145,12 @@ def aat_measured(
 
 
 def _difference(
-    name: str, rows: Floats, clusters: Sequence[str], kind: int, sign: float
+    name: str,
+    rows: Floats,
+    clusters: Sequence[str],
+    items: Sequence[str],
+    kind: int,
+    sign: float,
 ) -> Measure:
     """Return how much larger the share of a kind is among S_b than among S_a, times ``sign``."""
 
@@ -152,7 +161,7 @@ def _difference(
 
     return Measure(
         name, {"task": "AAT"}, rows, clusters, value, _total, higher_is="worse", null=0.0,
-        bounds=(-1.0, 1.0),
+        bounds=(-1.0, 1.0), ideal=0.0, items=items,
     )  # fmt: skip
 
 

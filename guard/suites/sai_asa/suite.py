@@ -208,6 +208,7 @@ def measured(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[Meas
     given = np.array([item.data["given"] == "positive" for item in items], dtype=np.int64)
     table[np.arange(len(items)), 3 * given + choices] = 1
     clusters = np.array([item.cluster for item in items], dtype=object)
+    ids = np.array([item.id for item in items], dtype=object)
     labels = {
         name: np.array([item.data[name] for item in items], dtype=object)
         for name in ("direction", "domain", "pronoun")
@@ -216,7 +217,7 @@ def measured(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[Meas
         of = np.ones(len(items), dtype=bool)
         for name, value in axis.items():
             of &= labels[name] == value
-        rows, drawn = table[of], clusters[of].tolist()
+        rows, drawn, asked = table[of], clusters[of].tolist(), ids[of].tolist()
         for name, (value_of, over) in FORMULAS.items():
             yield Measure(
                 name,
@@ -230,6 +231,9 @@ def measured(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[Meas
                 # once.
                 null=0.0 if name == "tau_c" else None,
                 bounds=(-1.0 if name[0] in "td" else 0.0, 1.0),
+                # A pronoun is no reason to tie good to good: what it changes shows in the whole.
+                ideal=0.0 if name == "tau_c" and "pronoun" not in axis else None,
+                items=asked,
             )
 
 

@@ -1,0 +1,216 @@
+"""How far a figure of sums by cluster may be off: the jackknife's t, and the laws of shares.
+
+:mod:`guard.audit.statistics` says which law a figure has, and whose they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from guard.intervals import LEVEL
+from guard.suites.contract import Floats
+from guard.suites.reading import ratio
+
+LEAST_CLUSTERS = 6
+"""Fewer clusters (of equal size, or as many as weigh so much) have neither interval nor p."""
+# Differences that rounding alone makes.
+TINY = 1e-12
+_HALVINGS = 40
+"""Until a p-value is found to 1e-12."""
+
+
+class Spread:
+    """What leaving out each cluster in turn says of a figure: its standard error, and its df."""
+
+    def __init__(self, weights: Floats, left_out: Floats) -> None:
+        told = weights > 0
+        weights, left_out = weights[told], left_out[told]
+        squares = float((weights**2).sum())
+        self._effective = float(weights.sum()) ** 2 / squares if squares else 0.0
+        self._clusters = len(weights)
+        # Leaving out the one cluster that a denominator rests on leaves nothing to compare.
+        self._defined = bool(len(left_out)) and not np.isnan(left_out).any()
+        self._se = math.nan
+        if self._defined:
+            g = len(left_out)
+            off = float(((left_out - left_out.mean()) ** 2).sum())
+            self._se = math.sqrt((g - 1) / g * off)
+            self._size = float(np.abs(left_out).max())
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are clusters enough to say how far the figure may be off."""
+        return self._defined and self._effective >= LEAST_CLUSTERS - 1e-9
+
+    @property
+    def still(self) -> bool:
+        """Whether no cluster differs from another."""
+        return self._defined and self._se <= TINY * max(1.0, self._size)
+
+    def interval(self, value: float, level: float = LEVEL) -> tuple[float, float]:
+        """Return the values that are no further off than t standard errors."""
+        if not self.enough or self.still or math.isnan(value):
+            return math.nan, math.nan
+        reach = _quantile(self._effective - 1, level) * self._se
+        return value - reach, value + reach
+
+    def between(
+        self, value: float, least: float, most: float, level: float = LEVEL
+    ) -> tuple[float, float]:
+        """Return the interval of a mean of what lies between two bounds: Jeffreys' of a share.
+
+        The share is the mean's part of the way between them, of as many independent answers as
+        would have the reach of its t. The t alone holds too little where a share is small or large:
+        its standard error is near 0 where the share is so by chance (Brown, Cai and DasGupta 2001;
+        of clusters Franco, Little, Louis and Slud 2019). At a bound every cluster says the same,
+        and nothing says that its answers are not all alike: each counts as one answer.
+        """
+        low, high = self.interval(value, level)
+        width = most - least
+        share = (value - least) / width if width else math.nan
+        if self.enough and self.still and min(share, 1 - share) <= TINY:
+            share, n = float(round(share)), self._effective
+        elif math.isnan(low) or not 0 < share < 1:
+            return low, high
+        else:
+            n = self._like(share, (high - low) / (2 * width), level)
+        from scipy.special import betaincinv  # type: ignore[import-untyped]
+
+        a, b = n * share + 0.5, n * (1 - share) + 0.5
+        tail = (1 - level) / 2
+        # At a bound the interval begins there, or a share of 0 would lie outside of it.
+        low = float(betaincinv(a, b, tail)) if share > 0 else 0.0
+        high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
+        return least + width * low, least + width * high
+
+    def answers(self, share: float, n: float) -> float:
+        """Return of how many independent answers a share of ``n`` would say as much.
+
+        Where nothing says how alike those of a cluster are, each counts as one answer.
+        """
+        if self._effective > n - 1e-9:
+            return n  # each cluster is one answer
+        low, high = self.interval(share)
+        if math.isnan(low) or not 0 < share < 1:
+            return min(self._effective, n)
+        return min(self._like(share, (high - low) / 2, LEVEL), n)
+
+    def _like(self, share: float, reach: float, level: float) -> float:
+        """Return how many independent answers would have a reach of t at ``level``."""
+        error = reach / _quantile(math.inf, level)
+        # Answers of a cluster can be no more alike than all the same: one answer a cluster.
+        return max(share * (1 - share) / error**2, self._effective)
+
+    def p(self, value: float, null: float) -> float:
+        """Return the two-sided p of ``null``.
+
+        Where all clusters say the same, that is the p of their having all one sign by chance.
+        """
+        if not self.enough or math.isnan(value):
+            return math.nan
+        off = abs(value - null)
+        if self.still:
+            return 1.0 if off <= 1e3 * TINY else 2.0 ** (1 - self._clusters)
+        return 2 * self._beyond(off)
+
+    def p_above(self, value: float, most: float) -> float:
+        """Return the one-sided p of the figure being ``most`` or less."""
+        if not self.enough or math.isnan(value):
+            return math.nan
+        off = value - most
+        if self.still:
+            return 1.0 if off <= 1e3 * TINY else 2.0**-self._clusters
+        return self._beyond(off)
+
+    @property
+    def error(self) -> float:
+        """The figure's standard error."""
+        return self._se
+
+    def quantile(self, tail: float) -> float:
+        """Return how many standard errors the figure is off with a chance of ``tail``, one way."""
+        return -_student(self._effective - 1, tail)
+
+    def _beyond(self, off: float) -> float:
+        from scipy.special import stdtr
+
+        return float(stdtr(self._effective - 1, -off / self._se))
+
+
+class TwoShares:
+    """A share less another, of sums (clusters, 4): above and below the line of one, of the other.
+
+    Answers of both kinds in one cluster rise and fall together (Zou 2007).
+    """
+
+    def __init__(self, sums: Floats) -> None:
+        tops, bottoms = sums[:, ::2], sums[:, 1::2]
+        self._shares = shares = ratio(tops.sum(axis=0), bottoms.sum(axis=0))
+        left = ratio(tops.sum(axis=0) - tops, bottoms.sum(axis=0) - bottoms)
+        self._spreads = [Spread(bottoms[:, k], left[:, k]) for k in (0, 1)]
+        off = left - shares
+        size = math.sqrt((off**2).sum(axis=0).prod())
+        self._alike = float(off.prod(axis=1).sum()) / size if size > 0 else 0.0
+        self.value = float(shares[0] - shares[1])
+
+    def _joined(self, one: float, two: float) -> float:
+        return math.sqrt(max(one**2 + two**2 - 2 * self._alike * one * two, 0.0))
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """Return the interval that joins those of both (Newcombe 1998, method 10)."""
+        a, b = map(float, self._shares)
+        (a_low, a_high), (b_low, b_high) = (
+            spread.between(x, 0.0, 1.0, level)
+            for spread, x in zip(self._spreads, (a, b), strict=True)
+        )
+        apart = self.value
+        return (
+            apart - self._joined(a - a_low, b_high - b),
+            apart + self._joined(a_high - a, b - b_low),
+        )
+
+    def p(self) -> float:
+        """Return the two-sided p of no difference: 1 less the level from which 0 lies within."""
+        if math.isnan(self.interval()[0]):
+            return math.nan
+        if abs(self.value) <= TINY:
+            return 1.0
+
+        def holds(level: float) -> bool:
+            low, high = self.interval(level)
+            return low <= 0 <= high
+
+        return 1 - _least_level(holds)
+
+    def p_above(self, most: float) -> float:
+        """Return the one-sided p of the difference being ``most`` or less; 1/2 where it is."""
+        if math.isnan(self.interval()[0]):
+            return math.nan
+        if self.value <= most:
+            return 0.5
+        return (1 - _least_level(lambda level: self.interval(level)[0] <= most)) / 2
+
+
+def _least_level(holds: Callable[[float], bool]) -> float:
+    """Return the least level of an interval that ``holds`` what is asked for."""
+    least, most = 1e-6, 1.0
+    for _ in range(_HALVINGS):
+        level = (least + most) / 2
+        if holds(level):
+            most = level
+        else:
+            least = level
+    return most
+
+
+def _quantile(df: float, level: float) -> float:
+    return _student(df, (1 + level) / 2)
+
+
+def _student(df: float, p: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, p))
