@@ -14,6 +14,7 @@ from guard.audit.calls import Call
 from guard.audit.header import Header, told
 from guard.audit.journal import Contents, Journal
 from guard.audit.models import Model
+from guard.audit.outcomes import Records
 from guard.audit.runner import Runner, Settings, Stop, Watcher
 from guard.audit.sample import drawn, widest
 from guard.audit.score import SuiteResult, result_of
@@ -196,6 +197,12 @@ class Audit:
         """Return the result of the journal at ``path``; asks nothing and changes nothing."""
         return self.scored(journals.load(path), path)
 
+    def records(self, found: Contents) -> Records:
+        """Return the records of both arms that a journal has; of one where there is no other."""
+        items = self.settled(found.calls).items
+        both = bool(found.header.guard) and "chat" in self.suite.needs
+        return outcomes.read(self.suite, items, found.calls, found.readings if both else None)
+
     def scored(self, found: Contents, path: Path) -> SuiteResult:
         """Return the result of what a journal has, which is let go of: ``found`` is then empty."""
         about = {
@@ -205,9 +212,7 @@ class Audit:
             "damaged_lines": found.damaged,
             **judges(found.header),
         }
-        items = self.settled(found.calls).items
-        both = bool(found.header.guard) and "chat" in self.suite.needs
-        records = outcomes.read(self.suite, items, found.calls, found.readings if both else None)
+        records = self.records(found)
         found.calls.clear()
         found.readings.clear()
         return result_of(

@@ -66,8 +66,8 @@ class AxisComparison:
 
     ``n`` counts the pairs, which are of the kind ``unit``, in ``clusters`` clusters. ``decides``
     says whether an undecided axis leaves the whole undecided. ``more_items`` says how many items
-    more, on both sides, would decide it; None where it is decided, or no number would.
-    ``reason`` says why it is inconclusive. Numbers that do not exist are nan.
+    more, on both sides, would decide it in four of five such comparisons; None where it is decided,
+    or no number would. ``reason`` says why it is inconclusive. Numbers that do not exist are nan.
     """
 
     name: str

@@ -27,6 +27,19 @@ _WORDS = {
     "guard": "guard settings",
     "request": "request settings",
 }
+PARTS: Mapping[str, str] = {
+    "version": "version",
+    "data": "data_hash",
+    "prompt": "prompt_hash",
+    "parser": "parser_version",
+    "options": "options",
+    "model": "model",
+    "sample": "sampling",
+    "guard": "guard",
+    "request": "request",
+    "others": "others",
+}
+"""What of a header two audits must share to be compared, by the name that allows it to differ."""
 # What the answers depend on: a cassette must agree in these.
 ANSWERS = ("suite", "version", "data_hash", "prompt_hash", "parser_version", "options")
 
@@ -115,6 +128,25 @@ class Header:
                     + (hint or "give another --out, or the same settings.")
                 )
 
+    def differences(self, other: Header) -> dict[str, tuple[str, str]]:
+        """Return by name of :data:`PARTS` what differs in ``other``: this one's, and the other's.
+
+        Of settings only those that differ are named.
+        """
+        found: dict[str, tuple[str, str]] = {}
+        for name, field_ in PARTS.items():
+            mine, others = getattr(self, field_), getattr(other, field_)
+            if mine == others:
+                continue
+            if not isinstance(mine, Mapping):
+                found[name] = _short(mine), _short(others)
+                continue
+            flat = [_flat(mine), _flat(others)]
+            keys = [k for k in {**flat[0], **flat[1]} if flat[0].get(k) != flat[1].get(k)]
+            told = [", ".join(f"{k} {_short(one.get(k))}" for k in keys) for one in flat]
+            found[name] = told[0], told[1]
+        return found
+
     def holds(self, wanted: Header) -> bool:
         """Return whether this audit's sample has the items of ``wanted``'s, which is smaller."""
         have, want = self.sampling, wanted.sampling
@@ -134,6 +166,17 @@ def told(suite: Suite) -> dict[str, Any]:
     Where official data lies is nobody's business: its hash says what it is.
     """
     return suite.options.model_dump(mode="json", exclude={"data", *suite.reading})
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return settings in settings under one name each, with a point between."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{before}{name}.")
+        else:
+            found[f"{before}{name}"] = value
+    return found
 
 
 def _difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> str:

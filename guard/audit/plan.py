@@ -223,10 +223,10 @@ class _Counted:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def cost(self, model: str | None) -> float:
-        return _cost(model, self.prompts, self.answers)
+        return cost_of(model, self.prompts, self.answers)
 
     def cost_at_most(self, model: str | None) -> float:
-        return _cost(model, self.prompts_at_most, self.answers_at_most)
+        return cost_of(model, self.prompts_at_most, self.answers_at_most)
 
 
 def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
@@ -284,8 +284,8 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
     return found
 
 
-def _cost(model: str | None, asked: float, said: float) -> float:
-    """Return the price of many calls of ordinary length: none has a long prompt's price."""
+def cost_of(model: str | None, asked: float, said: float) -> float:
+    """Return the price of many ordinary calls: none has a long prompt's price; nan if unknown."""
     if model is None or math.isnan(asked) or math.isnan(said):
         return math.nan
     return asked * price(model, 1000, 0) / 1000 + said * price(model, 0, 1000) / 1000

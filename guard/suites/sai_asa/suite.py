@@ -231,7 +231,7 @@ def measured(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[Meas
                 # once.
                 null=0.0 if name == "tau_c" else None,
                 bounds=(-1.0 if name[0] in "td" else 0.0, 1.0),
-                # A pronoun is no reason to tie good to good: what it changes shows in the whole.
+                # By pronoun there are few answers, and all of them are in these.
                 ideal=0.0 if name == "tau_c" and "pronoun" not in axis else None,
                 items=asked,
             )

@@ -1,0 +1,80 @@
+"""What to do next after a comparison: what to look at, and what a decision would cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from guard.audit.comparison import AxisComparison
+from guard.audit.plan import cost_of
+from guard.audit.sides import Side, SuiteSide
+
+_FEW = 3
+
+
+def steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[str]:
+    """Yield sentences: how to finish what is incomplete, what got worse, what would decide."""
+    for side in (base, new):
+        if side.lacking:
+            yield (
+                f"{side.name} is incomplete: {side.lacking:,} samples have no outcome. The command "
+                "that made it goes on where it stopped."
+            )
+    for axis in [one for one in axes if one.verdict == "regression"][:_FEW]:
+        worse = [flip for flip in axis.flips if flip.moves > 0]
+        if worse:
+            told = ", ".join(_flip(flip.item, flip.base, flip.new) for flip in worse[:_FEW])
+            yield f"Of {axis.name} look first at {told}."
+    for name, one in new.suites.items():
+        open_ = [
+            axis
+            for axis in axes
+            if axis.suite == name and axis.verdict == "inconclusive" and axis.decides
+        ]
+        if open_ and name in base.suites:
+            yield from _undecided(name, one, open_)
+
+
+def _flip(item: str, base: str, new: str) -> str:
+    return f"{item} ({base or 'nothing'} → {new or 'nothing'})" if base or new else item
+
+
+def _undecided(name: str, one: SuiteSide, axes: Sequence[AxisComparison]) -> Iterator[str]:
+    told = [axis for axis in axes if axis.more_items]
+    for axis in axes:
+        if axis not in told:
+            yield f"{axis.name} is not decided: {axis.reason}."
+    if not told:
+        return
+    more = max(axis.more_items or 0 for axis in told)
+    which = told[0].name if len(told) == 1 else f"{len(told)} axes of {name}"
+    if one.items + more <= one.available:
+        yield (
+            f"About {more:,} more items on each side would decide {which}{_cost(one, more)}: "
+            f"--sample {one.items + more}."
+        )
+        return
+    room = one.available - one.items
+    rest = "and that is all it has" if room <= 0 else f"of which {one.items:,} were asked"
+    yield (
+        f"No sample of {name} is likely to decide {which}: it would take about "
+        f"{one.items + more:,} items, and the suite has {one.available:,}, {rest}. Ask each item "
+        "more often, or allow a larger tolerance in audit.toml."
+    )
+
+
+def _cost(one: SuiteSide, more: int) -> str:
+    """Return what so many items cost a side at what those cost that were asked."""
+    if not one.items:
+        return ""
+    spent = one.spent.get("cost_usd")
+    if spent is None:
+        tokens = (
+            one.spent.get(f"{kind}_tokens", 0) / one.items for kind in ("prompt", "completion")
+        )
+        each = cost_of(one.header.model, *tokens)
+    else:
+        each = spent / one.items
+    if math.isnan(each):
+        return f" (LiteLLM has no price of {one.header.model})"
+    return f" (about ${more * each:,.2f} a side)"

@@ -1,0 +1,242 @@
+"""Baselines: what a run says of each axis, in one small file that is made to be committed.
+
+A file of JSON with the comparability key of each suite, the outcome of each item in each arm, and
+each axis' rows pair by pair: all that the tests of a comparison need, and no word of what a model
+said. Rows that are alike are written once. A checksum over the rest shows a file that was edited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from guard import __version__
+from guard.audit import sides
+from guard.audit.header import Header
+from guard.audit.paired import Aim
+from guard.audit.sides import Axis, Side, SuiteSide
+from guard.errors import UsageError
+
+KIND = "guard audit baseline"
+FORMAT = 1
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ANEW = "make it anew: guard audit baseline RUN --out FILE."
+_DEEP = 3
+"""So many levels of the file have a line for each entry, the rest stands in one."""
+
+
+def opened(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:
+    """Return the side that a baseline, a journal or the folder of a run is.
+
+    ``own`` and ``data`` are those of :func:`guard.audit.sides.read`. Raises UsageError where it is
+    none of them, or cannot be used.
+    """
+    if place.is_file() and not place.name.endswith(".gz"):
+        return load(place)
+    return sides.read(place, own, data)
+
+
+def write(side: Side, path: Path, *, replace: bool = False) -> None:
+    """Write the baseline of ``side``: all of it appears under its name, or nothing.
+
+    Raises UsageError where something is there that ``replace`` does not allow to go, or where it
+    cannot be written. Only a baseline is ever replaced.
+    """
+    if path.exists():
+        if not replace:
+            raise UsageError(f"{path} is there already; give another --out, or --replace.")
+        load(path)
+    text = _text(side)
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def load(path: Path) -> Side:
+    """Return the side that the baseline at ``path`` holds; its axes have no functions.
+
+    Raises UsageError where it is none, of another format, cut off, or was edited.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read as a baseline ({error}).") from None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        told = "is cut off" if KIND in text[:200] else "is no baseline"
+        raise UsageError(f"{path} {told}; {_ANEW}") from None
+    if not isinstance(found, dict) or found.get("kind") != KIND:
+        raise UsageError(f"{path} is no baseline; {_ANEW}")
+    if found.get("format") != FORMAT:
+        raise UsageError(
+            f"{path} is a baseline of format {found.get('format')!r}, this guard reads {FORMAT}; "
+            f"{_ANEW}"
+        )
+    if found.pop("checksum", None) != _checksum(found):
+        raise UsageError(
+            f"{path} was changed after it was made: its checksum is another. Restore it, or {_ANEW}"
+        )
+    try:
+        return Side(str(path), {name: _suite(one) for name, one in found["suites"].items()})
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+        raise UsageError(f"{path} is no whole baseline; {_ANEW}") from None
+
+
+def _text(side: Side) -> str:
+    body: dict[str, Any] = {
+        "kind": KIND,
+        "format": FORMAT,
+        "guard": __version__,
+        "suites": {name: _written(one) for name, one in side.suites.items()},
+    }
+    return _laid_out({**body, "checksum": _checksum(body)}) + "\n"
+
+
+def _checksum(body: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what a file says, however it is laid out."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _laid_out(value: Any, depth: int = 0) -> str:
+    """Return JSON with a line for each entry of the first levels: a change shows as few lines."""
+    inner, space = depth + 1, " " * (depth + 1)
+    if isinstance(value, dict) and value and depth < _DEEP:
+        lines = [f"{space}{json.dumps(k)}: {_laid_out(v, inner)}" for k, v in value.items()]
+        return "{\n" + ",\n".join(lines) + "\n" + " " * depth + "}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        lines = [space + _laid_out(v, _DEEP) for v in value]
+        return "[\n" + ",\n".join(lines) + "\n" + " " * depth + "]"
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _written(one: SuiteSide) -> dict[str, Any]:
+    axes = list(one.axes.values())
+    cluster = {
+        i: c for a in axes if a.unit == "item" for i, c in zip(a.ids, a.clusters, strict=True)
+    }
+    ids = list(cluster)
+    names = list(dict.fromkeys([*cluster.values(), *(c for a in axes for c in a.clusters)]))
+    place = {
+        "item": {item: at for at, item in enumerate(ids)},
+        "cluster": {name: at for at, name in enumerate(names)},
+    }
+    return {
+        "key": asdict(one.header),
+        "asked": {"items": one.items, "available": one.available, "coverage": one.coverage},
+        "spent": dict(one.spent),
+        "items": ids,
+        "clusters": names,
+        "cluster_of_item": _runs_of_values([place["cluster"][cluster[item]] for item in ids]),
+        "outcomes": {arm: _outcomes(told, ids) for arm, told in one.outcomes.items()},
+        "axes": [_axis(axis, place[axis.unit]) for axis in axes],
+    }
+
+
+def _outcomes(told: Mapping[str, str], ids: Sequence[str]) -> dict[str, Any]:
+    kinds = list(dict.fromkeys(told.values()))
+    at = {name: place for place, name in enumerate(kinds)}
+    # Where an item has no outcome in an arm, one more than there are stands for it.
+    return {
+        "kinds": kinds,
+        "of": _packed([at.get(told.get(i, ""), len(kinds)) for i in ids], len(kinds) + 1),
+    }
+
+
+def _axis(axis: Axis, place: Mapping[str, int]) -> dict[str, Any]:
+    kinds, of = np.unique(axis.rows, axis=0, return_inverse=True)
+    return {
+        "arm": axis.arm,
+        "measure": axis.measure,
+        "labels": dict(axis.labels),
+        "ideal": axis.aim.ideal,
+        "bounds": [b if math.isfinite(b) else None for b in axis.aim.bounds],
+        "above": axis.aim.above,
+        "unit": axis.unit,
+        "pairs": _runs([place[name] for name in axis.ids]),
+        "kinds": [[_short(x) for x in row] for row in kinds.tolist()],
+        "of": _packed(of.reshape(-1).tolist(), len(kinds)),
+    }
+
+
+def _short(value: float) -> float | int:
+    return int(value) if value == int(value) else value
+
+
+def _packed(places: Sequence[int], kinds: int) -> str | list[int]:
+    """Return places below ``kinds`` as a text with a character each, where characters suffice."""
+    return "".join(_DIGITS[p] for p in places) if kinds <= len(_DIGITS) else list(places)
+
+
+def _unpacked(of: str | list[int]) -> list[int]:
+    return [_DIGITS.index(c) for c in of] if isinstance(of, str) else list(of)
+
+
+def _runs(places: Sequence[int]) -> list[list[int]]:
+    """Return places as runs: the first of each, and how many follow one another from there."""
+    runs = groupby(enumerate(places), key=lambda pair: pair[1] - pair[0])
+    listed = [[place for _, place in run] for _, run in runs]
+    return [[run[0], len(run)] for run in listed]
+
+
+def _of_runs(runs: Iterable[Sequence[int]]) -> list[int]:
+    return [place for first, size in runs for place in range(first, first + size)]
+
+
+def _runs_of_values(values: Sequence[int]) -> list[list[int]]:
+    """Return values as runs of the same: each with how often it comes."""
+    return [[value, len(list(run))] for value, run in groupby(values)]
+
+
+def _suite(one: Mapping[str, Any]) -> SuiteSide:
+    header = Header(**one["key"])
+    ids, names = one["items"], one["clusters"]
+    cluster = [names[value] for value, size in one["cluster_of_item"] for _ in range(size)]
+    axes: dict[str, Axis] = {}
+    for told in one["axes"]:
+        at = _of_runs(told["pairs"])
+        item = told["unit"] == "item"
+        least, most = told["bounds"]
+        bounds = (-math.inf if least is None else least, math.inf if most is None else most)
+        rows = np.array(told["kinds"], dtype=np.float64)[_unpacked(told["of"])]
+        axis = Axis(
+            told["arm"],
+            told["measure"],
+            told["labels"],
+            Aim(told["ideal"], bounds, told["above"]),
+            told["unit"],
+            [ids[i] if item else names[i] for i in at],
+            [cluster[i] if item else names[i] for i in at],
+            rows.reshape(len(at), -1),
+        )
+        axes[axis.name(header.suite)] = axis
+    outcomes = {}
+    for arm, told in one["outcomes"].items():
+        kinds = told["kinds"]
+        places = zip(ids, _unpacked(told["of"]), strict=True)
+        outcomes[arm] = {item: kinds[p] for item, p in places if p < len(kinds)}
+    asked = one["asked"]
+    return SuiteSide(
+        header, axes, outcomes, asked["items"], asked["available"], 0, asked["coverage"],
+        one["spent"],
+    )  # fmt: skip

@@ -1,0 +1,300 @@
+"""Compares two sides axis by axis, and says what a build may conclude.
+
+An axis is a **regression** where two tests agree, at 5 % after correction by Benjamini and Hochberg
+over every axis of every suite: that it changed for the worse at all, which is exact, and that it is
+worse by more than its tolerance, over whole clusters. It **passes** where it is worse by no more
+than the tolerance (one-sided, 95 %), and is **inconclusive** otherwise. The widest axes of a suite
+decide: one that is inconclusive leaves the whole so. Narrower ones can only regress, as few items
+are theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from guard import __version__
+from guard.audit.advice import steps
+from guard.audit.comparison import AxisComparison, Comparison, Difference, Flip, Outcome, Verdict
+from guard.audit.header import PARTS
+from guard.audit.paired import POWER, Exchanged, Pairs
+from guard.audit.sides import GENERAL, Axis, Function, Side, SuiteSide
+from guard.audit.spread import LEAST_CLUSTERS
+from guard.audit.statistics import false_discovery
+from guard.audit.tolerances import Tolerances, matching
+from guard.errors import UsageError
+from guard.suites import registry
+from guard.suites.conclusions import ALPHA
+from guard.suites.reading import share
+
+ALLOWED = (*PARTS, "items", "suites")
+"""What may be allowed to differ, by name: parts of the key, the items, which suites there are."""
+_ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to compare: what may differ, which axes (all where empty), and by how much.
+
+    ``suites`` are those compared, all where it is empty.
+    """
+
+    allowed: frozenset[str] = frozenset()
+    axes: Sequence[str] = ()
+    suites: Sequence[str] = ()
+    tolerances: Tolerances = field(default_factory=Tolerances)
+
+
+def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparison:
+    """Return the comparison of ``new`` with ``base``.
+
+    Where they are not comparable it has the differences and no axes. Raises UsageError where a
+    selector matches nothing, ConfigError where a tolerance does.
+    """
+    settings = settings or Settings()
+    base, new = (_picked(side, settings.suites) for side in (base, new))
+    found = list(differences(base, new, settings.allowed))
+    about = {"guard": __version__, "alpha": ALPHA, "power": POWER}
+    if any(not one.allowed for one in found):
+        names = dict.fromkeys(one.name for one in found if not one.allowed)
+        flags = " ".join(f"--allow {name}" for name in names)
+        told = [f"These are not comparable. Where that is meant, add {flags}."]
+        return Comparison(base.name, new.name, "not comparable", (), found, told, about)
+    paired = list(_paired(base, new))
+    names = [one.name for one in paired]
+    settings.tolerances.check(names, [*base.suites])
+    chosen = set(matching(settings.axes, names))
+    if not chosen:
+        raise UsageError("The sides have no axis in common; there is nothing to compare.")
+    tested = [_Tested(one, settings) for one in paired if one.name in chosen]
+    q = false_discovery([one.p for one in tested])
+    alpha = ALPHA / max(1, sum(not math.isnan(one.p) for one in tested))
+    axes = [one.judged(value, alpha) for one, value in zip(tested, q, strict=True)]
+    lacking = base.lacking + new.lacking
+    outcome = _outcome(axes, incomplete=lacking > 0)
+    told = list(steps(axes, base, new))
+    about["coverage"] = {
+        name: {"base": base.suites[name].coverage, "new": one.coverage}
+        for name, one in new.suites.items()
+        if name in base.suites
+    }
+    return Comparison(base.name, new.name, outcome, axes, found, told, about)
+
+
+def _picked(side: Side, suites: Sequence[str]) -> Side:
+    """Return a side with the ``suites`` that were asked for."""
+    if not suites:
+        return side
+    for name in suites:
+        if name not in side.suites:
+            raise UsageError(
+                f"{side.name} has no suite {name!r}; it has {', '.join(side.suites) or 'none'}."
+            )
+    return replace(side, suites={n: one for n, one in side.suites.items() if n in suites})
+
+
+def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[Difference]:
+    """Yield what of two sides differs, and so keeps them from being compared unless allowed."""
+    for name in dict.fromkeys([*base.suites, *new.suites]):
+        one, other = base.suites.get(name), new.suites.get(name)
+        if one is None or other is None:
+            told = ("there", "not there") if other is None else ("not there", "there")
+            # With no suite in common there is nothing that could be allowed.
+            some = bool(base.suites.keys() & new.suites.keys())
+            yield Difference(name, "suites", *told, some and "suites" in allowed)
+            continue
+        parts = one.header.differences(other.header)
+        for part, (was, now) in parts.items():
+            yield Difference(name, part, was, now, part in allowed)
+        if not parts.keys() & {"version", "data", "prompt", "options", "sample"}:
+            items = [{i for told in s.outcomes.values() for i in told} for s in (one, other)]
+            if items[0] != items[1] and not one.lacking and not other.lacking:
+                told = (_listed(items[0] - items[1]), _listed(items[1] - items[0]))
+                yield Difference(name, "items", *told, "items" in allowed)
+
+
+def _listed(items: set[str]) -> str:
+    if not items:
+        return "nothing else"
+    few = ", ".join(sorted(items)[:3])
+    return f"{len(items):,} others: {few}{', …' if len(items) > 3 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Paired:
+    """An axis of both sides over the pairs that both have, in one order."""
+
+    name: str
+    suite: str
+    axis: Axis
+    pairs: Pairs
+    ids: Sequence[str]
+    outcomes: tuple[Mapping[str, str], Mapping[str, str]]
+    coverage: float
+    decides: bool
+    items: int
+
+
+def _paired(base: Side, new: Side) -> Iterator[_Paired]:
+    for suite, one in base.suites.items():
+        other = new.suites.get(suite)
+        if other is None:
+            continue
+        common = [name for name in one.axes if name in other.axes]
+        wide = _widest({name: other.axes[name] for name in common})
+        functions = _Functions(one, other)
+        for name in common:
+            before, after = one.axes[name], other.axes[name]
+            there = {pair: place for place, pair in enumerate(after.ids)}
+            left = [place for place, pair in enumerate(before.ids) if pair in there]
+            ids = [before.ids[place] for place in left]
+            value, over = functions.of(after.measure)
+            pairs = Pairs(
+                before.rows[left],
+                after.rows[[there[pair] for pair in ids]],
+                [before.clusters[place] for place in left],
+                value,
+                after.aim,
+                over if after.unit == "cluster" else None,
+            )
+            outcomes = one.outcomes.get(before.arm, {}), other.outcomes.get(after.arm, {})
+            read = min(one.coverage, other.coverage)
+            yield _Paired(name, suite, after, pairs, ids, outcomes, read, name in wide, other.items)
+
+
+def _widest(axes: Mapping[str, Axis]) -> set[str]:
+    """Return the axes that decide: of each measure those with the fewest labels.
+
+    Where one of these is of all, as the first category of HBB is, that one alone.
+    """
+    found: set[str] = set()
+    for key in {(axis.arm, axis.measure) for axis in axes.values()}:
+        mine = {name: a.labels for name, a in axes.items() if (a.arm, a.measure) == key}
+        least = min(map(len, mine.values()))
+        few = {name for name, labels in mine.items() if len(labels) == least}
+        found |= {name for name in few if _ALL in mine[name].values()} or few
+    return found
+
+
+class _Functions:
+    """The functions of the measures of a suite, by name: a baseline's axes have none."""
+
+    def __init__(self, *sides: SuiteSide) -> None:
+        self._sides = sides
+        self._known: dict[str, tuple[Function, Function | None]] = dict.fromkeys(
+            GENERAL, (share, None)
+        )
+        for side in sides:
+            for axis in side.axes.values():
+                if axis.value is not None:
+                    self._known[axis.measure] = axis.value, axis.over
+
+    def of(self, measure: str) -> tuple[Function, Function | None]:
+        if measure not in self._known:
+            header = self._sides[-1].header
+            suites = [side.suite for side in self._sides if side.suite is not None]
+            suite = suites[0] if suites else registry.make(header.suite, header.options)
+            for found in (*suite.measures(()), *suite.mitigation((), ())):
+                self._known.setdefault(found.name, (found.value, found.n))
+        return self._known[measure]
+
+
+class _Tested:
+    """A paired axis with its tests, before they are corrected together."""
+
+    def __init__(self, one: _Paired, settings: Settings) -> None:
+        self._one = one
+        self._tolerance = settings.tolerances.of(one.name, one.axis.aim)
+        self._floor = settings.tolerances.floor(one.suite)
+        # An axis that was asked for by name is what the user wants to know.
+        self._decides = one.decides or bool(settings.axes)
+        self._exchanged: Exchanged = one.pairs.exchanged()
+        beyond = one.pairs.p_beyond(self._tolerance)
+        worse = self._exchanged.p_worse
+        self.p = math.nan if math.isnan(beyond) or math.isnan(worse) else max(beyond, worse)
+
+    def judged(self, q: float, alpha: float) -> AxisComparison:
+        """Return the axis with its verdict; ``alpha`` is a single test's share of the 5 %."""
+        one, pairs = self._one, self._one.pairs
+        verdict, reason = self._verdict(q)
+        low, high = pairs.interval
+        more: int | None = None
+        if verdict == "inconclusive":
+            factor = pairs.factor(self._tolerance, alpha)
+            more = math.ceil(one.items * (factor - 1)) if math.isfinite(factor) else None
+        return AxisComparison(
+            name=one.name,
+            suite=one.suite,
+            arm=one.axis.arm,
+            measure=one.axis.measure,
+            axis=dict(one.axis.labels),
+            ideal=one.axis.aim.ideal,
+            base=pairs.base,
+            new=pairs.new,
+            difference=pairs.difference,
+            low=low,
+            high=high,
+            worse=pairs.worse,
+            at_most=pairs.at_most,
+            tolerance=self._tolerance,
+            p=self.p,
+            q=q,
+            p_change=self._exchanged.p_change,
+            method=self._exchanged.method,
+            detectable=pairs.detectable(self._tolerance, alpha),
+            n=len(one.ids),
+            unit=one.axis.unit,
+            clusters=pairs.clusters,
+            verdict=verdict,
+            decides=self._decides,
+            reason=reason,
+            more_items=more or None,
+            flips=self._flips(),
+        )
+
+    def _verdict(self, q: float) -> tuple[Verdict, str]:
+        pairs = self._one.pairs
+        if q < ALPHA:
+            return "regression", ""
+        if math.isnan(pairs.worse):
+            return "inconclusive", "no value on either side" if not self._one.ids else (
+                "the measure has no value on one side"
+            )
+        if math.isnan(pairs.at_most):
+            return "inconclusive", (
+                f"{pairs.clusters} clusters are too few: {LEAST_CLUSTERS} of about equal size are "
+                "needed"
+            )
+        if not self._one.coverage >= self._floor:
+            return "inconclusive", (
+                f"only {self._one.coverage:.0%} of the answers could be read; the floor is "
+                f"{self._floor:.0%}"
+            )
+        if pairs.at_most <= self._tolerance:
+            return "pass", ""
+        return "inconclusive", (
+            f"it may be worse by up to {pairs.at_most:.3g}, more than the tolerance"
+        )
+
+    def _flips(self) -> Sequence[Flip]:
+        one = self._one
+        base, new = one.outcomes
+        moves = np.nan_to_num(one.pairs.moves)
+        places = np.flatnonzero(one.pairs.changed)
+        return [
+            Flip(one.ids[at], base.get(one.ids[at], ""), new.get(one.ids[at], ""), float(moves[at]))
+            for at in places[np.argsort(-moves[places], kind="stable")].tolist()
+        ]
+
+
+def _outcome(axes: Sequence[AxisComparison], *, incomplete: bool) -> Outcome:
+    if incomplete:
+        return "incomplete"
+    if any(axis.verdict == "regression" for axis in axes):
+        return "regression"
+    if any(axis.verdict == "inconclusive" and axis.decides for axis in axes):
+        return "inconclusive"
+    return "pass"

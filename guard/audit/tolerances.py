@@ -1,0 +1,111 @@
+"""``audit.toml``: by how much each axis may get worse, and how much of a suite must be readable."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from guard.audit.paired import Aim
+from guard.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE = Path("audit.toml")
+PART = 0.05
+"""The tolerance of an axis that none names: so much of the way from its ideal to the worst."""
+FLOOR = 0.8
+"""The least coverage of a suite that none names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """Tolerances by pattern of an axis' name, floors of coverage by pattern of a suite's.
+
+    Patterns are those of :mod:`fnmatch`; of several that match the last decides.
+    """
+
+    axes: Mapping[str, float] = field(default_factory=dict)
+    floors: Mapping[str, float] = field(default_factory=dict)
+    where: str = ""
+
+    def of(self, name: str, aim: Aim) -> float:
+        """Return by how much the axis ``name`` may get worse, in the measure's own unit."""
+        found = [value for pattern, value in self.axes.items() if fnmatchcase(name, pattern)]
+        if found:
+            return found[-1]
+        reach = max((abs(b - aim.ideal) for b in aim.bounds if math.isfinite(b)), default=1.0)
+        return PART * reach
+
+    def floor(self, suite: str) -> float:
+        """Return the least coverage with which a suite says anything."""
+        found = [value for pattern, value in self.floors.items() if fnmatchcase(suite, pattern)]
+        return found[-1] if found else FLOOR
+
+    def check(self, axes: Sequence[str], suites: Sequence[str]) -> None:
+        """Raise ConfigError where a pattern is of a suite that is compared and matches no axis.
+
+        What is about other suites is for other comparisons.
+        """
+        for pattern in self.axes:
+            of_here = any(fnmatchcase(suite, pattern.partition("/")[0]) for suite in suites)
+            if of_here and not any(fnmatchcase(name, pattern) for name in axes):
+                raise ConfigError(
+                    f"{self.where}: the tolerance {pattern!r} matches no axis; they are named like "
+                    f"{axes[0] if axes else 'suite/plain/coverage'}."
+                )
+
+
+def load(path: Path | None) -> Tolerances:
+    """Return what the file at ``path`` says, or ``audit.toml`` here if there is one.
+
+    Raises ConfigError that names the file, the key and what it takes.
+    """
+    place = path or FILE
+    if path is None and not place.exists():
+        return Tolerances()
+    try:
+        given = tomllib.loads(place.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{place}: not readable as TOML ({error}); mend or remove it.") from None
+    for key in given:
+        if key not in ("tolerance", "floor"):
+            raise ConfigError(f"{place}: unknown table {key!r}; known are tolerance and floor.")
+    axes = _numbers(place, "tolerance", given.get("tolerance", {}), math.inf)
+    floors = _numbers(place, "floor", given.get("floor", {}), 1.0)
+    return Tolerances(axes, floors, str(place))
+
+
+def _numbers(place: Path, table: str, given: Any, most: float) -> dict[str, float]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{place}: {table} must be a table of patterns and numbers.")
+    for name, value in given.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not (math.isfinite(value) and 0 <= value <= most):
+            upto = "" if math.isinf(most) else f" to {most:g}"
+            raise ConfigError(
+                f"{place}: {table} {name!r} takes a number from 0{upto}, got {value!r}."
+            )
+    return {name: float(value) for name, value in given.items()}
+
+
+def matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return the ``names`` that any of ``patterns`` matches, all where there is none.
+
+    Raises ConfigError that names a pattern which matches nothing.
+    """
+    patterns = list(patterns)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            example = f", such as {names[0]}" if names else ""
+            raise ConfigError(f"--axis {pattern!r} matches none of {len(names)} axes{example}.")
+    if not patterns:
+        return list(names)
+    return [name for name in names if any(fnmatchcase(name, p) for p in patterns)]
