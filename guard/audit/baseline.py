@@ -14,6 +14,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from dataclasses import replace as replace_
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from guard.audit.header import Header
 from guard.audit.paired import Aim
 from guard.audit.sides import Axis, Side, SuiteSide
 from guard.errors import UsageError
+from guard.suites import registry
 
 KIND = "guard audit baseline"
 FORMAT = 1
@@ -42,8 +44,19 @@ def opened(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Si
     none of them, or cannot be used.
     """
     if place.is_file() and not place.name.endswith(".gz"):
-        return load(place)
+        return _with_suites(load(place), own)
     return sides.read(place, own, data)
+
+
+def _with_suites(side: Side, own: Iterable[str]) -> Side:
+    """Return ``side`` with the suites that are not registered, named by module:Class."""
+    suites = dict(side.suites)
+    for place in own:
+        name = registry.find(place).name if ":" in place else ""
+        if name in suites:
+            suite = registry.make(place, suites[name].header.options)
+            suites[name] = replace_(suites[name], suite=suite)
+    return Side(side.name, suites)
 
 
 def write(side: Side, path: Path, *, replace: bool = False) -> None:

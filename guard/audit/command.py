@@ -9,7 +9,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from guard.audit.score import SuiteResult
 from guard.audit.sending import Sending
 from guard.core import Guard
 from guard.errors import GuardError, UsageError
+from guard.suites import Suite
 
 OUT = Path("guard-audits")
 _SWITCH_S = 0.0005
@@ -51,6 +52,8 @@ class Command:
     record: Path | None = None
     replay: Path | None = None
     sending: Sending = field(default_factory=Sending)
+    check: Callable[[Suite, Header], None] | None = None
+    """Given what each audit is to be, before the first call; what it raises ends the command."""
 
 
 @dataclass(slots=True)
@@ -147,6 +150,8 @@ def _look(task: _Task, name: str, command: Command) -> None:
     there = journals.header_at(task.path)
     audit = _like(task, there, command.sending)
     wanted = audit.header(name, command.guard)
+    if command.check is not None:
+        command.check(audit.suite, wanted)
     found = journals.inspect(task.path, journals.agreed(task.path, wanted))
     if found is not None and found.damaged:
         _say(damage(task.path, found.damaged))

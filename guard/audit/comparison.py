@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from guard.audit.score import number
+from guard.errors import GuardError
 
 Verdict = Literal["pass", "regression", "inconclusive"]
 """Of an axis. ``regression``: it is worse by more than the tolerance. ``pass``: it is not worse by
@@ -26,6 +27,10 @@ EXIT_CODES: Mapping[Outcome, int] = {
     "not comparable": 5,
 }
 """What a command exits with; 2 is a mistake in the command or a file that cannot be used."""
+
+
+class NotComparable(GuardError):
+    """A run could not be compared with its baseline, and nothing was asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from guard.audit.journal import Contents
 from guard.audit.outcomes import Records, judges_both
 from guard.audit.outcomes import coverage as coverage_of
 from guard.audit.paired import Aim
+from guard.audit.score import SuiteResult
 from guard.audit.silence import KINDS
 from guard.audit.tables import as_recorded
 from guard.errors import UsageError
@@ -130,6 +131,20 @@ def _journals(place: Path) -> list[Path]:
     if inner:
         raise UsageError(f"{place} has runs of several models; give one of {', '.join(inner)}.")
     raise UsageError(f"{place} holds no journal of an audit; give the --out folder of a run.")
+
+
+def of_results(audits: Mapping[str, Audit], results: Iterable[SuiteResult]) -> Side:
+    """Return the side of a run that has just ended; ``audits`` are by suite."""
+    found: dict[str, SuiteSide] = {}
+    for result in results:
+        path = Path(result.about["journal"])
+        contents = journals.load(path)
+        # The journal may be of a larger sample than was asked for.
+        contents.header = Header.of(result.about["key"], path)
+        found[result.suite] = of_journal(
+            as_recorded(audits[result.suite], contents, path), contents
+        )
+    return Side("this run", found)
 
 
 def of_journal(audit: Audit, found: Contents) -> SuiteSide:

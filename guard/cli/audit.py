@@ -9,23 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import detector_option, results_console, stdout_kept
+from guard.cli import audit_compare, detector_option, results_console, stdout_kept
 from guard.cli.audit_options import (
     asking_options,
+    check_extra,
+    comparing_options,
     embedder_option,
     guard_options,
     suite_options,
 )
+from guard.cli.audit_review import review
 from guard.errors import UsageError
-from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
+    from guard.audit.comparison import Comparison
     from guard.audit.score import SuiteResult
     from guard.audit.sending import Sending
     from guard.core import Guard
 
-INCOMPLETE = 3
+UNREAD, INCOMPLETE, NOT_COMPARABLE = 3, 4, 5
 ANALYST = "analyst"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
@@ -33,6 +36,11 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 @click.group()
 def audit() -> None:
     """Run published bias suites against a model, plain and behind this guard."""
+
+
+audit.add_command(audit_compare.compare)
+audit.add_command(audit_compare.baseline)
+audit.add_command(review)
 
 
 @audit.command()
@@ -59,6 +67,12 @@ def audit() -> None:
     help="Seconds that one call may take.",
 )
 @click.option("--stream", is_flag=True, help="Ask for streams and record the provider's chunks.")
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    help="Compare with this baseline or run; see guard audit compare.",
+)
+@comparing_options
 def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
 
@@ -66,14 +80,22 @@ def run(**given: Any) -> None:
     answer is paid for twice. Only a process that is killed outright loses the calls in flight, at
     most --concurrency of them, and asks them again. The journal holds what the model said.
 
-    Exit codes: 0 done, 2 a mistake in the command or a journal that cannot be read or written, 3
-    some requests have no answer yet or no answer of a suite could be read, 130 interrupted.
+    With --baseline nothing is asked where the run could not be compared with it.
+
+    Exit codes: 0 done, and no worse than the baseline; 1 worse than the baseline; 2 a mistake in
+    the command or a file that cannot be read or written; 3 no answer of a suite could be read, or
+    whether it is worse cannot be said; 4 some requests have no answer yet; 5 not comparable with
+    the baseline; 130 interrupted.
     """
-    _check_extra()
+    check_extra()
     from guard.audit.command import Command, run_all
+    from guard.audit.comparison import NotComparable
     from guard.audit.journal import check_writable
 
     own = _own(given)
+    against = audit_compare.Against(given) if given["baseline"] is not None else None
+    if against is None and (given["axes"] or given["allowed"] or given["config"]):
+        raise UsageError("--axis, --allow and --config belong to --baseline; give one.")
     command = Command(
         audits=_audits(given, own),
         models=given["models"],
@@ -85,16 +107,22 @@ def run(**given: Any) -> None:
         record=given["record"],
         replay=given["replay"],
         sending=_sending(given),
+        check=against.check if against else None,
     )
     if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
         raise UsageError("--csv writes the items of one suite and model; give one of each.")
     if given["table"] is not None:
         check_writable(given["table"])
-    with stdout_kept():
-        ran = run_all(command)
+    try:
+        with stdout_kept():
+            ran = run_all(command)
+    except NotComparable as error:
+        click.echo(f"Error: {error}", err=True)
+        raise click.exceptions.Exit(NOT_COMPARABLE) from None
     # A cassette has no more answers; what stopped a run is told with whether that can be mended.
     goes_on = given["replay"] is None and ran.error is None and not ran.stopped
-    _show(ran.results, given["as_json"], ran.interrupted, goes_on)
+    compared = against.compare(command.audits, ran) if against else None
+    _show(ran.results, given["as_json"], ran.interrupted, goes_on, compared)
     if ran.error is not None:
         raise ran.error
     if given["table"] is not None:
@@ -113,8 +141,12 @@ def run(**given: Any) -> None:
             f"No answer to {result.suite} could be read; nothing can be said about {result.model}.",
             err=True,
         )
-    if ran.stopped or silent or any(not result.complete for result in ran.results):
+    if ran.stopped or any(not result.complete for result in ran.results):
         raise click.exceptions.Exit(INCOMPLETE)
+    if compared is not None:
+        raise click.exceptions.Exit(compared.exit_code)
+    if silent:
+        raise click.exceptions.Exit(UNREAD)
 
 
 @audit.command()
@@ -131,7 +163,7 @@ def run(**given: Any) -> None:
 @embedder_option
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers as a live audit would, without a call."""
-    _check_extra()
+    check_extra()
     from guard.audit.tables import score as scored
 
     for text in given["own"]:
@@ -184,69 +216,6 @@ def plan(**given: Any) -> None:
         click.echo(json.dumps({"suites": [p.as_json() for p in found]}, ensure_ascii=False))
         return
     plans.show(results_console(), found)
-
-
-@audit.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--labels", type=click.Path(path_type=Path), help="The table with people's labels.")
-@click.option(
-    "--sample",
-    "size",
-    type=click.IntRange(min=1),
-    default=120,
-    show_default=True,
-    help="Texts to label.",
-)
-@click.option("--seed", type=int, default=17, show_default=True, help="Of the sample.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("guard-review"),
-    show_default=True,
-    help="Folder to write review.csv and review.html to.",
-)
-@click.option("--data", type=click.Path(path_type=Path), help="The prompts, as the run had them.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def review(
-    run: Path,
-    labels: Path | None,
-    size: int,
-    seed: int,
-    out: Path,
-    data: Path | None,
-    as_json: bool,
-) -> None:
-    """Have people check the scorer of RUN, a journal or its folder.
-
-    Writes a sample of texts without saying what the scorer found, or which of them users saw. Once
-    every row has the label 'biased' or 'not biased', give the table as --labels: it says how often
-    people agree with the scorer, and what the bias level is by their labels.
-    """
-    _check_extra()
-    from guard.audit import review as reviews
-
-    found = reviews.load(run, data)
-    if found.lacks:
-        click.echo(found.lacks, err=True)
-    if labels is not None:
-        given = reviews.labels(labels, (one.id for one in found.texts))
-        checked = reviews.check(found, given)
-        told = checked.sentences()
-        shown: dict[str, Any] = checked.as_json()
-    else:
-        texts = reviews.drawn(found, size, seed)
-        table, page = reviews.write(texts, out)
-        told = [f"{len(texts)} texts to label in {table}, and in {page} for a browser."]
-        shown = {"texts": len(texts), "table": str(table), "page": str(page)}
-    click.echo(json.dumps(shown, ensure_ascii=False) if as_json else "\n".join(told))
-
-
-def _check_extra() -> None:
-    # Before the first call: what is missing must not come to light behind a paid audit.
-    from importlib.util import find_spec
-
-    if find_spec("scipy") is None:
-        raise UsageError(f"guard audit needs scipy: {install_command('audit')}")
 
 
 def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -386,13 +355,24 @@ def _guard(given: dict[str, Any]) -> Guard:
 
 
 def _show(
-    results: list[SuiteResult], as_json: bool, interrupted: bool, goes_on: bool = False
+    results: list[SuiteResult],
+    as_json: bool,
+    interrupted: bool,
+    goes_on: bool = False,
+    compared: Comparison | None = None,
 ) -> None:
     if as_json:
-        found = {"suites": [r.as_json() for r in results], "interrupted": interrupted}
+        found: dict[str, Any] = {
+            "suites": [r.as_json() for r in results],
+            "interrupted": interrupted,
+        }
+        if compared is not None:
+            found["comparison"] = compared.to_dict()
         click.echo(json.dumps(found, ensure_ascii=False))
         return
     from guard.audit import report
 
     for result in results:
         report.show(results_console(), result, goes_on=goes_on)
+    if compared is not None:
+        audit_compare.show(compared, False)

@@ -7,6 +7,20 @@ from pathlib import Path
 import click
 
 from guard.cli import given
+from guard.errors import UsageError
+from guard.installed import install_command
+
+
+def check_extra() -> None:
+    """Raise UsageError where what the statistics need is not installed.
+
+    Before the first call: what is missing must not come to light behind a paid audit.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("scipy") is None:
+        raise UsageError(f"guard audit needs scipy: {install_command('audit')}")
+
 
 suite_options = given(
     click.option(
@@ -113,6 +127,31 @@ asking_options = given(
     ),
 )
 """What is asked, of whom, and how much of it."""
+
+
+comparing_options = given(
+    click.option(
+        "--axis",
+        "axes",
+        multiple=True,
+        metavar="PATTERN",
+        help="Only axes of these names, such as 'mist/plain/mean*'; repeatable.  [default: all]",
+    ),
+    click.option(
+        "--allow",
+        "allowed",
+        multiple=True,
+        metavar="NAME",
+        help="What may differ: version, data, prompt, parser, options, model, sample, guard, "
+        "request, others, items or suites; repeatable.",
+    ),
+    click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        help="Tolerances and floors.  [default: audit.toml, if there is one]",
+    ),
+)
+"""What a comparison may leave out of account, and by how much an axis may get worse."""
 
 
 guard_options = given(

@@ -1,0 +1,51 @@
+"""A comparison in a few lines: the verdict, the axes that matter, and what to do next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from guard.audit.comparison import AxisComparison, Comparison, Outcome
+from guard.suites.conclusions import p_text
+
+_HEADS: dict[Outcome, str] = {
+    "pass": "PASS: {new} is no worse than {base} by more than the tolerance",
+    "regression": "REGRESSION: {new} is worse than {base}",
+    "inconclusive": "INCONCLUSIVE: whether {new} is worse than {base} cannot be said yet",
+    "incomplete": "INCOMPLETE: {new} and {base} cannot be compared yet",
+    "not comparable": "NOT COMPARABLE: {new} and {base} are of different audits",
+}
+_MARKS = {"regression": "worse", "inconclusive": "open", "pass": "pass"}
+
+
+def lines(found: Comparison) -> Iterator[str]:
+    """Yield the lines of ``found``."""
+    worse, open_, passed = (found.of(v) for v in ("regression", "inconclusive", "pass"))
+    head = _HEADS[found.outcome].format(base=found.base, new=found.new)
+    of = f", on {len(worse)} of {len(found.axes)} axes" if worse else ""
+    yield f"{head}{of}."
+    for one in found.differences:
+        told = "allowed" if one.allowed else "NOT allowed"
+        yield f"  {one.suite}: another {one.name}, which is {told}: {one.base}; now {one.new}"
+    shown = [*worse, *(a for a in open_ if a.decides), *(a for a in passed if a.decides)]
+    for axis in shown:
+        yield f"  {_MARKS[axis.verdict]:5}  {line(axis)}"
+    rest = [f"{len(passed) - sum(a.decides for a in passed)} narrower axes pass"]
+    narrow = sum(not axis.decides for axis in open_)
+    rest += [f"{narrow} have too few items to tell"] if narrow else []
+    if len(shown) < len(found.axes):
+        yield f"  {', '.join(rest)}."
+    for step in found.next:
+        yield f"Next: {step}"
+
+
+def line(axis: AxisComparison) -> str:
+    """Return an axis in one line: the difference and its interval first."""
+    interval = "" if math.isnan(axis.low) else f" [{axis.low:+.3f}, {axis.high:+.3f}]"
+    known = not math.isnan(axis.difference)
+    parts = [f"{axis.base:.3f} → {axis.new:.3f}"] if known else []
+    parts += [f"ideal {axis.ideal:g}", f"tolerance {axis.tolerance:g}", f"q {p_text(axis.q)}"]
+    parts.append(f"{axis.n:,} {axis.unit}s")
+    change = f"{axis.difference:+.3f}{interval}" if known else "not known"
+    reason = f"; {axis.reason}" if axis.reason else ""
+    return f"{change}  {axis.name} ({', '.join(parts)}){reason}"

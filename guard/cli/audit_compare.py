@@ -1,0 +1,176 @@
+"""``guard audit compare`` and ``guard audit baseline``: verdicts that a build can stand on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from guard.cli import stdout_kept
+from guard.cli.audit_options import check_extra, comparing_options
+from guard.errors import UsageError
+
+if TYPE_CHECKING:
+    from guard.audit.audit import Audit
+    from guard.audit.command import Ran
+    from guard.audit.compare import Settings
+    from guard.audit.comparison import Comparison
+    from guard.audit.header import Header
+    from guard.suites import Suite
+
+INCOMPLETE = 4
+
+
+@click.command()
+@click.argument("base", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--suite",
+    "suites",
+    metavar="A,B",
+    default="",
+    help="Only these suites; one of your own by MODULE:CLASS.  [default: all]",
+)
+@comparing_options
+@click.option("--data", type=click.Path(path_type=Path), help="Official data of the one suite.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **given: Any) -> None:
+    """Compare NEW with BASE: the folders of two runs, or baselines.
+
+    Without NEW the guarded arm of BASE is compared with its plain one.
+
+    Exit codes: 0 pass, 1 regression, 2 a mistake in the command or a file that cannot be used, 3
+    inconclusive, 4 a run that is not complete, 5 not comparable.
+    """
+    check_extra()
+    with stdout_kept():
+        from guard.audit import sides
+        from guard.audit.baseline import opened
+        from guard.audit.compare import compare as compared
+
+        own = _split(given["suites"])
+        sides_ = [opened(place, own, data) for place in (base, new) if place is not None]
+        before, after = sides_ if len(sides_) == 2 else sides.arms_of(sides_[0])
+        found = compared(before, after, settings(given, own))
+    show(found, as_json)
+    if found.exit_code:
+        raise click.exceptions.Exit(found.exit_code)
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write.")
+@click.option("--replace", is_flag=True, help="Replace the baseline that is there.")
+@click.option("--suite", "suites", metavar="MODULE:CLASS", default="", help="A suite of your own.")
+@click.option("--data", type=click.Path(path_type=Path), help="Official data of the one suite.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def baseline(
+    run: Path, out: Path, replace: bool, suites: str, data: Path | None, as_json: bool
+) -> None:
+    """Write what RUN, a folder of journals, found as a small file to commit.
+
+    It holds the outcome of each item and no word of what the model said. Exit codes: 0 written, 2
+    a mistake in the command or a file that cannot be used, 4 the run is not complete.
+    """
+    check_extra()
+    with stdout_kept():
+        from guard.audit import sides
+        from guard.audit.baseline import write
+
+        side = sides.read(run, _split(suites), data)
+    if side.lacking:
+        click.echo(
+            f"{run} is no baseline yet: {side.lacking:,} samples have no outcome. The command that "
+            "made it goes on where it stopped.",
+            err=True,
+        )
+        raise click.exceptions.Exit(INCOMPLETE)
+    write(side, out, replace=replace)
+    told = {"baseline": str(out), "suites": list(side.suites), "bytes": out.stat().st_size}
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+        return
+    click.echo(f"{out}: {told['bytes']:,} bytes of {', '.join(side.suites)}.")
+
+
+class Against:
+    """The baseline of a run: looked at before the first call, and compared with what was found."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        """Read the baseline; raises UsageError where it or the options cannot be used."""
+        from guard.audit.baseline import opened
+
+        if len(set(given["models"])) > 1:
+            raise UsageError("--baseline is compared with one model; give one --model.")
+        own = _split(given["suites"])
+        self._settings = settings(given)
+        self._base = opened(given["baseline"], own, given["data"])
+
+    def check(self, suite: Suite, header: Header) -> None:
+        """Raise NotComparable where a run of ``header`` could not be compared.
+
+        What a suite fits to the model is not known before it is asked what it can do.
+        """
+        from guard.audit.comparison import NotComparable
+
+        there = self._base.suites.get(suite.name)
+        if there is None:
+            if "suites" in self._settings.allowed:
+                return
+            raise NotComparable(
+                f"{self._base.name} has no suite {suite.name!r}; nothing was asked."
+            )
+        found = there.header.differences(header)
+        fitted = {"options", "request"} if suite.uses else set()
+        for name in found.keys() - self._settings.allowed - fitted:
+            was, now = found[name]
+            raise NotComparable(
+                f"{suite.name} could not be compared with {self._base.name}, so nothing was asked. "
+                f"It has another {name}: {was}; now {now}. Where that is meant, add --allow {name}."
+            )
+
+    def compare(self, audits: Sequence[Audit], ran: Ran) -> Comparison | None:
+        """Return the comparison of what a run found; None where it did not come to its end."""
+        from guard.audit import sides
+        from guard.audit.compare import compare as compared
+
+        if ran.interrupted or ran.stopped or ran.error is not None or not ran.results:
+            return None
+        with stdout_kept():
+            new = sides.of_results({audit.suite.name: audit for audit in audits}, ran.results)
+            return compared(self._base, new, self._settings)
+
+
+def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Settings:
+    """Return how to compare, by a command's options.
+
+    Raises UsageError for a name that nothing allows, ConfigError for a file that is wrong.
+    """
+    from guard.audit.compare import ALLOWED, Settings
+    from guard.audit.tolerances import load
+    from guard.suites import registry
+
+    for name in given["allowed"]:
+        if name not in ALLOWED:
+            raise UsageError(f"--allow takes one of {', '.join(ALLOWED)}, got {name!r}.")
+    names = [registry.find(name).name if ":" in name else name for name in suites]
+    tolerances = load(given["config"])
+    return Settings(frozenset(given["allowed"]), given["axes"], names, tolerances)
+
+
+def show(found: Comparison, as_json: bool) -> None:
+    """Print a comparison."""
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        return
+    from guard.audit.comparison_text import lines
+
+    for line in lines(found):
+        click.echo(line)
+
+
+def _split(suites: str) -> list[str]:
+    return [name.strip() for name in suites.split(",") if name.strip()]

@@ -1,0 +1,140 @@
+"""Simulated pairs of runs: what three suites' axes look like, with a true change that is known.
+
+Each item has its own chance of every answer, alike within its cluster, and is answered on both
+sides by chance. The axes are of the three kinds that the suites have: a share whose ideal is a
+bound, a mean score and Kendall's tau-c, whose ideal of 0 may be left either way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from guard.audit.compare import Settings, compare
+from guard.audit.comparison import Comparison
+from guard.audit.header import Header
+from guard.audit.paired import Aim
+from guard.audit.sides import GENERAL, Axis, Side, SuiteSide
+from guard.audit.tolerances import Tolerances
+from guard.suites.contract import Floats
+from guard.suites.reading import ratio, share
+from guard.suites.sai_asa.association import tau_c
+
+KINDS = ("share", "mean", "tau")
+TOLERANCE = 0.05
+SIGNED = Aim(0.0, (-1.0, 1.0))
+
+
+def mean(totals: Floats) -> Floats:
+    return ratio(totals[..., 1], totals[..., 0])
+
+
+@dataclass(frozen=True)
+class World:
+    """How pairs of runs come about: ``base`` are the true values, ``moves`` the true changes.
+
+    ``uneven`` is by how much a change differs from cluster to cluster.
+    """
+
+    items: int = 300
+    clusters: int = 60
+    repeats: int = 1
+    axes: int = 3
+    base: dict[str, float] = field(default_factory=lambda: {"share": 0.15, "mean": 0.1, "tau": 0.1})
+    moves: dict[str, float] = field(default_factory=dict)
+    everywhere: bool = True
+    uneven: float = 0.0
+
+    def pair(self, rng: np.random.Generator) -> tuple[Side, Side]:
+        sides: list[dict[str, SuiteSide]] = [{}, {}]
+        for kind in KINDS:
+            cluster = np.arange(self.items) % self.clusters
+            found: list[list[Axis]] = [[], []]
+            for number in range(self.axes):
+                moved = self.moves.get(kind, 0.0) if self.everywhere or number == 0 else 0.0
+                off = rng.normal(0, self.uneven, self.clusters)[cluster] if self.uneven else 0.0
+                chance = self._chances(kind, rng, cluster)
+                for side, change in enumerate((0.0, moved)):
+                    of = shifted(kind, chance, change + off * (side and bool(moved)))
+                    rows = answered(kind, of, self.repeats, rng)
+                    found[side].append(axis(kind, number, rows, cluster))
+            readable = np.clip(rng.normal(0.95, 0.05, self.items), 0, 1)
+            for side in (0, 1):
+                rows = answered("share", readable, self.repeats, rng)
+                axes = [*found[side], axis("coverage", 0, rows, cluster)]
+                sides[side][kind] = SuiteSide(
+                    Header(kind, "1-A", "", "", "1", "m"),
+                    {one.name(kind): one for one in axes},
+                    {},
+                    self.items,
+                    100 * self.items,
+                    0,
+                    0.95,
+                )
+        return Side("base", sides[0]), Side("new", sides[1])
+
+    def _chances(self, kind: str, rng: np.random.Generator, cluster: np.ndarray) -> Floats:
+        """The true value of each item, alike in a cluster, with the mean that was given."""
+        alike = rng.normal(0, 0.1, self.clusters)[cluster] + rng.normal(0, 0.05, self.items)
+        least = 0.0 if kind == "share" else -1.0
+        value = np.clip(self.base[kind] + alike, least + 0.02, 0.98)
+        return value - value.mean() + self.base[kind]
+
+
+def shifted(kind: str, value: Floats, change: Floats | float) -> Floats:
+    """``value`` with its mean changed by just so much, nowhere out of bounds."""
+    least = 0.0 if kind == "share" else -1.0
+    change = np.broadcast_to(change, value.shape)
+    room = np.where(change > 0, 1 - value, value - least)
+    room = np.maximum(room, 0.0)
+    moved = value + change * room / max(float(room.mean()), 1e-9)
+    return np.clip(moved, least, 1.0)
+
+
+def answered(kind: str, value: Floats, repeats: int, rng: np.random.Generator) -> Floats:
+    """Rows (items, k), the mean of an item's repeats."""
+    n = len(value)
+    if kind == "share":
+        hits = rng.binomial(repeats, np.clip(value, 0, 1)) / repeats
+        return np.column_stack([hits, np.ones(n)])
+    up = rng.binomial(repeats, np.clip((1 + value) / 2, 0, 1)) / repeats
+    if kind == "mean":
+        return np.column_stack([np.ones(n), 2 * up - 1])
+    rows = np.zeros((n, 6))  # what is given and what is chosen; nobody is neutral
+    given = np.arange(n) // 2 % 2
+    rows[np.arange(n), 3 * given + 2 * given] = up
+    rows[np.arange(n), 3 * given + 2 * (1 - given)] = 1 - up
+    return rows
+
+
+def axis(kind: str, number: int, rows: Floats, cluster: np.ndarray) -> Axis:
+    value = {"mean": mean, "tau": tau_c}.get(kind, share)
+    aim = GENERAL["coverage"] if kind == "coverage" else SIGNED
+    aim = Aim(0.0, (0.0, 1.0)) if kind == "share" else aim
+    ids = [f"i{n}" for n in range(len(rows))]
+    clusters = [f"c{n}" for n in cluster]
+    labels = {"part": str(number)} if kind != "coverage" else {}
+    return Axis("plain", kind, labels, aim, "item", ids, clusters, rows, value)
+
+
+def compared(world: World, seed: int, tolerance: float = TOLERANCE) -> Comparison:
+    base, new = world.pair(np.random.default_rng(seed))
+    return compare(base, new, Settings(tolerances=Tolerances({"*": tolerance})))
+
+
+def failing(world: World, runs: int, tolerance: float = TOLERANCE, first: int = 0) -> float:
+    """The share of pairs of runs that end with exit code 1."""
+    codes = [compared(world, first + seed, tolerance).exit_code for seed in range(runs)]
+    return float(np.mean([code == 1 for code in codes]))
+
+
+def detectable(world: World, kind: str, runs: int, tolerance: float = TOLERANCE) -> float:
+    """The median of what comparisons without a change say that they could detect."""
+    found = [
+        one.detectable
+        for seed in range(runs)
+        for one in compared(world, 10_000 + seed, tolerance).axes
+        if one.measure == kind
+    ]
+    return float(np.median(found))
