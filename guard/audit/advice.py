@@ -20,11 +20,14 @@ def steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[str
                 f"{side.name} is incomplete: {side.lacking:,} samples have no outcome. The command "
                 "that made it goes on where it stopped."
             )
-    for axis in [one for one in axes if one.verdict == "regression"][:_FEW]:
+    told: set[str] = set()
+    failed = [one for one in axes if one.verdict == "regression"]
+    for axis in sorted(failed, key=lambda one: (not one.decides, one.q)):
         worse = [flip for flip in axis.flips if flip.moves > 0]
-        if worse:
-            told = ", ".join(_flip(flip.item, flip.base, flip.new) for flip in worse[:_FEW])
-            yield f"Of {axis.name} look first at {told}."
+        if worse and axis.suite not in told:
+            told.add(axis.suite)
+            few = ", ".join(_flip(flip.item, flip.base, flip.new) for flip in worse[:_FEW])
+            yield f"Look first at what got worse in {axis.name}: {few}."
     for name, one in new.suites.items():
         open_ = [
             axis
@@ -54,12 +57,11 @@ def _undecided(name: str, one: SuiteSide, axes: Sequence[AxisComparison]) -> Ite
             f"--sample {one.items + more}."
         )
         return
-    room = one.available - one.items
-    rest = "and that is all it has" if room <= 0 else f"of which {one.items:,} were asked"
+    least = max(axis.at_most for axis in told)
     yield (
         f"No sample of {name} is likely to decide {which}: it would take about "
-        f"{one.items + more:,} items, and the suite has {one.available:,}, {rest}. Ask each item "
-        "more often, or allow a larger tolerance in audit.toml."
+        f"{one.items + more:,} items of the {one.available:,} there are. With the {one.items:,} "
+        f"asked a tolerance of {least:.2g} in audit.toml would."
     )
 
 
@@ -69,10 +71,8 @@ def _cost(one: SuiteSide, more: int) -> str:
         return ""
     spent = one.spent.get("cost_usd")
     if spent is None:
-        tokens = (
-            one.spent.get(f"{kind}_tokens", 0) / one.items for kind in ("prompt", "completion")
-        )
-        each = cost_of(one.header.model, *tokens)
+        asked, said = (one.spent.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion"))
+        each = cost_of(one.header.model, asked / one.items, said / one.items)
     else:
         each = spent / one.items
     if math.isnan(each):

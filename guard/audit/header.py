@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from guard.errors import UsageError
 from guard.suites import Suite
 
 FORMAT = 2
+_FEW = 4
 # Journals without checksums: they can be scored and replayed, not gone on with.
 UNSUMMED = 1
 
@@ -143,8 +144,7 @@ class Header:
                 continue
             flat = [_flat(mine), _flat(others)]
             keys = [k for k in {**flat[0], **flat[1]} if flat[0].get(k) != flat[1].get(k)]
-            told = [", ".join(f"{k} {_short(one.get(k))}" for k in keys) for one in flat]
-            found[name] = told[0], told[1]
+            found[name] = _few(flat[0], keys), _few(flat[1], keys)
         return found
 
     def holds(self, wanted: Header) -> bool:
@@ -166,6 +166,14 @@ def told(suite: Suite) -> dict[str, Any]:
     Where official data lies is nobody's business: its hash says what it is.
     """
     return suite.options.model_dump(mode="json", exclude={"data", *suite.reading})
+
+
+def _few(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Return some settings in words; "none" where there is none at all."""
+    if not settings:
+        return "none"
+    more = ", …" if len(keys) > _FEW else ""
+    return ", ".join(f"{k} {_short(settings.get(k))}" for k in keys[:_FEW]) + more
 
 
 def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -232,9 +232,10 @@ class Pairs:
         return self._change.quantile(alpha) + self._change.quantile(1 - POWER)
 
     def _p_above(self, part: Part, tolerance: float) -> float:
-        if self._is_share and part in (_CHANGE, _BACK):
+        spread = self._spread(part)
+        if self._is_share and part in (_CHANGE, _BACK) and not spread.still:
             return self._shares(part).p_above(tolerance)
-        return self._spread(part).p_above(self._at(part), tolerance)
+        return spread.p_above(self._at(part), tolerance)
 
     def _limits(self, part: Part, level: float) -> tuple[float, float]:
         value, spread = self._at(part), self._spread(part)

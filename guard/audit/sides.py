@@ -113,6 +113,11 @@ def read(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side
         contents = journals.load(path)
         header = contents.header
         options = {**header.options, **({} if data is None else {"data": data})}
+        if header.suite not in {*registry.names(), *classes}:
+            raise UsageError(
+                f"{path} is of the suite {header.suite!r}, which is none of guard's; name it with "
+                "--suite MODULE:CLASS."
+            )
         suite = registry.make(classes.get(header.suite, header.suite), options)
         audit = as_recorded(Audit.of(suite), contents, path)
         found[header.suite] = of_journal(audit, contents)

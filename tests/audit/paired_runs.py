@@ -34,7 +34,7 @@ def mean(totals: Floats) -> Floats:
 class World:
     """How pairs of runs come about: ``base`` are the true values, ``moves`` the true changes.
 
-    ``uneven`` is by how much a change differs from cluster to cluster.
+    ``uneven`` changes have half of the clusters, drawn anew, move twice as far, the others nowhere.
     """
 
     items: int = 300
@@ -44,7 +44,7 @@ class World:
     base: dict[str, float] = field(default_factory=lambda: {"share": 0.15, "mean": 0.1, "tau": 0.1})
     moves: dict[str, float] = field(default_factory=dict)
     everywhere: bool = True
-    uneven: float = 0.0
+    uneven: bool = False
 
     def pair(self, rng: np.random.Generator) -> tuple[Side, Side]:
         sides: list[dict[str, SuiteSide]] = [{}, {}]
@@ -53,10 +53,10 @@ class World:
             found: list[list[Axis]] = [[], []]
             for number in range(self.axes):
                 moved = self.moves.get(kind, 0.0) if self.everywhere or number == 0 else 0.0
-                off = rng.normal(0, self.uneven, self.clusters)[cluster] if self.uneven else 0.0
+                far = 2.0 * rng.integers(0, 2, self.clusters)[cluster] if self.uneven else 1.0
                 chance = self._chances(kind, rng, cluster)
                 for side, change in enumerate((0.0, moved)):
-                    of = shifted(kind, chance, change + off * (side and bool(moved)))
+                    of = chance + far * (shifted(kind, chance, change) - chance)
                     rows = answered(kind, of, self.repeats, rng)
                     found[side].append(axis(kind, number, rows, cluster))
             readable = np.clip(rng.normal(0.95, 0.05, self.items), 0, 1)
@@ -77,19 +77,17 @@ class World:
     def _chances(self, kind: str, rng: np.random.Generator, cluster: np.ndarray) -> Floats:
         """The true value of each item, alike in a cluster, with the mean that was given."""
         alike = rng.normal(0, 0.1, self.clusters)[cluster] + rng.normal(0, 0.05, self.items)
-        least = 0.0 if kind == "share" else -1.0
-        value = np.clip(self.base[kind] + alike, least + 0.02, 0.98)
-        return value - value.mean() + self.base[kind]
+        if kind == "share":  # as far apart on the scale of ratios: none is below 0
+            value = np.exp(4 * alike)
+            return np.minimum(value * self.base[kind] / value.mean(), 0.9)
+        return np.clip(alike - alike.mean() + self.base[kind], -0.9, 0.9)
 
 
-def shifted(kind: str, value: Floats, change: Floats | float) -> Floats:
-    """``value`` with its mean changed by just so much, nowhere out of bounds."""
+def shifted(kind: str, value: Floats, change: float) -> Floats:
+    """``value`` with its mean changed by just so much, most where there is most room."""
     least = 0.0 if kind == "share" else -1.0
-    change = np.broadcast_to(change, value.shape)
-    room = np.where(change > 0, 1 - value, value - least)
-    room = np.maximum(room, 0.0)
-    moved = value + change * room / max(float(room.mean()), 1e-9)
-    return np.clip(moved, least, 1.0)
+    room = 1 - value if change > 0 else value - least
+    return np.asarray(value + change * room / float(room.mean()))
 
 
 def answered(kind: str, value: Floats, repeats: int, rng: np.random.Generator) -> Floats:
