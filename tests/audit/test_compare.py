@@ -354,7 +354,7 @@ def test_the_last_tolerance_that_matches_decides(
 
 def test_a_tolerance_of_a_compared_suite_that_matches_nothing_is_a_mistake() -> None:
     wrong = Tolerances({"gated/plain/frist": 0.1}, where="audit.toml")
-    with pytest.raises(ConfigError, match="audit.toml: the tolerance 'gated/plain/frist' matches"):
+    with pytest.raises(ConfigError, match="the tolerance 'gated/plain/frist' matches"):
         compare(side(), side(), Settings(tolerances=wrong))
     others = Tolerances({"mist/plain/nothing": 0.1}, where="audit.toml")
     assert compare(side(), side(), Settings(tolerances=others)).outcome == "pass"

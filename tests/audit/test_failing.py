@@ -41,7 +41,7 @@ def test_a_missing_key_is_told_in_litellms_words_at_once(monkeypatch: pytest.Mon
     slept: list[float] = []
     monkeypatch.setattr("guard.audit.runner.pause", lambda s, _: slept.append(s))
     result = run("--model", "openai/gpt-4o-mini")
-    assert result.exit_code == 3
+    assert result.exit_code == 4
     assert "openai/gpt-4o-mini cannot be asked:" in result.stderr
     assert "OPENAI_API_KEY" in result.stderr
     assert not slept  # no attempt was repeated
@@ -63,7 +63,7 @@ def test_what_no_retry_mends_ends_after_the_first_calls(
 ) -> None:
     provider.busy, provider.status, provider.words = 10_000, status, words
     result = run("--model", "openai/x", "--concurrency", "2")
-    assert result.exit_code == 3
+    assert result.exit_code == 4
     assert words in result.stderr
     assert len(provider.refused_at) <= 2
     assert GOES_ON not in result.output
@@ -87,7 +87,7 @@ def test_a_request_that_is_refused_amid_answers_fails_alone(provider: Answering)
 
     provider.answer, provider.status, provider.words = answer, 400, "string too long"
     result = run("--model", "openai/x", "--concurrency", "1", "--json", "--out", "out")
-    assert result.exit_code == 3
+    assert result.exit_code == 4
     (suite,) = json.loads(result.stdout)["suites"]
     assert suite["outcomes"]["failed"] == 1
     assert len(provider.refused_at) == 1
@@ -106,7 +106,7 @@ def test_a_key_that_expires_keeps_what_was_answered_and_says_what_goes_on(
 
     provider.answer, provider.status, provider.words = answer, 401, "expired key"
     result = run("--model", "openai/x", "--json", "--out", "out")
-    assert result.exit_code == 3
+    assert result.exit_code == 4
     (suite,) = json.loads(result.stdout)["suites"]
     assert suite["missing"] > 0 < suite["calls"]["answered"] == len(provider.asked)
     assert "expired key" in result.stderr

@@ -270,7 +270,7 @@ def test_a_model_that_cannot_be_asked_does_not_stop_the_next(
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     result = run("--model", "anthropic/claude-sonnet-4-5", "--model", "openai/x", "--sample", "2")
-    assert result.exit_code == 3
+    assert result.exit_code == 4
     assert "anthropic/claude-sonnet-4-5 cannot be asked" in result.stderr
     assert [s["model"] for s in json.loads(result.stdout)["suites"]] == ["openai/x"]
 

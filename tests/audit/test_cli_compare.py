@@ -1,0 +1,184 @@
+"""The exit codes of a comparison through the installed command, offline."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from guard.cli import main
+from guard.core import Guard
+from tests.audit.gated_suite import NAME, GatedOptions, half, more, recorded
+from tests.scripted import Scripted
+
+ROOT = Path(__file__).parents[2]
+SUITE = ("--suite", NAME)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    recorded(folder / "base")
+    recorded(folder / "same")
+    recorded(folder / "worse", more)
+    recorded(folder / "other", model="openai/y")
+    recorded(folder / "begun", most=20)
+    recorded(folder / "few", options=GatedOptions(count=4))
+    recorded(folder / "unread", lambda n, _: "?")
+    guard = Guard(detector=Scripted("BIAS"))
+    # The guard stops a quarter of the answers.
+    recorded(folder / "guarded", lambda n, s: "BIAS first" if n % 4 == 1 else half(n), guard=guard)
+    return folder
+
+
+def guard_command() -> list[str]:
+    """The command as pip installed it, or as a checkout runs it."""
+    script = Path(sys.executable).parent / "guard"
+    return [str(script)] if script.is_file() else [sys.executable, "-m", "guard"]
+
+
+def installed(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*guard_command(), "audit", *args],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env={
+            **{k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")},
+            "PYTHONPATH": str(ROOT),
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "HTTPS_PROXY": "http://127.0.0.1:9",
+            "HTTP_PROXY": "http://127.0.0.1:9",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (("base", "same"), 0, "PASS: same is no worse than base"),
+        (("base", "worse"), 1, "REGRESSION: worse is worse than base, on "),
+        (("base", "same", "--axis", "nothing"), 2, "--axis 'nothing' matches none of 4 axes"),
+        (("few", "few"), 3, "INCONCLUSIVE: whether few is worse than few"),
+        (("base", "begun"), 4, "INCOMPLETE: begun and base"),
+        (("base", "other"), 5, "another model, which is NOT allowed: 'openai/x'; now 'openai/y'"),
+    ],
+)
+def test_every_exit_code_through_the_installed_command(
+    runs: Path, args: tuple[str, ...], code: int, told: str
+) -> None:
+    done = installed(runs, "compare", *args, *SUITE)
+    assert done.returncode == code, done.stderr
+    assert told in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_baseline_in_ci_through_the_installed_command(runs: Path, tmp_path: Path) -> None:
+    made = installed(runs, "baseline", "base", *SUITE, "--out", str(tmp_path / "base.json"))
+    assert made.returncode == 0, made.stderr
+    args = ("run", *SUITE, "--plain-only", "--baseline", "base.json", "--json", "--replay")
+    same = installed(tmp_path, *args, str(runs / "same"), "--out", "same")
+    assert same.returncode == 0, same.stderr
+    told = json.loads(same.stdout)
+    assert told["comparison"]["outcome"] == "pass"
+    assert told["suites"][0]["complete"]
+    worse = installed(tmp_path, *args, str(runs / "worse"), "--out", "worse")
+    assert worse.returncode == 1, worse.stderr
+    other = installed(tmp_path, *args, str(runs / "other"), "--out", "other")
+    assert other.returncode == 5
+    assert "so nothing was asked. It has another model" in other.stderr
+    assert not (tmp_path / "other" / "gated.jsonl.gz").exists()
+
+
+def call(*args: str) -> Result:
+    return CliRunner().invoke(main, ["audit", *args], catch_exceptions=False)
+
+
+def compared(*args: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(call("compare", *args, *SUITE, "--json").stdout)
+    return read
+
+
+def test_what_is_meant_is_allowed_by_name(runs: Path) -> None:
+    found = compared(str(runs / "base"), str(runs / "other"), "--allow", "model")
+    assert found["exit_code"] == 0
+    assert found["differences"][0]["allowed"]
+    unknown = call("compare", str(runs / "base"), str(runs / "other"), "--allow", "modell", *SUITE)
+    assert unknown.exit_code == 2
+    assert "--allow takes one of version, data, " in unknown.output
+
+
+def test_one_run_is_compared_with_itself_plain_against_guarded(runs: Path) -> None:
+    found = compared(str(runs / "guarded"))
+    axes = {axis["name"]: axis for axis in found["axes"]}
+    assert axes["gated/effect/coverage"]["difference"] == pytest.approx(-0.25)
+    assert axes["gated/effect/coverage"]["verdict"] == "regression"
+    assert found["exit_code"] == 1
+    alone = call("compare", str(runs / "base"), *SUITE)
+    assert alone.exit_code == 2
+    assert "has no guarded arm of gated; give a second run" in alone.output
+
+
+def test_a_tolerance_of_audit_toml_decides(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    args = (str(runs / "base"), str(runs / "worse"))
+    assert compared(*args)["exit_code"] == 1
+    Path("audit.toml").write_text('[tolerance]\n"gated/*" = 0.4\n')
+    found = compared(*args)
+    assert found["exit_code"] == 0
+    assert {axis["tolerance"] for axis in found["axes"]} == {0.4}
+    Path("mine.toml").write_text('[tolerance]\n"gated/*" = 0.01\n')
+    assert compared(*args, "--config", "mine.toml")["exit_code"] == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--axis", "x"), "--axis, --allow and --config belong to --baseline"),
+        (("--baseline", "nowhere"), "There is no run and no baseline at nowhere"),
+        (("--baseline", "edited.json"), "was changed after it was made"),
+        (("--baseline", "audit.toml"), "audit.toml is no baseline"),
+    ],
+)
+def test_a_baseline_that_cannot_be_used_is_named_before_anything_is_asked(
+    runs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    args: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("baseline", str(runs / "base"), *SUITE, "--out", "edited.json").exit_code == 0
+    path = Path("edited.json")
+    path.write_text(path.read_text().replace('"openai/x"', '"openai/z"'))
+    Path("audit.toml").write_text("[floor]\n")
+    result = call(
+        "run", *SUITE, "--replay", str(runs / "same"), "--out", "o", "--plain-only", *args
+    )
+    assert result.exit_code == 2, result.output
+    assert told in result.output
+    assert not Path("o").exists()
+
+
+def test_a_run_is_no_baseline_before_its_end(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "b.json"
+    result = call("baseline", str(runs / "begun"), *SUITE, "--out", str(out))
+    assert result.exit_code == 4
+    assert "is no baseline yet: 100 samples have no outcome" in result.output
+    assert not out.exists()
+
+
+def test_answers_that_cannot_be_read_are_no_pass(runs: Path) -> None:
+    found = compared(str(runs / "unread"), str(runs / "unread"))
+    assert found["exit_code"] == 3
+    assert compared(str(runs / "base"), str(runs / "unread"))["exit_code"] == 1
