@@ -24,6 +24,7 @@ import yaml  # type: ignore[import-untyped]
 import guard
 import guard.cli
 import guard.errors
+from guard.audit.tolerances import load
 from guard.config import known_keys, settings
 from guard.policy import OnBias, Policy
 from guard.proxy.settings import check_others, made_guard
@@ -127,8 +128,9 @@ def test_what_a_page_shows_can_be_used(page: Path, tmp_path: Path) -> None:
             if not block.run:
                 check_commands(block.code)
         elif block.language == "toml":
-            (tmp_path / block.title).write_text(block.code, encoding="utf-8")
-            assert settings(tmp_path)
+            place = tmp_path / block.title
+            place.write_text(block.code, encoding="utf-8")
+            assert load(place).axes if place.name == "audit.toml" else settings(tmp_path)
         elif block.language == "json":
             assert [json.loads(line) for line in block.code.splitlines()]
         elif block.language == "yaml":

@@ -261,7 +261,15 @@ def _averaged(
     rows: Floats,
     value: Function,
 ) -> Axis:
-    """Return the axis of rows by item: repeats of one are averaged, and count as one."""
+    """Return the axis of rows by item: repeats of one are averaged, and count as one.
+
+    A row of zeros adds nothing to a measure: it is that of an answer which could not be read.
+    """
+    told = rows.any(axis=1)
+    rows = rows[told]
+    items, clusters = (
+        [x for x, is_told in zip(some, told, strict=True) if is_told] for some in (items, clusters)
+    )
     of = dict(zip(items, clusters, strict=True))
     place = {item: at for at, item in enumerate(of)}
     at = [place[item] for item in items]
