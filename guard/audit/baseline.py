@@ -187,6 +187,7 @@ def _axis(axis: Axis, place: Mapping[str, int]) -> dict[str, Any]:
         "above": axis.aim.above,
         "unit": axis.unit,
         "pairs": _runs([place[name] for name in axis.ids]),
+        "columns": axis.rows.shape[1],
         "kinds": [[_short(x) for x in row] for row in kinds.tolist()],
         "of": _packed(of.reshape(-1).tolist(), len(kinds)),
     }
@@ -231,7 +232,7 @@ def _suite(one: Mapping[str, Any]) -> SuiteSide:
         item = told["unit"] == "item"
         least, most = told["bounds"]
         bounds = (-math.inf if least is None else least, math.inf if most is None else most)
-        rows = np.array(told["kinds"], dtype=np.float64)[_unpacked(told["of"])]
+        kinds = np.array(told["kinds"], dtype=np.float64).reshape(-1, told["columns"])
         axis = Axis(
             told["arm"],
             told["measure"],
@@ -240,14 +241,14 @@ def _suite(one: Mapping[str, Any]) -> SuiteSide:
             told["unit"],
             [ids[i] if item else names[i] for i in at],
             [cluster[i] if item else names[i] for i in at],
-            rows.reshape(len(at), -1),
+            kinds[np.array(_unpacked(told["of"]), dtype=np.int64)],
         )
         axes[axis.name(header.suite)] = axis
     outcomes = {}
     for arm, told in one["outcomes"].items():
-        kinds = told["kinds"]
+        names = told["kinds"]
         places = zip(ids, _unpacked(told["of"]), strict=True)
-        outcomes[arm] = {item: kinds[p] for item, p in places if p < len(kinds)}
+        outcomes[arm] = {item: names[p] for item, p in places if p < len(names)}
     asked = one["asked"]
     return SuiteSide(
         header, axes, outcomes, asked["items"], asked["available"], 0, asked["coverage"],

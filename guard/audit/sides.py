@@ -182,26 +182,44 @@ def of_records(suite: Suite, header: Header, records: Records) -> SuiteSide:
 def arms_of(side: Side) -> tuple[Side, Side]:
     """Return the plain and the guarded arm of a run as two sides.
 
-    Raises UsageError where a suite has one arm.
+    What the guard stopped of the answers is compared with nothing stopped; coverage, which falls
+    with every stop, right or wrong, only where a suite does not say which those are. Raises
+    UsageError where a suite has one arm.
     """
-    parts: list[Side] = []
-    for arm in ("plain", "guarded"):
-        suites: dict[str, SuiteSide] = {}
-        for name, one in side.suites.items():
-            if "guarded" not in one.outcomes:
-                raise UsageError(
-                    f"{side.name} has no guarded arm of {name}; give a second run to compare with."
-                )
-            mine = [
+    parts: list[dict[str, SuiteSide]] = [{}, {}]
+    for name, one in side.suites.items():
+        if "guarded" not in one.outcomes:
+            raise UsageError(
+                f"{side.name} has no guarded arm of {name}; give a second run to compare with."
+            )
+        plain, guarded = (
+            {(a.measure, *a.labels.items()): a for a in one.axes.values() if a.arm == arm}
+            for arm in ("plain", "guarded")
+        )
+        stops = {
+            key: _none_stopped(a)
+            for key, a in guarded.items()
+            if key not in plain and a.aim.bounds == SHARE.bounds and a.rows.shape[1] == 2
+        }
+        for part, axes, arm in zip(
+            parts, (plain | stops, guarded), ("plain", "guarded"), strict=True
+        ):
+            kept = [
                 replace(axis, arm=EFFECT)
-                for axis in one.axes.values()
-                # What the guard stopped is of both arms.
-                if axis.arm == arm and replace(axis, arm="plain").name(name) in one.axes
+                for key, axis in axes.items()
+                if (key in stops or (key in plain and key in guarded))
+                and not (stops and axis.measure == "coverage")
             ]
-            axes = {axis.name(name): axis for axis in mine}
-            suites[name] = replace(one, axes=axes, outcomes={EFFECT: one.outcomes[arm]})
-        parts.append(Side(f"{side.name} ({arm})", suites))
-    return parts[0], parts[1]
+            named = {axis.name(name): axis for axis in kept}
+            part[name] = replace(one, axes=named, outcomes={EFFECT: one.outcomes[arm]})
+    return Side(f"{side.name} (plain)", parts[0]), Side(f"{side.name} (guarded)", parts[1])
+
+
+def _none_stopped(axis: Axis) -> Axis:
+    """Return a share of stopped answers as it is without a guard."""
+    rows = axis.rows.copy()
+    rows[:, 0] = 0.0
+    return replace(axis, rows=rows)
 
 
 def _of_arm(suite: Suite, arm: str, found: Sequence[Record], records: Records) -> Iterator[Axis]:

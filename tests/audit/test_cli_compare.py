@@ -32,8 +32,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recorded(folder / "few", options=GatedOptions(count=4))
     recorded(folder / "unread", lambda n, _: "?")
     guard = Guard(detector=Scripted("BIAS"))
-    # The guard stops a quarter of the answers.
-    recorded(folder / "guarded", lambda n, s: "BIAS first" if n % 4 == 1 else half(n), guard=guard)
+    # The guard stops half of the answers that name the second.
+    recorded(folder / "guarded", lambda n, s: "BIAS second" if n % 4 == 0 else half(n), guard=guard)
     return folder
 
 
@@ -119,8 +119,8 @@ def test_what_is_meant_is_allowed_by_name(runs: Path) -> None:
 def test_one_run_is_compared_with_itself_plain_against_guarded(runs: Path) -> None:
     found = compared(str(runs / "guarded"))
     axes = {axis["name"]: axis for axis in found["axes"]}
-    assert axes["gated/effect/coverage"]["difference"] == pytest.approx(-0.25)
-    assert axes["gated/effect/coverage"]["verdict"] == "regression"
+    assert axes["gated/effect/stopped_others"]["difference"] == pytest.approx(0.5)
+    assert axes["gated/effect/stopped_others"]["verdict"] == "regression"
     assert found["exit_code"] == 1
     alone = call("compare", str(runs / "base"), *SUITE)
     assert alone.exit_code == 2

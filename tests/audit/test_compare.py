@@ -289,8 +289,14 @@ def test_the_json_has_everything_and_no_nan() -> None:
 def test_the_arms_of_a_run_are_two_sides() -> None:
     plain, guarded = arms_of(side(guard="first"))
     found = compare(plain, guarded)
-    assert verdicts(found)["effect/coverage"] == "regression"
-    assert verdicts(found)["effect/first"] == "pass"  # over the answers that are left
+    assert set(verdicts(found).values()) == {"pass"}
+    by_name = {axis.name: axis for axis in found.axes}
+    stopped = by_name["gated/effect/stopped_biased"]
+    assert (stopped.base, stopped.new, stopped.worse) == (0, 1, -1)
+    assert "gated/effect/coverage" not in by_name
+    assert by_name["gated/effect/first"].n == 60  # of the answers that are left
+    blocked = verdicts(compare(*arms_of(side(guard="second"))))
+    assert blocked["effect/stopped_others"] == "regression"
     assert {axis.arm for axis in found.axes} == {"effect"}
     with pytest.raises(UsageError, match="x has no guarded arm of gated"):
         arms_of(side())
