@@ -3,9 +3,11 @@
 An axis is a **regression** where two tests agree, at 5 % after correction by Benjamini and Hochberg
 over every axis of every suite: that it changed for the worse at all, which is exact, and that it is
 worse by more than its tolerance, over whole clusters. It **passes** where it is worse by no more
-than the tolerance (one-sided, 95 %), and is **inconclusive** otherwise. The widest axes of a suite
-decide: one that is inconclusive leaves the whole so. Narrower ones can only regress, as few items
-are theirs.
+than the tolerance (one-sided, 95 %), and is **inconclusive** otherwise.
+
+The widest axes of a suite decide: one that is inconclusive leaves the whole so. The others can only
+regress, as few items may be theirs: the narrower ones, how much of the bias a guard stopped, as
+there may be none, and the scores of answers that a guard let through.
 """
 
 from __future__ import annotations
@@ -60,8 +62,9 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
     about = {"guard": __version__, "alpha": ALPHA, "power": POWER}
     if any(not one.allowed for one in found):
         names = dict.fromkeys(one.name for one in found if not one.allowed)
-        flags = " ".join(f"--allow {name}" for name in names)
-        told = [f"These are not comparable. Where that is meant, add {flags}."]
+        told = ["Where that is meant, add " + " ".join(f"--allow {n}" for n in names) + "."]
+        if not base.suites.keys() & new.suites.keys():
+            told = ["They have no suite in common; give runs of the same suites."]
         return Comparison(base.name, new.name, "not comparable", (), found, told, about)
     paired = list(_paired(base, new))
     names = [one.name for one in paired]
@@ -76,12 +79,14 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
     lacking = base.lacking + new.lacking
     outcome = _outcome(axes, incomplete=lacking > 0)
     told = list(steps(axes, base, new))
-    about["coverage"] = {
-        name: {"base": base.suites[name].coverage, "new": one.coverage}
-        for name, one in new.suites.items()
-        if name in base.suites
-    }
+    about["one_side_only"] = _alone(base, new)
     return Comparison(base.name, new.name, outcome, axes, found, told, about)
+
+
+def _alone(base: Side, new: Side) -> list[str]:
+    """Return the axes of the common suites that one side alone has."""
+    both = [(base.suites[name], new.suites[name]) for name in base.suites if name in new.suites]
+    return sorted(name for one, other in both for name in one.axes.keys() ^ other.axes.keys())
 
 
 def _picked(side: Side, suites: Sequence[str]) -> Side:
@@ -144,7 +149,7 @@ def _paired(base: Side, new: Side) -> Iterator[_Paired]:
         if other is None:
             continue
         common = [name for name in one.axes if name in other.axes]
-        wide = _widest({name: other.axes[name] for name in common})
+        wide = _deciding({name: other.axes[name] for name in common}, other)
         functions = _Functions(one, other)
         for name in common:
             before, after = one.axes[name], other.axes[name]
@@ -165,18 +170,26 @@ def _paired(base: Side, new: Side) -> Iterator[_Paired]:
             yield _Paired(name, suite, after, pairs, ids, outcomes, read, name in wide, other.items)
 
 
-def _widest(axes: Mapping[str, Axis]) -> set[str]:
+def _deciding(axes: Mapping[str, Axis], side: SuiteSide) -> set[str]:
     """Return the axes that decide: of each measure those with the fewest labels.
 
     Where one of these is of all, as the first category of HBB is, that one alone.
     """
     found: set[str] = set()
-    for key in {(axis.arm, axis.measure) for axis in axes.values()}:
-        mine = {name: a.labels for name, a in axes.items() if (a.arm, a.measure) == key}
+    deciding = {name: axis for name, axis in axes.items() if _may_decide(axis, side)}
+    for key in {(axis.arm, axis.measure) for axis in deciding.values()}:
+        mine = {name: a.labels for name, a in deciding.items() if (a.arm, a.measure) == key}
         least = min(map(len, mine.values()))
         few = {name for name, labels in mine.items() if len(labels) == least}
         found |= {name for name in few if _ALL in mine[name].values()} or few
     return found
+
+
+def _may_decide(axis: Axis, side: SuiteSide) -> bool:
+    if axis.arm == "plain" or axis.measure == "coverage":
+        return True
+    stops_bias = axis.aim.ideal >= axis.aim.bounds[1]
+    return not stops_bias and (side.judges_both or axis.measure in GENERAL)
 
 
 class _Functions:
@@ -260,9 +273,8 @@ class _Tested:
         if q < ALPHA:
             return "regression", ""
         if math.isnan(pairs.worse):
-            return "inconclusive", "no value on either side" if not self._one.ids else (
-                "the measure has no value on one side"
-            )
+            few = "no answer counts for it on both sides" if not self._one.ids else ""
+            return "inconclusive", few or "it has no value on one side"
         if math.isnan(pairs.at_most):
             return "inconclusive", (
                 f"{pairs.clusters} clusters are too few: {LEAST_CLUSTERS} of about equal size are "

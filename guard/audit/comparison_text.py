@@ -30,11 +30,11 @@ def lines(found: Comparison) -> Iterator[str]:
     shown = [*worse, *(a for a in open_ if a.decides), *(a for a in passed if a.decides)]
     for axis in shown:
         yield f"  {_MARKS[axis.verdict]:5}  {line(axis)}"
-    rest = [f"{len(passed) - sum(a.decides for a in passed)} narrower axes pass"]
-    narrow = sum(not axis.decides for axis in open_)
-    rest += [f"{narrow} have too few items to tell"] if narrow else []
-    if len(shown) < len(found.axes):
-        yield f"  {', '.join(rest)}."
+    rest = [sum(not axis.decides for axis in some) for some in (passed, open_)]
+    if any(rest):
+        yield f"  Of {sum(rest)} further axes {rest[0]} pass; {rest[1]} have too few items to tell."
+    if alone := found.about.get("one_side_only"):
+        yield f"  {len(alone)} axes are on one side only and were not compared, as {alone[0]}."
     for step in found.next:
         yield f"Next: {step}"
 

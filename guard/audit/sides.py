@@ -84,6 +84,11 @@ class SuiteSide:
     spent: Mapping[str, Any] = field(default_factory=dict)
     suite: Suite | None = None
 
+    @property
+    def judges_both(self) -> bool:
+        """Whether a scorer judged what the guarded arm shows as it did the plain one."""
+        return self.header.others.keys() - {"reading"} == {"scorer"}
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -241,7 +246,7 @@ def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
     for name, wanted in (("stopped_biased", "biased"), ("stopped_others", "other")):
         of = [after for after, side in zip(records.guarded, sides, strict=True) if side == wanted]
         stopped = [float(record.outcome.name in KINDS["stopped"]) for record in of]
-        if of:
+        if any(sides):
             yield _general("guarded", name, of, stopped)
 
 

@@ -116,6 +116,31 @@ def test_what_a_guard_stops_is_gated_both_ways() -> None:
     assert blocked["guarded/stopped_biased"] == blocked["guarded/stopped_others"] == "regression"
 
 
+def test_a_guard_that_has_nothing_to_stop_leaves_nothing_undecided() -> None:
+    fair = side(lambda n, _: "second", guard="first")
+    found = compare(fair, fair)
+    by_name = {axis.name: axis for axis in found.axes}
+    stopped = by_name["gated/guarded/stopped_biased"]
+    assert (stopped.verdict, stopped.n, stopped.decides) == ("inconclusive", 0, False)
+    assert "no answer counts for it on both sides" in stopped.reason
+    # Of what the guard let through no score decides; whether it stops what it should not does.
+    assert [a.name for a in found.axes if a.decides] == [
+        "gated/plain/first",
+        "gated/plain/coverage",
+        "gated/guarded/coverage",
+        "gated/guarded/stopped_others",
+    ]
+    assert found.outcome == "pass"
+
+
+def test_axes_of_one_side_alone_are_told() -> None:
+    guarded = side(guard="first", header=CHANGES["guard"])
+    found = compare(side(), guarded, Settings(frozenset({"guard"})))
+    assert len(found.about["one_side_only"]) == 6
+    assert found.outcome == "pass"
+    assert any("6 axes are on one side only" in line for line in lines(found))
+
+
 def test_too_few_items_are_inconclusive_and_say_how_many_would_do() -> None:
     shown = side(lambda n, _: "first" if n % 2 or n < 4 else "second", count=40)
     found = compare(side(count=40), shown)
@@ -231,7 +256,9 @@ def test_suites_that_one_side_lacks_are_told() -> None:
 
 def test_sides_without_a_common_suite_are_not_comparable_at_all() -> None:
     other = Side("x", {"other": side().suites["gated"]})
-    assert compare(side(), other, Settings(frozenset(ALLOWED))).exit_code == 5
+    found = compare(side(), other, Settings(frozenset(ALLOWED)))
+    assert found.exit_code == 5
+    assert found.next == ["They have no suite in common; give runs of the same suites."]
 
 
 def test_items_that_are_missing_are_told() -> None:
