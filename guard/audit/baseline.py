@@ -7,11 +7,9 @@ said. Rows that are alike are written once. A checksum over the rest shows a fil
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from dataclasses import replace as replace_
@@ -23,6 +21,7 @@ import numpy as np
 
 from guard import __version__
 from guard.audit import sides
+from guard.audit.files import write_whole
 from guard.audit.header import Header
 from guard.audit.paired import Aim
 from guard.audit.sides import Axis, Side, SuiteSide
@@ -69,18 +68,10 @@ def write(side: Side, path: Path, *, replace: bool = False) -> None:
         if not replace:
             raise UsageError(f"{path} is there already; give another --out, or --replace.")
         load(path)
-    text = _text(side)
-    beside = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        write_whole(path, _text(side))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
