@@ -14,8 +14,8 @@ import guard.gate
 from guard.gate import ResponseGate
 from guard.policy import Policy
 from guard.verdict import Channel
-from tests.gate.test_response import Chunk, ChunkCodec, marked
 from tests.gate.test_fast_path import FastCodec
+from tests.gate.test_response import Chunk, ChunkCodec, marked
 
 ROOM = os.path.dirname(guard.gate.__file__)
 CONTENT, THOUGHT = Channel(), Channel(0, "reasoning")
