@@ -14,7 +14,7 @@ from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.types.guardrails import GuardrailEventHooks
 
 from guard.config import policy_from, values_of
-from guard.doors.errors import ajudged
+from guard.doors.errors import ajudged_error
 from guard.doors.litellm import accounting
 from guard.doors.litellm.compat import get_or_create_metadata_bucket, name_in_headers
 from guard.doors.litellm.proxy import (
@@ -188,7 +188,7 @@ class Guardrail(CustomGuardrail):
             return None  # the proxy's own, or a guardrail's
         if not self.should_run_guardrail(request_data, _POST):
             return None
-        told = await ajudged(error, self._call(user_api_key_dict, None).session)
+        told = await ajudged_error(error, self._call(user_api_key_dict, None).session)
         if told is error:
             return None
         error.args, error.__cause__, error.__context__ = (str(told),), None, None

@@ -22,9 +22,9 @@ from guard.doors import text as text_completion
 from guard.doors.chat.codec import ChatCodec
 from guard.doors.fields import is_other
 from guard.doors.responses.codec import EventCodec
-from guard.doors.responses.events import made
+from guard.doors.responses.events import litellm_event
 from guard.doors.responses.names import EVENTS, ITEMS
-from guard.doors.strings import is_name, walked
+from guard.doors.strings import is_name, map_strings
 from guard.doors.text.codec import TextCompletionCodec
 from guard.errors import UsageError
 from guard.gate import ResponseGate
@@ -432,7 +432,7 @@ def test_a_choice_with_a_text_for_its_number_is_refused(provider: Provider) -> N
         lambda: guard().text_completion(**asked),
         lambda: list(guard().completion(**call(provider, messages=r.MESSAGES), stream=True)),
     ):
-        with pytest.raises(UsageError, match="a text in place of its number"):
+        with pytest.raises(UsageError, match="a string as its index"):
             ask()
 
 
@@ -782,7 +782,9 @@ def test_many_events_that_differ_at_one_place_are_read_one_by_one() -> None:
 
 def codec_event(name: str) -> Any:
     def of(query: str) -> Any:
-        return made(name, {"output_index": 0, "item_id": "i", "sequence_number": 1, "query": query})
+        return litellm_event(
+            name, {"output_index": 0, "item_id": "i", "sequence_number": 1, "query": query}
+        )
 
     return of
 
@@ -792,7 +794,7 @@ def codec_event(name: str) -> Any:
 
 def test_what_is_not_json_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"carries a\.b of type bytes"):
-        walked({"b": b"x"}, "a", lambda path, text: text)
+        map_strings({"b": b"x"}, "a", lambda path, text: text)
 
 
 @pytest.mark.parametrize(

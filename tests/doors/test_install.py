@@ -340,7 +340,7 @@ def test_an_unknown_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     unlike = known[0]._replace(takes=("prompts",))
     monkeypatch.setattr(compat, "FUNCTIONS", (*known[1:], unlike))
     with (
-        pytest.raises(ConfigError, match=r"litellm\.completion .* takes no 'prompts'"),
+        pytest.raises(ConfigError, match=r"litellm\.completion .* has no parameter 'prompts'"),
         guard_of().intercept(),
     ):
         pass
