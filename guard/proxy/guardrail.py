@@ -19,7 +19,7 @@ from guard.doors.litellm import accounting
 from guard.doors.litellm.compat import get_or_create_metadata_bucket, name_in_headers
 from guard.doors.litellm.proxy import (
     Call,
-    check_asked,
+    check_choices,
     guarded_answer,
     guarded_stream,
     guarded_text,
@@ -137,7 +137,7 @@ class Guardrail(CustomGuardrail):
                 400, "guard: LiteLLM streams no answers of several models; ask for one model."
             )
         try:
-            check_asked(data, call_type)
+            check_choices(data, call_type)
         except UsageError as wrong:
             raise _error(400, f"guard: {wrong}") from None
         call = self._call(user_api_key_dict, asked)

@@ -125,7 +125,7 @@ def beneath(chunks: Any) -> Any:
     return None
 
 
-def check_user_and_n(call: Arguments, call_type: str) -> None:
+def check_choices(call: Arguments, call_type: str) -> None:
     """Raise UsageError if a request has an invalid ``n``, before a model is called."""
     if call_type.endswith("completion"):
         chat.DOOR.choices(call)
