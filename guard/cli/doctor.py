@@ -72,7 +72,7 @@ def _packages() -> Iterator[Finding]:
     needed: set[str] = {"biasguard"}  # an extra may ask for another one of this distribution
     for extra in ("", *_extras()):
         for requirement in _stated():
-            if requirement.name in needed or not _asked_by(requirement, extra):
+            if requirement.name in needed or not _is_required(requirement, extra):
                 continue
             if not extra:
                 needed.add(requirement.name)
@@ -94,7 +94,7 @@ def _extras() -> list[str]:
         return []
 
 
-def _asked_by(requirement: Requirement, extra: str) -> bool:
+def _is_required(requirement: Requirement, extra: str) -> bool:
     return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
@@ -103,8 +103,8 @@ def _package(requirement: Requirement, area: str, needed: bool) -> Finding:
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        mend = f"pip install '{name}{stated}'" if needed else "not installed"
-        return Finding(area, name, "broken" if needed else "absent", mend)
+        detail = f"pip install '{name}{stated}'" if needed else "not installed"
+        return Finding(area, name, "broken" if needed else "absent", detail)
     if not stated.contains(version, prereleases=True):
         # An extra that is out of range breaks only what uses it.
         state: State = "broken" if needed else "note"
@@ -139,7 +139,7 @@ def _proxy() -> Iterator[Finding]:
     except importlib.metadata.PackageNotFoundError:
         return
     asked = [r for r in map(Requirement, lines) if "extra" in str(r.marker or "")]
-    missing = [r.name for r in asked if _asked_by(r, "proxy") and not _installed(r.name)]
+    missing = [r.name for r in asked if _is_required(r, "proxy") and not _installed(r.name)]
     name = "guard.proxy.Guardrail"
     if missing:
         detail = f"{installed.install_command('proxy')}; not installed: {', '.join(missing)}"
@@ -157,9 +157,9 @@ def _installed(name: str) -> bool:
 
 
 def _names() -> Iterator[Finding]:
-    """Name foreign distributions that also install a package called ``guard``."""
-    for other in installed.foreign():
-        detail = f"also provides a package 'guard'; run: {installed.mend(other)}"
+    """Report other distributions that also install a package called ``guard``."""
+    for other in installed.other_distributions():
+        detail = f"also provides a package 'guard'; run: {installed.repair_command(other)}"
         yield Finding("names", other, "broken", detail)
 
 

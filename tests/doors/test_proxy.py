@@ -414,7 +414,7 @@ class TestWhoLoosens:
     def test_settings_for_a_guardrail_that_is_off_are_refused(
         self, proxy: Proxy, client: openai.OpenAI
     ) -> None:
-        with pytest.raises(openai.BadRequestError, match="is not on for this request"):
+        with pytest.raises(openai.BadRequestError, match="is not on for it"):
             whole(client_of(proxy, "sk-out"), guard="strict")
 
 

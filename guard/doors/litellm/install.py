@@ -173,14 +173,14 @@ class _Create:
 
     def call(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
-        return chat.DOOR.call(session, (), chat.created(own, args, kwargs), _asked_by(own))
+        return chat.DOOR.call(session, (), chat.created(own, args, kwargs), _client_of(own))
 
     async def acall(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
-        return await chat.DOOR.acall(session, (), chat.created(own, args, kwargs), _asked_by(own))
+        return await chat.DOOR.acall(session, (), chat.created(own, args, kwargs), _client_of(own))
 
 
-def _asked_by(completions: Any) -> Any:
+def _client_of(completions: Any) -> Any:
     return litellm if completions.router_obj is None else completions.router_obj
 
 
