@@ -116,7 +116,8 @@ def test_a_misspelt_variable_is_warned_of_once_with_the_closest(
     monkeypatch.setenv("BIASGUARD_XYZZY", "secret")
     assert settings() == settings() == {}
     assert logged() == (
-        "BIASGUARD_ACTOIN is not a setting of guard and is ignored; did you mean BIASGUARD_ACTION?\n"
+        "BIASGUARD_ACTOIN is not a setting of guard and is ignored; "
+        "did you mean BIASGUARD_ACTION?\n"
         "BIASGUARD_XYZZY is not a setting of guard and is ignored."
     )
 

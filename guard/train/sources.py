@@ -27,7 +27,7 @@ from guard.retrieve.spans import (
     find_phrase,
     find_stem,
     predicate_after,
-    said_of_pronoun,
+    pronoun_and_predicate,
 )
 from guard.train.rows import Row, Statement, fold
 from guard.verdict import BiasType, Span
@@ -153,7 +153,7 @@ def emgsd(data: Path) -> Iterator[Row]:
     for of, parts in emgsd_texts(data):
         group = attribute = None
         if of.biased and len(parts) > 1:
-            group, attribute = said_of_pronoun(parts[-1])
+            group, attribute = pronoun_and_predicate(parts[-1])
         text, context = in_context(parts)[-1]
         yield _row(of, text=text, context=context, group=group, attribute=attribute)
         if len(parts) > 1 and not of.biased:

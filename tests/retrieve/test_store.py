@@ -386,7 +386,7 @@ def test_what_is_no_index_is_not_replaced(folder):
     ):
         (folder / "manifest.json").write_text(content, "utf-8")
         for replace in (False, True):
-            with pytest.raises(BiasIndexError, match="belongs to something else"):
+            with pytest.raises(BiasIndexError, match="does not belong to a bias index"):
                 store.create(folder, some(2), Drawn(), replace=replace)
         assert (folder / "manifest.json").read_text("utf-8") == content
         assert os.listdir(folder) == ["manifest.json"]
