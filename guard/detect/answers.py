@@ -1,4 +1,4 @@
-"""Asks a detector, and takes nothing for an answer that is no score."""
+"""Calls a detector and validates its scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger("guard")
 
 
 class Timed(NamedTuple):
-    """Scores, and the milliseconds they took; None where there are none, for a ``reason``."""
+    """Scores, or None with a ``reason`` if there are none; and the time they took."""
 
     scores: Scores | None
     elapsed_ms: float
@@ -23,42 +23,41 @@ class Timed(NamedTuple):
 
 
 def timed(session: DetectorSession, window: Window) -> Timed:
-    """Have one window scored; raises as :func:`timed_many` does."""
+    """Score one window; see :func:`timed_many`."""
     return timed_many(session, [window])[0]
 
 
 def timed_many(session: DetectorSession, windows: Sequence[Window]) -> list[Timed]:
-    """Have windows scored in one call.
+    """Score windows in one call.
 
-    Raises only what is no Exception and no cancellation, as KeyboardInterrupt.
-    Where the call fails, each is asked for by itself: what one window brings about is no fault of
-    those beside it.
+    If the call fails, each window is scored separately, so that a failure on one does not affect
+    the others. Raises only BaseExceptions such as KeyboardInterrupt.
     """
     begin = time.perf_counter()
-    given: list[Scores] = []
+    scored: list[Scores] = []
     try:
-        given = list(session.score(windows))
-        if len(given) != len(windows):
+        scored = list(session.score(windows))
+        if len(scored) != len(windows):
             raise ValueError
     except (Exception, asyncio.CancelledError) as error:
         if len(windows) > 1:
             return [timed(session, window) for window in windows]
-        # The error's own text may quote the passage: only its type is logged.
+        # Only the type is logged: the error's message may quote the passage.
         _log.error("detector failed with %s", type(error).__name__)
         return [Timed(None, (time.perf_counter() - begin) * 1000)]
     elapsed = (time.perf_counter() - begin) * 1000
-    return [Timed(_checked(scores), elapsed) for scores in given]
+    return [Timed(_checked(scores), elapsed) for scores in scored]
 
 
-def _checked(given: Scores) -> Scores | None:
-    if _is_score(given):
-        return given
-    _log.error("detector gave %s, which is no score", type(given).__name__)
+def _checked(scores: Scores) -> Scores | None:
+    if _is_valid(scores):
+        return scores
+    _log.error("detector returned %s, which is not a score", type(scores).__name__)
     return None
 
 
-def _is_score(given: object) -> bool:
-    """Whether a detector's answer can be judged by: nan would pass for harmless."""
-    if not isinstance(given, Scores) or given.score is None:
-        return isinstance(given, Scores) and given.unjudged is not None
-    return 0 <= given.score <= 1 and given.bias_type in BIAS_TYPES
+def _is_valid(scores: object) -> bool:
+    """Whether a detector's output is valid; nan is not: it would count as harmless."""
+    if not isinstance(scores, Scores) or scores.score is None:
+        return isinstance(scores, Scores) and scores.unjudged is not None
+    return 0 <= scores.score <= 1 and scores.bias_type in BIAS_TYPES
