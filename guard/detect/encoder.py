@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from guard.detect.attributions import attributions
 from guard.detect.fusion import FusionHead
 from guard.detect.index_watcher import IndexWatcher
 from guard.detect.language import is_other_language
@@ -23,7 +24,6 @@ from guard.detect.lexical import LexicalHead
 from guard.detect.normalise import Normalised, normalise
 from guard.detect.runtime import runtime
 from guard.detect.script import mostly_latin
-from guard.detect.spans import attributions
 from guard.detect.tokens import Encoded, WindowTokens
 from guard.detect.weights import (
     FUSION,

@@ -19,9 +19,9 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import NamedTuple
 
 from guard.detect import loop_bridge
-from guard.detect.answers import Timed, timed
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector, DetectorSession, Window
+from guard.detect.scoring import Timed, timed
 from guard.detect.script import wordless
 from guard.detect.workers import (
     FAILED,

@@ -24,8 +24,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from guard.detect.answers import Timed, timed_many
 from guard.detect.protocol import Detector, DetectorSession, Window
+from guard.detect.scoring import Timed, timed_many
 from guard.detect.shutdown import leaves_at_exit
 from guard.errors import ConfigError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from guard.gate.context import in_context
 from guard.places import shipped
-from guard.retrieve.spans import find_phrase, find_stem
+from guard.retrieve.phrases import find_phrase, find_stem
 from guard.train.groups import invented_group
 from guard.train.rows import Row, Statement, fold, share
 from guard.train.sources import pieces, read_jsonl

@@ -22,7 +22,7 @@ from guard.datasets.split import in_bold_share as in_bold_share
 from guard.datasets.terms import redditbias_terms
 from guard.gate.context import in_context
 from guard.gate.segmenter import split
-from guard.retrieve.spans import (
+from guard.retrieve.phrases import (
     changed_part,
     find_phrase,
     find_stem,

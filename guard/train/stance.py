@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from guard.gate.context import CONTEXT_SEGMENTS, in_context, is_heading
-from guard.retrieve.spans import find_phrase
+from guard.retrieve.phrases import find_phrase
 from guard.train.own import corpus_folder
 from guard.train.rows import Row, fold
 from guard.train.sources import pieces, read_jsonl

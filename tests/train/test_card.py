@@ -97,7 +97,7 @@ def test_a_card_names_the_run_of_the_references() -> None:
 def test_without_figures_there_is_no_card(tmp_path: Path) -> None:
     result = written(tmp_path)
     assert result.exit_code == 2
-    assert "is not there" in result.stderr
+    assert "does not exist" in result.stderr
 
 
 @pytest.mark.parametrize("content", ["none", "[]", '{"training": []}'])
@@ -105,7 +105,7 @@ def test_figures_of_another_kind_make_no_card(content: str, tmp_path: Path) -> N
     (tmp_path / "figures.json").write_text(content, encoding="utf-8")
     result = written(tmp_path)
     assert result.exit_code == 2, result.exception
-    assert "is not what this version's `guard train release` writes" in result.stderr
+    assert "was not written by this version's `guard train release`" in result.stderr
     assert not (tmp_path / "CARD.md").exists()
 
 

@@ -15,7 +15,7 @@ from guard.datasets.groups import bias_type
 from guard.datasets.rows import BadRow, Values, text
 from guard.retrieve.importers.found import NO_GROUP, NO_TYPE, Found, LeftOut, explicit, mention
 from guard.retrieve.importers.named import Named, named, predicate
-from guard.retrieve.spans import find_phrase
+from guard.retrieve.phrases import find_phrase
 from guard.verdict import BiasType, Span
 
 NAME = "EMGSD"

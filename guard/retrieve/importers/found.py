@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from guard.retrieve.spans import find_phrase, find_stem, predicate_after
+from guard.retrieve.phrases import find_phrase, find_stem, predicate_after
 from guard.retrieve.statement import Statement, fold
 from guard.verdict import BiasType, Span
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import NamedTuple, cast
 
 from guard.retrieve.importers.found import MOST_WORDS, mention, predicate_of, with_people
-from guard.retrieve.spans import find_pronoun, predicate_after
+from guard.retrieve.phrases import find_pronoun, predicate_after
 from guard.verdict import BiasType, Span
 
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")

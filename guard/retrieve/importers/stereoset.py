@@ -16,7 +16,7 @@ from guard.datasets.groups import bias_type
 from guard.datasets.rows import BadRow, Row, Values, text
 from guard.retrieve.importers.found import NO_GROUP, Found, LeftOut, explicit, mention, predicate_of
 from guard.retrieve.importers.named import named
-from guard.retrieve.spans import changed_part
+from guard.retrieve.phrases import changed_part
 
 NAME = "StereoSet"
 COLUMNS = ("text", "label", "target", "bias_type", "item")
