@@ -53,8 +53,8 @@ def evaluate(
     The intervals are from ``draws`` bootstrap samples with ``seed``; ``limit`` is only recorded,
     because the sample was drawn on reading. ``types`` is the set of types for labels and
     predictions; thresholds are always those of guard's nine types. ``progress`` is called with the
-    number of texts done after each batch. ``show_errors`` is the number of false positives, and of false
-    negatives, that are returned with their texts.
+    number of texts done after each batch. ``show_errors`` is the number of false positives, and of
+    false negatives, that are returned with their texts.
     """
     begin = time.perf_counter()
     examples = [_example_in(types, e) for e in dataset.examples]

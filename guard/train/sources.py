@@ -81,10 +81,10 @@ def _row(
 ) -> Row:
     """Return the row of a text, or of a segment ``text`` of it, of which the label is known."""
     both = of.biased and group is not None and attribute is not None
-    given = {"alone": of.biased, **more}
+    fields = {"alone": of.biased, **more}
     return Row(
         of.text if text is None else text, of.biased, source or of.pool, of.family, context,
-        bias_type, group, attribute, both, **given,
+        bias_type, group, attribute, both, **fields,
     )  # fmt: skip
 
 

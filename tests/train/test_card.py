@@ -20,7 +20,7 @@ from guard.train.card import card, is_known
 
 SHARE = {"hits": 2, "n": 100, "bound": 0.061}
 AT = {m: [0.5, 0.4, 0.6] for m in release._MEASURES} | {"as": [None, None, None]}
-SET = {"n": 1234} | dict.fromkeys(calibrate.ALARMS, AT)
+SET = {"n": 1234} | dict.fromkeys(calibrate.MAX_FALSE_POSITIVE_RATE, AT)
 RUN = {
     "method": "full", "base": "mpnet", "layers": None, "frozen": 4, "steps": 2688,
     "batch_size": 48, "epochs": 1.0, "lr": 3e-5, "head_lr": 3e-4, "seed": 17,
@@ -40,7 +40,7 @@ FIGURES: dict[str, Any] = {
         "reliability": [{"weight": 0.5, "score": s, "biased": s} for s in (0.1, 0.9)],
         "measured": {
             point: {"accuracy": 0.81, "recall": 0.7, "harmless": SHARE, "pools": {"unseen": SHARE}}
-            for point in calibrate.ALARMS
+            for point in calibrate.MAX_FALSE_POSITIVE_RATE
         },
     },
     "flips": {"n": 84, "before": 1.0, "after": 0.94, "verbatim": 1.0, "neutral": 1.0,
