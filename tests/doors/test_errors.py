@@ -54,7 +54,7 @@ def test_an_error_that_quotes_held_text_is_copied_without_it() -> None:
     assert "BIAS" in str(error)
 
 
-def test_an_error_that_quotes_a_passage_is_told_in_one_sentence() -> None:
+def test_an_error_that_quotes_a_passage_becomes_one_sentence() -> None:
     error = ValueError(f"cannot read {SAID}", 3)
     twin = redacted(error, "", [SAID, "BIAS", "is"], began=True)
     assert type(twin) is ValueError
@@ -133,7 +133,7 @@ def test_an_error_that_cannot_be_searched_is_taken_to_quote() -> None:
     ],
     ids=lambda body: type(body).__name__,
 )
-def test_whatever_an_error_leads_to_is_searched(body: Any) -> None:
+def test_all_objects_reachable_from_an_error_are_searched(body: Any) -> None:
     error = Refused(7, body)
     twin: Any = redacted(error, "", [SAID], began=True)
     assert type(twin) is Refused
@@ -147,7 +147,7 @@ def test_whatever_an_error_leads_to_is_searched(body: Any) -> None:
     assert error.body is body
 
 
-def test_an_error_that_cannot_be_rebuilt_is_told_all_the_same() -> None:
+def test_an_error_that_cannot_be_rebuilt_becomes_a_runtime_error() -> None:
     twin = redacted(Fussy({"text": SAID}), "", [SAID], began=True)
     assert str(twin).startswith("The provider's stream failed with Fussy;")
     assert SAID not in shown(twin)
@@ -158,7 +158,7 @@ def test_an_error_that_cannot_be_rebuilt_is_told_all_the_same() -> None:
     assert SAID not in shown(twin)
 
 
-def test_an_error_that_leads_back_to_itself_is_told_all_the_same() -> None:
+def test_an_error_with_a_reference_cycle_is_redacted() -> None:
     error = Refused(7, None)
     error.body = {"error": error, "text": SAID}
     assert SAID not in shown(redacted(error, "", [SAID], began=True))
@@ -195,7 +195,7 @@ def errors_of(body: Any) -> list[Exception]:
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 100])
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize(("action", "n"), [("redact", 1), ("redact", 2), ("terminate", 2)])
-def test_an_error_quotes_nothing_withheld_whatever_the_chunks(
+def test_an_error_quotes_no_withheld_text_whatever_the_chunks(
     replay: Replay, which: int, size: int, asynchronous: bool, action: str, n: int
 ) -> None:
     biased = pieces(f"All is well. {SAID}. More", size)
@@ -228,7 +228,7 @@ def test_an_error_quotes_nothing_withheld_whatever_the_chunks(
 
 @pytest.mark.parametrize("size", [1, 2, 100])
 @pytest.mark.parametrize("n", [1, 2])
-def test_an_error_that_quotes_what_was_shown_keeps_its_message(
+def test_an_error_that_quotes_released_text_keeps_its_message(
     replay: Replay, size: int, n: int
 ) -> None:
     texts = pieces("All is well. And so it goes on. More", size)

@@ -103,14 +103,14 @@ def test_an_error_about_an_answer_that_cannot_be_parsed_does_not_quote_it(
 
 
 @every
-def test_an_error_in_which_nothing_is_found_is_its_own(provider: Provider, ask: Ask) -> None:
+def test_an_error_without_a_finding_is_the_same_object(provider: Provider, ask: Ask) -> None:
     provider.script = Script(status=500)
     with pytest.raises(litellm.InternalServerError, match="scripted"):
         ask(Guard(Policy(), detector=Scripted()), provider, "openai/x")
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_an_error_that_ends_a_stream_does_not_quote_what_was_never_judged(
+def test_an_error_that_ends_a_stream_does_not_quote_unjudged_text(
     provider: Provider, asynchronous: bool
 ) -> None:
     provider.script = Script(events=[ERROR])
@@ -183,7 +183,7 @@ def refused() -> ValidationError:
     ],
     ids=lambda quoted: type(quoted).__name__,
 )
-def test_all_that_an_error_leads_to_is_judged(quoted: Any) -> None:
+def test_all_text_reachable_from_an_error_is_judged(quoted: Any) -> None:
     session = r.session(Policy(), Scripted())
     error = Odd(7, quoted)
     twin: Any = judged_error(error, session)
@@ -256,7 +256,7 @@ def test_signs_inside_a_quotation_do_not_hide_it(told_of: str) -> None:
         json.dumps({"a": json.dumps({"b": json.dumps({"c": LINES})})}),
     ],
 )
-def test_what_is_written_otherwise_is_judged_as_it_reads(hidden: str) -> None:
+def test_escaped_text_in_an_error_is_judged_decoded(hidden: str) -> None:
     error = ValueError(f"The model's answer could not be read: {hidden}")
     assert "left out" in str(judged_error(error, Guard().session()))
 

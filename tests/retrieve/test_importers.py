@@ -143,7 +143,7 @@ def test_sbic_aggregated(tmp_path: Path) -> None:
     ]
 
 
-def test_half_a_character_in_a_list_of_sbic_is_named(tmp_path: Path) -> None:
+def test_a_lone_surrogate_in_a_list_of_sbic_is_named(tmp_path: Path) -> None:
     row = agg(["old folks"], ["body"], ["old folks are \ud800 slow"])
     path = table(tmp_path / "SBIC.v2.agg.trn.csv", SBIC_AGG, row)
     with pytest.raises(UsageError, match=r"line 2: .*lone surrogate"):
@@ -460,7 +460,7 @@ HEADER = ("statement", "bias_type", "group", "attribute", "implicit", "note")
 
 @settings(max_examples=40)
 @given(st.lists(statement, max_size=4), st.sampled_from(",;\t|"), st.booleans())
-def test_what_is_written_as_csv_is_read_back(
+def test_statements_written_as_csv_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, many: list[Statement], delimiter: str, bom: bool
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "own.csv"
@@ -475,7 +475,7 @@ def test_what_is_written_as_csv_is_read_back(
 
 @settings(max_examples=40)
 @given(st.lists(statement, min_size=1, max_size=4))
-def test_what_is_written_as_json_lines_is_read_back(
+def test_statements_written_as_json_lines_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, many: list[Statement]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "own.jsonl"
@@ -594,7 +594,7 @@ def test_a_missing_file_and_a_wrong_format_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_columns_that_are_not_used_are_told_once(tmp_path: Path, form: str) -> None:
+def test_unused_columns_are_reported_once(tmp_path: Path, form: str) -> None:
     path, told = tmp_path / f"own.{form}", list[str]()
     rows = [{**asdict(OWN), "implicit": "no", "id": str(n), "source": "x"} for n in range(3)]
     if form == "csv":

@@ -30,7 +30,7 @@ statement = st.builds(
 
 
 @given(st.lists(statement))
-def test_what_is_written_is_read_back(tmp_path_factory, many):
+def test_written_statements_are_read_back(tmp_path_factory, many):
     path = tmp_path_factory.getbasetemp() / "some.jsonl"
     path.write_text(lines(many), encoding="utf-8")
     assert read_statements(path) == tuple(many)
