@@ -1,4 +1,4 @@
-"""guard: judge what a language model says while it says it, and stop social bias in time.
+"""guard: judge a language model's output while it is generated, and stop social bias in time.
 
 Names are loaded on first use: ``import guard`` loads no litellm, torch or onnxruntime.
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from guard.verdict import Window as Window
 
 __version__ = "0.1.0"
-# By this line guard/_biasguard.py knows this package from another of the same name.
+# guard/_biasguard.py tells this package from others of the same name by this line.
 __distribution__ = "biasguard"
 
 _HOMES = {

@@ -1,8 +1,8 @@
 """Guard under the name of its distribution: ``import biasguard`` and the command ``biasguard``.
 
-Other distributions ship a package ``guard`` too. A wheel has this file beside the package, as the
-module ``biasguard``, where it can say who took the package's place. It needs the standard library
-alone and imports nothing of ``guard`` before it has looked at it.
+Other distributions ship a package ``guard``, too. In a wheel this file is the module ``biasguard``
+beside the package, so it works, and names the culprit, when another distribution has replaced the
+package. It uses the standard library only and imports ``guard`` only after checking whose it is.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 _NAME = "biasguard"
-# Stands in our guard/__init__.py and in nobody else's.
+# A line of our guard/__init__.py that no other package has.
 _MARK = b'\n__distribution__ = "biasguard"\n'
 
 
 def main(**options: Any) -> None:
-    """Run the command line; ends with one sentence where the package ``guard`` is not ours."""
+    """Run the command line; exit with one sentence if the package ``guard`` is not ours."""
     if wrong := conflict():
         print(f"Error: {wrong}", file=sys.stderr)
         sys.exit(2)
@@ -32,7 +32,7 @@ def main(**options: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    # Not `__path__` and the like: they would make a package of this module.
+    # Not `__path__` and the like: they would turn this module into a package.
     if name.startswith("__") and name not in ("__all__", "__version__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if wrong := conflict():
@@ -44,15 +44,15 @@ def __getattr__(name: str) -> Any:
 
 
 def conflict() -> str | None:
-    """Return None where ``import guard`` gives our package, else who is in its place, and the mend.
+    """Return None if ``import guard`` gives our package, else a sentence: the cause and the remedy.
 
-    Nothing is imported to find that out.
+    Imports nothing.
     """
     spec = find_spec("guard")
     origin = Path(spec.origin) if spec is not None and spec.origin else None
     if origin is not None and _ours(origin):
         return None
-    others = foreign()
+    others = other_distributions()
     if others:
         other = metadata.distribution(others[0])
         theirs = _modules(other)
@@ -67,31 +67,31 @@ def conflict() -> str | None:
         what += f" and {more} more files" if more > 0 else ""
         return (
             f"{other.name} {other.version} {done} {what} of {_NAME}, and one environment holds "
-            f"only one of them; run: {mend(other.name)}"
+            f"only one of them; run: {repair_command(other.name)}"
         )
     if origin is not None and not (origin.parent / "installed.py").is_file():
         return f"{origin} hides the package guard of {_NAME}; rename or move it."
     return f"Files of {_NAME} are missing or were replaced; run: {reinstall()}"
 
 
-def foreign() -> list[str]:
+def other_distributions() -> list[str]:
     """Return the names of other distributions that ship a package ``guard``."""
     return sorted(set(metadata.packages_distributions().get("guard", [])) - {_NAME})
 
 
-def mend(other: str) -> str:
-    """Return the two commands after which ``guard`` is ours and ``other`` is gone."""
-    # To uninstall the other alone would leave a hole where both had a file.
+def repair_command(other: str) -> str:
+    """Return the two commands that remove ``other`` and restore our ``guard``."""
+    # Uninstalling the other alone would also remove the files that both have.
     return f"pip uninstall {other} && {reinstall()}"
 
 
 def reinstall() -> str:
-    """Return the command that puts this distribution's files back."""
+    """Return the command that restores this distribution's files."""
     return f"pip install --force-reinstall --no-deps {_requirement()}"
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds ``extra``, from where this copy was installed from."""
+    """Return the command that adds ``extra``, from the source of this installation."""
     return f"pip install {_requirement(extra)}"
 
 
@@ -116,7 +116,7 @@ def _ours(origin: Path) -> bool:
             return False
     except OSError:
         return False
-    # A foreign package core/ would be imported in place of our module core.py.
+    # Another distribution's package core/ would be imported instead of our module core.py.
     beside = origin.parent.glob("*.py")
     return not any((file.with_suffix("") / "__init__.py").is_file() for file in beside)
 
@@ -127,7 +127,7 @@ def _modules(distribution: metadata.Distribution) -> set[str]:
 
 
 def _requirement(extra: str = "") -> str:
-    """Return what pip is to be given, quoted for a shell, and ``-e`` before an editable one."""
+    """Return pip's requirement for this distribution, quoted for a shell; ``-e`` if editable."""
     extras = f"[{extra}]" if extra else ""
     url, about = _source()
     if not url:
@@ -142,7 +142,7 @@ def _requirement(extra: str = "") -> str:
 
 
 def _source() -> tuple[str, dict[str, Any]]:
-    """Return the address this copy was installed from and what pip noted of it (PEP 610)."""
+    """Return the URL this copy was installed from and pip's record of it (PEP 610)."""
     try:
         noted = metadata.distribution(_NAME).read_text("direct_url.json")
         if noted is None:

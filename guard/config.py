@@ -1,6 +1,6 @@
 """Settings: ``guard.toml`` or ``[tool.guard]``, then ``BIASGUARD_*`` variables, then arguments.
 
-A name nobody knows and a value out of range each end in one sentence that says where it stood.
+An unknown name or a value out of range raises ConfigError: one sentence that names its source.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Settings that are not the policy's.
+# Settings that do not belong to the policy.
 OWN_KEYS = ("detector", "index", "weights", "events", "keep_text", "keep_days")
 KEEP_TEXT = ("never", "hash", "redacted", "full")
 _MOST_DAYS = 36_500
 _MOST_SHOWN = 200  # characters of a value that a message quotes
 _PREFIX = "BIASGUARD_"
-# Understood for one release; other software has variables of this prefix too.
+# Accepted for one release; other software uses variables with this prefix, too.
 _OLD_PREFIX = "GUARD_"
 _log = logging.getLogger("guard")
 _warned: set[str] = set()
-# Settings that hold several, as a variable says them.
+# Settings with several values: how a variable spells them.
 _PAIRS = {
     "thresholds": "gender=0.4,age=0.6",
     "actions": "appearance=flag,reasoning=redact",
@@ -46,14 +46,14 @@ _SQLITE = "sqlite:///"
 
 
 def known_keys() -> list[str]:
-    """Return every key a settings source may hold."""
+    """Return all setting names."""
     return [*OWN_KEYS, *Policy.model_fields]
 
 
 def policy_from(
     values: Mapping[str, Any], *, base: Policy | None = None, where: str = "guard"
 ) -> Policy:
-    """Return ``base`` (by default the default policy) with ``values`` in place of its own.
+    """Return ``base`` (default: the default policy) with ``values`` overriding its own.
 
     Raises ConfigError, in one sentence, naming ``where``, the key and what it takes.
     """
@@ -61,36 +61,37 @@ def policy_from(
     for key in values:
         if key not in known:
             raise ConfigError(f"{where}: unknown setting {key!r}; known are {', '.join(known)}.")
-    # What the base was not given is a default, which no source has asked for.
-    given = base.model_dump(exclude_unset=True) if base is not None else {}
+    # Without the base's defaults: no source has set them.
+    own = base.model_dump(exclude_unset=True) if base is not None else {}
     try:
-        return Policy.model_validate(merge(given, values))
+        return Policy.model_validate(merge(own, values))
     except ValidationError as error:
         raise ConfigError(f"{where}: {_sentence(error)}") from None
 
 
-def values_of(given: object, where: str, also: str = "") -> Mapping[str, Any]:
-    """Return the settings that a mapping or the name of an operating point stands for.
+def values_of(value: object, where: str, also: str = "") -> Mapping[str, Any]:
+    """Return the settings in a mapping, or those of the name of an operating point.
 
-    Raises ConfigError, naming ``where``, on anything else; ``also`` is what else is taken there.
+    Raises ConfigError, naming ``where``, on anything else; ``also`` names further types that are
+    accepted there.
     """
-    if isinstance(given, str):
-        return {"operating_point": given}
-    if isinstance(given, Mapping):
-        return given
+    if isinstance(value, str):
+        return {"operating_point": value}
+    if isinstance(value, Mapping):
+        return value
     raise ConfigError(
         f"{where}: takes {also}a mapping of settings or the name of an operating point, got "
-        f"{given!r}."
+        f"{value!r}."
     )
 
 
 def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of two sources, of which the later wins.
+    """Return the merged settings of two sources; the later one overrides the earlier.
 
-    A later ``operating_point`` also takes the place of an earlier ``threshold`` and ``thresholds``,
-    a later ``threshold`` that of earlier ``thresholds``, a later ``action`` that of earlier
-    ``actions``, a later ``detector`` that of earlier ``weights``: they would else overrule it.
-    Later ``labels`` stand beside earlier ones of another name.
+    Earlier settings that would take precedence over a later one are dropped: ``threshold`` and
+    ``thresholds`` for a later ``operating_point``, ``thresholds`` for a later ``threshold``,
+    ``actions`` for a later ``action``, ``weights`` for a later ``detector``. ``labels`` are merged
+    by name.
     """
     overruled = set()
     if "operating_point" in later:
@@ -102,8 +103,8 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
     if "detector" in later:
         overruled.add("weights")
     merged = {**{k: v for k, v in earlier.items() if k not in overruled}, **later}
-    labels = [given for source in (earlier, later) if (given := source.get("labels")) is not None]
-    if len(labels) > 1 and all(isinstance(given, Mapping) for given in labels):
+    labels = [source.get("labels") for source in (earlier, later)]
+    if isinstance(labels[0], Mapping) and isinstance(labels[1], Mapping):
         merged["labels"] = {**labels[0], **labels[1]}
     return merged
 
@@ -121,7 +122,7 @@ def settings(folder: Path | None = None) -> dict[str, Any]:
     values, where, place = _from_file(here)
     values = _checked(values, where)
     for key in ("index", "weights"):
-        if key in values:  # a file means folders beside itself, from wherever it was found
+        if key in values:  # relative to the file's own folder
             values[key] = str(place / values[key])
     if (events := values.get("events") or "").startswith(_SQLITE):
         values["events"] = f"{_SQLITE}{place / events.removeprefix(_SQLITE)}"
@@ -129,10 +130,10 @@ def settings(folder: Path | None = None) -> dict[str, Any]:
 
 
 def spelled(key: str, text: str, where: str) -> str | dict[str, str] | None:
-    """Return what a variable, or an option, says of the setting ``key`` by ``text``.
+    """Parse ``text``, the value of a variable or a command line option, for the setting ``key``.
 
-    Pairs for a setting that holds several, None for "none" where that can be said, else the text.
-    Raises ConfigError, naming ``where``, for pairs that are none.
+    Returns a dict for a setting with several values, None for "none" if the setting is optional,
+    else the text. Raises ConfigError, naming ``where``, on malformed pairs.
     """
     if key not in _PAIRS:
         return _or_none(key, text)
@@ -143,12 +144,12 @@ def spelled(key: str, text: str, where: str) -> str | dict[str, str] | None:
 
 
 def _or_none(key: str, value: _T) -> _T | None:
-    """Return ``value``, or None for "none": TOML has no word for nothing, nor has a variable."""
+    """Return ``value``, or None for "none": TOML and variables have no null."""
     return None if key in _MAY_BE_NONE and value == "none" else value
 
 
 def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return ``values`` with "none" understood; raises ConfigError on what cannot be used."""
+    """Return ``values`` with "none" replaced by None; raises ConfigError on invalid ones."""
     names = known_keys()
     plain = {k: _or_none(k, v) for k, v in values.items()}
     for key, value in plain.items():
@@ -195,10 +196,10 @@ def _from_file(folder: Path) -> tuple[dict[str, Any], str, Path]:
     """Return the nearest file's settings, its name for messages, and its folder."""
     for place in (folder, *folder.parents):
         own = place / "guard.toml"
-        if _there(own):
+        if _exists(own):
             return _table(own), str(own), place
         project = place / "pyproject.toml"
-        if _there(project):
+        if _exists(project):
             tools = _table(project).get("tool", {})
             table = tools.get("guard") if isinstance(tools, dict) else None
             if table is None:
@@ -209,8 +210,8 @@ def _from_file(folder: Path) -> tuple[dict[str, Any], str, Path]:
     return {}, "guard", folder
 
 
-def _there(path: Path) -> bool:
-    """Whether anything bears the name: settings that cannot be read are not none."""
+def _exists(path: Path) -> bool:
+    """Whether a path exists; raises ConfigError if that cannot be determined."""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -225,37 +226,37 @@ def _table(path: Path) -> dict[str, Any]:
         check_regular(path)
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not readable as TOML ({error}); mend or remove it.") from None
+        raise ConfigError(f"{path}: not valid TOML ({error}); fix or remove it.") from None
     except OSError as error:
         raise _unreadable(path, error) from None
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path}: cannot be read ({error.strerror}); mend or remove it.")
+    return ConfigError(f"{path}: cannot be read ({error.strerror}); fix or remove it.")
 
 
 def _from_environment() -> dict[str, Any]:
-    """Return the settings of variables; one that is none is warned of and left alone."""
+    """Return the settings in environment variables; warn of unknown ones and ignore them."""
     names = known_keys()
     values: dict[str, Any] = {}
-    for name, text in sorted(os.environ.items()):  # new names stand before old ones
+    for name, text in sorted(os.environ.items()):  # sorts the new prefix before the old one
         prefix = _PREFIX if name.startswith(_PREFIX) else _OLD_PREFIX
         key = name.removeprefix(prefix).lower()
         if not name.startswith(prefix) or (key not in names and prefix == _OLD_PREFIX):
             continue
         if key not in names:
             closest = get_close_matches(key, names, n=1)
-            meant = f"; was {_PREFIX}{closest[0].upper()} meant?" if closest else "."
-            _warn(f"{name} is no setting of guard and is ignored{meant}")
+            meant = f"; did you mean {_PREFIX}{closest[0].upper()}?" if closest else "."
+            _warn(f"{name} is not a setting of guard and is ignored{meant}")
             continue
         if prefix == _OLD_PREFIX:
-            _warn(f"{name} is now called {_PREFIX}{key.upper()}; the next release ignores it.")
+            _warn(f"{name} was renamed to {_PREFIX}{key.upper()}; the next release ignores it.")
         values.setdefault(key, spelled(key, text, f"environment: {name}"))
     return values
 
 
 def _warn(sentence: str) -> None:
-    # Every Guard reads the settings anew.
+    # Once per process: every Guard reads the settings again.
     if sentence not in _warned:
         _warned.add(sentence)
         _log.warning(sentence)

@@ -36,8 +36,8 @@ __all__ = ["Guard"]
 _log = logging.getLogger("guard")
 
 # Windows judged at a time when many texts are checked.
-_LOT = 64
-# For how long a store of events keeps a response where nothing else is said.
+_BATCH = 64
+# Days for which a store of events keeps a response by default.
 _KEEP_DAYS = 90
 
 
@@ -45,14 +45,13 @@ class Guard:
     """Judges text and guards LiteLLM calls by one policy and one detector.
 
     ``policy`` is a :class:`Policy`, a mapping of its settings or the name of an operating point;
-    further keyword arguments are single settings. What is not given comes from ``guard.toml`` or
-    ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; where ``policy``
-    is a whole :class:`Policy` neither is read. ``detector`` is ``"encoder"``,
-    ``"encoder-small"``, which stays small and fast, or any object of the Detector protocol. For
-    the embedded two, ``weights`` is a folder in place of theirs, and ``index`` that of a bias
-    index, which is followed: what changes there serves new streams. ``sinks`` are called with
-    every decision, and where a ``rewrite`` fails once more with the ``terminate`` that takes its
-    place.
+    further keyword arguments are single settings. Other settings come from ``guard.toml`` or
+    ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; with a complete
+    :class:`Policy` neither is read. ``detector`` is ``"encoder"``, ``"encoder-small"`` (smaller
+    and faster), or any object of the Detector protocol. For the two embedded detectors,
+    ``weights`` is a folder that replaces theirs, and ``index`` the folder of a bias index, which
+    is watched: new streams use its latest version. ``sinks`` are called with every decision; if a
+    ``rewrite`` fails, also with the ``terminate`` that replaces it.
 
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
     response: ``"sqlite:///guard.db"``, ``"postgresql://user@host/name"``, or ``"none"``.
@@ -60,7 +59,8 @@ class Guard:
     ``"full"``), ``keep_days`` for how long it keeps a response, "none" for ever.
 
     Raises ConfigError for a setting that is unknown or out of range, and for a store that cannot
-    be opened; WeightsError where the detector's weights are missing or not the recorded ones.
+    be opened; WeightsError if the detector's weights are missing or their hashes differ from the
+    recorded ones.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class Guard:
         keep_days: int | str | None = None,
         **overrides: Any,
     ) -> None:
-        given = {} if isinstance(policy, Policy) else settings()
-        own = {key: given.pop(key) for key in OWN_KEYS if key in given}
-        base = policy if isinstance(policy, Policy) else policy_from(given)
+        configured = {} if isinstance(policy, Policy) else settings()
+        own = {key: configured.pop(key) for key in OWN_KEYS if key in configured}
+        base = policy if isinstance(policy, Policy) else policy_from(configured)
         plain = policy is None or isinstance(policy, Policy)
-        named = {} if plain else values_of(policy, "Guard", "a Policy, ")
-        self.policy = policy_from({**named, **overrides}, base=base, where="Guard")
+        values = {} if plain else values_of(policy, "Guard", "a Policy, ")
+        self.policy = policy_from({**values, **overrides}, base=base, where="Guard")
         self.sinks = tuple(_shielded(sink) for sink in sinks)
         self._workers = Workers()
         self._breakers = Breakers()
@@ -104,43 +104,43 @@ class Guard:
     def check(self, text: str) -> Verdict:
         """Return the verdict on the highest-scoring segment of ``text``.
 
-        Spans point into the whole text. Where nothing is biased and a segment could not be judged
-        for a reason on which the policy would stop, the verdict is that segment's ``unjudged``.
-        Raises UsageError for empty text.
+        Spans point into the whole text. If no segment is biased, but one could not be judged for a
+        reason on which the policy stops, the verdict is that ``unjudged`` one. Raises UsageError
+        for empty text.
         """
         return self.check_many([text])[0]
 
     def check_many(self, texts: Iterable[str]) -> list[Verdict]:
-        """Return one verdict a text, in order, each as ``check`` gives it."""
+        """Return one verdict for each text, in order; each as :meth:`check` returns it."""
         if isinstance(texts, (str, bytes)):
             raise UsageError("check_many takes a list of texts; for a single one call check.")
         return [highest(trail, self.policy) for trail in self._trails(list(texts))]
 
     def trail(self, text: str, *, user: str | None = None) -> GuardTrail:
-        """Return the decisions on every segment of ``text``; none of them stops the others.
+        """Return the decisions on all segments of ``text``, also after a biased one.
 
-        ``user`` is the message that the text answers; the detector sees it where the policy's
+        ``user`` is the message that the text answers; the detector sees it if the policy's
         ``user_context`` is on.
         """
         return self._trails([text], user or "")[0]
 
     def stream(self, texts: Iterable[str], *, guard: PolicyLike | None = None) -> TextStream:
-        """Return an iterator of what may be shown of ``texts``, guarded as they come."""
+        """Return an iterator of the released text of ``texts``, guarded as they come."""
         return TextStream(texts, self.session(guard))
 
     def astream(
         self, texts: AsyncIterable[str], *, guard: PolicyLike | None = None
     ) -> AsyncTextStream:
-        """Return the same for text that is awaited."""
+        """Return the async iterator of the released text of an async source."""
         return AsyncTextStream(texts, self.session(guard))
 
     @like(signatures.completion)
     def completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Call ``litellm.completion`` with the same arguments and guard what it returns.
+        """Call ``litellm.completion`` with the same arguments and guard its answer.
 
         ``guard`` holds settings of the policy for this call alone. A stream is a
         ``CustomStreamWrapper``, a whole response a ``ModelResponse``; both carry ``.guard``, the
-        :class:`GuardTrail`. Raises what LiteLLM raises, and BiasFound under the action ``raise``.
+        :class:`GuardTrail`. Raises LiteLLM's errors, and BiasFound under the action ``raise``.
         """
         from guard.doors import chat
 
@@ -148,14 +148,14 @@ class Guard:
 
     @alike(signatures.acompletion)
     async def acompletion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Call ``litellm.acompletion`` and guard what it returns, as :meth:`completion` does."""
+        """Call ``litellm.acompletion`` and guard its answer, as :meth:`completion` does."""
         from guard.doors import chat
 
         return await chat.DOOR.acall(self.session(guard), args, kwargs)
 
     @like(signatures.text_completion)
     def text_completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Call ``litellm.text_completion`` and guard what it returns, as :meth:`completion` does.
+        """Call ``litellm.text_completion`` and guard its answer, as :meth:`completion` does.
 
         A stream is a ``TextCompletionStreamWrapper``, a whole response a
         ``TextCompletionResponse``.
@@ -168,17 +168,18 @@ class Guard:
     async def atext_completion(
         self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
     ) -> Any:
-        """Call ``litellm.atext_completion`` and guard what it returns."""
+        """Call ``litellm.atext_completion`` and guard its answer."""
         from guard.doors import text as text_completion
 
         return await text_completion.DOOR.acall(self.session(guard), args, kwargs)
 
     @like(signatures.responses)
     def responses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Call ``litellm.responses`` and guard what it returns, as :meth:`completion` does.
+        """Call ``litellm.responses`` and guard its answer, as :meth:`completion` does.
 
-        A stream is of LiteLLM's own class of stream, a whole response a ``ResponsesAPIResponse``;
-        one that was stopped is ``incomplete`` for the reason ``content_filter``.
+        A stream is an instance of LiteLLM's stream class, a whole response a
+        ``ResponsesAPIResponse``. A stopped response is ``incomplete`` with the reason
+        ``content_filter``.
         """
         from guard.doors import responses
 
@@ -186,7 +187,7 @@ class Guard:
 
     @alike(signatures.responses)
     async def aresponses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
-        """Call ``litellm.aresponses`` and guard what it returns."""
+        """Call ``litellm.aresponses`` and guard its answer."""
         from guard.doors import responses
 
         return await responses.DOOR.acall(self.session(guard), args, kwargs)
@@ -195,9 +196,9 @@ class Guard:
     def messages(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.anthropic.messages.create`` and guard the message.
 
-        A stream gives what LiteLLM's gives, bytes of server-sent events; a whole message is a
-        dict. One that was stopped has the stop reason ``refusal``. Where LiteLLM has the provider's
-        own Messages API it knows no synchronous call, and says so.
+        A stream yields bytes of server-sent events, as LiteLLM's does; a whole message is a dict.
+        A stopped message has the stop reason ``refusal``. For providers with a Messages API of
+        their own, LiteLLM has no synchronous call and raises an error.
         """
         from guard.doors import messages
 
@@ -214,9 +215,10 @@ class Guard:
     def batch_completion(
         self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
     ) -> list[Any]:
-        """Call ``litellm.batch_completion`` and guard each of its answers by itself.
+        """Call ``litellm.batch_completion`` and guard each of its answers separately.
 
-        An error stands in the place of its answer, as LiteLLM has it; so do the guard's own.
+        As in LiteLLM, the list holds an error in the place of an answer that failed; this includes
+        the guard's own errors.
         """
         from guard.doors.chat import batch
 
@@ -225,40 +227,40 @@ class Guard:
     def wrap(self, router: RouterT) -> RouterT:
         """Return ``router``, a ``litellm.Router``, with its completion methods guarded.
 
-        These are ``completion``, ``text_completion``, ``responses``, their async twins,
+        These are ``completion``, ``text_completion``, ``responses``, their async variants,
         ``aanthropic_messages`` and ``chat.completions.create``; they take ``guard`` as the methods
-        here do. A stop is no failure to the Router: it neither retries nor falls back. What may
-        bring text in other ways raises UsageError when it is looked up, and so does wrapping
-        anything but a Router.
+        of this class do. The Router does not retry or fall back after a stop. Other attributes
+        that may return a model's text raise UsageError on lookup; so does wrapping anything but a
+        Router.
         """
         from guard.doors.litellm.router import GuardedRouter
 
         return cast(RouterT, GuardedRouter(router, self.session))
 
     def install(self) -> None:
-        """Guard every call of LiteLLM's in this process, until :func:`guard.uninstall`.
+        """Guard every LiteLLM call in this process, until :func:`guard.uninstall`.
 
-        Also those of frameworks, and by names bound earlier.
-        Raises ConfigError for a LiteLLM that is not as expected; nothing is changed then.
+        This includes calls that frameworks make, and calls through names imported earlier. Raises
+        ConfigError, and changes nothing, if LiteLLM is not as expected.
         """
         from guard.doors.litellm import install
 
         install.install(self.session)
 
     def intercept(self) -> AbstractContextManager[None]:
-        """Return a block in which the calls of LiteLLM's are guarded: ``with g.intercept():``.
+        """Return a context manager that guards LiteLLM calls: ``with g.intercept():``.
 
-        Its own context goes by this guard, and tasks begun in it; other threads do too, unless
-        they have a block of their own or a guard is installed.
+        It applies to the block's own context and the tasks started in it; also to other threads,
+        unless they have a block of their own or a guard is installed.
         """
         from guard.doors.litellm import install
 
         return install.intercept(self.session)
 
     def session(self, call: PolicyLike | None = None) -> Session:
-        """Return what a door needs for one response; ``call`` holds that call's own settings.
+        """Return the session of one response; ``call`` holds that call's own settings.
 
-        The session keeps the index version of this moment.
+        The session keeps the present version of the index.
         """
         policy = self.policy
         if isinstance(call, Policy):
@@ -270,7 +272,7 @@ class Guard:
         return Session(policy=policy, judge=judge, sinks=self.sinks, recorder=self.recorder)
 
     def _trails(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
-        # Every segment is to be judged, whatever the ones before it gave.
+        # No verdict may end the text: every segment is judged.
         policy = policy_from(
             {"action": "flag", "failure": "open", "language": "pass"}, base=self.policy
         )
@@ -286,23 +288,23 @@ class Guard:
             while jobs := gate.pending():
                 waiting += [(gate, job) for job in jobs]
             gates.append(gate)
-        for begin in range(0, len(waiting), _LOT):
-            lot = waiting[begin : begin + _LOT]
-            verdicts = judge.judge([job.window for _, job in lot])
-            for (gate, job), verdict in zip(lot, verdicts, strict=True):
+        for begin in range(0, len(waiting), _BATCH):
+            batch = waiting[begin : begin + _BATCH]
+            verdicts = judge.judge([job.window for _, job in batch])
+            for (gate, job), verdict in zip(batch, verdicts, strict=True):
                 session.resolve(gate, job, verdict)
         for gate in gates:
             session.ended(gate.trail, "completed")
         return [gate.trail for gate in gates]
 
 
-# Threads that ask at the same time for what is not loaded yet get one and the same.
+# Threads that need the same detector at the same time load it once.
 _loading = Lock(threading.RLock)
 
 
 @cache
 def _encoder(weights: Path, index: Path | None) -> Detector:
-    # Loaded once a process: guards that differ in policy alone share it.
+    # Loaded once per process: guards that differ only in their policy share it.
     from guard.detect.encoder import Encoder
 
     return Encoder(weights, index)
@@ -325,27 +327,27 @@ def _absolute(path: str | Path | None) -> Path | None:
     if path is None:
         return None
     if "\0" in str(path):
-        raise ConfigError(f"Guard: {str(path)!r} names no folder: it has a null character.")
-    # A relative path names another folder once the working directory has changed.
+        raise ConfigError(f"Guard: {str(path)!r} is not a folder's name: it has a null character.")
+    # The working directory may change later.
     return Path(path).absolute()
 
 
 def _checked(detector: Detector, index: str | Path | None, weights: str | Path | None) -> Detector:
     if not isinstance(detector, Detector):
         raise ConfigError(
-            f"Guard: a {type(detector).__name__} is no detector; give {', '.join(ENCODERS)} or an "
-            "object with name, operating_points and snapshot()."
+            f"Guard: a {type(detector).__name__} is not a detector; pass {', '.join(ENCODERS)} or "
+            "an object with name, operating_points and snapshot()."
         )
     if index is not None or weights is not None:
         raise ConfigError(
-            "Guard: index and weights belong to the embedded detectors; give them to your own "
+            "Guard: index and weights belong to the embedded detectors; pass them to your own "
             "detector instead."
         )
     return detector
 
 
 def _shielded(sink: Sink) -> Sink:
-    """Return ``sink`` made harmless: what it raises is its own affair, not the reader's."""
+    """Return ``sink`` with its exceptions logged instead of raised."""
 
     def call(decision: Decision) -> None:
         try:
@@ -361,14 +363,14 @@ def _check_text(text: object, number: int, total: int) -> None:
     if not isinstance(text, str):
         raise UsageError(f"{which} must be a string, got {type(text).__name__}.")
     if not text.strip():
-        raise UsageError(f"{which} is empty; give text to judge.")
+        raise UsageError(f"{which} is empty; pass text to judge.")
 
 
 def highest(trail: GuardTrail, policy: Policy) -> Verdict:
-    """Return the verdict that stands for a whole text, its spans moved into it.
+    """Return the verdict on a whole text, with spans in that text.
 
-    That is the highest-scoring biased one; else one that ``policy`` stops on because it could not
-    be judged; else the highest-scoring.
+    It is the highest-scoring biased verdict of its segments; else an unjudged one on which
+    ``policy`` stops; else the highest-scoring one.
     """
 
     def rank(decision: Decision) -> tuple[bool, bool, bool, float]:

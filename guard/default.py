@@ -1,6 +1,6 @@
-"""LiteLLM's functions as the default guard has them, and that guard.
+"""The default guard, and LiteLLM's functions guarded by it.
 
-It is made at the first call, with its settings from ``guard.toml``, ``[tool.guard]`` and
+It is created at the first call, with settings from ``guard.toml``, ``[tool.guard]`` and
 ``BIASGUARD_*``.
 """
 
@@ -17,7 +17,7 @@ from guard.errors import UsageError
 from guard.forks import Lock
 from guard.signatures import C
 
-# Threads that ask at the same time for what is not made yet get one and the same.
+# Threads that need the default guard at the same time create it once.
 _making = Lock(threading.RLock)
 
 
@@ -51,11 +51,11 @@ amessages = _by_default(Guard.amessages)
 
 
 def install(guard: Guard | None = None, **settings: Any) -> Guard:
-    """Guard every call of LiteLLM's in this process, and return the guard that does.
+    """Guard every LiteLLM call in this process, and return the guard.
 
-    That is ``guard``, or one made of ``settings`` as :class:`Guard` takes them, or the default one.
-    Installed again, the newer is in force until :func:`uninstall`. Raises UsageError where both
-    are given, ConfigError for a LiteLLM that is not as expected.
+    That is ``guard``, or a new one with ``settings`` (those of :class:`Guard`), or the default
+    one. A second install takes precedence until :func:`uninstall`. Raises UsageError if both are
+    given, ConfigError if LiteLLM is not as expected.
     """
     if guard is not None and settings:
         raise UsageError("install() takes a Guard or the settings of one, not both.")
@@ -66,7 +66,7 @@ def install(guard: Guard | None = None, **settings: Any) -> Guard:
 
 
 def uninstall() -> None:
-    """Take back the last :func:`install`; with the last of all, LiteLLM is as it was."""
+    """Undo the last :func:`install`; after the first is undone, LiteLLM is unpatched."""
     from guard.doors.litellm import install
 
     install.uninstall()
@@ -79,7 +79,7 @@ def default() -> Guard:
 
 
 async def _adefault() -> Guard:
-    # The first call loads the weights, which takes longer than an event loop may wait.
+    # In a thread: the first call loads the weights, which would block the event loop.
     return await asyncio.to_thread(default)
 
 

@@ -1,4 +1,4 @@
-"""Every error a user of guard can meet, each carrying one sentence that says how to mend it."""
+"""All errors that guard raises; each has one sentence that names the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class GuardError(Exception):
 
 
 class UsageError(GuardError, ValueError):
-    """The caller gave something that cannot be used; the command line exits with code 2."""
+    """An argument cannot be used; the command line exits with code 2."""
 
 
 class ConfigError(UsageError):
@@ -29,16 +29,16 @@ class BiasIndexError(GuardError):
 
 
 class DetectorError(GuardError):
-    """A detector failed or ran out of time; the policy's failure mode says what follows."""
+    """A detector failed or exceeded its time limit; see ``Policy.failure``."""
 
 
 class BiasFound(GuardError):
-    """Raised by the action ``raise``. Carries the trail; its text quotes nothing of the passage."""
+    """Raised by the action ``raise``. Carries the trail; its message does not quote the passage."""
 
     def __init__(self, message: str, trail: GuardTrail) -> None:
         super().__init__(message)
         self.trail = trail
 
     def __reduce__(self) -> tuple[type[BiasFound], tuple[str, GuardTrail]]:
-        # The trail is no argument of the exception: its repr would quote the passage.
+        # The trail is not in `args`: the exception's repr would quote the passage.
         return type(self), (str(self), self.trail)

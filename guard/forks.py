@@ -1,9 +1,10 @@
-"""A fork meets no native call at work, and leaves the child no lock that nobody opens again.
+"""Fork safety: a fork waits for native calls to end, and the child gets new locks.
 
-A fork copies every lock as it is, and of the threads only the one that forks. ONNX Runtime, FAISS
-and OpenBLAS have locks that nobody can renew from outside, and OpenBLAS ends its threads at a fork
-even where they have a product in hand. So a fork waits until the calls into them have ended, and
-what is called meanwhile waits for the fork. Locks of the guard's own are made anew in the child.
+A fork copies every lock in its present state, but only the thread that forks. A lock held by
+another thread would stay locked for ever in the child. The locks inside ONNX Runtime, FAISS and
+OpenBLAS cannot be replaced from outside, and OpenBLAS ends its threads at a fork even during a
+product. So a fork waits until calls into these libraries have ended, and new calls wait for the
+fork. Guard's own locks are replaced in the child.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from guard.errors import DetectorError
 
 _log = logging.getLogger("guard")
 
-#: Seconds for which a fork waits; a verdict takes milliseconds, to load the weights a second.
+#: Seconds that a fork waits at most; a verdict takes milliseconds, loading the weights a second.
 LONGEST_WAIT = 10.0
 _CUT = (
-    "This process was forked while a native call of its parent would not end, and cannot judge; "
-    "fork it before the parent judges, or spawn it."
+    "This process was forked during a native call of its parent that did not end in time, so it "
+    "cannot judge; fork it before the parent judges, or spawn it."
 )
 
 
 class Native(ContextDecorator):
-    """What is called in such a block, or a function so decorated, is not cut through by a fork.
+    """A block, or a decorated function, that no fork interrupts.
 
-    Blocks may be nested. Raises DetectorError in a child whose parent was forked all the same.
+    Blocks may be nested. Raises DetectorError in a child that was forked during such a block.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
-        self._inside = 0  # threads
-        self._forks = 0  # that wait or are under way
+        self._inside = 0  # number of threads in a block
+        self._forks = 0  # number of forks that wait or are under way
         self._here = threading.local()
         self._cut = False
 
@@ -63,20 +64,20 @@ class Native(ContextDecorator):
                 self._changed.notify_all()
 
     def before_fork(self) -> None:
-        """Wait for the calls of other threads; let none begin."""
-        own = bool(self._depth)  # a signal's handler forks: native code has returned to it
+        """Wait until the other threads have left their blocks; let none enter one."""
+        own = bool(self._depth)  # a signal handler forks: this thread is not in native code
         with self._changed:
             self._forks += 1
             self._changed.wait_for(lambda: self._inside <= own, LONGEST_WAIT)
 
     def in_parent(self) -> None:
-        """Go on."""
+        """Let other threads enter blocks again."""
         with self._changed:
             self._forks -= 1
             self._changed.notify_all()
 
     def in_child(self) -> None:
-        """Go on with the one thread there is."""
+        """Start anew with the child's only thread."""
         own = bool(self._depth)
         self._changed = threading.Condition(threading.Lock())
         self._cut = self._cut or self._inside > own
@@ -86,7 +87,7 @@ class Native(ContextDecorator):
 
 
 class Lock:
-    """A lock that is open in a forked child; of any ``kind`` that ``threading`` has."""
+    """A lock of any ``kind`` of ``threading`` that is free in a forked child."""
 
     def __init__(self, kind: Callable[[], Any] = threading.Lock) -> None:
         self._kind = kind
@@ -94,7 +95,7 @@ class Lock:
         _locks.add(self)
 
     def renew(self) -> None:
-        """Forget who holds it."""
+        """Replace it by a free one."""
         self._lock = self._kind()
 
     def __enter__(self) -> None:

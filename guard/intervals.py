@@ -1,4 +1,4 @@
-"""Intervals that evaluation, training and audits share; of 95 % unless they are told otherwise."""
+"""Confidence intervals for evaluation, training and audits; 95 % unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LEAST_CLUSTERS = 6
 def exact(count: float, n: float, level: float = LEVEL) -> tuple[float, float]:
     """Return the Clopper-Pearson interval of ``count`` in ``n`` trials (Biometrika 26, 1934).
 
-    It is that of ``scipy.stats.binomtest(count, n).proportion_ci(level)``, whose package takes a
-    second to import.
+    It equals ``scipy.stats.binomtest(count, n).proportion_ci(level)``; importing ``scipy.stats``
+    takes a second.
     """
     from scipy.special import betaincinv  # type: ignore[import-untyped]
 
@@ -61,7 +61,7 @@ def of_clusters(
 
 
 def percentile(samples: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the percentile interval of redrawn samples that are not nan; nan where there is none.
+    """Return the percentile interval of bootstrap samples, ignoring nan; nan if none is left.
 
     Efron and Tibshirani 1993, chapter 13.
     """

@@ -1,4 +1,4 @@
-"""Where guard's shipped data lies, in a checkout and in an install alike."""
+"""The location of guard's shipped data, in a checkout and in an installation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shipped(room: Room) -> Path:
     installed = _PACKAGE / "_data" / room
     if installed.is_dir():
         return installed
-    # Beside an installed package lie other people's: only a checkout has pyproject.toml there.
+    # Only a checkout has pyproject.toml beside the package; site-packages has other packages.
     checkout = _PACKAGE.parent
     if (checkout / "pyproject.toml").is_file() and (checkout / room).is_dir():
         return checkout / room
@@ -41,8 +41,8 @@ def shipped(room: Room) -> Path:
 def shipped_index(encoder: str) -> Path:
     """Return the folder of the shipped index with the vectors of the detector ``encoder``.
 
-    There are none for weights of another name: they get the default's folder, and are refused by
-    what its manifest says.
+    There are none for other weights: they get the default's folder, and loading it fails because
+    its manifest names another embedder.
 
     Raises:
         GuardError: as :func:`shipped`.
@@ -56,7 +56,7 @@ def regular_bytes(path: Path) -> bytes:
     """Return the bytes of a file.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
+        OSError: it cannot be read, or is not a regular file.
 
     """
     check_regular(path)
@@ -64,7 +64,7 @@ def regular_bytes(path: Path) -> bytes:
 
 
 def check_regular(path: Path) -> None:
-    """Raise OSError where ``path`` is a pipe or a device: to read it might never end."""
+    """Raise OSError if ``path`` is a pipe or a device: reading it might never end."""
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "Not a regular file", str(path))

@@ -18,47 +18,46 @@ LabelName = Annotated[str, Field(min_length=1, max_length=64)]
 LabelText = Annotated[str, Field(max_length=256)]
 
 _CHANNELS: tuple[ChannelKind, ...] = get_args(ChannelKind)
-# What an action can be set for.
+# The keys of ``actions``.
 _PLACES = {*BIAS_TYPES, *_CHANNELS, *(f"{c}.{t}" for c in _CHANNELS for t in BIAS_TYPES)}
 
-# Steps of a forced cut must move forward by at least this share of the segment's limit.
+# Segments of a forced cut must advance by at least this many characters.
 _LEAST_SEGMENT = 40
 
 
 class Policy(BaseModel):
-    """The rules one response is guarded by.
+    """The rules for guarding a response.
 
-    Lengths are characters of the text as the provider sent it. An unknown name or a value out of
-    range raises pydantic's ``ValidationError``; :func:`guard.config.policy_from` turns that into
-    one sentence.
+    Lengths are in characters of the text as the provider sent it. An unknown name or a value out
+    of range raises pydantic's ``ValidationError``; :func:`guard.config.policy_from` raises
+    ConfigError with one sentence instead.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
     operating_point: OperatingPoint = "balanced"
-    """Named set of thresholds that the detector was calibrated for."""
+    """Named set of thresholds, for which the detector was calibrated."""
     threshold: Probability | None = None
-    """One threshold for every bias type, in place of the operating point's."""
+    """One threshold for all bias types, instead of the operating point's."""
     thresholds: Mapping[BiasType, Probability] = Field(default_factory=dict)
-    """Thresholds of single bias types; they win over ``threshold``."""
+    """Thresholds of single bias types; they take precedence over ``threshold``."""
 
     action: OnBias = "terminate"
-    """What is done with a biased segment."""
+    """The action on a biased segment."""
     actions: Mapping[str, OnBias] = Field(default_factory=dict)
-    """What is done in its place with bias of one type (``appearance``), in one kind of channel
-    (``content``, ``reasoning``, ``tool``), or of one type in one channel
-    (``reasoning.appearance``). The most particular wins: a type in a channel, then a type, then a
-    channel, then ``action``. A table in a table, ``{"reasoning": {"appearance": "flag"}}``, says
-    the last as well.
+    """Actions on bias of one type (``appearance``), in one kind of channel (``content``,
+    ``reasoning``, ``tool``), or of one type in one channel (``reasoning.appearance``). The most
+    specific one applies: a type in a channel, then a type, then a channel, then ``action``. A
+    nested table, ``{"reasoning": {"appearance": "flag"}}``, sets a type in a channel, too.
     """
     message: str = "[Stopped here: the next passage tied a social group to a stereotype.]"
     """Text of the last chunk after a termination, and of a raised ``BiasFound``."""
     failure_message: str = "[Stopped here: the next passage could not be checked for bias.]"
-    """The same where the reason is a failed detector or an unjudged language."""
+    """The same if the reason is a failed detector or an unjudged language."""
     replacement: str = "[removed]"
-    """Text that stands in for a redacted segment."""
+    """Text that replaces a redacted segment."""
     rewrite_tries: Annotated[int, Field(ge=1, le=10)] = 2
-    """How often the model is asked to go on in one response; then it is terminated."""
+    """How often the model is asked to continue a response before it is terminated."""
     rewrite_instruction: str = (
         "Go on with your answer from exactly where it stops, or begin it if nothing of it is there "
         "yet. What you were about to say next tied {association}; it was taken back before anyone "
@@ -66,45 +65,46 @@ class Policy(BaseModel):
         "a social group. Do not repeat what is already said, do not apologise, and do not mention "
         "this instruction."
     )
-    """What the model is then asked, as the user's message behind what was let out of its answer;
-    ``{association}`` stands for the groups and attributes that were found."""
+    """The user message after the released part of the answer, which asks the model to continue;
+    ``{association}`` is replaced by the groups and attributes that were found."""
     scope: Literal["choice", "response"] = "choice"
     """Whether a termination ends its own choice or every choice of the response."""
     hold: Hold = "sentence"
-    """What is held until it has been judged.
+    """Which text is held until it has been judged.
 
-    ``sentence`` holds every segment whole. ``association`` lets text flow while no group is in view
-    and holds a segment from its first mention of a group on: an action then cuts from there, and
-    what stood before it has gone out. ``none`` watches only: all text goes out at once, verdicts
-    are taken for the trail and the sinks, a biased segment is flagged and one that could not be
-    judged passes. A setting that would stop the output (any action but ``flag``, ``failure``
-    ``closed``, ``language`` ``stop``) cannot be asked for beside ``none``; defaults give way.
+    ``sentence`` holds every segment whole. ``association`` releases text until a segment first
+    mentions a group, and holds the segment from there on: an action cuts from there, and the text
+    before it has gone out. ``none`` only watches: all text goes out at once, verdicts are for the
+    trail and the sinks, a biased segment is flagged and an unjudged one passes. With ``none``, a
+    setting that would stop the output (any action but ``flag``, ``failure`` ``closed``,
+    ``language`` ``stop``) is refused if it is set explicitly; its default is ignored.
     """
 
     failure: Literal["closed", "open"] = "closed"
-    """Whether a failed, late or overloaded detector stops the output or lets it pass as
-    ``unjudged``."""
+    """Whether a failed, late or overloaded detector stops the output (``closed``) or lets it pass
+    as ``unjudged``."""
     language: Literal["pass", "stop"] = "pass"
     """What to do with text outside the detector's languages."""
     timeout_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 5000.0
-    """Time one verdict may take once its judging has begun, a day at most; None waits for ever."""
+    """Time limit of one verdict once judging has begun, at most a day; None: no limit."""
     queue_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 30_000.0
-    """Time a segment may wait for its turn before that, while the provider waits too; then it is
-    unjudged for the reason ``overload``, and ``failure`` says what follows. None waits for ever.
-    The default is half the minute of silence after which load balancers commonly cut a connection.
+    """Time limit of a segment's wait before that; the provider waits, too. After it the segment is
+    unjudged for the reason ``overload``, and ``failure`` applies. None: no limit. The default is
+    half of the 60 seconds of silence after which load balancers commonly cut a connection.
     """
     breaker_failures: Annotated[int, Field(ge=1, le=10_000)] | None = 5
-    """After so many failed or late verdicts in a row the detector is not called for
-    ``breaker_pause_ms``; those segments count as failed. None calls it every time."""
+    """After this many failed or late verdicts in a row, calls of the detector are skipped for
+    ``breaker_pause_ms``; those segments count as failed. None: never skipped."""
     breaker_pause_ms: Annotated[float, Field(gt=0, le=86_400_000)] = 10_000.0
-    """How long it is then left alone; afterwards one segment is tried, and so on."""
+    """Length of the pause. After it one segment is judged as a probe; if that fails, the pause
+    begins again."""
 
     litellm_records: Records = "raw"
-    """What LiteLLM's callbacks and cache get of an answer.
+    """Which answer LiteLLM's callbacks and cache get.
 
-    ``raw`` is what LiteLLM itself does: it sits inside the guard, so they get what the provider
-    said, but of a stream that was stopped before its end only what went out, and the cache nothing.
-    ``guarded`` gives them what went out, and of an answer that was stopped the cache nothing.
+    ``raw``: the provider's, as in LiteLLM itself, which runs inside the guard; for a stream that
+    was stopped before its end, callbacks get the released text and the cache gets nothing.
+    ``guarded``: the released one; the cache gets nothing of a stopped answer.
     """
 
     max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
@@ -112,20 +112,20 @@ class Policy(BaseModel):
     lookahead: Annotated[int, Field(ge=4, le=256)] = 32
     context_segments: Annotated[int, Field(ge=0, le=8)] = 2
     user_context: bool = False
-    """Whether the last user message is shown to the detector beside the first segment."""
+    """Whether the detector sees the last user message as context of the first segment."""
 
     labels: Annotated[Mapping[LabelName, LabelText], Field(max_length=32)] = Field(
         default_factory=dict
     )
-    """What every decision is to carry, such as ``{"release": "7"}``; nothing is done by them."""
+    """Labels of every decision, such as ``{"release": "7"}``; they have no other effect."""
 
     @field_validator("actions", mode="before")
     @classmethod
-    def _actions_name_types_and_channels(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
+    def _actions_name_types_and_channels(cls, actions: Any) -> Any:
+        if not isinstance(actions, Mapping):
+            return actions
         flat: dict[str, Any] = {}
-        for key, value in given.items():
+        for key, value in actions.items():
             if isinstance(value, Mapping):
                 flat |= {f"{key}.{name}": action for name, action in value.items()}
             else:
@@ -133,7 +133,7 @@ class Policy(BaseModel):
         for key in flat:
             if key not in _PLACES:
                 raise ValueError(
-                    f"unknown key {key!r}; give a bias type ({', '.join(BIAS_TYPES)}), a channel "
+                    f"unknown key {key!r}; use a bias type ({', '.join(BIAS_TYPES)}), a channel "
                     f"({', '.join(_CHANNELS)}) or both ('reasoning.age')"
                 )
         return flat
@@ -150,17 +150,17 @@ class Policy(BaseModel):
     @model_validator(mode="after")
     def _watching_stops_nothing(self) -> Policy:
         allowed = {"action": "flag", "failure": "open", "language": "pass"}
-        said = [
+        explicit = [
             (name, getattr(self, name), value)
             for name, value in allowed.items()
             if name in self.model_fields_set
         ]
-        said += [(f"actions.{place}", action, "flag") for place, action in self.actions.items()]
-        for name, given, value in said:
-            if self.hold == "none" and given != value:
+        explicit += [(f"actions.{place}", action, "flag") for place, action in self.actions.items()]
+        for name, setting, value in explicit:
+            if self.hold == "none" and setting != value:
                 raise ValueError(
-                    f"hold='none' lets text out before it is judged, so {name} must be {value!r} "
-                    f"or left out, got {given!r}"
+                    f"hold='none' releases text before it is judged, so {name} must be {value!r} "
+                    f"or left out, got {setting!r}"
                 )
         return self
 
@@ -168,8 +168,8 @@ class Policy(BaseModel):
     def _rewritten_answers_have_no_records(self) -> Policy:
         if self.litellm_records == "guarded" and self.rewrites:
             raise ValueError(
-                "litellm_records='guarded' cannot be asked for beside the action 'rewrite', which "
-                "makes one answer of several calls; take another action or leave the records 'raw'"
+                "litellm_records='guarded' cannot be combined with the action 'rewrite', which "
+                "makes one answer of several calls; set another action or leave the records 'raw'"
             )
         return self
 
@@ -192,9 +192,9 @@ class Policy(BaseModel):
         index_version: str | None,
         elapsed_ms: float,
     ) -> Verdict:
-        """Return the verdict that ``scores`` amount to under this policy."""
+        """Return the verdict on ``scores`` under this policy."""
         if scores.score is None or scores.bias_type is None or scores.unjudged is not None:
-            assert scores.unjudged is not None  # a value of Scores has either
+            assert scores.unjudged is not None  # Scores have one or the other
             return unjudged_verdict(
                 scores.unjudged,
                 detector=detector,
@@ -217,7 +217,7 @@ class Policy(BaseModel):
         )
 
     def action_for(self, bias_type: BiasType, channel: ChannelKind) -> OnBias:
-        """Return what is done with bias of ``bias_type`` found in a ``channel``."""
+        """Return the action on bias of ``bias_type`` in a ``channel``."""
         if self.hold == "none":
             return "flag"
         if not self.actions:
@@ -227,11 +227,11 @@ class Policy(BaseModel):
 
     @property
     def rewrites(self) -> bool:
-        """Whether the model may have to be asked again."""
+        """Whether any action is ``rewrite``, so that the model may be asked again."""
         return "rewrite" in (self.action, *self.actions.values())
 
     def action_on(self, verdict: Verdict, channel: ChannelKind = "content") -> Action:
-        """Return what is done with a segment of ``channel`` that got ``verdict``."""
+        """Return the action on a segment of ``channel`` with ``verdict``."""
         if verdict.bias_type is not None:
             return self.action_for(verdict.bias_type, channel)
         if self.stops_unjudged(verdict.unjudged):
@@ -239,7 +239,7 @@ class Policy(BaseModel):
         return "pass"
 
     def stops_unjudged(self, reason: Unjudged | None) -> bool:
-        """Whether text that could not be judged for ``reason`` ends the output."""
+        """Whether text that is unjudged for ``reason`` ends the output."""
         if self.hold == "none":
             return False
         if reason in ("failure", "overload"):
@@ -274,4 +274,4 @@ DEFAULT_POINTS: Mapping[str, Mapping[BiasType, float]] = {
     "balanced": dict.fromkeys(BIAS_TYPES, 0.5),
     "quiet": dict.fromkeys(BIAS_TYPES, 0.7),
 }
-"""Thresholds of a detector that was not calibrated."""
+"""Default thresholds for a detector that was not calibrated."""

@@ -1,8 +1,8 @@
-"""Signatures of LiteLLM's functions, for editors and type checkers: theirs are lost in decorators.
+"""Signatures of LiteLLM's functions for editors and type checkers; LiteLLM's decorators hide them.
 
-A test compares them with the installed LiteLLM. Each function here stands for its parameters, and
-for what a guarded call returns whole and streamed. The classes are for type checkers: an answer is
-of LiteLLM's own class, and has the trail as its ``guard``.
+A test compares them with the installed LiteLLM. Each function here declares the parameters of a
+guarded call and its return types, whole and streamed. The classes exist for type checkers only:
+an answer has LiteLLM's own class, and the trail as its attribute ``guard``.
 """
 # ruff: noqa: B006, D101, D103
 
@@ -84,7 +84,7 @@ StreamT = TypeVar("StreamT", covariant=True)
 
 
 class Returns(Generic[WholeT, StreamT]):
-    """What a call returns: whole, and with ``stream=True``."""
+    """The return types of a call: whole, and with ``stream=True``."""
 
 
 class Call(Protocol[P, WholeT, StreamT]):
@@ -99,7 +99,7 @@ class Call(Protocol[P, WholeT, StreamT]):
 
 
 class Method(Protocol[P, WholeT, StreamT]):
-    """A method that is such a call."""
+    """A method with the signature of a :class:`Call`."""
 
     def __get__(self, instance: object, owner: object = None) -> Call[P, WholeT, StreamT]:
         """Bind the method."""
@@ -109,7 +109,7 @@ class Method(Protocol[P, WholeT, StreamT]):
 def like(
     litellms: Callable[P, Returns[WholeT, StreamT]],
 ) -> Callable[[Callable[..., Any]], Method[P, WholeT, StreamT]]:
-    """Give a method the signature of a function below, for :func:`inspect.signature` too."""
+    """Give a method the signature of a function below, also for :func:`inspect.signature`."""
 
     def signed(method: Any) -> Any:
         own, theirs = inspect.signature(method), inspect.signature(litellms)
@@ -129,7 +129,7 @@ def alike(
     [Callable[..., Any]],
     Method[P, Coroutine[Any, Any, WholeT], Coroutine[Any, Any, StreamT]],
 ]:
-    """Do the same for an async method."""
+    """Do the same as :func:`like` for an async method."""
     signed: Any = like
     return signed(litellms)  # type: ignore[no-any-return]
 

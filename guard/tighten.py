@@ -1,8 +1,8 @@
-"""Which policy is at least as strict as another: what a request may ask of a guard not its own.
+"""Whether a policy is at least as strict as another, so that a proxy's request may ask for it.
 
-Strict is meant by what gets out: under the stricter policy no text goes out that the other would
-have stopped, replaced or marked. What cannot be ordered so stays as the owner set it; the texts
-that stand in for the model's may be chosen freely.
+A policy is stricter if no text goes out under it that the other would have stopped, replaced or
+flagged. Settings without such an order must stay as the owner set them; the messages and the
+replacement text may be chosen freely.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHANNELS: tuple[ChannelKind, ...] = get_args(ChannelKind)
 _REASONS: Mapping[str, Unjudged] = {"failure": "failure", "language": "language"}
 _ACTIONS = {"flag": 1, "redact": 2, "rewrite": 3, "terminate": 4, "raise": 4}
 _HOLDS = {"none": 0, "association": 1, "sentence": 2}
-# Told by what they do, below.
+# Settings that are compared by their effect, below.
 _ORDERED = {
     *("operating_point", "threshold", "thresholds", "action", "actions", "scope"),
     *("hold", "failure", "language", "timeout_ms", "queue_ms", "labels"),
@@ -31,10 +31,10 @@ _FREE = {"message", "failure_message", "replacement"}
 
 
 def tightened(base: Policy, values: Mapping[str, Any], points: Points, *, where: str) -> Policy:
-    """Return ``base`` with ``values`` in place of its own, which must not loosen it.
+    """Return ``base`` with ``values`` overriding its own; they must not loosen it.
 
     ``points`` are the detector's thresholds at each operating point. Raises ConfigError, in one
-    sentence that names ``where``, for values that cannot be used and for those that would loosen.
+    sentence that names ``where``, for invalid values and for values that would loosen the policy.
     """
     asked = policy_from(values, base=base, where=where)
     try:
@@ -53,19 +53,19 @@ def tightened(base: Policy, values: Mapping[str, Any], points: Points, *, where:
 
 
 def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
-    """Return what ``asked`` is looser in than ``base``, or not to be compared by.
+    """Return the settings in which ``asked`` is looser than ``base`` or not comparable.
 
-    Nothing, where it is at least as strict:
+    The list is empty if ``asked`` is at least as strict:
 
-    - *threshold*: for no bias type above the one in force, the operating point's included;
+    - *threshold*: for no bias type above the base's, the operating point's included;
     - *action*, for each bias type in each channel: flag < redact < rewrite < terminate = raise;
-    - *scope*: choice < response, which ``raise`` always is;
+    - *scope*: choice < response (``raise`` always ends the response);
     - *hold*: none < association < sentence;
     - *failure*: open < closed, and *language*: pass < stop;
-    - *timeout_ms* and *queue_ms*: no longer where both stop on a late verdict, no shorter where
-      both let it pass;
-    - *labels*: the owner's stay, others may stand beside them;
-    - every other setting but the texts: the same.
+    - *timeout_ms* and *queue_ms*: not longer if both stop on a late verdict, not shorter if both
+      let it pass;
+    - *labels*: the owner's stay, others may be added;
+    - every other setting except the texts: equal.
     """
     loose = [
         f"the threshold of {bias_type}"
@@ -74,7 +74,7 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
     ]
     if _HOLDS[asked.hold] < _HOLDS[base.hold]:
         loose.append("hold")
-        # Told by its own name: hold='none' would loosen every action with it.
+        # Report hold only: hold='none' would loosen every action, too.
         asked = asked.model_copy(update={"hold": base.hold})
     places = [(t, c) for t in BIAS_TYPES for c in _CHANNELS]
     if any(_ACTIONS[asked.action_for(*p)] < _ACTIONS[base.action_for(*p)] for p in places):
@@ -94,7 +94,7 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
 
 
 def _ending_all(policy: Policy) -> set[tuple[str, ChannelKind]]:
-    """Return where a stop ends the whole response: type and channel, no type for text unjudged."""
+    """Return where a stop ends the whole response: (bias type, or "" for unjudged; channel)."""
     if policy.hold == "none":
         return set()
     actions = [((str(t), c), policy.action_for(t, c)) for t in BIAS_TYPES for c in _CHANNELS]
@@ -103,11 +103,11 @@ def _ending_all(policy: Policy) -> set[tuple[str, ChannelKind]]:
 
 
 def _lets_late_text_out(base: Policy, asked: Policy, limit: str) -> bool:
-    before, after = (_or_for_ever(getattr(policy, limit)) for policy in (base, asked))
+    before, after = (_or_infinity(getattr(policy, limit)) for policy in (base, asked))
     if base.stops_unjudged("failure"):
         return asked.stops_unjudged("failure") and after > before
     return not asked.stops_unjudged("failure") and after < before
 
 
-def _or_for_ever(limit: float | None) -> float:
+def _or_infinity(limit: float | None) -> float:
     return math.inf if limit is None else limit

@@ -1,7 +1,7 @@
-"""What a detector says and what follows from it: plain frozen values, no I/O.
+"""Scores, verdicts, decisions and trails: plain frozen values, no I/O.
 
-A detector gives :class:`Scores`; the policy's threshold turns them into a :class:`Verdict`; the
-gate takes a :class:`Decision` on it; the decisions of one response are its :class:`GuardTrail`.
+A detector returns :class:`Scores`; the policy's threshold turns them into a :class:`Verdict`; the
+gate takes a :class:`Decision` on it; the decisions on one response are its :class:`GuardTrail`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Channel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """A social group and the attribute it is tied to, with their places in the judged text."""
+    """A social group and the attribute tied to it, with their spans in the judged text."""
 
     group: str
     attribute: str
@@ -89,10 +89,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a detector reads: the segment to judge, and text before it that is only context.
+    """The input of a detector: the segment to judge, and text before it as context.
 
     ``context`` holds earlier segments of the channel, oldest first; ``user`` is the last user
-    message where the policy shows it. A score never depends on other windows.
+    message, if the policy includes it. A score never depends on other windows.
     """
 
     text: str
@@ -102,13 +102,13 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a detector gives for one window.
+    """A detector's output for one window.
 
-    ``score`` is in [0, 1]; ``bias_type`` the most likely type whether or not the text is biased.
-    Spans point into the window's own text. ``implied`` is the probability that a tie, where there
-    is one, is implied and not said outright; None where the detector does not tell. Of text outside
-    the detector's languages: ``Scores(unjudged="language")``. Any other needs score and type, else
-    ValueError.
+    ``score`` is in [0, 1]; ``bias_type`` is the most likely type, also if the text is not biased.
+    Spans point into the window's text. ``implied`` is the probability that an association, if
+    there is one, is implied rather than stated; None if the detector does not estimate it. For
+    text outside the detector's languages: ``Scores(unjudged="language")``. All other scores need
+    score and type; raises ValueError otherwise.
     """
 
     score: float | None = None
@@ -128,9 +128,10 @@ class Verdict:
     """The finding on one segment.
 
     Spans point into ``span``'s text: the segment for a decision of a stream, the whole text for
-    :meth:`guard.Guard.check`. ``bias_type`` is None unless ``biased``, and so is ``implied``:
-    whether group and attribute are tied by implication, where the detector tells. ``score`` and
-    ``threshold`` are None where the segment is ``unjudged``, ``index_version`` without an index.
+    :meth:`guard.Guard.check`. ``bias_type`` and ``implied`` are None unless ``biased``.
+    ``implied``: whether the association is implied rather than stated; None if the detector does
+    not estimate it. ``score`` and ``threshold`` are None if the segment is ``unjudged``,
+    ``index_version`` if there is no index.
     """
 
     biased: bool
@@ -186,11 +187,11 @@ class Decision:
     """The action taken on one segment, with its verdict.
 
     ``span`` is the segment's range in its channel's text as the provider sent it. ``counted`` is
-    false where the finding repeats one of the segment before it in their common overlap.
+    false if the finding repeats one of the previous segment, in the overlap of the two.
 
-    ``time`` is when it was taken, in UTC; ``model`` what the caller asked for, ``request_id``
-    LiteLLM's id of the call (``litellm_call_id``), both None for plain text and where not known;
-    ``labels`` are the policy's. Two decisions that differ in these alone are equal.
+    ``time`` is when it was taken, in UTC; ``model`` is the model that the caller named,
+    ``request_id`` LiteLLM's id of the call (``litellm_call_id``), both None for plain text and if
+    unknown; ``labels`` are the policy's. Equality ignores these four.
     """
 
     action: Action
@@ -204,7 +205,7 @@ class Decision:
     labels: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, the verdict as its own ``to_dict`` gives it.
+        """Return the fields as plain values; the verdict as its own ``to_dict``.
 
         ``time`` is ISO 8601.
         """
@@ -225,11 +226,11 @@ def _response_id() -> str:
 
 @dataclass(slots=True)
 class GuardTrail:
-    """The decisions of one response, in the order in which they were taken.
+    """The decisions on one response, in the order in which they were taken.
 
-    ``rewrites`` counts how often the model was asked to go on under the action ``rewrite``; each
-    time the channels' texts begin anew, and with them the decisions' spans. ``id`` names the
-    response in a store of events; ids made later sort behind.
+    ``rewrites`` is the number of times the model was asked to continue under the action
+    ``rewrite``; after each, the spans of decisions count from the new answer's beginning. ``id``
+    names the response in a store of events; later ids sort after earlier ones.
     """
 
     decisions: list[Decision] = field(default_factory=list)
@@ -276,7 +277,7 @@ def _plain_fields(of: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a field's value as JSON has it."""
+    """Return a field's value as a JSON type."""
     if is_dataclass(value):
         return _plain_fields(value)
     if isinstance(value, tuple):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests import wires
+from tests import wire_formats
 
 Delta = str | dict[str, Any]
 
@@ -271,7 +271,7 @@ class _OpenAI:
                 if not script.finish_early:
                     yield False, event([end | {"index": index}])
         if (body.get("stream_options") or {}).get("include_usage"):
-            yield False, event([], usage=wires.usage_of(script))
+            yield False, event([], usage=wire_formats.usage_of(script))
         yield False, "data: [DONE]\n\n"
 
     @staticmethod
@@ -288,7 +288,7 @@ class _OpenAI:
             "created": 1,
             "model": "x",
             "choices": choices,
-            "usage": wires.usage_of(script),
+            "usage": wire_formats.usage_of(script),
         }
 
 
@@ -383,6 +383,6 @@ class _Anthropic:
 _WIRES = {
     "/messages": _Anthropic,
     "/chat/completions": _OpenAI,
-    "/completions": wires.Text,
-    "/responses": wires.Responses,
+    "/completions": wire_formats.Text,
+    "/responses": wire_formats.Responses,
 }

@@ -84,7 +84,7 @@ def test_a_setting_is_spelled_alike_in_a_variable_and_an_option() -> None:
     ("text", "message"),
     [
         ("actoin = 1", r"guard\.toml: unknown setting 'actoin'"),
-        ("action = [", r"guard\.toml: not readable as TOML"),
+        ("action = [", r"guard\.toml: not valid TOML"),
         ('action = "explode"', r"guard\.toml: action: input should be"),
     ],
 )
@@ -116,8 +116,9 @@ def test_a_misspelt_variable_is_warned_of_once_with_the_closest(
     monkeypatch.setenv("BIASGUARD_XYZZY", "secret")
     assert settings() == settings() == {}
     assert logged() == (
-        "BIASGUARD_ACTOIN is no setting of guard and is ignored; was BIASGUARD_ACTION meant?\n"
-        "BIASGUARD_XYZZY is no setting of guard and is ignored."
+        "BIASGUARD_ACTOIN is not a setting of guard and is ignored; "
+        "did you mean BIASGUARD_ACTION?\n"
+        "BIASGUARD_XYZZY is not a setting of guard and is ignored."
     )
 
 
@@ -126,7 +127,9 @@ def test_a_variables_old_name_is_understood_and_warned_of_once(
 ) -> None:
     monkeypatch.setenv("GUARD_ACTION", "flag")
     assert settings() == settings() == {"action": "flag"}
-    assert logged() == ("GUARD_ACTION is now called BIASGUARD_ACTION; the next release ignores it.")
+    assert logged() == (
+        "GUARD_ACTION was renamed to BIASGUARD_ACTION; the next release ignores it."
+    )
     monkeypatch.setenv("BIASGUARD_ACTION", "redact")
     assert settings() == {"action": "redact"}
     monkeypatch.setenv("GUARD_THRESHOLDS", "gender")
@@ -214,7 +217,7 @@ def test_an_argument_wins_over_the_thresholds_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["index = 3", "weights = true", "detector = [1]"])
 def test_settings_that_name_things_take_texts(tmp_path: Path, line: str) -> None:
     (tmp_path / "guard.toml").write_text(line)
-    with pytest.raises(ConfigError, match=r"guard\.toml: \w+ takes a text, got"):
+    with pytest.raises(ConfigError, match=r"guard\.toml: \w+ must be a string, got"):
         settings()
 
 
@@ -278,26 +281,26 @@ def test_what_is_no_file_is_not_taken_for_no_settings(
     tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / name)
-    with pytest.raises(ConfigError, match=rf"{name}: cannot be read \(.+\); mend or remove it"):
+    with pytest.raises(ConfigError, match=rf"{name}: cannot be read \(.+\); fix or remove it"):
         settings()
 
 
 @pytest.mark.parametrize("text", ["actions = " + "[" * 5000, "actions = " + "{a=" * 5000])
 def test_settings_nested_too_deep_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "guard.toml").write_text(text)
-    with pytest.raises(ConfigError, match=r"guard\.toml: not readable as TOML"):
+    with pytest.raises(ConfigError, match=r"guard\.toml: not valid TOML"):
         settings()
 
 
 @pytest.mark.parametrize("key", ["index", "weights"])
 def test_a_folder_with_a_null_character_is_refused(tmp_path: Path, key: str) -> None:
     (tmp_path / "guard.toml").write_text(f'{key} = "a\\u0000b"')
-    with pytest.raises(ConfigError, match=rf"guard\.toml: {key} takes a text, got"):
+    with pytest.raises(ConfigError, match=rf"guard\.toml: {key} must be a string, got"):
         settings()
     (tmp_path / "guard.toml").unlink()
     from guard import Guard
 
-    with pytest.raises(ConfigError, match="names no folder: it has a null character"):
+    with pytest.raises(ConfigError, match="is not a folder's name: it has a null character"):
         Guard(**{key: "a\0b"})
 
 
@@ -412,7 +415,7 @@ class TestActions:
     @pytest.mark.parametrize(
         ("given", "message"),
         [
-            ({"colour": "flag"}, "unknown key 'colour'; give a bias type .*, a channel .* or both"),
+            ({"colour": "flag"}, "unknown key 'colour'; use a bias type .*, a channel .* or both"),
             ({"reasoning": {"colour": "flag"}}, "unknown key 'reasoning.colour'"),
             ({"age": {"reasoning": "flag"}}, "unknown key 'age.reasoning'"),
             ({"age": "explode"}, "actions.age: input should be .*, got 'explode'"),
@@ -437,7 +440,7 @@ class TestActions:
 
 
 def test_records_of_what_went_out_and_rewriting_exclude_each_other() -> None:
-    with pytest.raises(ConfigError, match="litellm_records='guarded' cannot be asked for beside"):
+    with pytest.raises(ConfigError, match="litellm_records='guarded' cannot be combined with"):
         policy_from({"litellm_records": "guarded", "action": "rewrite"})
     with pytest.raises(ConfigError, match="beside the action 'rewrite'"):
         policy_from({"litellm_records": "guarded", "actions": {"age": "rewrite"}})

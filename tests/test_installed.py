@@ -247,8 +247,8 @@ def test_an_installed_guard_needs_a_checkout_to_train(environment: Environment, 
         done = environment.run(str(environment.scripts / "guard"), "train", *args)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == (
-            "Error: Training needs a checkout, as its code and its texts are no part of an "
-            f"installed guard; run: {mend}\n"
+            "Error: Training needs a checkout, because its code and texts are not part of the "
+            f"installed package; run: {mend}\n"
         )
     assert "train" in environment.run(str(environment.scripts / "guard"), "--help").stdout
 

@@ -61,15 +61,15 @@ WRONG = [
     ({"mode": ["pre_call", "post_call"]}, "mode must be 'post_call', got"),
     ({"guard": {"axion": "redact"}}, "unknown setting 'axion' under guard; known are"),
     ({"guard": {"action": "stop"}}, "action: input should be"),
-    ({"guard": {"action": "rewrite"} | DETECTOR}, "'rewrite' asks the model again"),
+    ({"guard": {"action": "rewrite"} | DETECTOR}, "as the action 'rewrite' does"),
     ({"guard": {"litellm_records": "guarded"} | DETECTOR}, "has no effect on the proxy"),
     ({"guard": {"threshold": 2}}, "threshold: input should be less than or equal to 1, got 2"),
     ({"guard": ["strict"]}, "takes a mapping of settings or the name of an operating point"),
     ({"guard": "louder"}, "operating_point: input should be"),
-    ({"guard": {"detector": 7}}, "detector takes a text, got 7"),
+    ({"guard": {"detector": 7}}, "detector must be a string, got 7"),
     ({"guard": {"detector": "nowhere.Thing"}}, "detector 'nowhere.Thing' cannot be imported"),
     ({"guard": {"detector": "tests.scripted.Nobody"}}, "cannot be imported"),
-    ({"guard": {"detector": "pathlib.Path"}}, "is no detector"),
+    ({"guard": {"detector": "pathlib.Path"}}, "is not a detector"),
     ({"guard": {"detector": "other"}}, "unknown detector 'other'"),
     ({"guard": {"weights": "/nowhere"}}, "/nowhere"),
     ({"operating_point": "strict"}, "unknown setting 'operating_point'; it goes under guard."),
@@ -112,7 +112,7 @@ def test_it_does_not_start_where_no_route_could_be_refused(
     if returns == "UserAPIKeyAuth":
         assert made(USUAL | {"guard": DETECTOR})
         return
-    with pytest.raises(GuardError, match="asks who is calling") as raised:
+    with pytest.raises(GuardError, match="authenticates requests") as raised:
         made(USUAL | {"guard": DETECTOR})
     assert not isinstance(raised.value, (ValueError, TypeError))  # LiteLLM would start without it
 

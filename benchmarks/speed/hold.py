@@ -71,15 +71,15 @@ def release(texts: Iterable[str], hold: str) -> Released:
             before, fed = fed, fed + len(chunk)
             gate.feed(chunk)
             gate.flow()
-            new = out + sum(length for length, _ in gate.settled())
+            new = out + sum(length for length, _ in gate.take_edits())
             total.at_once += max(0, new - max(out, before))
             total.unjudged += new - out
             out = new
             for _ in gate.windows():
                 gate.resolve(harmless)
-                out += sum(length for length, _ in gate.settled())
+                out += sum(length for length, _ in gate.take_edits())
                 gate.flow()
-                new = out + sum(length for length, _ in gate.settled())
+                new = out + sum(length for length, _ in gate.take_edits())
                 total.at_once += max(0, new - max(out, before))
                 total.unjudged += new - out
                 out = new

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guard.detect.encoder import Encoder
-from guard.detect.following import Follower
+from guard.detect.index_watcher import IndexWatcher
 from guard.places import shipped
 from guard.retrieve import store
 from guard.retrieve.graph import GRAPH_FROM
@@ -150,19 +150,19 @@ def changes(folder: Path, encoder: Encoder) -> list[Figure]:
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / "index"
         shutil.copytree(folder, copy)
-        follower = Follower(copy, encoder.name)
+        watcher = IndexWatcher(copy, encoder.name)
         row = Statement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
         begin = time.perf_counter()
         change = store.add(copy, [row], encoder)
         added = time.perf_counter()
         replaced = (copy / "manifest.json").stat().st_mtime
-        while follower.current().version != change.version:
+        while watcher.current().version != change.version:
             time.sleep(0.001)
         serves = time.time() - replaced
         seen = time.perf_counter()
         store.remove(copy, groups=["Velmorians"])
         removed = time.perf_counter()
-        follower.stop()
+        watcher.stop()
     return [
         Figure("a statement added, on disk", added - begin, "s", ""),
         Figure("manifest replaced until it serves", serves, "s", "< 1"),

@@ -1,4 +1,4 @@
-"""The command line: one small module a command, loaded when it is called."""
+"""The command line: one small module for each command, imported when the command runs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _COMMANDS = {
     "bench": ("guard.cli.bench", "Measure what the guard itself costs."),
     "check": ("guard.cli.check", "Judge text: biased or not, which group, on what evidence."),
     "demo": ("guard.cli.demo", "Watch guarded streams being written, and a biased one cut."),
-    "doctor": ("guard.cli.doctor", "Say what is installed, verified and missing."),
+    "doctor": ("guard.cli.doctor", "Report what is installed, verified and missing."),
     "eval": ("guard.cli.eval", "Measure the detector on labelled data, with intervals."),
-    "events": ("guard.cli.events", "Keep a store of events: stats, forget, prune."),
-    "index": ("guard.cli.index", "Keep a bias index: build, add, remove, search, stats."),
-    "models": ("guard.cli.models", "Fetch models that run on this machine."),
+    "events": ("guard.cli.events", "Manage a store of events: stats, forget, prune."),
+    "index": ("guard.cli.index", "Manage a bias index: build, add, remove, search, stats."),
+    "models": ("guard.cli.models", "Download models that run on this machine."),
     "rates": ("guard.cli.rates", "Report how much bias was found and stopped, and if it rose."),
-    "suites": ("guard.cli.suites", "Say which bias suites there are; build data for them."),
-    "train": ("guard.cli.train", "Train the embedded detector anew, in a checkout."),
+    "suites": ("guard.cli.suites", "List the bias suites; build data for them."),
+    "train": ("guard.cli.train", "Train the embedded detector (in a checkout)."),
 }
 
 
@@ -49,7 +49,7 @@ def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
     return add
 
 
-# No list of choices: it would be a second one, and the error of an unknown name has them.
+# Not click.Choice: guard.places lists the names, and the error for an unknown name has them.
 detector_option = click.option(
     "--detector",
     metavar="NAME",
@@ -58,15 +58,14 @@ detector_option = click.option(
 
 
 def stdout_kept() -> redirect_stdout[Any]:
-    """Have what LiteLLM prints go to standard error: standard output is for results."""
+    """Redirect LiteLLM's output to standard error; standard output is for results."""
     return redirect_stdout(sys.stderr)
 
 
 def results_console() -> Console:
-    """Return a console for standard output, as wide as its terminal or as COLUMNS says.
+    """Return a console for standard output, as wide as the terminal or COLUMNS.
 
-    In a pipe without COLUMNS it is 200 wide: tables are not folded where nobody's terminal says how
-    wide they may be.
+    In a pipe without COLUMNS it is 200 wide, so that tables are not folded.
     """
     from rich.console import Console
 
@@ -74,7 +73,7 @@ def results_console() -> Console:
 
 
 def in_pipe() -> bool:
-    """Whether results go where neither a terminal nor COLUMNS says how wide they may be."""
+    """Whether the width of the output is unknown: it is no terminal, and COLUMNS is not set."""
     from rich.console import Console
 
     return not (Console().is_terminal or os.environ.get("COLUMNS", "").isdigit())
@@ -104,7 +103,7 @@ class _Lazy(click.Group):
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
-            if error.errno is None:  # one of another library's own
+            if error.errno is None:  # a library's subclass, not an error of the system
                 raise
             # Standard output has no name.
             named = f"{error.filename}: " if error.filename is not None else ""
@@ -129,17 +128,17 @@ class _Lazy(click.Group):
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def _without_training() -> None:
-    """Train the embedded detector anew, in a checkout."""
+    """Train the embedded detector (in a checkout)."""
     from guard.installed import checkout_command
 
     raise UsageError(
-        "Training needs a checkout, as its code and its texts are no part of an installed guard; "
-        f"run: {checkout_command('train')}"
+        "Training needs a checkout, because its code and texts are not part of the installed "
+        f"package; run: {checkout_command('train')}"
     )
 
 
 class _Exit(click.ClickException):
-    """One sentence and an exit code, in place of a traceback."""
+    """One sentence and an exit code instead of a traceback."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)

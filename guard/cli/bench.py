@@ -1,4 +1,4 @@
-"""``guard bench``: what the guard itself costs, on this machine."""
+"""``guard bench``: the cost of the guard itself on this machine."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 @click.group()
 def bench() -> None:
-    """Measure what the guard costs on this machine: a chunk, a verdict, its start.
+    """Measure the guard's cost on this machine: of a chunk, a verdict and its start.
 
-    Figures of one machine mean little alone, so each stands beside its bound.
+    Each figure is shown with its budget.
     """
-    # LiteLLM would fetch its list of prices from the network.
+    # Otherwise LiteLLM fetches its list of prices from the network.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 
@@ -35,7 +35,7 @@ def bench() -> None:
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True)
 @_json
 def door(rounds: int, as_json: bool) -> None:
-    """Measure CPU microseconds a chunk of gate and chat door, with nothing to judge."""
+    """Measure CPU microseconds per chunk of gate and chat door, with nothing to judge."""
     with stdout_kept(), _bar("rounds", rounds) as progress:
         from guard.bench import door as measuring
 
@@ -48,7 +48,7 @@ def door(rounds: int, as_json: bool) -> None:
 @click.option(
     "--texts",
     type=click.Path(path_type=Path),
-    help="JSON lines with a 'comment' or 'text' to judge; by default those that guard ships.",
+    help="JSON lines with a 'comment' or 'text' to judge; by default the shipped ones.",
 )
 @detector_option
 @_json
@@ -74,7 +74,7 @@ def start(as_json: bool) -> None:
 
 
 def texts_of(path: Path | None) -> list[str]:
-    """Return the texts of a file of JSON lines; raises UsageError where there are none."""
+    """Return the texts of a file of JSON lines; raises UsageError if there are none."""
     path = shipped("benchmarks") / "detector" / "assistant.jsonl" if path is None else path
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -91,18 +91,19 @@ def texts_of(path: Path | None) -> list[str]:
             text = None
         if not isinstance(text, str):
             raise UsageError(
-                f"{path}, line {number}: give a JSON object with 'comment' or 'text', a string."
+                f"{path}, line {number}: expected a JSON object with the string 'comment' or "
+                "'text'."
             )
         if text.strip():
             found.append(text)
     if not found:
-        raise UsageError(f"{path} holds no text to judge.")
+        raise UsageError(f"{path} has no text to judge.")
     return found
 
 
 @contextmanager
 def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
-    """Show a bar on standard error; nothing where that is no terminal."""
+    """Show a progress bar on standard error if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Left

@@ -22,19 +22,23 @@ if TYPE_CHECKING:
 
 
 class _Input(NamedTuple):
-    """A text to judge and what it is called; ``name`` is empty for one given in the command."""
+    """A text to judge and the name of its file; ``name`` is empty for one from the command line."""
 
     name: str
-    said: str
+    text: str
 
 
 @click.command()
-@click.argument("given", nargs=-1, metavar="[TEXT|-|FILE|FOLDER|GLOB]...")
+@click.argument("arguments", nargs=-1, metavar="[TEXT|-|FILE|FOLDER|GLOB]...")
 @click.option(
-    "--file", "files", multiple=True, metavar="FILE|FOLDER|GLOB", help="Judge this; repeatable."
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FILE|FOLDER|GLOB",
+    help="Judge these files; repeatable.",
 )
 @click.option(
-    "--text", "texts", multiple=True, metavar="TEXT", help="Judge it as text; repeatable."
+    "--text", "texts", multiple=True, metavar="TEXT", help="Judge this as text; repeatable."
 )
 @click.option(
     "--operating-point",
@@ -42,16 +46,16 @@ class _Input(NamedTuple):
     help="Set of thresholds to judge by.",
 )
 @detector_option
-@click.option("--all", "every", is_flag=True, help="Show every segment, not the biased ones alone.")
+@click.option("--all", "every", is_flag=True, help="Show every segment, not only biased ones.")
 @click.option(
     "--exit-code",
     "strict",
     is_flag=True,
-    help="Exit with 1 where something is biased, else with 3 where something was not judged.",
+    help="Exit with 1 if something is biased, else with 3 if something was not judged.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(
-    given: tuple[str, ...],
+    arguments: tuple[str, ...],
     files: tuple[str, ...],
     texts: tuple[str, ...],
     operating_point: str | None,
@@ -62,26 +66,26 @@ def check(
 ) -> None:
     """Judge TEXT, standard input (-), or files of UTF-8 text.
 
-    A FOLDER stands for the files in it and below it, but for hidden ones; a GLOB such as
-    'out/**/*.txt' for what it matches. What has no white space and has a slash or a file's suffix
-    is a file's name; --text judges it as text. One text or file gives one JSON object of its
-    verdict and "segments"; several, a folder, a glob and --file give {"files": [...]}, each with
-    its "file". Of several, empty ones are left out.
+    A FOLDER means all files in it and its subfolders, except hidden ones; a GLOB such as
+    'out/**/*.txt' all files that match. An argument without white space, and with a slash or a
+    file's suffix, is a file's name; --text judges it as text. For one text or file, --json prints
+    one object of its verdict and "segments"; for several, a folder, a glob or --file, it prints
+    {"files": [...]}, each with its "file". If there are several, empty ones are left out.
 
-    Exits with 0 whatever the verdict is, unless --exit-code is given, and with 2 where something
-    cannot be read or there is nothing to judge.
+    The exit code is 0 whatever the verdict (but see --exit-code), and 2 if something cannot be read
+    or there is nothing to judge.
     """
     from guard.core import Guard, highest
 
-    inputs = [i for text in given for i in _read(text)]
+    inputs = [i for text in arguments for i in _read(text)]
     inputs += [i for name in files for i in _files(name)]
     inputs += [_Input("", text) for text in texts]
-    single = len(given) + len(texts) == 1 and not files and not _stands_for_several(given)
+    single = len(arguments) + len(texts) == 1 and not files and not _any_plural(arguments)
     if not single:
         inputs = _not_empty(inputs)
     point = {"operating_point": operating_point} if operating_point else {}
     guard = Guard(point, detector=detector, events="none")
-    trails = [guard.trail(i.said) for i in inputs]
+    trails = [guard.trail(i.text) for i in inputs]
     if as_json:
         found = []
         for (name, _), trail in zip(inputs, trails, strict=True):
@@ -90,10 +94,10 @@ def check(
             found.append({**named, **verdict.to_dict(), "segments": [_segment(d) for d in trail]})
         click.echo(json.dumps(found[0] if single else {"files": found}, ensure_ascii=False))
     else:
-        for (name, said), trail in zip(inputs, trails, strict=True):
+        for (name, text), trail in zip(inputs, trails, strict=True):
             if not single and name:
                 click.echo(f"{name}:")
-            _show(said, list(trail) if every else trail.findings, trail)
+            _show(text, list(trail) if every else trail.findings, trail)
     if strict:
         biased = any(trail.biased for trail in trails)
         unjudged = any(d.verdict.unjudged for trail in trails for d in trail)
@@ -103,11 +107,11 @@ def check(
 def _read(text: str) -> list[_Input]:
     if text == "-":
         if sys.stdin is None:
-            raise UsageError("Standard input is closed; give text, or a file.")
+            raise UsageError("Standard input is closed; pass text or a file.")
         return [_Input("standard input", _contents("standard input", sys.stdin.buffer.read))]
     if not text.strip():
         return [_Input("", text)]
-    if _there(text) or (_GLOB.search(text) and _matches(text)):
+    if _exists(text) or (_GLOB.search(text) and _matches(text)):
         return _files(text)
     if _LIKE_A_PATH.fullmatch(text):
         raise UsageError(
@@ -117,14 +121,14 @@ def _read(text: str) -> list[_Input]:
 
 
 def _files(name: str) -> list[_Input]:
-    """Return the files that a name, a folder or a glob stands for; UsageError where it is none."""
+    """Return the files of a name, a folder or a glob; raises UsageError if there are none."""
     paths = [Path(name)]
-    if not _there(name):
+    if not _exists(name):
         paths = [path for path in _matches(name) if path.is_file()]
     elif paths[0].is_dir():
         paths = [path for path in sorted(paths[0].rglob("*")) if _seen(path, paths[0])]
     if not paths:
-        raise UsageError(f"There is no file {name}." if not _there(name) else f"{name} is empty.")
+        raise UsageError(f"There is no file {name}." if not _exists(name) else f"{name} is empty.")
     return [_Input(str(path), _contents(str(path), path.read_bytes)) for path in paths]
 
 
@@ -139,30 +143,31 @@ def _matches(pattern: str) -> list[Path]:
     return [Path(name) for name in sorted(glob(pattern, recursive=True))]
 
 
-def _stands_for_several(given: tuple[str, ...]) -> bool:
+def _any_plural(arguments: tuple[str, ...]) -> bool:
+    """Whether any argument is a folder or a glob."""
     return any(
         text.strip()
         and text != "-"
-        and (Path(text).is_dir() if _there(text) else _GLOB.search(text) and _matches(text))
-        for text in given
+        and (Path(text).is_dir() if _exists(text) else _GLOB.search(text) and _matches(text))
+        for text in arguments
     )
 
 
 def _not_empty(inputs: list[_Input]) -> list[_Input]:
-    for name, said in inputs:
-        if not said.strip():
+    for name, text in inputs:
+        if not text.strip():
             click.echo(f"{name or 'A text'} is empty; left out.", err=True)
-    left = [i for i in inputs if i.said.strip()]
+    left = [i for i in inputs if i.text.strip()]
     if not left:
-        raise UsageError("There is nothing to judge; give text, or files.")
+        raise UsageError("There is nothing to judge; pass text or files.")
     return left
 
 
-def _there(text: str) -> bool:
-    """Whether ``text`` is the name of something."""
+def _exists(text: str) -> bool:
+    """Whether ``text`` is the path of a file or folder."""
     try:
         Path(text).stat()
-    except ValueError:  # holds a null character: no path
+    except ValueError:  # has a null character
         return False
     except (FileNotFoundError, NotADirectoryError):
         return False
@@ -174,17 +179,17 @@ def _there(text: str) -> bool:
 
 
 BIASED, NOT_JUDGED = 1, 3
-# One word with a separator in it or a suffix behind it.
+# One word with a path separator or a suffix.
 _LIKE_A_PATH = re.compile(r"\S*[/\\]\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
 _GLOB = re.compile(r"^\S*[*?\[]\S*$")
 
 
 def _contents(where: str, read: Callable[[], bytes]) -> str:
     try:
-        said = read().decode("utf-8")
-        if "\0" in said:  # a binary file may be valid UTF-8
+        text = read().decode("utf-8")
+        if "\0" in text:  # a binary file may be valid UTF-8
             raise UsageError(f"{where} is binary, not text.")
-        return said
+        return text
     except UnicodeDecodeError:
         raise UsageError(f"{where} is not UTF-8 text; convert it first.") from None
     except OSError as error:
@@ -207,12 +212,12 @@ def _segment(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _show(said: str, decisions: list[Decision], trail: GuardTrail) -> None:
+def _show(text: str, decisions: list[Decision], trail: GuardTrail) -> None:
     from guard.cli.evidence import show_verdict
 
     console = results_console()
     for decision in decisions:
-        show_verdict(console, said[slice(*decision.span)].strip(), decision.verdict)
+        show_verdict(console, text[slice(*decision.span)].strip(), decision.verdict)
     unjudged = [d.verdict.unjudged for d in trail if d.verdict.unjudged]
     if unjudged:
         reasons = ", ".join(sorted(set(unjudged)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Scene(NamedTuple):
-    """A prompt, and what the scripted provider answers where no model is named."""
+    """A prompt, and the scripted provider's answer to it."""
 
     prompt: str
     answer: str
@@ -58,8 +58,8 @@ SCENES = (
 
 @click.command()
 @click.argument("prompts", nargs=-1)
-@click.option("--model", help="Any LiteLLM model; without one the answers are scripted.")
-@click.option("--local", is_flag=True, help="Let SmolLM2-135M-Instruct answer on this machine.")
+@click.option("--model", help="Any LiteLLM model; by default the answers are scripted.")
+@click.option("--local", is_flag=True, help="Use SmolLM2-135M-Instruct on this machine.")
 @click.option(
     "--action",
     type=click.Choice(["terminate", "redact", "flag"]),
@@ -81,17 +81,17 @@ def demo(
 ) -> None:
     """Ask PROMPTS (or five prepared ones) and guard the answers while they stream."""
     if local and model:
-        raise click.UsageError("Give --model or --local, not both.")
+        raise click.UsageError("Use --model or --local, not both.")
     if prompts and not (model or local):
         raise click.UsageError(
-            "Scripted answers belong to the prepared prompts; name --model or --local to have "
-            "your own prompts answered."
+            "There are scripted answers for the prepared prompts only; use --model or --local for "
+            "your own prompts."
         )
     if model and model.startswith("local:"):
-        raise click.UsageError("A local model answers with --local; leave --model out.")
+        raise click.UsageError("Use --local for a local model, without --model.")
     if any(not prompt.strip() for prompt in prompts):
-        raise click.UsageError("A prompt is empty; give text to answer.")
-    # The demo shows no prices; LiteLLM need not ask the network for its price map.
+        raise click.UsageError("A prompt is empty; pass text to answer.")
+    # The demo shows no prices, so LiteLLM need not fetch its price map.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
     from rich.console import Console
@@ -111,7 +111,7 @@ def demo(
         if local:
             from guard.local import provider
 
-            provider.load("smollm2")  # says what is missing before anything is asked
+            provider.load("smollm2")  # raises an error now if something is missing
             provider.register()
             model = provider.SMOLLM2
     if model is None:
@@ -121,24 +121,24 @@ def demo(
             "Try [bold]--model[/] NAME or [bold]--local[/].\n"
         )
     scenes = [Scene(p, "") for p in prompts] or list(SCENES)
-    told = []
+    streams = []
     for scene in scenes:
         call: dict[str, Any] = {"messages": [{"role": "user", "content": scene.prompt}]}
         if model is None:
             call |= {"model": "openai/scripted", "mock_response": scene.answer}
         else:
             call |= {"model": model, "max_tokens": max_tokens}
-        told.append(_play(console, guard, scene, call, slowly=model is None))
-    cut = sum(bool(t["findings"]) for t in told)
-    unchecked = sum(t["stopped"] and not t["findings"] for t in told)
+        streams.append(_play(console, guard, scene, call, slowly=model is None))
+    cut = sum(bool(s["findings"]) for s in streams)
+    unchecked = sum(s["stopped"] and not s["findings"] for s in streams)
     verb = {"terminate": "cut", "redact": "redacted", "flag": "flagged"}[action]
-    parts = [f"{cut} {verb}"]
+    counts = [f"{cut} {verb}"]
     if unchecked:
-        parts.append(f"{unchecked} stopped as they could not be checked")
-    parts.append(f"{len(told) - cut - unchecked} passed whole")
-    console.print(f"[bold]{len(told)} streams[/]: {', '.join(parts)}.")
+        counts.append(f"{unchecked} stopped as they could not be checked")
+    counts.append(f"{len(streams) - cut - unchecked} passed whole")
+    console.print(f"[bold]{len(streams)} streams[/]: {', '.join(counts)}.")
     if as_json:
-        click.echo(json.dumps({"scripted": model is None, "streams": told}, ensure_ascii=False))
+        click.echo(json.dumps({"scripted": model is None, "streams": streams}, ensure_ascii=False))
 
 
 def _play(
@@ -149,7 +149,7 @@ def _play(
     from guard.cli.evidence import show_verdict
 
     console.print(Text("› " + scene.prompt, "bold cyan"))
-    said: list[str] = []
+    shown: list[str] = []
     pace = 0.012 if slowly and console.is_terminal and not console.quiet else 0.0
     try:
         stream = guard.completion(stream=True, **call)
@@ -157,13 +157,13 @@ def _play(
             text = (chunk.choices[0].delta.content or "") if chunk.choices else ""
             if not text:
                 continue
-            said.append(text)
+            shown.append(text)
             stopped = chunk.choices[0].finish_reason == "content_filter"
             console.print(Text(text, "bold red" if stopped else ""), end="", soft_wrap=True)
             time.sleep(pace)
     except GuardError:
         raise
-    except Exception as error:  # whatever the provider's client raises
+    except Exception as error:  # any error of the provider's client
         first = (str(error).strip().splitlines() or [""])[0]
         raise GuardError(
             f"{call['model']} gave no answer: {type(error).__name__}: {first}"
@@ -171,13 +171,13 @@ def _play(
     console.print()
     trail: GuardTrail = stream.guard
     for finding in trail.findings:
-        # What a model said and nobody saw stays unseen; a scripted passage may be read.
+        # A passage of a scripted answer is shown; a model's withheld text is not.
         passage = scene.answer[slice(*finding.span)].strip()
         show_verdict(console, passage, finding.verdict)
     console.print()
     return {
         "prompt": scene.prompt,
-        "shown": "".join(said),
+        "shown": "".join(shown),
         "stopped": trail.stopped,
         "findings": [d.verdict.judgement for d in trail.findings],
     }

@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(as_json: bool) -> None:
-    """Report what guard finds here. Exits with 1 where something it needs is broken."""
+    """Report what guard finds on this machine. Exit with 1 if something that it needs is broken."""
     with stdout_kept():
         findings = [
             *(*_packages(), *_litellm(), *_proxy(), *_names()),
@@ -51,7 +51,7 @@ def _show(findings: list[Finding]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    if in_pipe():  # whole lines for grep and cut: nothing is folded, nothing filled up
+    if in_pipe():  # plain lines for grep and cut, without folding or padding
         click.echo("\n".join("\t".join(finding) for finding in findings))
         return
     colours = {"ok": "green", "absent": "dim", "note": "yellow", "broken": "bold red"}
@@ -69,18 +69,18 @@ def _show(findings: list[Finding]) -> None:
 
 def _packages() -> Iterator[Finding]:
     yield Finding("python", platform.python_version(), "ok", sys.executable)
-    needed: set[str] = {"biasguard"}  # an extra may ask for another one of this distribution
+    needed: set[str] = {"biasguard"}  # an extra may require another extra of this distribution
     for extra in ("", *_extras()):
-        for requirement in _stated():
-            if requirement.name in needed or not _asked_by(requirement, extra):
+        for requirement in _requirements():
+            if requirement.name in needed or not _is_required(requirement, extra):
                 continue
             if not extra:
                 needed.add(requirement.name)
             yield _package(requirement, f"extra [{extra}]" if extra else "packages", not extra)
 
 
-def _stated() -> list[Requirement]:
-    """Return what this distribution says it needs; nothing where it is run without an install."""
+def _requirements() -> list[Requirement]:
+    """Return this distribution's requirements; empty if it is not installed."""
     try:
         return [Requirement(line) for line in importlib.metadata.requires("biasguard") or []]
     except importlib.metadata.PackageNotFoundError:
@@ -94,26 +94,26 @@ def _extras() -> list[str]:
         return []
 
 
-def _asked_by(requirement: Requirement, extra: str) -> bool:
+def _is_required(requirement: Requirement, extra: str) -> bool:
     return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def _package(requirement: Requirement, area: str, needed: bool) -> Finding:
-    name, stated = requirement.name, requirement.specifier
+    name, versions = requirement.name, requirement.specifier
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        mend = f"pip install '{name}{stated}'" if needed else "not installed"
-        return Finding(area, name, "broken" if needed else "absent", mend)
-    if not stated.contains(version, prereleases=True):
-        # An extra that is out of range breaks only what uses it.
+        detail = f"pip install '{name}{versions}'" if needed else "not installed"
+        return Finding(area, name, "broken" if needed else "absent", detail)
+    if not versions.contains(version, prereleases=True):
+        # A package of an extra that is out of range breaks only the features that use it.
         state: State = "broken" if needed else "note"
-        return Finding(area, name, state, f"{version} is outside {stated}")
+        return Finding(area, name, state, f"{version} is outside {versions}")
     return Finding(area, name, "ok", version)
 
 
 def _litellm() -> Iterator[Finding]:
-    """Say whether LiteLLM is of a tested version, and which of its internals are not found."""
+    """Report whether LiteLLM's version is tested, and which of its internals are not found."""
     try:
         from guard.doors.litellm import compat
     except ImportError as error:
@@ -123,7 +123,7 @@ def _litellm() -> Iterator[Finding]:
         yield Finding("litellm", "version", "broken", str(error))
         return
     state: State = "ok" if compat.is_tested() else "note"
-    yield Finding("litellm", "version", state, f"{compat.version()}; tested is {compat.TESTED}")
+    yield Finding("litellm", "version", state, f"{compat.version()}; tested: {compat.TESTED}")
     for internal in compat.internals():
         missing = compat.missing(internal)
         found = f"{' '.join(internal.names)} (looked up on {', '.join(internal.checked)})"
@@ -133,13 +133,13 @@ def _litellm() -> Iterator[Finding]:
 
 
 def _proxy() -> Iterator[Finding]:
-    """Say whether LiteLLM's proxy is there to be guarded."""
+    """Report whether LiteLLM's proxy is installed."""
     try:
         lines = importlib.metadata.requires("litellm") or []
     except importlib.metadata.PackageNotFoundError:
         return
     asked = [r for r in map(Requirement, lines) if "extra" in str(r.marker or "")]
-    missing = [r.name for r in asked if _asked_by(r, "proxy") and not _installed(r.name)]
+    missing = [r.name for r in asked if _is_required(r, "proxy") and not _installed(r.name)]
     name = "guard.proxy.Guardrail"
     if missing:
         detail = f"{installed.install_command('proxy')}; not installed: {', '.join(missing)}"
@@ -157,9 +157,9 @@ def _installed(name: str) -> bool:
 
 
 def _names() -> Iterator[Finding]:
-    """Name foreign distributions that also install a package called ``guard``."""
-    for other in installed.foreign():
-        detail = f"also provides a package 'guard'; run: {installed.mend(other)}"
+    """Report other distributions that also install a package called ``guard``."""
+    for other in installed.other_distributions():
+        detail = f"also provides a package 'guard'; run: {installed.repair_command(other)}"
         yield Finding("names", other, "broken", detail)
 
 
@@ -209,7 +209,7 @@ def _detector() -> Iterator[Finding]:
 
 
 def _detectors() -> Iterator[Finding]:
-    """Name the weights that are shipped, whichever is in use."""
+    """Report all shipped weights, whichever are in use."""
     from guard.detect.weights import FILES, ONNX, open_weights, sha256, shipped_weights
 
     for name in ENCODERS:

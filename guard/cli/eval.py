@@ -1,4 +1,4 @@
-"""``guard eval``: how well the detector judges labelled text, with the figures to compare."""
+"""``guard eval``: measures the detector on labelled text, with published figures to compare."""
 
 from __future__ import annotations
 
@@ -30,29 +30,31 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value="",
     metavar="[FOLDER]",
-    help="Check named behaviours, by default guard's own.",
+    help="Run behavioural tests, by default guard's own.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="Folder of the published sets, as benchmarks/detector/README.md lays it out.",
+    help="Folder of the published sets, in the layout of benchmarks/detector/README.md.",
 )
-@click.option("--list", "listing", is_flag=True, help="Name the known sets and stop.")
+@click.option("--list", "listing", is_flag=True, help="List the known sets and exit.")
 @click.option(
     "--operating-point",
     type=click.Choice(["strict", "balanced", "quiet"]),
-    help="Set of thresholds to judge by; all are shown beside.",
+    help="Set of thresholds to judge by; the others are shown, too.",
 )
 @detector_option
-@click.option("--limit", type=click.IntRange(min=1), help="Judge a random part of so many texts.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Fixes the random draws.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="Judge a random sample of this many texts."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random samples.")
 @click.option(
     "--bootstrap",
     "draws",
     type=click.IntRange(min=0),
     default=1000,
     show_default=True,
-    help="Draws for the 95 % intervals; 0 for none.",
+    help="Bootstrap samples for the 95 % intervals; 0 for none.",
 )
 @click.option(
     "--types",
@@ -69,9 +71,9 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Show the texts of N false alarms and N misses, of each set and behaviour.",
+    help="Show the texts of N false positives and N false negatives of each set and behaviour.",
 )
-@click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read; count them.")
+@click.option("--skip-bad", is_flag=True, help="Leave out and count rows that cannot be read.")
 def eval(
     names: tuple[str, ...],
     folder: str | None,
@@ -91,30 +93,29 @@ def eval(
 ) -> None:
     """Measure the detector on labelled text.
 
-    Prints accuracy with both error rates, AUROC and intervals, beside simple baselines and
-    published figures, and how well scores are probabilities. A CSV of your own needs the columns
-    text and label (1 or 0); bias_type, group and attribute are read if they are there. The
-    published sets are not part of guard: benchmarks/detector/README.md lists the files and fields
-    that --data-dir has to hold.
+    Prints accuracy, both error rates, AUROC and calibration, with intervals, beside simple
+    baselines and published figures. A custom CSV file needs the columns text and label (1 or 0);
+    bias_type, group and attribute are optional. The published sets are not part of guard:
+    benchmarks/detector/README.md lists the files and fields that --data-dir must have.
 
-    With --behaviours, the share of cases passed for each named behaviour (negation, quotation,
-    misspelling and so on); a folder of your own holds <behaviour>.jsonl with text and expect
-    (biased, harmless or unjudged), and context, user and bias_type if known.
+    With --behaviours, prints the share of cases passed for each named behaviour (negation,
+    quotation, misspelling and so on). A custom folder has files <behaviour>.jsonl with text and
+    expect (biased, harmless or unjudged); context, user and bias_type are optional.
     """
     if listing:
         _list(data_dir, as_json)
         return
     if not names and folder is None:
         raise UsageError(
-            "Nothing to measure on: give --data NAME or FILE, or --behaviours; --list names the "
-            "sets."
+            "There is nothing to measure on: use --data NAME or FILE, or --behaviours; --list "
+            "names the sets."
         )
     if as_json and markdown == "-":
-        raise UsageError("Standard output takes --json or --markdown -, not both.")
+        raise UsageError("--json and --markdown - both write to standard output; use only one.")
     if reliability is not None and Path(reliability).suffix.casefold() != ".svg":
-        raise UsageError(f"--reliability draws an SVG; give a name such as {_svg(reliability)}.")
+        raise UsageError(f"--reliability writes an SVG; use a name such as {_svg(reliability)}.")
     if reliability is not None and not names:
-        raise UsageError("--reliability draws labelled sets; give --data beside it.")
+        raise UsageError("--reliability needs labelled sets; add --data.")
     for target in (markdown, reliability):
         if target not in (None, "-") and not Path(str(target)).resolve().parent.is_dir():
             raise UsageError(f"The folder of {target} does not exist; make it first.")
@@ -128,7 +129,7 @@ def eval(
     from guard.evaluate.run import evaluate
     from guard.evaluate.sources import load
 
-    # Every mistake in the files comes to light before the first text is judged.
+    # Read all files first, so that every error in them is found before a text is judged.
     sets = [
         load(name, data_dir, limit=limit, seed=seed, skip_bad=skip_bad)
         for name in dict.fromkeys(names)
@@ -247,7 +248,7 @@ def _write(target: str, text: str) -> None:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
-    """Show a bar on standard error while texts are judged; nothing where it is no terminal."""
+    """Show a progress bar on standard error if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Left

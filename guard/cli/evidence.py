@@ -1,4 +1,4 @@
-"""How a verdict looks on a terminal."""
+"""Prints verdicts on a terminal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def show_verdict(console: Console, text: str, verdict: Verdict, *, references: int = 3) -> None:
-    """Print the finding on ``text``: what, how sure, who is tied to what, on what evidence.
+    """Print the finding on ``text``: type, score, attributions and references.
 
-    Empty text is a passage that is not to be shown.
+    ``text`` is empty for a passage that must not be shown.
     """
     if verdict.score is None or verdict.threshold is None:
         console.print(Text(f"not judged ({verdict.unjudged})  ", "yellow") + Text(text, "dim"))

@@ -1,4 +1,4 @@
-"""``guard index``: keep a bias index of one's own, while guards serve from it."""
+"""``guard index``: manages a custom bias index, also while guards use it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def index() -> None:
-    """Keep a bias index: the statements that the detector knows and quotes as evidence.
+    """Manage a bias index: the statements that the detector retrieves and quotes as evidence.
 
-    Guards that were given the index's folder use a change within a second; what is being streamed
-    keeps the version it began with.
+    Guards with the index's folder use a change within a second; a running stream keeps the version
+    that it began with.
     """
 
 
@@ -38,26 +38,24 @@ _ANY = click.option(
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-# Listed here so that help needs no importer; a test holds the list to the importers'.
+# Copied here so that --help imports no importer; a test compares it with the importers' list.
 FORMATS = ("sbic", "implicit-hate", "seegull", "emgsd", "stereoset", "csv", "jsonl")
 _reading = given(
     click.option(
         "--format",
         "kind",
         type=click.Choice(FORMATS),
-        help="What the files are; by default told by columns.",
+        help="Format of the files; by default detected by their columns.",
     ),
-    click.option(
-        "--skip-bad", is_flag=True, help="Pass over rows that cannot be read, and tell them."
-    ),
+    click.option("--skip-bad", is_flag=True, help="Leave out and report rows that cannot be read."),
 )
 
 
 @index.command()
 @click.argument("files", metavar="FILE...", nargs=-1, type=_FILE)
 @click.option("--to", "folder", type=_FOLDER, required=True, help="Folder of the new index.")
-@click.option("--with-shipped", is_flag=True, help="Begin with the statements that guard ships.")
-@click.option("--replace", is_flag=True, help="Replace the index that is in the folder.")
+@click.option("--with-shipped", is_flag=True, help="Begin with the shipped statements.")
+@click.option("--replace", is_flag=True, help="Replace an index in the folder.")
 @detector_option
 @_reading
 @_JSON
@@ -74,12 +72,13 @@ def build(
     """Make an index of the statements in FILE... .
 
     A file is a published dataset, or CSV or JSON lines with statement, bias_type, group and
-    attribute. Statements with the same words are kept once. A build that was stopped goes on where
-    it was when the same command is run again. Where other weights than guard's are in use, the
-    statements that guard ships are embedded by these.
+    attribute. Statements with the same words are stored once. An interrupted build resumes when the
+    same command is run again. With custom weights, the shipped statements are embedded again.
     """
     if not files and not with_shipped:
-        raise UsageError("Nothing to build an index of: give FILE..., or --with-shipped.")
+        raise UsageError(
+            "There is nothing to build an index from: name FILE..., or --with-shipped."
+        )
     from guard.retrieve import store
     from guard.retrieve.index import BiasIndex
 
@@ -90,7 +89,7 @@ def build(
         change = store.create(
             folder, statements, embedder, base=base, replace=replace, report=report
         )
-    _tell(folder, change, as_json)
+    _print_change(folder, change, as_json)
 
 
 @index.command()
@@ -107,20 +106,20 @@ def add(
     skip_bad: bool,
     as_json: bool,
 ) -> None:
-    """Add the statements in FILE... to an index; those it holds already are left out."""
+    """Add the statements in FILE... to an index; those that it already has are left out."""
     from guard.retrieve import store
 
     statements = _read(files, kind, skip_bad)
     with _progress() as report:
         change = store.add(folder, statements, _embedder(detector), report=report)
-    _tell(folder, change, as_json)
+    _print_change(folder, change, as_json)
 
 
 @index.command()
 @_OWN
-@click.option("--statement", "texts", multiple=True, help="A statement, by its words; repeatable.")
-@click.option("--group", "groups", multiple=True, help="All about this group; repeatable.")
-@click.option("--from", "file", type=_FILE, help="All statements that are in this file.")
+@click.option("--statement", "texts", multiple=True, help="This statement; repeatable.")
+@click.option("--group", "groups", multiple=True, help="All statements about it; repeatable.")
+@click.option("--from", "file", type=_FILE, help="All statements in this file.")
 @_reading
 @_JSON
 def remove(
@@ -132,15 +131,15 @@ def remove(
     skip_bad: bool,
     as_json: bool,
 ) -> None:
-    """Remove statements from an index. Case and punctuation make no difference.
+    """Remove statements from an index, ignoring case and punctuation.
 
-    What is not in the index is named on standard error; where that is all, nothing is changed and
-    the exit code is 2.
+    Statements and groups that are not in the index are listed on standard error. If none is in it,
+    nothing is changed and the exit code is 2.
     """
     if not texts and not groups and file is None:
-        raise UsageError("Nothing to remove: give --statement, --group or --from.")
+        raise UsageError("There is nothing to remove: use --statement, --group or --from.")
     if file is None and (kind is not None or skip_bad):
-        raise UsageError("--format and --skip-bad say how a file is read; give it with --from.")
+        raise UsageError("--format and --skip-bad need a file; name it with --from.")
     from guard.retrieve import store
 
     read = _read(() if file is None else (file,), kind, skip_bad)
@@ -148,10 +147,10 @@ def remove(
     with _progress() as report:
         change = store.remove(folder, statements=every, groups=groups, report=report)
     if not change.removed:
-        raise UsageError(f"The bias index at {folder} holds none of these; nothing was removed.")
+        raise UsageError(f"The bias index at {folder} has none of these; nothing was removed.")
     if change.unmatched:
         click.echo(f"Not in the bias index: {_some(change.unmatched)}.", err=True)
-    _tell(folder, change, as_json)
+    _print_change(folder, change, as_json)
 
 
 @index.command()
@@ -161,9 +160,9 @@ def remove(
 @detector_option
 @_JSON
 def search(text: str, folder: Path | None, count: int, detector: str | None, as_json: bool) -> None:
-    """Show the statements nearest to TEXT, with their cosines."""
+    """Show the statements nearest to TEXT, with their cosine similarities."""
     if not text.strip():
-        raise UsageError("TEXT is empty; give text to search for.")
+        raise UsageError("TEXT is empty; pass text to search for.")
     from guard.retrieve.index import BiasIndex
 
     embedder = _embedder(detector)
@@ -189,7 +188,7 @@ def search(text: str, folder: Path | None, count: int, detector: str | None, as_
 @detector_option
 @_JSON
 def stats(folder: Path | None, detector: str | None, as_json: bool) -> None:
-    """Check an index and say what is in it."""
+    """Check an index and show its content."""
     from guard.detect.weights import open_weights
     from guard.places import shipped_index
     from guard.retrieve.index import BiasIndex, counts
@@ -227,7 +226,7 @@ def _embedder(detector: str | None) -> Encoder:
 
 
 def _weights(detector: str | None) -> Path:
-    """Return the folder of the weights in use; ``detector`` is the one that the command names."""
+    """Return the folder of the weights in use; ``detector`` is from the command line."""
     from guard.config import merge, settings
     from guard.detect.weights import shipped_weights
     from guard.places import ENCODERS
@@ -238,7 +237,7 @@ def _weights(detector: str | None) -> Path:
 
 
 def _in_use(folder: Path | None) -> Path | None:
-    """Return the index that the command or the settings name, None where they name none."""
+    """Return the index of the command line or the settings; None if neither names one."""
     from guard.config import settings
 
     named = folder or settings().get("index")
@@ -252,7 +251,7 @@ def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[Sta
     for path in files:
         if str(path) == "-":
             raise UsageError(
-                "Statements are not read from standard input, since a file of them is read more "
+                "Statements cannot be read from standard input, because their file is read more "
                 "than once; write them to a file first."
             )
         found += read(path, kind, skip_bad=skip_bad, skipped=lambda why: click.echo(why, err=True))
@@ -261,7 +260,7 @@ def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[Sta
     return found
 
 
-# How many of the statements and groups that were not found are named.
+# At most this many statements and groups that were not found are listed.
 _SHOWN = 5
 
 
@@ -270,13 +269,13 @@ def _some(texts: Sequence[str]) -> str:
     return ", ".join(f"'{text}'" for text in texts[:_SHOWN]) + more
 
 
-def _tell(folder: Path, change: Change, as_json: bool) -> None:
+def _print_change(folder: Path, change: Change, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"index": str(folder), **change._asdict()}))
         return
     done = [f"{change.added} added"] if change.added or not change.removed else []
     if change.duplicates:
-        done.append(f"{change.duplicates} held already or given twice")
+        done.append(f"{change.duplicates} left out as duplicates")
     if change.removed:
         done.append(f"{change.removed} removed")
     click.echo(f"{', '.join(done)}; {change.statements} statements, version {change.version}")
@@ -292,7 +291,7 @@ def _report_wait(doing: str, done: int, total: int) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Report]:
-    """Show a bar on standard error; where it is no terminal, one line if another writer works."""
+    """Show a progress bar on standard error; without a terminal, only report other writers."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Left

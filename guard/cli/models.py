@@ -1,4 +1,4 @@
-"""``guard models``: fetch models that run on this machine, and list them."""
+"""``guard models``: downloads models that run on this machine, and lists them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 @click.group()
 def models() -> None:
-    """Fetch models that run on this machine."""
+    """Download models that run on this machine."""
 
 
 @models.command("get")
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def get(name: str, as_json: bool) -> None:
-    """Fetch the weights of NAME, check them, and say where they lie.
+    """Download the weights of NAME, check them, and print their path.
 
-    Run it again after an interruption; weights that are here and sound are not fetched twice.
+    Run it again after an interruption; verified weights are not downloaded again.
     """
     from rich.console import Console
 
     from guard.local import download
 
     model = download.find(name)
-    # The bar goes to standard error, so that what is printed can be piped.
+    # The bar goes to standard error, so that the output can be piped.
     console = Console(stderr=True, highlight=False)
     got = _with_bar(name, console) if console.is_terminal else download.get(name)
     if as_json:
@@ -56,7 +56,7 @@ def get(name: str, as_json: bool) -> None:
 @models.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_models(as_json: bool) -> None:
-    """List the models there are, and which of them are here."""
+    """List the models, and which of them are downloaded."""
     from guard.local import download
 
     found = []
@@ -90,7 +90,7 @@ def _with_bar(name: str, console: Console) -> Got:
         task = progress.add_task("checking", total=None)
 
         def report(doing: str, done: int, size: int) -> None:
-            # pip draws a bar of its own while it fetches: two would overwrite each other.
+            # Hidden while pip shows its own bar: the two would overwrite each other.
             progress.update(task, visible=bool(size))
             progress.update(task, description=doing, completed=done, total=size or None)
 

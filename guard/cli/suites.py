@@ -20,13 +20,13 @@ _ATTEMPTS = 4
 
 @click.group()
 def suites() -> None:
-    """Say which bias suites there are, and build data for them."""
+    """List the bias suites, and build data for them."""
 
 
 @suites.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_(as_json: bool) -> None:
-    """List the suites by name, with their papers and options."""
+    """List the suites with their papers and options."""
     from guard.suites import registry
 
     found = []
@@ -57,36 +57,38 @@ def list_(as_json: bool) -> None:
     "source",
     required=True,
     type=click.Path(path_type=Path),
-    help="Sentences of bias: a CSV, JSON lines, or text with one stereotype a line.",
+    help="Biased sentences: a CSV, JSON lines, or text with one stereotype per line.",
 )
 @click.option("--model", help="Any LiteLLM model string, or local:NAME or local:PATH.")
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the pack; give it "
-    "again to go on, and to guard audit --data to run it."
+    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the pack; name it "
+    "again to resume, and with guard audit --data to run it."
 )  # fmt: skip
-@click.option("--replay", is_flag=True, help="Use the answers recorded in --out alone; no call.")
+@click.option(
+    "--replay", is_flag=True, help="Use only the answers recorded in --out; make no calls."
+)
 @click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=120.0)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def build(name: str, source: Path, out: Path, as_json: bool, **given: Any) -> None:
-    """Build concept pairs of SUITE from sentences of bias, with a model.
+def build(name: str, source: Path, out: Path, as_json: bool, **options: Any) -> None:
+    """Build concept pairs of SUITE from biased sentences, with a model.
 
-    Each pair passes the linter of the shipped pack or is left out with the reason. Every answer is
-    on disk before the next call: run the same command again to go on. Read what comes out before
-    you trust it. Exit code 3 means that some calls gave no answer.
+    A pair that does not pass the linter of the shipped pack is left out, with the reason. Every
+    answer is on disk before the next call: run the same command again to resume. Review the result
+    before you use it. Exit code 3 means that some calls failed.
     """
     import asyncio
 
     from guard.suites.hbb import build as building
 
-    if (given["model"] is None) != given["replay"]:
-        raise UsageError("Give --model, or --replay to use recorded answers alone.")
+    if (options["model"] is None) != options["replay"]:
+        raise UsageError("Use --model, or --replay for recorded answers only.")
     found = building.sources(source)
     if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is no folder; give one to write the pack to.")
+        raise UsageError(f"{out} is not a folder; name one for the pack.")
     with stdout_kept():
-        built = asyncio.run(_build(found, out, **given))
-    told = {
+        built = asyncio.run(_build(found, out, **options))
+    summary = {
         "pairs": len(built.items),
         "rejected": built.rejected,
         "failed": built.failed,
@@ -94,7 +96,7 @@ def build(name: str, source: Path, out: Path, as_json: bool, **given: Any) -> No
         "folder": str(out),
     }
     if as_json:
-        click.echo(json.dumps(told, ensure_ascii=False))
+        click.echo(json.dumps(summary, ensure_ascii=False))
     else:
         click.echo(
             f"{len(built.items)} concept pairs in {out} from {len(found)} sources; "
@@ -137,7 +139,7 @@ async def _build(
 
 
 def _asking(model: Any) -> Ask:
-    """Return what asks ``model``, again where that may help."""
+    """Return the function that asks ``model``, with retries."""
     import asyncio
 
     from guard.audit.calls import Slot
@@ -157,10 +159,10 @@ def _asking(model: Any) -> Ask:
             return None
 
     async def ask(prompt: str) -> str:
-        attempt, said = 0, None
-        while said is None:
+        attempt, answer = 0, None
+        while answer is None:
             attempt += 1
-            said = await once(prompt, attempt)
-        return said
+            answer = await once(prompt, attempt)
+        return answer
 
     return ask

@@ -1,6 +1,6 @@
-"""``guard train``: the recipe of the shipped weights, from the data to the files that ship.
+"""``guard train``: the recipe of the shipped weights, from the data to the released files.
 
-Neither this module nor ``guard.train`` is in the wheel: training needs a checkout.
+This module and ``guard.train`` are not in the wheel: training needs a checkout.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from guard.train.config import QUOTAS, TrainConfig
 if TYPE_CHECKING:
     from guard.train import loop
 
-# What the card is made of, beside it.
+# The data from which the card is made.
 FIGURES = "figures.json"
 CARD = "CARD.md"
-# Steps between two lines of progress where it goes to a file.
+# Steps between two lines of progress if the output is not a terminal.
 _LINE = 50
 EMBEDDER = click.option(
     "--embedder",
     type=FILE,
-    help="The embedder.pt of `guard train embedder`, in place of the published all-MiniLM-L6-v2.",
+    help="The embedder.pt of `guard train embedder`, instead of the published all-MiniLM-L6-v2.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
 
 
 @click.group()
 def train() -> None:
-    """Train the embedded detector anew. Needs the extra `train`."""
-    # The base model comes from an installed package; nothing may be fetched in its place.
+    """Train the embedded detector. Needs the extra `train`."""
+    # The base model comes from an installed package; nothing is downloaded.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    # Threads that wait by spinning starve each other where other programs share the processor.
+    # Spinning threads slow each other down if other programs share the processor.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
@@ -67,7 +67,7 @@ def train() -> None:
 def everything(to: Path | None, index: Path | None, as_json: bool, **options: Any) -> None:
     """Make the weights: embedder, encoder, references and release, one after the other.
 
-    A step that is finished in --work is not made again, and one that was stopped goes on.
+    Finished steps in --work are skipped, and an interrupted step resumes.
     """
     config = _config_with_data(options)
     work = config.work
@@ -83,7 +83,7 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
     final = _encoder(config)
     if not _is_released(final, to):
         _release(config, to, index)
-    _tell("weights", to, as_json)
+    _print_path("weights", to, as_json)
 
 
 @train.command()
@@ -91,47 +91,47 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
 @click.option("--epochs", type=COUNT, default=3, show_default=True)
 @JSON
 def embedder(epochs: int, as_json: bool, **options: Any) -> None:
-    """Teach all-MiniLM-L6-v2 to find what a post implies; `encoder` is held to its vectors.
+    """Fine-tune all-MiniLM-L6-v2 to retrieve what a post implies; it is the teacher of `encoder`.
 
     The run is seeded, and gives the same weights whether or not it was interrupted.
     """
     config = _config_with_data(options)
     check_folder(config.work, "--work")
-    _tell("final", _embedder(config.work, config, epochs), as_json)
+    _print_path("final", _embedder(config.work, config, epochs), as_json)
 
 
 @train.command()
 @given(WORK, DATA, EMBEDDER, *RUN)
 @JSON
 def encoder(as_json: bool, **options: Any) -> None:
-    """Train the encoder, or go on where the run in --work stopped.
+    """Train the encoder, or resume the run in --work.
 
     The run is seeded, and gives the same weights whether or not it was interrupted.
     """
     config = _config(options)
     check_folder(config.work, "--work")
-    _tell("final", _encoder(config), as_json)
+    _print_path("final", _encoder(config), as_json)
 
 
 @train.command()
 @given(WORK, DATA, EMBEDDER, *RUN)
 @JSON
 def references(as_json: bool, **options: Any) -> None:
-    """Learn what references change, the network of the run named by --start as it is.
+    """Train the fusion with references, for the network of the run named by --start.
 
-    Its sentence vectors are fitted once more. The run is seeded, and goes on where it stopped.
+    Its sentence vectors are fitted again. The run is seeded, and resumes after an interruption.
     """
     config = _config(options)
     if config.start is None:
         raise click.UsageError("Name the encoder's run: --start WORK/final.pt.")
     check_folder(config.work, "--work")
-    _tell("final", _encoder(config.references_after(config.start, config.work)), as_json)
+    _print_path("final", _encoder(config.references_after(config.start, config.work)), as_json)
 
 
 @train.command()
 @given(WORK, DATA, STATEMENTS)
 @click.option("--to", type=PATH, required=True, help="Folder that receives the weights.")
-@click.option("--index", type=PATH, required=True, help="Folder of the bias index to embed anew.")
+@click.option("--index", type=PATH, required=True, help="Folder of the bias index to embed again.")
 @JSON
 def release(to: Path, index: Path, as_json: bool, **options: Any) -> None:
     """Export the run in --work, embed the index with it, calibrate, measure and write the card."""
@@ -157,7 +157,7 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
     from guard.detect.weights import SHIPPED
     from guard.train.restore import restore as back
 
-    _tell("final", back(folder or SHIPPED, work), as_json)
+    _print_path("final", back(folder or SHIPPED, work), as_json)
 
 
 @train.command("sentence-model")
@@ -168,37 +168,37 @@ def sentence_model(work: Path, to: Path, as_json: bool) -> None:
     """Save a run's encoder as a model that sentence-transformers loads."""
     _needs_training()
     if to.exists():
-        raise click.UsageError(f"--to {to} is there already; name a new folder.")
+        raise click.UsageError(f"--to {to} already exists; name a new folder.")
     if not (work / "final.pt").is_file():
         raise click.UsageError(
-            f"{work / 'final.pt'} is not there; finish the run, or restore a release: guard train "
-            f"restore --work {work}."
+            f"{work / 'final.pt'} does not exist; finish the run, or restore a release: guard "
+            f"train restore --work {work}."
         )
     from guard.train.encoder import load_final
     from guard.train.export import export_sentence_model
 
     nets, content = load_final(work / "final.pt")
     export_sentence_model(nets, to, content["settings"]["base"])
-    _tell("model", to, as_json)
+    _print_path("model", to, as_json)
 
 
 @train.command()
 @click.option("--to", type=PATH, required=True, help="Folder of released weights.")
 @JSON
 def card(to: Path, as_json: bool) -> None:
-    """Write the card of released weights anew from the figures that lie beside it."""
+    """Write the card of released weights again, from the figures beside it."""
     _needs_training()
     from guard.train.card import card as text
     from guard.train.card import is_known
 
     file = to / FIGURES
     if not file.is_file():
-        raise click.UsageError(f"{file} is not there; `guard train release` writes it.")
+        raise click.UsageError(f"{file} does not exist; `guard train release` writes it.")
     figures = _object(file)
     if figures is None or not is_known(figures):
-        raise click.UsageError(f"{file} is not what this version's `guard train release` writes.")
+        raise click.UsageError(f"{file} was not written by this version's `guard train release`.")
     (to / CARD).write_text(text(figures), encoding="utf-8")
-    _tell("card", to / CARD, as_json)
+    _print_path("card", to / CARD, as_json)
 
 
 def _embedder(work: Path, config: TrainConfig, epochs: int = 3) -> Path:
@@ -229,19 +229,19 @@ def _release(config: TrainConfig, to: Path, index: Path) -> str:
     """Release the run in ``config.work``; return the figures as JSON."""
     final = config.work / "final.pt"
     if not final.is_file():
-        raise click.UsageError(f"{final} is not there; finish the run: guard train encoder.")
+        raise click.UsageError(f"{final} does not exist; finish the run: guard train encoder.")
     from guard.train.card import card as text
     from guard.train.release import release as export
 
-    kept = dumps(export(config, final, to, index, lambda line: click.echo(line, err=True)))
-    # Made from what is kept, so that the card can always be written anew.
-    (to / CARD).write_text(text(json.loads(kept)), encoding="utf-8")
-    (to / FIGURES).write_text(kept + "\n", encoding="utf-8")
-    return kept
+    figures = dumps(export(config, final, to, index, lambda line: click.echo(line, err=True)))
+    # Made from the stored figures, so that `guard train card` gives the same card.
+    (to / CARD).write_text(text(json.loads(figures)), encoding="utf-8")
+    (to / FIGURES).write_text(figures + "\n", encoding="utf-8")
+    return figures
 
 
 def _is_released(final: Path, to: Path) -> bool:
-    """Whether ``to`` holds the release of this run; the figures are its last file."""
+    """Whether ``to`` has the release of this run; the figures are its last file."""
     from guard.train.card import is_known
     from guard.train.checkpoint import final as read
 
@@ -264,16 +264,16 @@ def _bar(name: str) -> Iterator[loop.Show]:
         task = bar.add_task(name, total=None, loss="")
 
         def show(step: loop.Progress) -> None:
-            said = f"loss {step.loss:.3f}"
-            bar.update(task, total=step.steps, completed=step.step, loss=said)
+            loss = f"loss {step.loss:.3f}"
+            bar.update(task, total=step.steps, completed=step.step, loss=loss)
             if step.step % _LINE == 0 and not bar.console.is_terminal:
-                line = f"{name}: step {step.step} of {step.steps}, {step.seconds:.2f} s, {said}"
+                line = f"{name}: step {step.step} of {step.steps}, {step.seconds:.2f} s, {loss}"
                 click.echo(line, err=True)
 
         yield show
 
 
-def _tell(name: str, path: Path, as_json: bool) -> None:
+def _print_path(name: str, path: Path, as_json: bool) -> None:
     click.echo(json.dumps({name: str(path)}) if as_json else str(path))
 
 
@@ -289,7 +289,9 @@ def _config(options: dict[str, Any]) -> TrainConfig:
     from guard.places import shipped
 
     if options["data"] is not None and not options["data"].is_dir():
-        raise click.UsageError(f"--data {options['data']} is no folder; name the sources' folder.")
+        raise click.UsageError(
+            f"--data {options['data']} is not a folder; name the folder of the sources."
+        )
     if options.get("statements") is None:
         options["statements"] = shipped("index") / "statements.jsonl"
     _needs_training()
@@ -301,7 +303,7 @@ def _config(options: dict[str, Any]) -> TrainConfig:
 def _config_with_data(options: dict[str, Any]) -> TrainConfig:
     config = _config(options)
     if config.data is None:
-        raise click.UsageError("--data is missing: this needs texts of the sources.")
+        raise click.UsageError("--data is missing: this step needs the sources' texts.")
     return config
 
 
@@ -309,9 +311,9 @@ def _quotas(path: Path) -> dict[str, int]:
     found = _object(path) or {}
     wrong = [k for k, v in found.items() if k not in QUOTAS or type(v) is not int or v < 0]
     if wrong or not found:
-        what = f"'{wrong[0]}' is wrong" if wrong else "it holds none"
+        what = f"'{wrong[0]}' is wrong" if wrong else "it is empty"
         raise click.UsageError(
-            f"--quotas {path}: {what}; give whole numbers of rows of {', '.join(QUOTAS)}."
+            f"--quotas {path}: {what}; it needs whole numbers of rows of {', '.join(QUOTAS)}."
         )
     return found
 
@@ -319,14 +321,14 @@ def _quotas(path: Path) -> dict[str, int]:
 def _needs_training() -> None:
     from importlib.util import find_spec
 
-    # The extra `local` brings the first two as well.
+    # The extra `local` installs the first two, too.
     for name in ("torch", "transformers", "onnx", "sklearn"):
         if find_spec(name) is None:
             raise UsageError(f"{name} is not installed; training needs: {install_command('train')}")
 
 
 def dumps(figures: Any) -> str:
-    """Return figures as JSON; what is not a number is null there."""
+    """Return figures as JSON; nan becomes null."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):

@@ -31,8 +31,8 @@ WORK = click.option("--work", type=PATH, required=True, help="Folder of the run'
 DATA = click.option(
     "--data",
     type=PATH,
-    help="Folder of the licensed sources, as benchmarks/detector/README.md lays it out; without "
-    "it, texts written for guard alone.",
+    help="Folder of the licensed sources, in the layout of benchmarks/detector/README.md; without "
+    "it, only texts written for guard are used.",
 )
 STATEMENTS = click.option(
     "--statements",
@@ -42,28 +42,27 @@ STATEMENTS = click.option(
 THREADS = setting("--threads", type=COUNT)
 SEED = setting("--seed", type=int)
 BF16 = setting(
-    "--bf16", is_flag=True, help="Compute in bfloat16: twice as fast where the processor has it."
+    "--bf16", is_flag=True, help="Compute in bfloat16: twice as fast if the processor has it."
 )
-# What shapes the encoder's run.
+# The options of the encoder's run.
 RUN = (
     STATEMENTS,
     setting(
         "--base",
         type=click.Choice(["mpnet", "minilm"]),
-        help="The published model to begin with: all-mpnet-base-v2 (`guard models get mpnet`) or "
-        "all-MiniLM-L6-v2.",
+        help="The base model: all-mpnet-base-v2 (`guard models get mpnet`) or all-MiniLM-L6-v2.",
     ),
-    setting("--layers", type=COUNT, help="Keep so many of the base's layers, evenly; else all."),
+    setting("--layers", type=COUNT, help="Number of the base's layers to use, evenly spaced."),
     setting(
         "--frozen",
         type=click.IntRange(min=0),
-        help="Leave the embeddings and so many of the lowest layers as they are; 0 trains all.",
+        help="Freeze the embeddings and this many of the lowest layers; 0 trains all.",
     ),
-    setting("--start", type=FILE, help="A final.pt to begin with in place of the base model."),
+    setting("--start", type=FILE, help="A final.pt to start from instead of the base model."),
     setting(
         "--method",
         type=click.Choice(["full", "lora"]),
-        help="What learns: every weight, or low-rank adapters and the heads.",
+        help="What to train: all weights, or low-rank adapters and the heads.",
     ),
     setting(
         "--references",
@@ -71,15 +70,17 @@ RUN = (
         help="Whether the network sees statements of the index; only `fused` can be released.",
     ),
     setting("--contrast/--no-contrast", help="Order the halves of minimal pairs within a batch."),
-    setting("--bags/--no-bags", help="Let the highest segment of a text bear its label."),
-    setting("--context/--no-context", help="Show a segment with those before it."),
+    setting(
+        "--bags/--no-bags", help="Multiple instances: a text's label is that of its top segment."
+    ),
+    setting("--context/--no-context", help="Train segments with those before them as context."),
     setting("--epochs", type=_POSITIVE),
-    setting("--rows", type=COUNT, help="Rows an epoch sees at most."),
-    setting("--max-steps", type=COUNT, help="Steps of the whole run at most."),
+    setting("--rows", type=COUNT, help="Most rows of an epoch."),
+    setting("--max-steps", type=COUNT, help="Most steps of the whole run."),
     click.option(
         "--quotas",
         type=FILE,
-        help="JSON object: rows that an epoch draws from each source.",
+        help="JSON object: the number of rows that an epoch draws from each source.",
     ),
     setting("--lr", type=_POSITIVE),
     setting("--head-lr", type=_POSITIVE),
@@ -91,7 +92,7 @@ RUN = (
 
 
 def check_folder(folder: Path, option: str) -> None:
-    """Raise UsageError where nothing can be written to a folder, before the work; leaves none."""
+    """Raise UsageError if a folder cannot be written; creates no folder."""
     made = []
     try:
         made = [place for place in (folder, *folder.parents) if not place.exists()]

@@ -93,7 +93,7 @@ def text(row: Values, name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise BadRow(f"'{name}' must be a text")
+        raise BadRow(f"'{name}' must be a string")
     if torn(value):
         raise BadRow(f"'{name}' is not UTF-8 text; convert the file first")
     return " ".join(value.split())
@@ -157,12 +157,12 @@ def nested(path: Path, key: str) -> Iterator[Row]:
                 more = file.read(_CHUNK) if len(buffer) < _LONGEST_ITEM else ""
                 if not more:
                     reason = f"{path}, line {line}: item {number + 1} of '{key}' is not JSON"
-                    raise UsageError(f"{reason} ({error.msg}); mend the file.") from None
+                    raise UsageError(f"{reason} ({error.msg}); fix the file.") from None
                 buffer += more
                 continue
             except RecursionError:
                 reason = f"{path}, line {line}: item {number + 1} of '{key}'"
-                raise UsageError(f"{reason} is nested too deeply; mend the file.") from None
+                raise UsageError(f"{reason} is nested too deeply; fix the file.") from None
             number += 1
             yield _record(line, item, number)
             line += buffer.count("\n", 0, end)

@@ -1,1 +1,1 @@
-"""Detectors: what judges a window."""
+"""Detectors, which score windows, and the machinery that runs them."""

@@ -1,8 +1,8 @@
-"""When a detector that keeps failing is left alone: a circuit breaker without a clock.
+"""A circuit breaker for a detector that keeps failing. It has no clock of its own.
 
-After so many failures in a row the detector is not asked for a pause; what would have been asked is
-``unjudged`` at once, and the policy says what follows. When the pause is over a single window is
-asked: its answer ends the matter, its failure begins another pause, and so does its silence.
+After N failures in a row, calls are skipped for a pause; the windows are ``unjudged`` at once, and
+the policy decides what follows. After the pause one window is sent as a probe. If it is answered
+the breaker closes; if it fails, or gets no answer, another pause begins.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ Change = Literal["", "opened", "closed"]
 
 
 class Breaker:
-    """Counts the failures of one detector. Times are seconds of any clock that only goes forward.
+    """Counts the failures of one detector. Times are seconds of any monotonic clock. Thread-safe.
 
-    ``failures`` in a row open it, None never does; ``pause`` is how long it then stays so. Safe to
-    use from several threads.
+    ``failures`` in a row open it (None: never); ``pause`` is the time between two probes then.
     """
 
     def __init__(self, failures: int | None, pause: float) -> None:
@@ -26,56 +25,56 @@ class Breaker:
         self._most = failures
         self._lock = Lock()
         self._failed = 0  # in a row
-        self._rests_until: float | None = None  # None while closed
-        self._round = 0  # outcomes of what was asked in an earlier one say nothing any more
+        self._paused_until: float | None = None  # None while closed
+        self._round = 0  # grows with each pause; outcomes of earlier rounds are ignored
 
     @property
     def open(self) -> bool:
-        """Whether the detector is left alone, but for one window a pause."""
-        return self._rests_until is not None
+        """Whether calls are skipped, except one probe per pause."""
+        return self._paused_until is not None
 
     def current(self, ticket: int) -> bool:
-        """Whether nothing has opened since ``ticket`` was given."""
+        """Whether no pause has begun since ``ticket`` was issued."""
         return ticket == self._round
 
     def ask(self, now: float) -> int | None:
-        """Return a ticket to ask the detector with; None where it is not to be asked."""
+        """Return a ticket for one call of the detector; None if the call must be skipped."""
         with self._lock:
-            if self._rests_until is not None:
-                if now < self._rests_until:
+            if self._paused_until is not None:
+                if now < self._paused_until:
                     return None
-                self._rest(now)
+                self._pause(now)
             return self._round
 
     def done(self, ticket: int, *, well: bool, now: float) -> Change:
-        """Take the outcome of what was asked with ``ticket``; return what changed by it."""
+        """Record the outcome of the call with ``ticket``; return the change of state."""
         with self._lock:
             if ticket != self._round or self._most is None:
                 return ""
             if well:
                 change: Change = "closed" if self.open else ""
-                self._failed, self._rests_until = 0, None
+                self._failed, self._paused_until = 0, None
                 return change
             self._failed += 1
             if self.open:
-                self._rest(now)
+                self._pause(now)
             elif self._failed >= self._most:
-                self._rest(now)
+                self._pause(now)
                 return "opened"
             return ""
 
-    def _rest(self, now: float) -> None:
+    def _pause(self, now: float) -> None:
         self._round += 1
-        self._rests_until = now + self.pause
+        self._paused_until = now + self.pause
 
 
 class Breakers:
     """The breakers of one guard, one for each set of limits.
 
-    A call with a shorter time limit of its own so takes the detector from nobody else.
+    So a call with a shorter time limit cannot open the breaker of other calls.
     """
 
-    # More sets of limits than a guard has in earnest; the one used longest ago gives way.
+    # Upper bound of the sets of limits; the least recently used one is dropped.
     MOST = 64
 
     def __init__(self) -> None:
@@ -83,7 +82,7 @@ class Breakers:
         self._known: dict[tuple[float | None, int | None, float], Breaker] = {}
 
     def of(self, timeout_ms: float | None, failures: int | None, pause_ms: float) -> Breaker:
-        """Return the breaker for these limits, as a policy has them."""
+        """Return the breaker for a policy's limits."""
         key = (timeout_ms, failures, pause_ms)
         with self._lock:
             breaker = self._known.pop(key, None) or Breaker(failures, pause_ms / 1000)

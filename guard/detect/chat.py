@@ -1,8 +1,7 @@
-"""Sentences in Markdown, hashtags, joined words and the abbreviations of chats, as they are read.
+"""Normalises Markdown, hashtags, words joined together and chat abbreviations.
 
-Only what gives words of English is undone, and only where names, code and ordinary text hold
-nothing of the kind: "**wom**en" is read as "women", while "f**k", "snake_case" and "PowerPoint"
-stay.
+Only edits that give English words are made, and only where names, code and ordinary text would not
+look like that: "**wom**en" becomes "women", but "f**k", "snake_case" and "PowerPoint" stay.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ _JOINED = re.compile(r"[a-z](?:[A-Z]|[a-z]{15})")
 
 
 def marked(text: str) -> bool:
-    """Whether :func:`unmarked` may find something, told quickly."""
+    """Whether :func:`unmarked` may find something (a fast check)."""
     return _MARKED.search(text) is not None
 
 
 def run_together(text: str) -> bool:
-    """Whether :func:`parted` may find something, told quickly."""
+    """Whether :func:`split_words` may find something (a fast check)."""
     return "#" in text or _JOINED.search(text) is not None
 
 
@@ -35,9 +34,9 @@ _ADDRESS = re.compile(r"://|www\.|[@\\]")
 _CHUNK = re.compile(r"[\w*~`]+")
 _MARKS = re.compile(r"[*_~`]+")
 _WORD = re.compile(r"[^\W_]+")
-_FARTHEST = 240  # characters between marks that names may hold too
+_FARTHEST = 240  # the longest distance between a pair of marks that names may contain, too
 _PYTHON = re.compile(r"__[a-z]+__")  # names such as __main__
-# What may stand before marks that open and behind marks that close, besides white space and words.
+# Characters allowed before an opening and after a closing mark, besides white space and words.
 _BEFORE, _BEHIND = frozenset("\"'“‘([|>-–—"), frozenset(".,;:!?…\"'”’)]|-–—")
 
 
@@ -48,7 +47,7 @@ class _Mark(NamedTuple):
 
 
 def unmarked(text: str, known: Known) -> Iterator[Edit]:
-    """Take out the marks of Markdown: of headings, and of pairs inside and around words."""
+    """Remove Markdown's marks: of headings, and pairs inside and around words."""
     heading = _HEADING.match(text)
     if heading and heading.end() < len(text):
         yield Edit(*heading.span(1), "")
@@ -70,7 +69,7 @@ def _opens(before: str, mark: _Mark, behind: str) -> bool:
 
 
 def _marks(text: str, known: Known) -> Iterator[tuple[str, _Mark]]:
-    """Yield the marks that are no part of an address, and do not stand for letters ("f**k")."""
+    """Yield the marks, except those in an address and those that replace letters ("f**k")."""
     for token in _TOKEN.finditer(text):
         if _ADDRESS.search(token[0]):
             continue
@@ -85,7 +84,7 @@ def _marks(text: str, known: Known) -> Iterator[tuple[str, _Mark]]:
 
 
 def _paired(text: str, first: _Mark, last: _Mark, known: Known) -> bool:
-    """Whether two marks are Markdown's own, and neither code nor a name."""
+    """Whether two marks are a Markdown pair, and not part of code or a name."""
     sign, between = text[first.start], text[first.end : min(last.start, first.end + _FARTHEST)]
     if sign in "*~" or first.end + len(between) < last.start:
         return sign in "*~"
@@ -103,33 +102,33 @@ _TAG = re.compile(rf"(?<![\w#&@/.])#([{_L}]{{2,64}})(?![\w#/(]|\s*\{{)")
 _LONG = re.compile(rf"(?<![\w#@&/.\\$=])[{_L}]{{9,64}}(?!\w|\.\w|[@/\\(\[<=])")
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _DIRECTIVES = frozenset("define elif else end error if import include line region".split())
-# Words of sentences, which names and identifiers hardly hold.
+# Function words, which are rare in names and identifiers.
 _SENTENCE = frozenset(
     "always are arent because belong cant deserve dont never shouldnt than their them these they "
     "those too wont".split()
 )
 
 
-def parted(text: str, known: Known) -> Iterator[Edit]:
-    """Part the words of hashtags, and those of sentences written as one word."""
+def split_words(text: str, known: Known) -> Iterator[Edit]:
+    """Split the words of hashtags, and of sentences written as one word."""
     prose = _CODE.sub(lambda code: " " * len(code[0]), text)
     for match in _TAG.finditer(prose):
-        words = _parts(match[1], 7, known)
+        words = _joined_words(match[1], 7, known)
         if words and match[1] not in _DIRECTIVES:
             yield Edit(match.start(), match.start(1), "")
             yield from _spaced(text, match.start(1), words)
     for match in _LONG.finditer(prose):
-        words = _parts(match[0], 15, known)
-        # A small letter before the first capital is an identifier's: "theyAreEqual".
+        words = _joined_words(match[0], 15, known)
+        # A lower-case letter before the first capital is an identifier: "theyAreEqual".
         camel = match[0][0].islower() and not match[0].islower()
         if len(words) > 2 and not camel and not _SENTENCE.isdisjoint(map(str.lower, words)):
             yield from _spaced(text, match.start(), words)
 
 
-def _parts(word: str, least: int, known: Known) -> list[str]:
-    """Return the words that are joined, or the one that stands alone; none where one is no word.
+def _joined_words(word: str, least: int, known: Known) -> list[str]:
+    """Return the words that are joined in ``word``; empty if any of them is not a word.
 
-    Without capitals chance makes words of what is no longer than ``least`` characters.
+    Without capitals, a string of at most ``least`` characters may split into words by chance.
     """
     if sure_word(word.lower(), known):
         return [word]
@@ -145,7 +144,7 @@ def _spaced(text: str, at: int, words: list[str]) -> Iterator[Edit]:
         yield Edit(at, at + 1, " " + text[at])
 
 
-# What chats write for words, and how surely: 2 for what is nothing else, 0 for what tells nothing.
+# Chat abbreviations with their evidence: 2 if unambiguous, 0 if it is evidence of nothing.
 _CHAT: dict[str, tuple[str, int]] = {
     **{"gr8": ("great", 2), "h8": ("hate", 2), "l8r": ("later", 2), "2day": ("today", 2)},
     **{"some1": ("someone", 2), "any1": ("anyone", 2), "every1": ("everyone", 2)},
@@ -158,7 +157,7 @@ _CHAT: dict[str, tuple[str, int]] = {
 }
 _SHORT = re.compile(rf"\b(?:[24] [a-z]+ [24]|{'|'.join(w for w in _CHAT if _CHAT[w][1])})\b")
 _EDGES = "\"'“”‘’(),.;:!?…"
-# Of these, what stands between words, and what ordinary text writes before or behind it.
+# Those that occur between words, and the words that ordinary text has before or after them.
 _BETWEEN = frozenset("rn24")
 _NO_VERB = frozenset(
     "a an and at by exactly for from have has had in into is language of on only or package plus "
@@ -173,12 +172,12 @@ _IS = frozenset("are be im is r so was way were".split())
 
 
 def chatty(text: str) -> bool:
-    """Whether :func:`written_out` may find something, told quickly."""
+    """Whether :func:`written_out` may find something (a fast check)."""
     return _SHORT.search(text.lower()) is not None
 
 
 def written_out(text: str, known: Known) -> Iterator[Edit]:
-    """Write out the abbreviations of chats, where a text has several or a sure one."""
+    """Expand chat abbreviations if a text has several, or an unambiguous one."""
     tokens = list(_TOKEN.finditer(text))
     words = ["", *(t[0].strip(_EDGES) for t in tokens), ""]
     edits: list[Edit] = []
@@ -202,7 +201,7 @@ def written_out(text: str, known: Known) -> Iterator[Edit]:
 
 
 def _links(before: str, token: str, behind: str) -> bool:
-    """Whether a letter or digit stands between words as the verb or conjunction "r", "n", "2"."""
+    """Whether a letter or digit between words is the verb or conjunction "r", "n" or "2"."""
     if not before.isalnum() or before.isdigit() or before in _NO_VERB:
         return False
     if token in ("r", "n"):

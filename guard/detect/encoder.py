@@ -1,4 +1,4 @@
-"""The embedded detector: one small pass a window, with references from the bias index."""
+"""The embedded detector: one pass of a small network per window, with references from the index."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from guard.detect.following import Follower
+from guard.detect.attributions import attributions
 from guard.detect.fusion import FusionHead
-from guard.detect.language import foreign
+from guard.detect.index_watcher import IndexWatcher
+from guard.detect.language import is_other_language
 from guard.detect.lexical import LexicalHead
 from guard.detect.normalise import Normalised, normalise
 from guard.detect.runtime import runtime
 from guard.detect.script import mostly_latin
-from guard.detect.spans import attributions
 from guard.detect.tokens import Encoded, WindowTokens
 from guard.detect.weights import (
     FUSION,
@@ -43,15 +43,15 @@ from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, 
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")
-# Calls with this many windows are worth more than one thread.
+# From this many windows on, a call uses several threads.
 _MANY = 4
 
 
 class Pass(NamedTuple):
-    """What the network says of one input of t tokens, before references.
+    """The network's output for one input of t tokens, before references.
 
     ``embedding`` (dim,), norm 1; ``state`` (256,); ``logit``; ``types`` (9,); ``spans`` (t, 2);
-    ``implied`` the logit of the tie being implied.
+    ``implied``: the logit of an implied association.
     """
 
     embedding: Floats
@@ -65,17 +65,16 @@ class Pass(NamedTuple):
 class Encoder:
     """The embedded detector, and the embedder of its own bias index.
 
-    ``folder`` holds the weights (by default those of ``encoder``), ``index`` a bias index or its
-    folder (by default the shipped one). A folder that is named is followed: once it holds another
-    index, new snapshots use that one. With ``use_references=False`` no index is opened and the text
-    is judged alone.
+    ``folder`` holds the weights (default: those of ``encoder``). ``index`` is a bias index or its
+    folder (default: the shipped one). A folder passed here is watched: new snapshots use its
+    latest version. With ``use_references=False`` no index is opened and the text is judged alone.
 
-    Thread-safe: one ONNX Runtime session of one thread is shared, each run has its own memory.
-    Every window is judged by itself, since the int8 network scales its activations by all that
-    shares a run; so a score never depends on its batch.
+    Thread-safe: one single-threaded ONNX Runtime session is shared; each run has its own memory.
+    Every window is judged in a run of its own, because the int8 network scales its activations
+    over the whole batch; so a score never depends on its batch.
 
     Raises:
-        WeightsError: weights are missing or not the recorded ones.
+        WeightsError: weights are missing or their hashes differ from the recorded ones.
         BiasIndexError: the index is missing, damaged, or was built with other weights.
 
     """
@@ -95,7 +94,7 @@ class Encoder:
                 return make(files.pop(name))
             except WeightsError:
                 raise
-            except Exception as error:  # each of three libraries has its own
+            except Exception as error:  # three libraries with exceptions of their own
                 raise unusable(self._weights.folder / name, error) from error
 
         tokenizer = made(TOKENIZER, Tokenizer.from_buffer)
@@ -104,16 +103,16 @@ class Encoder:
         self._token_id = tokenizer.token_to_id
         self._fusion = made(FUSION, lambda data: FusionHead.load(BytesIO(data), len(BIAS_TYPES)))
         self._lexical = made(LEXICAL, lambda data: LexicalHead.load(BytesIO(data)))
-        # ONNX Runtime reads the file and does not map it; of bytes it would keep a copy.
+        # By path: ONNX Runtime reads a file without mapping it, but keeps a copy of bytes.
         self._network = made(ONNX, lambda _: _network(self._weights.folder / ONNX))
         self._try(tokenizer.get_vocab_size() - 1)
         self._index: BiasIndex | None = None
-        self._follower: Follower | None = None
+        self._watcher: IndexWatcher | None = None
         self._lock = Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._pool_owner = 0
         if use_references:
-            # What ships does not change under a running process.
+            # The shipped index is loaded once: it does not change while a process runs.
             self.use_index(
                 index
                 if index is not None
@@ -121,9 +120,9 @@ class Encoder:
             )
 
     def _try(self, last: int) -> None:
-        """Raise WeightsError where the files do not go together; ``last`` is a token's highest id.
+        """Raise WeightsError if the files do not belong together; ``last`` is the highest token id.
 
-        So it is told here, and not of the first text to be judged.
+        So the error is raised at construction, not by the first text.
         """
         folder, dim = self._weights.folder, self._weights.settings.dim
         ids = [*self.tokens.encode("A trial.")[0].ids, last]
@@ -135,7 +134,7 @@ class Encoder:
             if not abs(np.linalg.norm(out.embedding) - 1) <= LENGTH_TOLERANCE:
                 raise ValueError
             _check_numbers(*out)
-        except Exception as error:  # ONNX Runtime has its own
+        except Exception as error:  # ONNX Runtime has exceptions of its own
             raise unusable(folder / ONNX, error) from error
         try:
             reference, kind = out.embedding[None], np.zeros(1, np.int64)
@@ -163,7 +162,7 @@ class Encoder:
 
     @property
     def own_thresholds(self) -> Mapping[str, float]:
-        """By source, the threshold most accurate on its validation part; for ``guard eval``."""
+        """By source, the most accurate threshold on its validation part; for ``guard eval``."""
         return self._weights.settings.own_thresholds
 
     @property
@@ -174,12 +173,12 @@ class Encoder:
     @property
     def index(self) -> BiasIndex | None:
         """The bias index that new snapshots use."""
-        return self._index if self._follower is None else self._follower.current()
+        return self._index if self._watcher is None else self._watcher.current()
 
     def use_index(self, index: BiasIndex | Path) -> None:
-        """Use another index from the next snapshot on; sessions at work keep theirs.
+        """Use another index from the next snapshot on; running sessions keep theirs.
 
-        A folder is followed from now on, in the place of the one before.
+        A folder is watched from now on, instead of the one before.
 
         Raises:
             BiasIndexError: as for a new encoder.
@@ -194,25 +193,25 @@ class Encoder:
                 )
             if index.dim != dim:
                 raise BiasIndexError(
-                    f"The bias index has vectors of {index.dim} numbers, and those of "
+                    f"The bias index has vectors of {index.dim} numbers; those of "
                     f"'{self.name}' have {dim}; build it again with these weights."
                 )
-            follower = None
+            watcher = None
             self._index = index
         else:
-            follower = Follower(Path(index).absolute(), self.name, dim)
-        if self._follower is not None:
-            self._follower.stop()
-        self._follower = follower
+            watcher = IndexWatcher(Path(index).absolute(), self.name, dim)
+        if self._watcher is not None:
+            self._watcher.stop()
+        self._watcher = watcher
 
     def snapshot(self) -> EncoderSession:
-        """Return a session that keeps the index of this moment."""
+        """Return a session that keeps the present index."""
         return EncoderSession(self, self.index)
 
     def embed(self, texts: Sequence[str]) -> Floats:
         """Return the retrieval vectors of ``texts``: (n, dim) float32 of norm 1."""
         out = np.zeros((len(texts), self._weights.settings.dim), np.float32)
-        # Each text by itself, as it is judged; so the threads change no vector.
+        # Each text in a run of its own, so that vectors do not depend on the threads.
         made = map if len(texts) < _MANY else self.threads().map
         for row, vector in zip(out, made(self._embedding, texts), strict=True):
             row[:] = vector
@@ -223,9 +222,9 @@ class Encoder:
         return self.run(self.tokens.encode(_encodable(text))[0]).embedding
 
     def threads(self) -> ThreadPoolExecutor:
-        """Return the threads that share the windows of one long call, one a core and at most 8."""
+        """Return the threads for calls with many windows: one per core, at most 8."""
         with self._lock:
-            # After a fork the threads are gone, and only their executor is left.
+            # After a fork only the executor is left, without its threads.
             if self._pool is None or self._pool_owner != os.getpid():
                 self._pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1), "guard-encoder")
                 self._pool_owner = os.getpid()
@@ -245,18 +244,18 @@ class Encoder:
 
     @native
     def judge(self, window: Window, index: BiasIndex | None) -> Scores:
-        """Score one window; of an overlong segment's parts the highest counts."""
+        """Score one window; an overlong segment gets the highest score of its parts."""
         written = _encodable(window.text)
         read = normalise(written, self._known)
         text = read.text
-        if not mostly_latin(text) or foreign(text, self._known):
+        if not mostly_latin(text) or is_other_language(text, self._known):
             return Scores(unjudged="language")
         earlier = (t for t in (window.user or "", *window.context) if t.strip())
         context = [normalise(_encodable(t), self._known).text for t in earlier]
         parts = self.tokens.encode(text, context)
-        # The wording belongs to the segment as a whole, whatever parts the network reads it in.
-        wording = self._weights.settings.lexical_weight * self._lexical.logit(text)
-        best = max((self._judge_part(text, p, wording, index) for p in parts), key=_by_score)
+        # The n-gram model reads the whole segment, also if the network reads it in parts.
+        lexical = self._weights.settings.lexical_weight * self._lexical.logit(text)
+        best = max((self._judge_part(text, p, lexical, index) for p in parts), key=_by_score)
         if text == written:
             return best
         pairs = tuple(_as_written(pair, read, written) for pair in best.attributions)
@@ -266,7 +265,7 @@ class Encoder:
         return self._token_id(word) is not None
 
     def _judge_part(
-        self, text: str, encoded: Encoded, wording: float, index: BiasIndex | None
+        self, text: str, encoded: Encoded, lexical: float, index: BiasIndex | None
     ) -> Scores:
         settings = self._weights.settings
         out = self.run(encoded)
@@ -281,7 +280,7 @@ class Encoder:
                 )
                 logit, types = logit + change, types + type_change
                 references = tuple(index.reference(h) for h in hits)
-        score = 1 / (1 + math.exp(-(logit + wording) / settings.temperature))
+        score = 1 / (1 + math.exp(-(logit + lexical) / settings.temperature))
         kind = BIAS_TYPES[int(types.argmax())]
         implied = None if out.implied is None else 1 / (1 + math.exp(-out.implied))
         pairs = attributions(text, encoded, out.spans)
@@ -297,11 +296,11 @@ class EncoderSession:
 
     @property
     def index_version(self) -> str | None:
-        """Content hash of the bias index in use, None where there is none."""
+        """Content hash of the bias index in use; None if there is none."""
         return None if self._index is None else self._index.version
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
-        """Return one :class:`Scores` a window, in order."""
+        """Return one :class:`Scores` for each window, in order."""
         if len(windows) < _MANY:
             return [self._encoder.judge(w, self._index) for w in windows]
         return list(self._encoder.threads().map(self._judge, windows))
@@ -310,12 +309,12 @@ class EncoderSession:
         return self._encoder.judge(window, self._index)
 
 
-# Halves of a character that JSON escapes have torn apart; LiteLLM lets them pass.
+# Lone surrogates, from JSON escapes; LiteLLM passes them on.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _encodable(text: str) -> str:
-    """Return ``text`` as UTF-8 can say it; each torn half becomes one mark, so offsets hold."""
+    """Return ``text`` with each lone surrogate replaced by U+FFFD, which keeps the offsets."""
     return _SURROGATE.sub("\ufffd", text)
 
 
@@ -325,7 +324,7 @@ def _as_written(pair: Attribution, read: Normalised, written: str) -> Attributio
 
 
 def _check_numbers(*values: Floats | float | None) -> None:
-    """Raise ValueError where one of them is, or holds, none."""
+    """Raise ValueError unless all values are finite."""
     if not all(np.isfinite(value).all() for value in values if value is not None):
         raise ValueError
 

@@ -1,6 +1,6 @@
-"""What the references change: the trained fusion head in plain NumPy.
+"""The fusion head, which adjusts the logits by the references; inference in plain NumPy.
 
-The same formula as :class:`guard.train.model.Fusion`, for one window at a time.
+The formula of :class:`guard.train.model.Fusion`, for one window at a time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _LAYERS = ("first", "second", "weight", "delta", "type_delta")
 
 
 class FusionHead:
-    """Weights of the head; read-only, so any number of threads may use it."""
+    """Weights of the head. Thread-safe: they are only read."""
 
     def __init__(self, weights: dict[str, Floats], types: int) -> None:
-        """Take the arrays ``{first,second,weight,delta,type_delta}.{weight,bias}``."""
+        """``weights`` has the arrays ``{first,second,weight,delta,type_delta}.{weight,bias}``."""
         self._w = {k: np.ascontiguousarray(v, np.float32) for k, v in weights.items()}
         self._kinds = np.eye(types, dtype=np.float32)
 
@@ -34,7 +34,7 @@ class FusionHead:
             made = cls({name: stored[name] for name in stored.files}, types)
         for name in _LAYERS:
             if made._w[f"{name}.bias"].shape != made._w[f"{name}.weight"].shape[:1]:
-                raise ValueError  # NumPy would stretch a shorter one
+                raise ValueError  # NumPy would broadcast a shorter one
         return made
 
     def change(

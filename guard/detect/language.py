@@ -1,19 +1,19 @@
-"""Whether a segment in Latin script is clearly in another language than English.
+"""Whether a segment in Latin script is clearly in a language other than English.
 
-Text that is taken for another language goes unjudged, so English must hardly ever be. Words are
-counted, each once:
+Text in another language is not judged, so English must hardly ever be taken for one. The evidence
+are the segment's distinct words:
 
-* for another language: its frequent words that English does not use, elided ones (``l'eau``),
-  and words with accents that are neither names nor borrowed;
-* in part: words that English text holds too, and words that the encoder's vocabulary lacks.
-  Slang and typos look like the latter, so these never decide alone, and neither do particles of
-  names ("de", "von");
-* against it: frequent words of English and its names for groups of people, whom another language
-  would call otherwise. Those that the other language has too ("in", "was") count for neither once
-  enough else speaks for it;
-* against it as well: tags, and words in no list that the encoder's vocabulary knows. A few foreign
-  words must not carry out an English statement that has none of its frequent words ("criminals
-  steal jobs, nicht wahr?"). A capital within a sentence begins a name, which is of no language.
+* for another language: its frequent words that English does not have, elided ones (``l'eau``),
+  and words with accents that are neither names nor loan words;
+* weakly for it: words that also occur in English text, and words that are not in the encoder's
+  vocabulary. Slang and typos look like the latter, so these never decide alone; nor do particles
+  of names ("de", "von");
+* against it: frequent English words, and English names of groups of people. Words that the other
+  language has, too ("in", "was") do not count once there is enough evidence for it;
+* also against it: hashtags, and unlisted words that are in the encoder's vocabulary. A few words of
+  another language must not exempt an English statement that has no frequent English words
+  ("criminals steal jobs, nicht wahr?"). A capitalised word within a sentence is a name and counts
+  for no language.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORDS
 
-# Addresses, names of accounts, tags and formulas are no words.
+# Addresses, account names, hashtags and formulas are not words.
 _NO_WORD = re.compile(r"[\"'(\[“‘]*(?:[@#]|www\.)|.*?(?:://|[@_\\{}=]|\w\.(?:com|org|net)\b)")
 _TAG = re.compile(r"#[A-Za-z]{3}")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
@@ -36,26 +36,26 @@ _ELIDED = re.compile(
 _NOT_ELIDED = frozenset({"c'mon", "c'mere", "d'you"})
 _CONTRACTED = ("n't", "'re", "'ll", "'ve", "'m")
 
-# What a word weighs; one that the leading language has for its own weighs 1.
+# Weights of words; a word of the leading language weighs 1.
 _OF_ANOTHER = 0.7
 _ACCENTED = 0.8
 _SHARED = 0.4
 _UNKNOWN = 0.4
-# What the words must weigh together, for each word of the segment.
-_CLEAR = 0.2  # two foreign words and none against them
-_MIXED = 0.25  # two foreign words beside others
-_FAINT = 0.3  # one foreign word and none against it
+# Least total weight per word of the segment.
+_CLEAR = 0.2  # two words of other languages and no evidence against them
+_MIXED = 0.25  # two such words and evidence against them
+_FAINT = 0.3  # one such word and no evidence against it
 _FAINT_SUM = 1.4
-# A segment with more English words, or with less for each word against, is judged in any case.
+# A segment with more English words, or less weight per word against, is always judged.
 _ENGLISH = 2
 _PER_WORD_AGAINST = 3
 
 
-def foreign(text: str, known: Callable[[str], bool]) -> bool:
-    """Whether a segment in Latin script is clearly in another language than English.
+def is_other_language(text: str, known: Callable[[str], bool]) -> bool:
+    """Whether a segment in Latin script is clearly in a language other than English.
 
-    ``known`` says whether a word in lower case stands whole in the vocabulary of an encoder of
-    English. Every word counts once. A single word is never foreign.
+    ``known``: whether a lower-case word is a whole token of an English encoder's vocabulary. Every
+    word counts once. The result is False for a single word.
     """
     pieces = unicodedata.normalize("NFC", text).split()
     words = list(dict.fromkeys(_WORD.findall(" ".join(p for p in pieces if not _NO_WORD.match(p)))))
@@ -63,13 +63,13 @@ def foreign(text: str, known: Callable[[str], bool]) -> bool:
         return False
     found = _evidence(words, known)
     leader = max(found.languages, key=found.rank, default="")
-    distinct = len(found.foreign) + len(found.accented)
+    distinct = len(found.other) + len(found.accented)
     sure = distinct > 1 or (distinct == 1 and found.unknown > 1)
     english = found.english - (found.claimed[leader] if sure else 0)
     against = english + found.known + len({p.lower() for p in pieces if _TAG.match(p)})
     weight = (
         found.own[leader]
-        + _OF_ANOTHER * (len(found.foreign) - found.own[leader])
+        + _OF_ANOTHER * (len(found.other) - found.own[leader])
         + _ACCENTED * len(found.accented)
         + _SHARED * found.shared[leader]
         + _UNKNOWN * found.unknown
@@ -83,12 +83,12 @@ def foreign(text: str, known: Callable[[str], bool]) -> bool:
 
 
 class _Evidence(NamedTuple):
-    """What the words of a segment are; the counts are by language."""
+    """The words of a segment by kind; the counters are by language."""
 
-    own: Counter[str]  # words that English does not use
-    shared: Counter[str]  # words that English text holds too
-    claimed: Counter[str]  # frequent words of English
-    foreign: set[str]  # the words of `own` and the elided, of whatever language
+    own: Counter[str]  # words that English does not have
+    shared: Counter[str]  # words that also occur in English text
+    claimed: Counter[str]  # frequent words of English, too
+    other: set[str]  # all words counted in `own`, and the elided ones
     accented: set[str]
     unknown: int
     known: int  # words in no list
@@ -99,7 +99,7 @@ class _Evidence(NamedTuple):
         return sorted({*self.own, *self.shared, *self.claimed})
 
     def rank(self, language: str) -> float:
-        """Return how much of the segment would be in this language."""
+        """Return the evidence for this language."""
         return self.own[language] + _SHARED * self.shared[language] + self.claimed[language]
 
 
@@ -107,11 +107,11 @@ def _evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
     own: Counter[str] = Counter()
     shared: Counter[str] = Counter()
     claimed: Counter[str] = Counter()
-    foreign: set[str] = set()
+    other: set[str] = set()
     particles: set[str] = set()
     accented: set[str] = set()
     unknown = within = english = 0
-    # In titles and shouting a capital does not tell a name.
+    # In titles and all-capitals text, a capital is no sign of a name.
     titled = 2 * sum(written[0].islower() for written in words) <= len(words)
     for i, written in enumerate(words):
         word = written.lower().replace("’", "'")
@@ -124,16 +124,16 @@ def _evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
             continue
         elif languages:
             if word not in SHARED:
-                foreign.add(word)
+                other.add(word)
                 own.update(languages)
             elif word in PARTICLES and i + 1 < len(words) and words[i + 1][0].islower():
                 particles.add(word)
             else:
                 shared.update(languages)
         elif _ELIDED.match(word) and word not in _NOT_ELIDED and (small or i == 0):
-            foreign.add(word)
+            other.add(word)
         elif not word.isascii():
-            # The encoder reads no accents: with one, a word of English is still what it was.
+            # The encoder ignores accents: an English word with an accent is still English.
             if small and word not in BORROWED and all(_latin(ord(c)) for c in word):
                 bare = _without_accents(word)
                 if bare not in ENGLISH and not known(bare):
@@ -143,13 +143,13 @@ def _evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
                 within += small or titled or i == 0
             elif small and "'" not in word:
                 unknown += 1
-    # Particles stand in names and slang as well, and say nothing alone.
-    sure = bool(foreign or accented)
+    # Particles also occur in names and slang, so they never decide alone.
+    sure = bool(other or accented)
     for word in particles:
         (own if sure else shared).update(_LANGUAGES[word])
     if sure:
-        foreign |= particles
-    return _Evidence(own, shared, claimed, foreign, accented, unknown, within, english)
+        other |= particles
+    return _Evidence(own, shared, claimed, other, accented, unknown, within, english)
 
 
 def _without_accents(word: str) -> str:

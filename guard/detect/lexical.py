@@ -1,8 +1,8 @@
 r"""A linear model over hashed word and character n-grams, beside the network.
 
-Small sentence encoders see gist and miss wording; n-grams see wording alone. Their sum judges
-better than either ("wide and deep" learning, Cheng et al. 2016). For each of two blocks (word
-n-grams of 1 to 3, character n-grams of 2 to 5 inside words) a text's vector has
+Small sentence encoders capture the meaning but not the wording; n-grams capture only the wording.
+The sum is more accurate than either ("wide and deep", Cheng et al. 2016). For each of two blocks
+(word n-grams of 1 to 3, character n-grams of 2 to 5 inside words) a text's vector has
 :math:`x_g = (1 + ln\, tf_g)\, idf_g`, scaled to norm 1; the logit is :math:`w \cdot x + b`.
 """
 
@@ -27,7 +27,7 @@ Floats = NDArray[np.float32]
 
 
 class Grams(NamedTuple):
-    """Buckets of one text with how often each occurs; characters follow words by BUCKETS."""
+    """The buckets of one text and their counts; character n-grams are offset by BUCKETS."""
 
     ids: Ids
     counts: Floats
@@ -43,7 +43,7 @@ def grams(text: str) -> Grams:
         for i in range(len(words) - n + 1)
     ]
     for token in folded.split():
-        # What goes on for longer is no word, and its first letters say so.
+        # A longer token is not a word; its first letters suffice.
         padded = f" {token[:64]} ".encode()
         found += [
             BUCKETS + crc32(padded[i : i + n]) % BUCKETS
@@ -69,7 +69,7 @@ def values(one: Grams, idf: Floats) -> Floats:
 
 
 class LexicalHead:
-    """The trained model; read-only, so any number of threads may use it."""
+    """The trained model. Thread-safe: it is only read."""
 
     def __init__(self, idf: Floats, weight: Floats, bias: float) -> None:
         self.idf = np.ascontiguousarray(idf, np.float32)

@@ -1,9 +1,9 @@
-"""Brings what worker threads found back to the event loops that wait for it.
+"""Passes results of worker threads to the event loops that wait for them.
 
-``asyncio.wrap_future`` writes to the loop's socket for every result. Each write lets go of the
-interpreter's lock, and a thread that wants it back from a busy loop waits for 5 ms; so a loop with
-many streams would get some 200 verdicts a second from a thread, however quick its detector. Here
-results gather while the loop is on its way to them.
+``asyncio.wrap_future`` writes to the loop's socket for every result. Each write releases the GIL,
+and a thread waits up to 5 ms to get it back from a busy loop; so a loop with many streams would
+get some 200 verdicts a second from a thread, however fast its detector. Here one wake-up of the
+loop delivers all results that are ready by then.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ T = TypeVar("T")
 
 
 class _LoopQueue:
-    """The waiters on one loop whose future is done."""
+    """The bridges of one loop whose future is done."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self._done: deque[Bridge[Any]] = deque()
-        self._called = False  # whether the loop is on its way
+        self._called = False  # whether a wake-up of the loop is scheduled
 
     def put(self, bridge: Bridge[Any], _: object) -> None:
-        """Note that what ``bridge`` waits for is done; from any thread."""
+        """Queue ``bridge``, whose future is done; from any thread."""
         self._done.append(bridge)
         if not self._called:
             self._called = True
             loop = self._loop()
             if loop is not None:
-                with contextlib.suppress(RuntimeError):  # it has ended: nobody waits
+                with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
                     loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        self._called = False  # first: what comes from now on may be missed below
+        self._called = False  # first: the loop below may miss later results
         while self._done:
             self._done.popleft().wake(True)
 
@@ -52,14 +52,14 @@ _lock = Lock()
 
 
 class Bridge(Generic[T]):
-    """Waits on the running loop for ``future``, as often as one likes; the future hears of it once.
+    """Waits for ``future`` on the running loop; adds one callback to it, however often it waits.
 
     One task waits at a time.
     """
 
     def __init__(self, future: Future[T]) -> None:
         self._future = future
-        # It carries no error: that would hold the frames that hold it.
+        # Never holds an exception: its traceback would be a reference cycle.
         self._waiter: asyncio.Future[bool] | None = None
         if not future.done():
             loop = asyncio.get_running_loop()
@@ -73,8 +73,8 @@ class Bridge(Generic[T]):
         """Return the result of the future, or raise its error.
 
         Raises:
-            TimeoutError: of asyncio, where it takes longer than ``seconds``; the future goes on.
-            CancelledError: of asyncio, where the future was cancelled.
+            asyncio.TimeoutError: it takes longer than ``seconds``; the future goes on.
+            asyncio.CancelledError: the future was cancelled.
 
         """
         if not self._future.done() and not await self._woken(seconds):
@@ -95,6 +95,6 @@ class Bridge(Generic[T]):
                 timer.cancel()
 
     def wake(self, in_time: bool) -> None:
-        """Wake who waits; on the loop."""
+        """Wake the waiting task; call it on the loop."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(in_time)

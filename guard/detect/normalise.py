@@ -1,11 +1,10 @@
-"""Text as a reader sees it: look-alikes, hidden characters, split and misspelt letters undone.
+"""Undoes disguises of words: look-alikes, invisible characters, spaced-out and misspelt letters.
 
-So are the marks of Markdown, hashtags, words written as one, and the abbreviations of chats.
+Also normalises Markdown, hashtags, words written as one, and chat abbreviations.
 
-Ordinary text comes back as the very same string. What is changed keeps the place it came from, so
-a span of the normalised text points into the text as written. Where ordinary text could hold the
-like, only what gives a word of English is undone: "w0men" is read as "women", while "mp3" and
-"A B C D" stay.
+Ordinary text is returned as the same string. Each character of the normalised text has its origin
+in the original, so spans can be mapped back. An edit that ordinary text could also call for is only
+made if it gives an English word: "w0men" becomes "women", but "mp3" and "A B C D" stay.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from guard.detect.chat import chatty, marked, parted, run_together, unmarked, written_out
+from guard.detect.chat import chatty, marked, run_together, split_words, unmarked, written_out
 from guard.detect.lookalikes import (
     CYRILLIC,
     FAINT,
@@ -42,35 +41,35 @@ from guard.verdict import Span
 
 
 class Normalised(NamedTuple):
-    """A text and where its characters come from.
+    """A text and the origins of its characters.
 
-    Character i stands for ``origins[i]`` of the original; there are none where nothing changed.
-    Neither the starts nor the ends of the origins ever go back.
+    Character i comes from ``origins[i]`` of the original; ``origins`` is empty if nothing changed.
+    The starts and the ends of the origins never decrease.
     """
 
     text: str
     origins: tuple[Span, ...] = ()
 
     def original(self, span: Span) -> Span:
-        """Return the place of a span that is not empty in the text as written."""
+        """Map a non-empty span to the original text."""
         if not self.origins:
             return span
         return Span(self.origins[span.start].start, self.origins[span.end - 1].end)
 
 
 def normalise(text: str, known: Known) -> Normalised:
-    """Return ``text`` with its disguises undone, the same string where there are none.
+    """Return ``text`` with its disguises undone; the same string if there are none.
 
-    ``known`` says whether a word in lower case stands whole in the vocabulary of an encoder of
-    English. What is returned is normalised: it comes back as it is.
+    ``known``: whether a lower-case word is a whole token of an English encoder's vocabulary. The
+    function is idempotent.
     """
     found = Normalised(text)
     while True:
         changed = found
         for stage in _stages(found.text):
             changed = _edited(changed, stage(changed.text, known))
-        # Each change leaves fewer characters beyond ASCII, fewer characters, more letters or more
-        # words.
+        # It ends: each change leaves fewer non-ASCII characters, fewer characters, more letters or
+        # more words.
         if changed.text == found.text:
             return found
         found = changed
@@ -115,7 +114,8 @@ _ODD = re.compile(
 
 def _stages(text: str) -> Iterator[Stage]:
     if not text.isascii() and _ODD.search(text):
-        yield from (_unseen, _marks, _styled, _alike, joined, unmarked, spelt, parted, written_out)
+        yield from (_unseen, _marks, _styled, _alike, joined, unmarked, spelt)
+        yield from (split_words, written_out)
         return
     if letters_apart(text):
         yield joined
@@ -124,7 +124,7 @@ def _stages(text: str) -> Iterator[Stage]:
     if signs_or_runs(text):
         yield spelt
     if run_together(text):
-        yield parted
+        yield split_words
     if chatty(text):
         yield written_out
 
@@ -134,9 +134,9 @@ _EUROPEAN = re.compile(f"[{_L}0-9\u00c0-\u058f\u1d00-\u1fff{_STYLED}{_SMALL}]")
 
 
 def _unseen(text: str, known: Known) -> Iterator[Edit]:
-    """Drop what is not seen inside and beside words of European scripts.
+    """Drop invisible characters inside and beside words of European scripts.
 
-    Elsewhere these characters shape letters and emoji.
+    In other scripts and in emoji these characters have a function.
     """
     for match in _UNSEEN.finditer(text):
         start, end = match.span()
@@ -173,10 +173,7 @@ _MANY = 4
 
 
 def _styled(text: str, known: Known) -> Iterator[Edit]:
-    """Make letters of fancy alphabets plain.
-
-    A single one stays, as in a formula or before an item of a list.
-    """
+    """Replace letters of fancy alphabets, except single ones as in formulas, by plain ones."""
     many = len(_FANCY.findall(text)) >= _MANY
     for match in (_FANCY if many else _FANCY_WORD).finditer(text):
         if match[0] in STYLED:
@@ -194,7 +191,7 @@ _STRANGE = re.compile(f"[{_ALIKE}]")
 
 
 def _alike(text: str, known: Known) -> Iterator[Edit]:
-    """Make words that mix scripts Latin, and words of look-alikes where all else is Latin."""
+    """Convert words of mixed scripts to Latin; also words of look-alikes if all else is Latin."""
     if not _STRANGE.search(text):
         return
     latin = sum(map(_latin, text))
@@ -216,10 +213,10 @@ def _alike(text: str, known: Known) -> Iterator[Edit]:
     for match in [] if other or not latin else alone:
         word, plain = match[0], words[match].lower()
         if len(word) == 1:
-            wanted = plain in ("a", "i") and (sure or word in CYRILLIC)
+            convert = plain in ("a", "i") and (sure or word in CYRILLIC)
         else:
-            wanted = (len(word) > 2 or sure or word[0] in CYRILLIC) and is_word(plain, known)
-        if wanted:
+            convert = (len(word) > 2 or sure or word[0] in CYRILLIC) and is_word(plain, known)
+        if convert:
             yield Edit(*match.span(), words[match])
 
 

@@ -1,4 +1,4 @@
-"""What every detector offers."""
+"""The protocol of detectors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Detector", "DetectorSession", "Window"]
 class Detector(Protocol):
     """Scores windows. Thread-safe; ``score`` may be called from several threads at once.
 
-    One that judges many windows in less time than one by one may have an attribute ``batch``, the
-    most windows of one call: windows of concurrent responses then share calls. Without it every
-    call has one window.
+    A detector that scores several windows faster together than one by one may have an attribute
+    ``batch``, the most windows of one call: then windows of concurrent responses share calls.
+    Without it every call has one window.
     """
 
     @property
     def name(self) -> str:
-        """Name and version, as verdicts carry it."""
+        """Name and version, for verdicts."""
         ...
 
     @property
@@ -30,18 +30,18 @@ class Detector(Protocol):
         ...
 
     def snapshot(self) -> DetectorSession:
-        """Return a session bound to the index version of this moment."""
+        """Return a session bound to the present version of the index."""
         ...
 
 
 class DetectorSession(Protocol):
-    """A detector bound to one index version, as a running stream keeps it."""
+    """A detector bound to one version of the index; a running stream keeps its session."""
 
     @property
     def index_version(self) -> str | None:
-        """Content hash of the bias index in use, None where there is none."""
+        """Content hash of the bias index in use; None if there is none."""
         ...
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
-        """Return one :class:`Scores` a window, in order; none depends on the other windows."""
+        """Return one :class:`Scores` for each window, in order; none depends on other windows."""
         ...

@@ -1,4 +1,4 @@
-"""ONNX Runtime, which the guard loads here alone."""
+"""Imports ONNX Runtime; the only place where guard does."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def runtime() -> Any:
-    """Return ``onnxruntime``, told to report to nobody.
+    """Return ``onnxruntime`` with its telemetry disabled.
 
-    From 1.29 on it tells Microsoft of each process and model, keeps a name for the device in the
-    user's cache and has a thread for it, which a forked child lacks and waits for at its end. It
-    reads the variable when it is loaded; who sets it to anything else has decided otherwise.
+    Since 1.29 it reports each process and model to Microsoft, stores a device id in the user's
+    cache, and uses a thread that a forked child lacks and waits for at exit. It reads the
+    environment variable on import; a value that the user has set is respected.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    import onnxruntime  # here, so that importing guard stays quick
+    import onnxruntime  # here, so that importing guard stays fast
 
     return onnxruntime

@@ -1,18 +1,18 @@
-"""Whether a text is in a script the encoder has learned, and whether it says anything at all."""
+"""Whether a text is in the encoder's script, and whether it can contain a word at all."""
 
 from __future__ import annotations
 
-# Marks that stand in sentences and never for a letter.
+# Punctuation that never replaces a letter.
 _PUNCTUATION = frozenset(".,;:?…'\"“”‘’«»¿。？｡．、，；：")
-# Others; several of them can draw a word: "|-|", "@!!".
+# Other signs; several of them can draw a word: "|-|", "@!!".
 _SIGNS = frozenset("!¡！#%&()*+-/<=>@[\\]^_`{|}~$–—―•·")
 
 
 def wordless(text: str) -> bool:
-    """Whether a text cannot hold a word, in whatever disguise, so that nobody need judge it.
+    """Whether a text cannot contain a word, even disguised, so that it need not be judged.
 
-    That is one of white space and punctuation, with at most one kind of another sign: a word takes
-    several. Digits, emoji and letters of any script may say something.
+    Such a text has white space, punctuation and at most one kind of other sign only: a disguised
+    word needs several. Digits, emoji and letters of any script may be words.
     """
     rest = {char for char in set(text) - _PUNCTUATION if not char.isspace()}
     return len(rest) <= 1 and rest <= _SIGNS

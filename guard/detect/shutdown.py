@@ -1,8 +1,8 @@
-"""Ends the guard's daemon threads before the interpreter is taken down.
+"""Ends the guard's daemon threads before the interpreter shuts down.
 
-Python ends a daemon thread that comes back from native code meanwhile by unwinding its stack. Where
-C++ stands on that, ``std::terminate`` is called and the process ends by SIGABRT. So calls that run
-are waited for, and what ends a thread in C++ code all the same is made to leave it where it is.
+When a daemon thread returns from native code during shutdown, Python ends it by unwinding its
+stack. With C++ frames on that stack, ``std::terminate`` is called and the process dies of SIGABRT.
+So running calls are awaited; threads that still end inside C++ are parked instead.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import weakref
 from collections.abc import Iterable
 from typing import Protocol
 
-# Seconds for which the end of the process waits for calls that run.
+# Seconds that the end of the process waits for running calls.
 _LAST_CALLS = 0.4
 
 
 class _Leaves(Protocol):
     def leave(self) -> Iterable[threading.Thread]:
-        """End all work; return the threads that may not be done yet."""
+        """Stop all work; return the threads that may still run."""
         ...
 
 
@@ -31,7 +31,7 @@ _leaving: weakref.WeakSet[_Leaves] = weakref.WeakSet()
 
 
 def leaves_at_exit(one: _Leaves) -> None:
-    """Have the threads of ``one`` ended before the interpreter is taken down."""
+    """Register ``one``: its threads are ended before the interpreter shuts down."""
     _leaving.add(one)
 
 
@@ -39,7 +39,7 @@ def leaves_at_exit(one: _Leaves) -> None:
 def _leave() -> None:
     until = time.monotonic() + _LAST_CALLS
     threads = [thread for one in list(_leaving) for thread in one.leave()]
-    with contextlib.suppress(KeyboardInterrupt):  # who presses it again is in a hurry
+    with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C skips the wait
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
     if any(thread.is_alive() for thread in threads):
@@ -47,17 +47,17 @@ def _leave() -> None:
 
 
 def _park_what_ends() -> None:
-    """Have threads that Python ends in C++ code wait for the end of the process in its place.
+    """Make ``std::terminate`` park the calling thread until the process ends.
 
-    So does Python itself from 3.14 on, for all threads. Elsewhere than on Linux with glibc ending a
-    thread unwinds nothing.
+    Python 3.14 parks all such threads itself. Except on Linux with glibc, ending a thread does not
+    unwind its stack.
     """
     if sys.platform != "linux" or sys.version_info >= (3, 14):
         return
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):
-        # Only where it is loaded already: else there is no C++ to unwind.
+        # Only if it is loaded already: otherwise there are no C++ frames.
         cpp = ctypes.CDLL("libstdc++.so.6", mode=os.RTLD_NOLOAD)
         set_terminate = cpp._ZSt13set_terminatePFvvE
         set_terminate.argtypes, set_terminate.restype = [ctypes.c_void_p], ctypes.c_void_p
@@ -65,6 +65,6 @@ def _park_what_ends() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A fork leaves all threads behind. Registered before what workers.py registers, so that it runs
-    # first in the child: else the child's new pool would be cleared too.
+    # The child has none of the threads. Registered before the hook of workers.py, so that it runs
+    # first in the child; otherwise it would remove the child's new pool, too.
     os.register_at_fork(after_in_child=_leaving.clear)

@@ -1,7 +1,7 @@
-"""Words of English whose letters are written apart, as digits or signs, or many times over.
+"""English words whose letters are spaced out, replaced by digits or signs, or repeated.
 
-Only a reading that gives a word counts. Chance makes words of short strings, so the vocabulary
-vouches for words of four letters and more, and shorter ones have to be listed.
+Only readings that are words count. Short strings may be words by chance, so the vocabulary decides
+for words of four letters and more only; shorter ones must be listed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 
 from guard.detect.words import ENGLISH
 
-#: Whether a word in lower case stands whole in the vocabulary of an encoder of English.
+#: Whether a lower-case word is a whole token of an English encoder's vocabulary.
 Known = Callable[[str], bool]
 
 
 class Edit(NamedTuple):
-    """What to put in the place of a range; characters map one to one where the lengths agree."""
+    """A replacement of a range; characters map one to one if the lengths are equal."""
 
     start: int
     end: int
@@ -36,17 +36,17 @@ _SPLIT = re.compile(rf"[{_SEPARATORS}]{_UNIT}[{_SEPARATORS}]{_UNIT}[{_SEPARATORS
 
 
 def letters_apart(text: str) -> bool:
-    """Whether :func:`joined` may find something, told quickly."""
+    """Whether :func:`joined` may find something (a fast check)."""
     return _SPLIT.search(text) is not None
 
 
 def signs_or_runs(text: str) -> bool:
-    """Whether :func:`spelt` may find something, told quickly."""
+    """Whether :func:`spelt` may find something (a fast check)."""
     return _LEET.search(text) is not None or _thrice(text)
 
 
 def _thrice(text: str) -> bool:
-    """Whether a letter stands three times in a row; regular expressions take five times as long."""
+    """Whether a letter occurs three times in a row; five times as fast as a regular expression."""
     codes = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
     same = codes[1:] == codes[:-1]
     same = same[1:] & same[:-1]
@@ -58,8 +58,8 @@ _APART = re.compile(
     rf"|(?<![\w@$'’&.*~|·•+-]){_UNIT}([._*~|·•-]){_UNIT}(?:\1{_UNIT}){{2,}}(?![\w@$'’&])"
 )
 _GAP = re.compile(r"\s{2,}")
-_LONG, _LONGEST = 4, 16  # letters of a word that the vocabulary vouches for
-_NEVER = 1 << 30  # costs more than any words do
+_LONG, _LONGEST = 4, 16  # letters of words for which the vocabulary decides
+_NEVER = 1 << 30  # more than any words cost
 
 
 def joined(text: str, known: Known) -> Iterator[Edit]:
@@ -70,7 +70,7 @@ def joined(text: str, known: Known) -> Iterator[Edit]:
         # Acronyms are written with full stops: "U.S.S.R."
         if letters < 3 or (sign == "." and run.isupper() and letters < _LONG + 2):
             continue
-        words = list(_parts(run, sign or ""))
+        words = list(_word_places(run, sign or ""))
         readings = [_spell([run[i] for i in word], known) for word in words]
         found = [piece for pieces in readings for piece in pieces]
         if not found or max(map(len, found)) < _LONG:
@@ -86,8 +86,8 @@ def joined(text: str, known: Known) -> Iterator[Edit]:
                     yield Edit(start, end, letter)
 
 
-def _parts(run: str, sign: str) -> Iterator[list[int]]:
-    """Yield the places of the letters of each word; wider gaps part words."""
+def _word_places(run: str, sign: str) -> Iterator[list[int]]:
+    """Yield the places of the letters of each word; wider gaps separate words."""
     gaps = [] if sign else list(_GAP.finditer(run))
     if len(gaps) == len(re.findall(r"\s+", run)):
         gaps = []
@@ -98,7 +98,7 @@ def _parts(run: str, sign: str) -> Iterator[list[int]]:
 
 
 def _spell(letters: Sequence[str], known: Known) -> list[str]:
-    """Return the word that letters spell, or the words; none where they spell none."""
+    """Return the word or words that letters spell; empty if they spell none."""
     while letters and letters[-1] == "!":
         letters = letters[:-1]
     for one in "il":
@@ -115,7 +115,7 @@ def _spell(letters: Sequence[str], known: Known) -> list[str]:
 
 def words_of(plain: str, known: Known) -> list[str]:
     """Return the fewest words that make up ``plain``, common ones first."""
-    # What the words up to each place cost, and where the last of them starts.
+    # The least cost of words up to each place, and the start of the last of them.
     best: list[tuple[int, int]] = [(0, 0)]
     for end in range(1, len(plain) + 1):
         options = [
@@ -136,7 +136,7 @@ def words_of(plain: str, known: Known) -> list[str]:
 
 
 def _cost(word: str, known: Known) -> int:
-    """Return what a word costs among others; 0 if it is none."""
+    """Return the cost of a word; 0 if it is not a word."""
     if word in ("a", "i"):
         return 2
     return 4 if _common(word) else 7 if sure_word(word, known) else 0
@@ -156,9 +156,9 @@ _DRAWN = re.compile(rf"([{_L}0345@$])\1\1+", re.IGNORECASE)
 _ROMAN = re.compile(r"[IVXLCDM]+")
 _NUMERONYMS = frozenset({"a11y", "l10n"})
 _MOST = 64  # readings of one word
-# Short words, of which the vocabulary holds too many to vouch for any, and words it lacks.
+# Short words, for which the vocabulary cannot decide, and words that are missing from it.
 _SHORT = frozenset("are bad fat gay jew jews man men mom old poor sad sex the ugly you".split())
-_LACKING = frozenset(
+_UNLISTED = frozenset(
     """
     autistic barbaric beggars clueless contagious dishonest disloyal dyslexic fanatics
     freeloaders hateful heartless housewife housewives hypocrites illiterate immoral
@@ -172,9 +172,9 @@ _LACKING = frozenset(
 
 
 def spelt(text: str, known: Known) -> Iterator[Edit]:
-    """Read words with digits or signs for letters, and with letters thrice and more.
+    """Restore words with digits or signs for letters, and with letters repeated three times.
 
-    Where most words are written so, the short ones are read as well: "4r3", "70".
+    If most words are written like that, short ones are restored, too: "4r3", "70".
     """
     odd = _DRAWN if _thrice(text) else _SIGN
     read = plain = 0
@@ -221,8 +221,8 @@ def _reading(word: str, offset: int, known: Known, leaning: bool = False) -> Ite
     for unit, new in zip(units, found, strict=True):
         old = word[unit.start : unit.end]
         if new != old.lower():
-            kept = old[0] + new[1:] if old[0].isalpha() else new
-            text = kept.upper() if upper else kept
+            text = old[0] + new[1:] if old[0].isalpha() else new
+            text = text.upper() if upper else text
             yield Edit(offset + unit.start, offset + unit.end, text)
 
 
@@ -243,7 +243,7 @@ def _units(word: str) -> Iterator[_Unit]:
 
 
 def _disguised(word: str, known: Known) -> bool:
-    """Whether a word is none as it stands."""
+    """Whether a string is no word as written."""
     lower = word.lower()
     if known(lower) or _common(lower) or lower in _NUMERONYMS:
         return False
@@ -262,7 +262,7 @@ def _best(readings: Sequence[tuple[str, ...]], known: Known) -> tuple[str, ...] 
 
 
 def _enough(word: str, found: str, known: Known) -> bool:
-    """Whether a reading says more than chance does; the vocabulary holds many short strings."""
+    """Whether a reading is unlikely to be a word by chance."""
     if not sure_word(found, known):
         return False
     if not _SIGN.search(word):
@@ -281,11 +281,11 @@ def plain_letters(word: str) -> str:
 
 
 def _common(word: str) -> bool:
-    return word in ENGLISH or word in _SHORT or word in _LACKING
+    return word in ENGLISH or word in _SHORT or word in _UNLISTED
 
 
 def sure_word(word: str, known: Known) -> bool:
-    """Whether a word is listed, or long enough for the vocabulary to vouch for it."""
+    """Whether a word is listed, or in the vocabulary and long enough."""
     return _common(word) or (len(word) >= _LONG and is_word(word, known))
 
 

@@ -1,9 +1,8 @@
-"""How a window becomes the encoder's input, the same in training and at run time.
+"""Encodes a window as the encoder's input, in training and at run time.
 
-``[CLS] segment [SEP]`` with token type 0, then ``context [SEP]`` with type 1 where there is any;
-MPNet calls these two tokens ``<s>`` and ``</s>``.
-No token of the segment is ever dropped: the context gives way first, and a segment longer than
-the model's positions is read in overlapping parts.
+``[CLS] segment [SEP]`` with token type 0, then ``context [SEP]`` with type 1 if there is context;
+MPNet names these tokens ``<s>`` and ``</s>``. No token of the segment is ever dropped: the context
+is truncated first, and a segment longer than the model's positions is read in overlapping parts.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ class WindowTokens:
         self._max_context = max_context_tokens
         self._cls = _special(made, "[CLS]", "<s>")
         self._sep = _special(made, "[SEP]", "</s>")
-        #: The token that fills up the shorter inputs of a batch.
+        #: The padding token.
         self.pad = _special(made, "[PAD]", "<pad>")
 
     def encode(self, text: str, context: Sequence[str] = ()) -> list[Encoded]:
         """Return the inputs for one window: one, or several parts of an overlong segment.
 
-        ``context`` is given oldest first; its latest tokens are kept.
+        ``context`` is in order, oldest first; its last tokens are used.
         """
         whole = self._tokenizer.encode(text, add_special_tokens=False)
         earlier: list[int] = []
@@ -85,8 +84,8 @@ class WindowTokens:
         earlier: list[int],
     ) -> Encoded:
         room = min(self._max_context, MAX_TOKENS - 3 - len(ids))
-        kept = earlier[-room:] if room > 0 else []
-        tail = [*kept, self._sep] if kept else []
+        context = earlier[-room:] if room > 0 else []
+        tail = [*context, self._sep] if context else []
         return Encoded(
             ids=[self._cls, *ids, self._sep, *tail],
             types=[0] * (len(ids) + 2) + [1] * len(tail),

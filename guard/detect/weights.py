@@ -1,4 +1,4 @@
-"""The encoder's files on disk: what belongs together, and proof that it does."""
+"""The encoder's files on disk, and checks that they belong together."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _MODELS = Path(__file__).resolve().parent.parent / "models"
 SHIPPED = _MODELS / ENCODERS[0]
 _NAME = re.compile("[a-z][a-z0-9-]*")
 _LANGUAGE = re.compile("[a-z]{2}")
-_MEND = "reinstall the package, or point `weights` at a folder that `guard train encoder` wrote"
+_REMEDY = "reinstall the package, or point `weights` at a folder that `guard train encoder` wrote"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What ``config.json`` says of the weights.
+    """The content of ``config.json``.
 
-    ``name`` is that of the detector whose weights they are, ``version`` that of these weights.
-    ``k`` references at most, none with a cosine below ``floor``. A score is
+    ``name`` is the detector's, ``version`` that of these weights. At most ``k`` references are
+    used, none with a cosine below ``floor``. A score is
     ``sigmoid((network + references + lexical_weight * n-grams) / temperature)``.
-    ``operating_points`` holds a threshold in [0, 1] per bias type for each name, ``own_thresholds``
-    the one most accurate on the validation part of a source, by the source's name (older weights
-    have none). ``languages`` are ISO 639-1 codes.
+    ``operating_points`` has thresholds in [0, 1] by name and bias type; ``own_thresholds`` the most
+    accurate threshold on the validation part of each source (none in older weights).
+    ``languages`` are ISO 639-1 codes.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A checked folder: its settings and a name that no other weights share."""
+    """A checked folder: its settings and the unique name of the weights."""
 
     folder: Path
     settings: Settings
@@ -84,15 +84,14 @@ def open_weights(folder: Path) -> Weights:
     """Check every file of ``folder`` against its manifest and read the settings.
 
     Raises:
-        WeightsError: a file is missing, is not the one the manifest was written for, or says
-            something that cannot be used.
+        WeightsError: a file is missing, has not the hash that the manifest records, or is invalid.
 
     """
     return read_weights(folder)[0]
 
 
 def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
-    """Do the same, and return the contents of FILES too: what was checked is what is used.
+    """Do the same as :func:`open_weights`; also return the contents of FILES that were checked.
 
     Raises:
         WeightsError: as :func:`open_weights`.
@@ -101,7 +100,7 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
     manifest = _json(_read(folder / MANIFEST), folder / MANIFEST)
     hashes = manifest.get("sha256")
     if not isinstance(hashes, dict):
-        raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_MEND}.")
+        raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_REMEDY}.")
     contents = {}
     for name in FILES:
         contents[name] = _read(folder / name)
@@ -109,19 +108,19 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
         if found != hashes.get(name):
             raise WeightsError(
                 f"The weights file {folder / name} is not the recorded one (sha256 {found}, "
-                f"recorded {hashes.get(name)}): {_MEND}."
+                f"recorded {hashes.get(name)}): {_REMEDY}."
             )
     settings = _settings(_json(contents[CONFIG], folder / CONFIG), folder)
-    # Vectors depend on the network and the tokenizer alone, so new thresholds keep an index valid.
+    # Vectors depend on network and tokenizer only, so an index stays valid with new thresholds.
     both = hashlib.sha256((hashes[ONNX] + hashes[TOKENIZER]).encode()).hexdigest()
     name = f"{settings.name}-{settings.version}+{both[:8]}"
     return Weights(folder, settings, name), contents
 
 
 def unusable(path: Path, error: Exception) -> WeightsError:
-    """Return the error of a file that is the recorded one and yet of no use."""
+    """Return the error for a file that has the recorded hash but is unusable."""
     return WeightsError(
-        f"{path} holds no weights of the encoder ({type(error).__name__}): {_MEND}."
+        f"{path} holds no weights of the encoder ({type(error).__name__}): {_REMEDY}."
     )
 
 
@@ -143,19 +142,19 @@ def _read(path: Path) -> bytes:
         what = f"The weights file {path} is missing"
         if path.name == MANIFEST:
             what = f"There are no weights at {path.parent}"
-        raise WeightsError(f"{what}: {_MEND}.") from None
+        raise WeightsError(f"{what}: {_REMEDY}.") from None
     except (OSError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or "it is too large for memory"
-        raise WeightsError(f"{path} cannot be read ({reason}): {_MEND}.") from error
+        raise WeightsError(f"{path} cannot be read ({reason}): {_REMEDY}.") from error
 
 
 def _json(data: bytes, path: Path) -> dict[str, Any]:
     try:
         content: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} cannot be read ({error}): {_MEND}.") from error
+        raise WeightsError(f"{path} cannot be read ({error}): {_REMEDY}.") from error
     if not isinstance(content, dict):
-        raise WeightsError(f"{path} is not a JSON object: {_MEND}.")
+        raise WeightsError(f"{path} is not a JSON object: {_REMEDY}.")
     return content
 
 
@@ -179,14 +178,14 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             own_thresholds={str(k): float(v) for k, v in raw.get("own_thresholds", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise WeightsError(f"{folder / CONFIG} lacks a setting ({error}): {_MEND}.") from error
+        raise WeightsError(f"{folder / CONFIG} is incomplete ({error}): {_REMEDY}.") from error
     if wrong := _out_of_range(found):
-        raise WeightsError(f"{folder / CONFIG} cannot be used with {wrong}: {_MEND}.")
+        raise WeightsError(f"{folder / CONFIG} cannot be used with {wrong}: {_REMEDY}.")
     return found
 
 
 def _out_of_range(found: Settings) -> str:
-    """Return a setting that none can have, and what it is there; empty where all are possible."""
+    """Return the first setting that is out of range with its value; empty if there is none."""
     thresholds = {
         f"threshold of {name} for {kind}": (limit, 0 <= limit <= 1)
         for name, row in found.operating_points.items()

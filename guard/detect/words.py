@@ -18,15 +18,15 @@ def _lists() -> dict[str, frozenset[str]]:
 
 _LISTS = _lists()
 
-#: Words that say a text is English, slang of chats and what it calls groups of people included.
+#: Frequent English words, including chat slang and names of groups of people.
 ENGLISH = _LISTS.pop("ENGLISH") | _LISTS.pop("GROUPS")
-#: Words of English that other languages have borrowed, or it from them, and that tell neither.
+#: Loan words between English and other languages, which are evidence for neither.
 LOANS = _LISTS.pop("LOANS")
-#: Words of the other languages that English text, its names and quotations hold too.
+#: Words of other languages that also occur in English text, its names and quotations.
 SHARED = _LISTS.pop("SHARED")
-#: Of these, words that are parts of names before a capital and foreign words before none.
+#: Those of them that are part of a name if a capital follows.
 PARTICLES = _LISTS.pop("PARTICLES")
 #: Words with accents that English has borrowed.
 BORROWED = _LISTS.pop("BORROWED")
-#: The others by ISO 639-1 code, which may stand for close languages as well.
+#: The other lists by ISO 639-1 code; a list may include closely related languages.
 WORDS = _LISTS

@@ -1,15 +1,14 @@
-"""Threads that judge: responses take turns, a thread that hangs is replaced, none outlives Python.
+"""Worker threads that call detectors: responses take turns, and hung threads are replaced.
 
-The threads are daemons. ``concurrent.futures`` joins its own when the interpreter ends, so one hung
-detector would keep the process from ending; and a thread it holds is lost to everybody else.
+The threads are daemons, because ``concurrent.futures`` joins its threads when the interpreter ends:
+one hung detector would keep the process from ending, and would block a thread for good.
 
-Each response has a queue of its own, and a free thread takes the next window from the next queue:
-who asks for much delays others by one window a turn. Windows of several queues share a call where
-the detector gains by it. It says so with an attribute ``batch``, the most windows of one call, and
-so promises that a score does not depend on what else is in the call: the guard promises that for
-every text, and it has no other way to keep it. The shipped encoder does not say so. A call is not
-waited for where a thread is free, but for :data:`LINGER`; while all are busy, what comes in gathers
-for the next one.
+Each response has its own queue, and a free thread takes the next window from the next queue. So a
+response with many windows delays others by one window per turn. Windows of several queues share a
+call if the detector has an attribute ``batch``, the most windows of one call. By that a detector
+promises that a score does not depend on the other windows of its call, which guard promises for
+every text. The shipped encoder has no ``batch``. A call waits at most :data:`LINGER` for further
+windows if a thread is free; while all threads are busy, windows gather for the next call.
 """
 
 from __future__ import annotations
@@ -25,29 +24,29 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from guard.detect.answers import Timed, timed_many
 from guard.detect.protocol import Detector, DetectorSession, Window
+from guard.detect.scoring import Timed, timed_many
 from guard.detect.shutdown import leaves_at_exit
 from guard.errors import ConfigError
 
 _log = logging.getLogger("guard")
-#: Seconds for which the first window of a call waits for others.
+#: Seconds that the first window of a call waits for others.
 LINGER = 0.002
-#: What a window has that was not scored.
+#: The result of a window that was not scored.
 FAILED = Timed(None, 0.0)
-# Hung threads that are replaced at a time; beyond that, what is asked fails by its time limit.
+# At most this many hung threads are replaced; beyond that, windows fail by their time limit.
 MOST_REPLACED = 32
 _here = threading.local()
 
 
 def on_worker() -> bool:
-    """Whether the caller runs on a worker: waiting for another there could wait for itself."""
+    """Whether the caller runs on a worker, where waiting for another worker may deadlock."""
     return getattr(_here, "working", False)
 
 
 @contextlib.contextmanager
 def as_worker() -> Iterator[None]:
-    """Have the calling thread count as a worker, while a detector is asked on it."""
+    """Make the calling thread count as a worker while it calls a detector."""
     before, _here.working = on_worker(), True
     try:
         yield
@@ -56,20 +55,20 @@ def as_worker() -> Iterator[None]:
 
 
 def batch_size(detector: Detector) -> int:
-    """Return the most windows of one call of ``detector``; raises ConfigError where it is none."""
+    """Return the most windows of one call of ``detector``; raises ConfigError if it is invalid."""
     size = getattr(detector, "batch", 1)
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise ConfigError(
-            f"Detector {detector.name} has the batch {size!r}; give the most windows of one call, "
-            "a whole number from 1 on, or leave it out."
+            f"Detector {detector.name} has the batch {size!r}; it must be the most windows of one "
+            "call, a whole number from 1 on, or be left out."
         )
     return size
 
 
-class Asked:
-    """A window that waits for its verdict, since when, and when its call began.
+class ScoreRequest:
+    """A window to score, with its future.
 
-    Times are those of ``time.monotonic()``.
+    ``since`` is the time of the request, ``began`` that of its call, of ``time.monotonic()``.
     """
 
     __slots__ = ("began", "future", "queue", "since", "window")
@@ -85,71 +84,71 @@ class Asked:
 class ResponseQueue:
     """The windows of one response, first come, first served.
 
-    ``limit`` is how many seconds a call for them may take, None for ever.
+    ``limit`` is the time limit of a call in seconds; None: no limit.
     """
 
     def __init__(self, detector: Detector, session: DetectorSession, limit: float | None) -> None:
-        self.detector = detector  # kept, as it is known by its id
+        self.detector = detector  # kept alive, because `key` has its id
         self.session = session
         self.size = batch_size(detector)
         self.limit = limit
-        self.key = id(detector), session.index_version  # those that may share a call have the same
+        self.key = id(detector), session.index_version  # queues with the same key share calls
         self.pool: _Pool | None = None
-        self.waiting: deque[Asked] = deque()
+        self.waiting: deque[ScoreRequest] = deque()
 
-    def next(self) -> Asked | None:
-        """Return the next window that somebody still waits for."""
+    def next(self) -> ScoreRequest | None:
+        """Return the next window that was not cancelled."""
         while self.waiting:
-            asked = self.waiting.popleft()
-            if asked.future.set_running_or_notify_cancel():
-                return asked
+            request = self.waiting.popleft()
+            if request.future.set_running_or_notify_cancel():
+                return request
         return None
 
 
 class _Call:
-    """The windows that a thread scores at once."""
+    """The windows that a thread scores in one call."""
 
     def __init__(self, first: ResponseQueue) -> None:
         self.key, self.size, self.session = first.key, first.size, first.session
         self.limit = first.limit
-        self.asked: list[Asked] = []
+        self.requests: list[ScoreRequest] = []
         self.began = 0.0
 
     @property
     def full(self) -> bool:
-        return len(self.asked) >= self.size
+        return len(self.requests) >= self.size
 
-    def add(self, asked: Asked, limit: float | None) -> None:
-        self.asked.append(asked)
+    def add(self, request: ScoreRequest, limit: float | None) -> None:
+        self.requests.append(request)
         self.limit = None if self.limit is None or limit is None else max(self.limit, limit)
 
     def run(self) -> None:
         try:
-            answers = timed_many(self.session, [asked.window for asked in self.asked])
-        except BaseException as error:  # SystemExit, say: nobody who reads may meet that
+            results = timed_many(self.session, [request.window for request in self.requests])
+        except BaseException as error:  # SystemExit, for example, must not reach a reader
             _log.error("detector failed with %s", type(error).__name__)
             failed = Timed(None, (time.monotonic() - self.began) * 1000)
-            answers = [failed] * len(self.asked)
-        for asked, answer in zip(self.asked, answers, strict=True):
-            asked.future.set_result(answer)
+            results = [failed] * len(self.requests)
+        for request, result in zip(self.requests, results, strict=True):
+            request.future.set_result(result)
 
 
 class _Pool:
-    """What the threads of one process share."""
+    """The state that the threads of one process share."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.Lock())
-        self.wakeups: SimpleQueue[bool] = SimpleQueue()  # one a window; False ends a thread
-        # Those with windows that wait; the next turn is that of the first.
+        self.wakeups: SimpleQueue[bool] = SimpleQueue()  # one per window; False ends a thread
+        # The queues with waiting windows; the first has the next turn.
         self.queues: deque[ResponseQueue] = deque()
-        self.gathering: dict[tuple[int, str | None], _Call] = {}  # calls that others may still join
+        self.gathering: dict[tuple[int, str | None], _Call] = {}  # calls that windows may join
         self.busy: dict[threading.Thread, _Call] = {}
         self.threads: set[threading.Thread] = set()
-        self.replaced: set[threading.Thread] = set()  # threads that hang and have been replaced
+        self.replaced: set[threading.Thread] = set()  # hung threads that were replaced
         self.count = 0  # threads that are not replaced
         self.overloaded = False
         self.over = False  # the process ends
-        leaves_at_exit(self)  # its threads keep it, whatever becomes of the workers' owner
+        leaves_at_exit(self)  # the threads keep it alive, even if the owner of the workers is gone
 
     def start(self, count: int) -> None:
         for _ in range(count):
@@ -157,107 +156,107 @@ class _Pool:
             self.threads.add(thread)
             thread.start()
 
-    def add(self, queue: ResponseQueue, window: Window) -> Asked:
-        asked = Asked(queue, window)
+    def add(self, queue: ResponseQueue, window: Window) -> ScoreRequest:
+        request = ScoreRequest(queue, window)
         with self.changed:
             if self.over:
-                asked.future.set_result(FAILED)
-                return asked
-            if queue.pool is not self:  # a fork has left its threads behind
+                request.future.set_result(FAILED)
+                return request
+            if queue.pool is not self:  # of a parent process: the fork has left its threads behind
                 queue.pool, queue.waiting = self, deque()
             call = self.gathering.get(queue.key)
             if call is not None:
-                asked.future.set_running_or_notify_cancel()
-                call.add(asked, queue.limit)
+                request.future.set_running_or_notify_cancel()
+                call.add(request, queue.limit)
                 if call.full:
                     del self.gathering[queue.key]
                     self.changed.notify_all()
-                return asked
+                return request
             if not queue.waiting:
                 self.queues.append(queue)
-            queue.waiting.append(asked)
+            queue.waiting.append(request)
         self.wakeups.put(True)
-        return asked
+        return request
 
-    def drop(self, asked: Asked) -> None:
-        """Forget a cancelled window, so that nothing of it stays where no thread comes by."""
-        queue = asked.queue
+    def drop(self, request: ScoreRequest) -> None:
+        """Remove a cancelled window from its queue, so that its text does not stay in memory."""
+        queue = request.queue
         with self.changed:
-            if queue.pool is not self or asked not in queue.waiting:
+            if queue.pool is not self or request not in queue.waiting:
                 return  # a thread has taken it
-            queue.waiting.remove(asked)
+            queue.waiting.remove(request)
             if not queue.waiting:
                 self.queues.remove(queue)
-        with contextlib.suppress(Empty):  # a thread is on its way already
+        with contextlib.suppress(Empty):  # a thread has taken the wake-up already
             if not self.wakeups.get_nowait():
                 self.wakeups.put(False)
 
     def next(self) -> _Call | None:
-        """Return the next call; None where nobody waits any more."""
+        """Return the next call; None if no window waits."""
         with self.changed:
             while self.queues:
                 call = _Call(self.queues[0])
                 self._fill(call)
-                if call.asked:
+                if call.requests:
                     break
             else:
                 self.overloaded = False
                 return None
             if not call.full:
                 self.gathering[call.key] = call
-                until = call.asked[0].since + LINGER
+                until = call.requests[0].since + LINGER
                 while not call.full and (left := until - time.monotonic()) > 0:
                     self.changed.wait(left)
                 if self.gathering.get(call.key) is call:
                     del self.gathering[call.key]
             self.overloaded = self.overloaded and bool(self.queues)
             call.began = time.monotonic()
-            for asked in call.asked:
-                asked.began = call.began
+            for request in call.requests:
+                request.began = call.began
             self.busy[threading.current_thread()] = call
             return call
 
     def _fill(self, call: _Call) -> None:
-        """Take one window of each queue in turn, round after round, until the call is full."""
+        """Take one window from each queue in turn (round robin) until the call is full."""
         others = []
         while self.queues and not call.full:
             queue = self.queues.popleft()
             if queue.key != call.key:
                 others.append(queue)
                 continue
-            asked = queue.next()
-            if asked is not None:
-                call.add(asked, queue.limit)
+            request = queue.next()
+            if request is not None:
+                call.add(request, queue.limit)
             if queue.waiting:
                 self.queues.append(queue)
         self.queues.extendleft(reversed(others))
 
     def leave(self) -> Iterable[threading.Thread]:
-        """End all work; return the threads that may not be done yet. What waits has failed."""
+        """Stop all work; return the threads that may still run. Waiting windows fail."""
         with self.changed:
             self.over = True
             for queue in self.queues:
-                while (asked := queue.next()) is not None:
-                    asked.future.set_result(FAILED)
+                while (request := queue.next()) is not None:
+                    request.future.set_result(FAILED)
             self.queues.clear()
         _end(self)
         return list(self.threads)
 
 
 class Workers:
-    """As many threads as cores, started when first needed, gone when this object is."""
+    """As many threads as cores; they start when first needed and end with this object."""
 
     def __init__(self) -> None:
         self.renew()
         _all.add(self)
 
     def renew(self) -> None:
-        """Begin without threads, as after a fork."""
+        """Start again without threads, after a fork."""
         self._lock = threading.Lock()
         self._pool = _Pool()
 
-    def submit(self, queue: ResponseQueue, window: Window) -> Asked:
-        """Have ``window`` scored by a worker when the turn of ``queue`` comes."""
+    def submit(self, queue: ResponseQueue, window: Window) -> ScoreRequest:
+        """Add ``window`` to ``queue``; a worker scores it when the queue's turn comes."""
         if not self._pool.count:
             with self._lock:
                 if not self._pool.count:
@@ -266,16 +265,16 @@ class Workers:
                     weakref.finalize(self, _end, self._pool).atexit = False
         return self._pool.add(queue, window)
 
-    def cancel(self, asked: Asked) -> None:
-        """Wait no longer for ``asked``; a call that has begun goes on."""
-        if asked.future.cancel():
-            self._pool.drop(asked)
+    def cancel(self, request: ScoreRequest) -> None:
+        """Cancel a request; a call that has begun goes on."""
+        if request.future.cancel():
+            self._pool.drop(request)
 
     def replace_hung(self) -> bool:
-        """Start a thread in the place of each that is at one call for longer than that may take.
+        """Replace each thread whose call exceeds its time limit by a new one.
 
-        A call without a limit may take any time. A thread that was replaced ends when its call
-        does. Returns whether any thread is left that does not hang.
+        A call without a limit may take any time. A replaced thread ends with its call. Returns
+        whether any thread is left that does not hang.
         """
         pool, now, hang = self._pool, time.monotonic(), 0
         with self._lock:
@@ -292,11 +291,11 @@ class Workers:
         return hang < pool.count
 
     def overloaded(self) -> bool:
-        """Note that a window has waited for too long; whether that is news since all was judged."""
+        """Record an overload; return whether it is the first since the queues were empty."""
         pool = self._pool
         with pool.changed:
-            news, pool.overloaded = not pool.overloaded, True
-        return news
+            first, pool.overloaded = not pool.overloaded, True
+        return first
 
 
 def _end(pool: _Pool) -> None:
@@ -315,7 +314,7 @@ def _work(pool: _Pool) -> None:
                 call.run()
             finally:
                 pool.busy.pop(me, None)
-        del call  # a waiting thread keeps nothing of the text alive
+        del call  # so that a waiting thread keeps no text alive
     pool.replaced.discard(me)
     pool.threads.discard(me)
 
@@ -324,7 +323,7 @@ _all: weakref.WeakSet[Workers] = weakref.WeakSet()
 
 
 def _renew() -> None:
-    # A fork leaves all threads behind, and locks as they were.
+    # The child has none of the threads, and the locks in the state of the fork.
     for workers in list(_all):
         workers.renew()
 

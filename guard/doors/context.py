@@ -1,12 +1,12 @@
 """A response is guarded once, by the outermost door.
 
-Doors call LiteLLM inside :func:`inside`; a door entered there (LiteLLM's Router calls
-``completion``, a fallback asks again while its stream is read) finds :func:`guarded` true and
-passes the call through.
+Doors call LiteLLM within :func:`inside`. A door entered there (LiteLLM's Router calls
+``completion``, a fallback asks another model while its stream is read) finds :func:`guarded`
+true and passes the call through.
 
-LiteLLM copies the context into what it starts for its callbacks, where it outlives the call. So
-the context holds a mark that the call itself takes back: a copy of it guards nothing any more.
-On LiteLLM's logging threads, which may begin before the call returns, it never does.
+LiteLLM copies the context to the threads and tasks of its callbacks, which outlive the call. So
+the context holds a mark that the call invalidates when it returns. LiteLLM's logging threads,
+which may start earlier, never count as guarded.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from __future__ import annotations
 import threading
 from contextvars import ContextVar, Token
 
-_LOGGING = "litellm-logging"  # how the names of LiteLLM's logging threads begin
+_LOGGING = "litellm-logging"  # name prefix of LiteLLM's logging threads
 
 
 class _Mark:
-    """Stands for one call of a door; ``alive`` until it returns."""
+    """Marks one call of a door; ``alive`` until it returns."""
 
     __slots__ = ("alive", "thread")
 
@@ -31,7 +31,7 @@ _inside: ContextVar[_Mark | None] = ContextVar("guard_inside", default=None)
 
 
 def guarded() -> bool:
-    """Whether a door further out guards what is called now."""
+    """Whether an outer door guards the current call."""
     mark = _inside.get()
     if mark is None or not mark.alive:
         return False
@@ -39,8 +39,8 @@ def guarded() -> bool:
     return mark.thread == here.ident or not here.name.startswith(_LOGGING)
 
 
-class inside:  # noqa: N801  (read as `with inside():`; a class, as a stream enters it each chunk)
-    """Mark the calls made within as guarded already."""
+class inside:  # noqa: N801  (used as `with inside():`; a class, for speed: entered for each chunk)
+    """Mark the calls made in this block as guarded."""
 
     __slots__ = ("_mark", "_token")
     _mark: _Mark
@@ -48,7 +48,7 @@ class inside:  # noqa: N801  (read as `with inside():`; a class, as a stream ent
 
     def __enter__(self) -> None:
         self._token = None
-        if not guarded():  # else the door further out speaks for what is called here
+        if not guarded():  # else the outer door's mark applies
             self._mark = _Mark()
             self._token = _inside.set(self._mark)
 
@@ -56,8 +56,8 @@ class inside:  # noqa: N801  (read as `with inside():`; a class, as a stream ent
         if self._token is None:
             return
         self._mark.alive = False
-        # A coroutine that is thrown away is closed in another context than its own.
-        try:  # noqa: SIM105  (cheaper than suppress, once a chunk)
+        # A discarded coroutine is closed in a context that is not its own.
+        try:  # noqa: SIM105  (cheaper than suppress; runs for each chunk)
             _inside.reset(self._token)
         except ValueError:
             pass

@@ -1,4 +1,4 @@
-"""What all doors do around a call of LiteLLM's, whole or streamed, sync or async."""
+"""What all doors do around a LiteLLM call, whole or streamed, sync or async."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import litellm
 from guard.doors.context import guarded, inside
 from guard.doors.driver import GuardedStream
 from guard.doors.either import Either, asynchronous, run, sync
-from guard.doors.errors import ajudged, judged
+from guard.doors.errors import ajudged_error, judged_error
 from guard.doors.litellm import closing
 from guard.doors.litellm.compat import (
     HIDDEN,
@@ -22,7 +22,7 @@ from guard.doors.litellm.compat import (
     set_hidden_params,
 )
 from guard.doors.litellm.records import defer_logging
-from guard.doors.rewrite import Asker, GoOn, cannot_rewrite
+from guard.doors.rewrite import Asker, Continuation, cannot_rewrite
 from guard.doors.session import DoorSession
 from guard.doors.strings import member
 from guard.errors import UsageError
@@ -30,31 +30,32 @@ from guard.gate import ResponseGate
 
 Arguments = Mapping[str, Any]
 MOST_CHOICES = 1024
-"""More choices than any provider gives; their state is kept from the start."""
+"""Upper bound of ``n``, above any provider's: guard allocates state for every choice."""
 
 
 class Whole(Protocol):
-    """A whole answer that waits in a gate."""
+    """A whole (not streamed) answer and its gate."""
 
     gate: ResponseGate[Any]
 
     def delivered(self) -> Any:
-        """Return what of it has been let out so far; its own object where that is all."""
+        """Return the answer as released so far; the provider's object if nothing was cut."""
         ...
 
     def released(self) -> Any:
-        """Return what may go out, once all is judged; raises the gate's error."""
+        """Return the answer as it may go out, once all is judged; raises the gate's error."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """One pair of LiteLLM's functions, and what is particular to them.
+    """A pair of LiteLLM functions, sync and async, and how to guard them.
 
     ``name`` is what events call the door.
-    ``wrap`` takes a response, the session, the user's message and the number of choices asked
-    for; it returns a guarded stream or a :class:`Whole`, and raises UsageError on anything else.
-    Of a call's arguments, ``user`` gives the last message of the user, ``choices`` that number.
+    ``wrap`` takes a response, the session, the user's message and the number of choices
+    requested. It returns a guarded stream or a :class:`Whole`; it raises UsageError on anything
+    else. ``user`` and ``choices`` read the user's last message and the number of choices from a
+    call's arguments.
     """
 
     name: str
@@ -63,20 +64,20 @@ class Door:
     wrap: Callable[[Any, DoorSession, str, int], Any]
     user: Callable[[Arguments], str]
     choices: Callable[[Arguments], int] = lambda _: 1
-    go_on: GoOn | None = None
-    """How the model is asked to go on under the action ``rewrite``; None where it cannot be."""
+    continuation: Continuation | None = None
+    """Makes the call that continues an answer (action ``rewrite``); None if not supported."""
     records: bool = True
-    """Whether LiteLLM's records of a call can be held back (``litellm_records``)."""
+    """Whether LiteLLM's records of a call can be deferred (``litellm_records``)."""
 
     def call(
         self, session: DoorSession, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
     ) -> Any:
-        """Call the function of ``owner``, LiteLLM or a Router, and guard what it returns.
+        """Call the function of ``owner``, LiteLLM or a Router, and guard its answer.
 
-        Raises what LiteLLM raises, without its message where that is found biased; BiasFound and
-        DetectorError under the action ``raise``; UsageError on an answer that is not text, on an
-        ``n`` that is no whole number, and where the policy asks for rewriting or records that the
-        door cannot give.
+        Raises LiteLLM's errors (without their message if it is found biased); BiasFound and
+        DetectorError under the action ``raise``; UsageError if the answer is not text, if ``n``
+        is not a whole number, or if the policy asks for rewriting or deferred records and this
+        door does not support it.
         """
         function = getattr(owner, self.function)
         if guarded():
@@ -86,7 +87,7 @@ class Door:
     async def acall(
         self, session: DoorSession, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
     ) -> Any:
-        """Do the same for the async function."""
+        """Call the async function; otherwise as :meth:`call`."""
         function = getattr(owner, self.async_function)
         if guarded():
             return await function(*args, **kwargs)
@@ -113,8 +114,8 @@ class Door:
                 response = await either(function, function, *args, **kwargs)
         except Exception as error:
             failed = error
-        if failed is not None:  # raised out here, it does not lead to the one that it stands for
-            raise await either(judged, ajudged, failed, session)
+        if failed is not None:  # raised outside `except`, so that it does not chain the original
+            raise await either(judged_error, ajudged_error, failed, session)
         return await self._guard(either, session, response, user, n, asker)
 
     def guard(
@@ -128,8 +129,8 @@ class Door:
     ) -> Any:
         """Guard a response of LiteLLM, whole or streamed; a stream is judged as it is read.
 
-        ``n`` is the number of choices that were asked for. A stream that cannot be guarded is
-        closed. Without an ``asker`` the action ``rewrite`` is a termination.
+        ``n`` is the number of choices requested. A stream that cannot be guarded is closed.
+        Without an ``asker`` the action ``rewrite`` becomes ``terminate``.
         """
         return run(self._guard(sync, session, response, user, n, asker))
 
@@ -155,7 +156,7 @@ class Door:
         asker: Asker | None,
     ) -> Any:
         stream = _unwrapped(response)
-        session = replace(_answered_by(session, stream), door=self.name)
+        session = replace(_session_of_answer(session, stream), door=self.name)
         try:
             wrapped = self.wrap(stream, session, user, n)
         except BaseException as error:
@@ -171,30 +172,30 @@ class Door:
             with _recording(session, wrapped, stream):
                 await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
             while wrapped.gate.again and asker is not None:
-                said, trail = wrapped.delivered_text(), wrapped.gate.trail
-                wrapped.go_on(await either(asker.ask, asker.aask, said, trail), asker)
+                released, trail = wrapped.delivered_text(), wrapped.gate.trail
+                wrapped.resume(await either(asker.ask, asker.aask, released, trail), asker)
                 await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
             return wrapped.released()
 
     def asker(
         self, session: DoorSession, function: Callable[..., Any], call: Arguments
     ) -> Asker | None:
-        """Return what asks the model again under the action ``rewrite``, None without that action.
+        """Return the Asker for the action ``rewrite``; None if the policy does not use it.
 
-        Raises UsageError where this door cannot ask it.
+        Raises UsageError if this door does not support the action.
         """
         if not session.policy.rewrites:
             return None
-        if self.go_on is None:
+        if self.continuation is None:
             raise cannot_rewrite(self.function)
-        return Asker(function, call, self.go_on, session.policy)
+        return Asker(function, call, self.continuation, session.policy)
 
     def _recorded(
         self, session: DoorSession, function: str, args: Sequence[Any], kwargs: Arguments
     ) -> tuple[DoorSession, Arguments]:
-        """Return the session and the arguments of a call whose records the policy has held back.
+        """Return session and arguments of a call, with deferred records if the policy says so.
 
-        Raises UsageError where this door cannot hold them.
+        Raises UsageError if this door does not support that.
         """
         if session.policy.litellm_records == "raw":
             return session, kwargs
@@ -209,23 +210,23 @@ class Door:
     def arguments(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Arguments
     ) -> Arguments:
-        """Return the arguments of a call of ``function`` by name."""
+        """Return a call's arguments by name."""
         if not args:
             return kwargs
         names = _names(function) or _names(getattr(litellm, self.function))
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
     def user_shown(self, session: DoorSession, call: Arguments) -> str:
-        """Return the user's last message where the policy has a use for it.
+        """Return the user's last message if the policy uses it, else "".
 
-        That is to show it to the detector, or to know of which group a pronoun may speak.
+        It is context for the detector, or names the group that a pronoun may refer to.
         """
         policy = session.policy
         return self.user(call) if policy.user_context or policy.hold == "association" else ""
 
 
-def asked_by(session: DoorSession, call: Arguments) -> DoorSession:
-    """Return the session of a call: its decisions say which model was asked, and by which id."""
+def session_of_call(session: DoorSession, call: Arguments) -> DoorSession:
+    """Return the session of a call: its decisions carry the call's model and request id."""
     model, request_id = (
         value if isinstance(value := call.get(name), str) else None
         for name in ("model", "litellm_call_id")
@@ -236,19 +237,19 @@ def asked_by(session: DoorSession, call: Arguments) -> DoorSession:
 def _identified(
     session: DoorSession, call: Arguments, kwargs: Arguments
 ) -> tuple[DoorSession, Arguments]:
-    """Return the session of a call, and the call with an id where its caller gave it none.
+    """Return the session of a call, and its arguments with a request id.
 
-    LiteLLM would make one itself, and not all of its answers lead back to it.
+    LiteLLM makes an id itself if the caller gave none, but not all of its answers carry it.
     """
-    session = asked_by(session, call)
+    session = session_of_call(session, call)
     if session.request_id is None:
         session = replace(session, request_id=str(uuid.uuid4()))
         kwargs = {**kwargs, "litellm_call_id": session.request_id}
     return session, kwargs
 
 
-def _answered_by(session: DoorSession, response: Any) -> DoorSession:
-    """Return the session of an answer that came without its call, as those of a batch do."""
+def _session_of_answer(session: DoorSession, response: Any) -> DoorSession:
+    """Return the session with the request id of an answer, if its call is unknown (a batch)."""
     if session.request_id is None:
         found = member(member(response, HIDDEN), "litellm_call_id")
         logging = getattr(response, "logging_obj", None)
@@ -258,15 +259,15 @@ def _answered_by(session: DoorSession, response: Any) -> DoorSession:
 
 
 def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:
-    """Return a whole answer with the trail as its ``guard``."""
-    # Past pydantic, which would make it one of the response's own fields.
+    """Return a whole answer with the trail as its attribute ``guard``."""
+    # Not by pydantic, which would make it a field of the response.
     object.__setattr__(response, "guard", gate.trail)
     return response
 
 
 @contextmanager
 def _recording(session: DoorSession, whole: Whole, response: object) -> Iterator[None]:
-    """Have LiteLLM report and store a whole answer, however judging it ends."""
+    """Have LiteLLM report and store a whole answer, also if judging it fails."""
     judged = False
     try:
         yield
@@ -279,7 +280,7 @@ def _recording(session: DoorSession, whole: Whole, response: object) -> Iterator
 
 
 def _unwrapped(response: Any) -> Any:
-    """Return the stream in what LiteLLM's Router puts around one that cannot hold headers."""
+    """Return the stream inside the wrapper that LiteLLM's Router uses to add headers."""
     inner = getattr(response, "inner", None)
     return inner if hasattr(inner, "__anext__") else response
 
@@ -294,12 +295,12 @@ def unreadable(response: object, kind: str) -> UsageError:
     """Return the error for a response that a door cannot read."""
     return UsageError(
         f"LiteLLM answered a {kind} call with {type(response).__name__}, which guard cannot read;"
-        " call it without guard, or through the function of guard that belongs to it."
+        " call it without guard, or use the matching function of guard."
     )
 
 
 def number_of_choices(call: Arguments) -> int:
-    """Return the ``n`` of a call. Raises UsageError on what is no number, and on too many."""
+    """Return the ``n`` of a call; raises UsageError unless it is an integer in range."""
     n = call.get("n")
     if n is None:
         return 1
@@ -307,13 +308,13 @@ def number_of_choices(call: Arguments) -> int:
         raise UsageError(f"n must be a whole number, got {n!r}.")
     if n > MOST_CHOICES:
         raise UsageError(
-            f"n must be at most {MOST_CHOICES}, got {n}; guard keeps each choice apart."
+            f"n must be at most {MOST_CHOICES}, got {n}; guard holds state for each choice."
         )
     return max(n, 1)
 
 
 def last_message(messages: object) -> str:
-    """Return the text of the last message that a user wrote; a string is one message."""
+    """Return the text of the user's last message; a string is one message."""
     if isinstance(messages, str):
         return messages
     if not isinstance(messages, Sequence):
@@ -322,7 +323,7 @@ def last_message(messages: object) -> str:
 
 
 def _names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the parameters that can be given by position."""
+    """Return the names of the positional parameters."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
 

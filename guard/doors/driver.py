@@ -1,4 +1,4 @@
-"""Drives a gate over a stream of LiteLLM's, sync or async; each door's stream is one of these."""
+"""Drives a gate over a LiteLLM stream, sync or async; base class of every door's stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from guard.doors.context import inside
 from guard.doors.either import Either, asynchronous, run, sync
-from guard.doors.errors import ajudged, cleaned, judged
+from guard.doors.errors import ajudged_error, judged_error, redacted
 from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.records import DeferredLogging
 from guard.doors.rewrite import Asker
@@ -25,19 +25,21 @@ from guard.verdict import GuardTrail
 
 
 class GuardedStream:
-    """A stream of LiteLLM's with a gate in front of it; mixed into a class of the stream's own.
+    """A LiteLLM stream with a gate in front of it; mixed into the class of that stream.
 
-    It ends with StopIteration once the provider has ended or the guard has stopped it, and is then
-    never pulled from again. It raises what the provider raised, after the text that may still go
-    out; :class:`~guard.errors.BiasFound` and DetectorError under the action ``raise``; UsageError
-    on output that is not text. However reading ends (also by ``close``, a break and collection, an
-    exception or a cancellation), the provider's connection is closed. ``guard`` is the trail.
+    It ends with StopIteration once the provider has ended or the guard has stopped it; the
+    provider is never pulled from after that. It raises the provider's error after the text that
+    may still go out; :class:`~guard.errors.BiasFound` and DetectorError under the action
+    ``raise``; UsageError on output that is not text. However reading ends (also by ``close``, by
+    a break and collection, an exception or a cancellation), the provider's connection is closed.
+    ``guard`` is the trail.
 
-    Under the action ``rewrite`` the provider is closed and reported as at any stop; once what may
-    go out of its answer has been read, the model is asked to go on, and the stream with it.
+    Under the action ``rewrite`` the provider is closed and reported as at any stop. Once the
+    released text has been read, the model is asked to continue, and so does the stream.
 
-    A door says what it reads (``_read``), what leaves (``_sealed``), what of it went out
-    (``_stream_text``) and how a stopped stream is reported (``_logging``, ``_answer``).
+    A door implements: ``_read`` (provider's chunk -> gate's chunk), ``_sealed`` (gate's chunk ->
+    emitted chunks), ``_stream_text`` (the text that went out) and ``_logging`` and ``_answer``
+    (the report of a stopped stream).
     """
 
     completed_response: Any = None
@@ -51,11 +53,11 @@ class GuardedStream:
         user: str = "",
         n: int = 1,
     ) -> None:
-        # The constructor of LiteLLM's class is left out: all of its state is the upstream's.
+        # The constructor of LiteLLM's class is not called: the upstream holds all of its state.
         self._upstream = upstream
         self._session = session
-        self._made_gate = partial(session.gate, codec, n=n, user=user)
-        self._gate: ResponseGate[Any] = self._made_gate()
+        self._new_gate = partial(session.gate, codec, n=n, user=user)
+        self._gate: ResponseGate[Any] = self._new_gate()
         self._out: deque[Any] = deque()
         self._state = UNREAD  # of the upstream
         self._lock = threading.RLock()
@@ -65,24 +67,25 @@ class GuardedStream:
         if session.deferred is not None:
             session.deferred.streaming = True
         self._error: Exception | None = None
-        # Some upstreams connect at the first pull; an interrupted one may not lead here any more.
+        # Some upstreams connect at the first pull (see `_begin`). Found early, because an
+        # interrupted upstream may hold no reference to its connection any more.
         self._connections = closing.connections(upstream)
         self._loop: asyncio.AbstractEventLoop | None = None
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
 
-    # What a door fills in.
+    # Implemented by the doors.
 
     def _begin(self) -> None:
-        """Note what the upstream stands on, once it has given its first chunk."""
+        """Find the upstream's connections; called after its first chunk."""
         self._connections = closing.connections(self._upstream)
 
     def _read(self, chunk: Any) -> Any:
-        """Return what the gate is given for one of the provider's chunks."""
+        """Return the gate's chunk for a chunk of the provider."""
         return chunk
 
     def _sealed(self, chunk: Any) -> Iterable[Any]:
-        """Return what leaves for one chunk that the gate let out, and note it."""
+        """Return the chunks to emit for one that the gate released, and note them."""
         raise NotImplementedError
 
     def _sealed_all(self, chunks: list[Any]) -> Iterable[Any]:
@@ -92,17 +95,17 @@ class GuardedStream:
         raise NotImplementedError
 
     def _count(self) -> None:
-        """Count what a stopped provider sent, where the end of the stream tells it.
+        """Count the tokens of a stopped stream, if its last chunk carries the usage.
 
-        Off the event loop, as is what :meth:`_answer` does.
+        Runs off the event loop, as does :meth:`_answer`.
         """
 
     def _logging(self) -> Any:
-        """Return the object by which LiteLLM reports this stream; None where there is none."""
+        """Return LiteLLM's logging object of this stream; None if it has none."""
         raise NotImplementedError
 
     def _answer(self) -> Any:
-        """Return what went out, as an answer that LiteLLM can be told; None where it cannot."""
+        """Return the released text as an answer to report to LiteLLM; None if impossible."""
         raise NotImplementedError
 
     def _report(self) -> None:
@@ -111,16 +114,16 @@ class GuardedStream:
     async def _areport(self) -> None:
         await accounting.areport(self._reporter(self._logging()), self._answer)
 
-    def _following(self, answer: Any) -> Any:
-        """Return the stream in the answer by which the model goes on; None where it is none."""
+    def _next_upstream(self, answer: Any) -> Any:
+        """Return the stream of the model's continued answer; None if it is not a stream."""
         return None
 
     def may_ask(self, asker: Asker) -> None:
-        """Have the model asked to go on under the action ``rewrite``."""
+        """Allow the action ``rewrite``: ``asker`` asks the model to continue."""
         self._asker = asker
         self._gate.rewrites = asker.left > 0
 
-    # What a consumer sees.
+    # The consumer's interface.
 
     @property
     def guard(self) -> GuardTrail:
@@ -137,13 +140,13 @@ class GuardedStream:
         if self._out:
             return self._out.popleft()
         try:
-            while not self._out and (self._reader.owes or not self._state.over):
-                if not self._reader.owes:
+            while not self._out and (self._reader.has_work or not self._state.over):
+                if not self._reader.has_work:
                     with inside():
                         self._pull()
-                    if self._ahead():
+                    if self._release_ahead():
                         break
-                run(self._settle(sync))
+                run(self._advance(sync))
         except BaseException:
             self.close()
             raise
@@ -153,13 +156,13 @@ class GuardedStream:
         if self._out:
             return self._out.popleft()
         try:
-            while not self._out and (self._reader.owes or not self._state.over):
-                if not self._reader.owes:
+            while not self._out and (self._reader.has_work or not self._state.over):
+                if not self._reader.has_work:
                     with inside():
                         await self._apull()
-                    if self._ahead():
+                    if self._release_ahead():
                         break
-                await self._settle(asynchronous)
+                await self._advance(asynchronous)
         except BaseException:
             await self.aclose()
             raise
@@ -188,26 +191,26 @@ class GuardedStream:
         await self.aclose()
 
     def __del__(self) -> None:
-        if "_loop" in self.__dict__:  # the constructor came to its end
+        if "_loop" in self.__dict__:  # the constructor completed
             with contextlib.suppress(Exception):
                 self.close()
 
-    # What both drivers share.
+    # Shared by the sync and the async driver.
 
-    async def _settle(self, either: Either) -> None:
-        """Have judged what waits and let out what may go out; or ask the model to go on."""
+    async def _advance(self, either: Either) -> None:
+        """Judge pending windows and release text; or ask the model to continue."""
         if self._reader is ASKING and self._asker is not None:
-            asker, said = self._asker, self._stream_text().released
-            self._go_on(await either(asker.ask, asker.aask, said, self.guard))
+            asker, released = self._asker, self._stream_text().released
+            self._resume(await either(asker.ask, asker.aask, released, self.guard))
             return
-        self._read_on(Event.JUDGING)
+        self._on_reader(Event.JUDGING)
         if self._gate.waiting:
             await either(self._session.judge_pending, self._session.ajudge_pending, self._gate)
         if self._error is not None and not self._gate.stopped:
-            self._error = await either(judged, ajudged, self._error, self._session)
+            self._error = await either(judged_error, ajudged_error, self._error, self._session)
         if self._gate.stopped:
             self._on(Event.STOPPED)
-            await either(self._shut, self._ashut)  # first of all: what follows takes its time
+            await either(self._shut, self._ashut)  # first: the steps below may be slow
             await either(self._count, partial(asyncio.to_thread, self._count))
         if self._release():
             await either(self._shut, self._ashut)
@@ -215,25 +218,25 @@ class GuardedStream:
                 await either(self._report, self._areport)
 
     def _on(self, event: Event) -> None:
-        """Take what happened to the provider's stream, maybe in another thread."""
+        """Apply an event of the provider's stream; may be called from any thread."""
         with self._lock:
             self._state = UPSTREAM[self._state][event]
 
-    def _read_on(self, event: Event) -> None:
-        """Take what happened on the reader's side."""
+    def _on_reader(self, event: Event) -> None:
+        """Apply an event of the reader's side."""
         self._reader = READER[self._reader][event]
 
-    def _go_on(self, answer: Any) -> None:
-        """Read on from the model's new answer; end where there is none."""
-        self._read_on(Event.ASKED)
-        stream = None if self._reader is GONE else self._following(answer)
+    def _resume(self, answer: Any) -> None:
+        """Continue with the model's new answer; end if there is none."""
+        self._on_reader(Event.ASKED)
+        stream = None if self._reader is GONE else self._next_upstream(answer)
         if stream is None:
             closing.close(answer, self._loop)
             if self._reader is not GONE:
                 self._gate.give_up()
                 self._release()
             return
-        self._gate = self._made_gate(trail=self.guard, said=self._stream_text().released)
+        self._gate = self._new_gate(trail=self.guard, released=self._stream_text().released)
         if self._asker is not None:
             self.may_ask(self._asker)
         self._upstream = stream
@@ -241,7 +244,7 @@ class GuardedStream:
         self._on(Event.RESUMED)
 
     def _pull(self) -> None:
-        """Pull until there may be something to judge or to let out, or the provider has ended."""
+        """Pull until there may be something to judge or to release, or the provider has ended."""
         first = self._state is UNREAD
         while not self._state.over:
             try:
@@ -272,61 +275,62 @@ class GuardedStream:
         return None
 
     def _begun(self) -> bool:
-        """Note that the first chunk came; return whether the next one is still the first."""
+        """Handle the first chunk; return False, the caller's new value of ``first``."""
         self._on(Event.FIRST_CHUNK)
         self._begin()
         return False
 
     def _take(self, chunk: Any) -> bool:
-        """Give the gate a chunk; return whether there may be something to judge or to let out."""
+        """Push a chunk to the gate; return whether there may be something to judge or release."""
         return self._gate.push(self._read(chunk))
 
     def _end(self, error: Exception | None = None) -> None:
         if self._state.over:
-            return  # closed by another thread meanwhile: what the read failed with is our doing
+            return  # another thread closed it: the read failed because of that
         self._on(Event.COMPLETED if error is None else Event.FAILED)
         self._error = error
         self._gate.finish()
 
-    def _ahead(self) -> bool:
-        """Queue what may go out before its verdict; return whether there is any.
+    def _release_ahead(self) -> bool:
+        """Queue text that may go out before its verdict; return whether there is any.
 
-        With the choices' end everything is judged first: its reader may not come back.
+        Not at the end of the choices: their reader may not come back for the verdicts.
         """
         if self._state.over or self._gate.over:
             return False
         self._release()
         if self._out and self._gate.waiting:
-            self._read_on(Event.AHEAD)
+            self._on_reader(Event.AHEAD)
         return bool(self._out)
 
     def _release(self) -> bool:
-        """Queue what may go out; return whether the provider's connection is to be closed."""
+        """Queue released chunks; return whether the provider's connection must be closed."""
         if chunks := self._gate.emit():
             self._out.extend(self._sealed_all(chunks))
         if self._gate.stopped:
-            # The guard's end of the stream stands in place of the provider's, good or bad.
+            # The guard's end of the stream replaces the provider's, also the provider's error.
             if self._gate.again:
-                self._read_on(Event.ASK)
+                self._on_reader(Event.ASK)
             self._error = self._gate.error
         elif self._error is not None:
-            self._error = self._cleaned(self._error)
+            self._error = self._redacted(self._error)
         if self._state.over and self._session.deferred is not None:
             self._record(self._session.deferred)
         if self._state.over and self._reader is not ASKING:
             self._tell("completed" if self._error is None else "failed")
         return self._gate.stopped or self._error is not None
 
-    def _cleaned(self, error: Exception) -> Exception:
-        said = self._stream_text()
-        return cleaned(error, said.released, said.withheld, began=said.began, shown=said.shown)
+    def _redacted(self, error: Exception) -> Exception:
+        text = self._stream_text()
+        return redacted(error, text.released, text.withheld, began=text.began, shown=text.shown)
 
     def _reportable(self, error: Exception) -> Exception:
-        """Return a provider's error as LiteLLM's callbacks may hear of it.
+        """Return a provider's error as LiteLLM's callbacks may see it.
 
-        LiteLLM tells them one of its own making, or one that a Router did not end the stream for.
+        It need not be the error of this stream: LiteLLM wraps errors, and a Router reports those
+        that it recovers from.
         """
-        return self._cleaned(judged(error, replace(self._session, sinks=(), recorder=None)))
+        return self._redacted(judged_error(error, replace(self._session, sinks=(), recorder=None)))
 
     def _next_or(self, end: type[StopIteration] | type[StopAsyncIteration]) -> Any:
         if self._out:
@@ -335,12 +339,12 @@ class GuardedStream:
         raise end if error is None else error
 
     def _reporter(self, logging: Any) -> Any:
-        """Return LiteLLM's logging object as it reports; it may be held back."""
+        """Return the logging object that reports at once, also where records are deferred."""
         deferred = self._session.deferred
         return logging if deferred is None or logging is None else deferred.immediate
 
     def _record(self, deferred: DeferredLogging, *, dropped: bool = False) -> None:
-        """Close LiteLLM's records of the call: what goes out of it is known."""
+        """Complete LiteLLM's deferred records of the call: the released text is known."""
         changed = dropped or any(d.action not in ("pass", "flag") for d in self.guard)
         deferred.close(
             self._answer() if changed else self.completed_response,
@@ -363,7 +367,7 @@ class GuardedStream:
         if self._session.deferred is not None and not self._session.deferred.closed:
             self._record(self._session.deferred, dropped=True)
         self._on(Event.STOPPED)
-        self._read_on(Event.LEFT)
+        self._on_reader(Event.LEFT)
         self._out.clear()
         self._error = None
 

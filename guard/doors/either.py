@@ -1,8 +1,8 @@
 """One body for a synchronous and an asynchronous function.
 
-The body is a coroutine that awaits nothing but the ``either`` it is given, which takes a function,
-its async twin and their arguments. With :data:`sync` the first is called and nothing is ever waited
-for, so :func:`run` runs the body to its end; with :data:`asynchronous` the second is awaited.
+The body is a coroutine that awaits nothing but its parameter ``either``, which takes a function,
+its async twin and their arguments. :data:`sync` calls the function and never suspends, so
+:func:`run` runs the body to its end. :data:`asynchronous` awaits the twin.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ async def sync(function: Callable[..., T], twin: object, *args: Any, **kwargs: A
 async def asynchronous(
     function: object, twin: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
 ) -> T:
-    """Await what its async ``twin`` returns."""
+    """Await ``twin``."""
     return await twin(*args, **kwargs)
 
 
 def run(body: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a body that was given :data:`sync`."""
+    """Return the result of a body called with :data:`sync`."""
     try:
         body.send(None)
     except StopIteration as end:
         result: T = end.value
         return result
     body.close()
-    raise RuntimeError(
-        "A body for synchronous code has waited for something else than it was given."
-    )
+    raise RuntimeError("A body run synchronously awaited something other than `either`.")

@@ -1,4 +1,4 @@
-"""A provider's or LiteLLM's error, rid of text that was not let out or may not go out."""
+"""Remove withheld or biased text from errors of providers and of LiteLLM."""
 
 from __future__ import annotations
 
@@ -22,40 +22,41 @@ from guard.gate import ResponseGate
 from guard.gate.escapes import Escapes
 
 WITHHELD = "[withheld]"
-# So many characters in a row that were withheld are a quotation; of a shorter text, all of it, but
-# for words so short that they stand in every message.
+# This many consecutive withheld characters are a quotation. A shorter text counts if it occurs
+# whole, unless it has fewer than `_LEAST` characters: such words occur in every message.
 _RUN = 8
 _LEAST = 3
-# More things than an error leads to in earnest; one that leads to more is taken to quote.
+# An error that references more objects than this is assumed to quote.
 _MOST = 10_000
-# The most characters of an error that are judged; a longer error loses its message.
+# An error with more characters than this is not judged: it loses its message.
 _MOST_TEXT = 20_000
-_DEPTH = 3  # errors in errors that are told without what they quote; deeper ones are left out
-# What may part an answer from the words of the error that quotes it: quotes in front of or behind a
-# word, brackets, ends of lines, and signs that come before or behind it. Those that prose uses part
-# it apart from the others, as an answer may have them inside.
+_DEPTH = 3  # levels of nested errors that are kept without their quotations
+# Separators between an error's own words and an answer that it quotes: quotes at the edge of a
+# word, brackets, line ends, punctuation. Those that are common in prose are split at separately,
+# because the answer may contain them.
 _QUOTES = r"(?<!\w)['\"`]+|['\"`]+(?!\w)|[{}\[\]<>]+"
 _LINES, _SIGNS = r"|[\n\r]+", r"|[:=|*;]+|\s-+\s|\.{3,}|\u2026"
 _PROSE = r"[()\u201c\u201d\u201e\u00ab\u00bb]+|(?<!\w)[\u2018\u2019]+|[\u2018\u2019]+(?!\w)"
-_PARTS = [re.compile(_QUOTES + more) for more in (_LINES, "", _SIGNS, _LINES + _SIGNS)]
-_PARTS.append(re.compile(_PROSE))
-# Escapes within escapes and entities that are read: JSON in JSON in a repr.
+_SEPARATORS = [re.compile(_QUOTES + more) for more in (_LINES, "", _SIGNS, _LINES + _SIGNS)]
+_SEPARATORS.append(re.compile(_PROSE))
+# Levels of nested escapes and entities that are decoded: JSON in JSON in a repr.
 _LAYERS = 4
 _BYTE = re.compile(r"\\+x([0-9a-fA-F]{2})")
 
 
-def cleaned(
+def redacted(
     error: Exception, released: str, withheld: Sequence[str], *, began: bool, shown: str = ""
 ) -> Exception:
-    """Return ``error`` as the consumer may see it; its own object wherever that says no more.
+    """Return ``error`` without quotations of withheld text; the same object if it quotes none.
 
-    ``withheld`` are texts that the provider sent and the guard did not let out, each as long as it
-    is known to go on; ``shown`` is what it did let out of all channels. An error that quotes one
-    loses its message and all that quotes; where it quotes but a short text, as LiteLLM does of a
-    model that repeats itself, that text alone.
+    ``withheld`` are the texts that the provider sent and the guard did not release; ``shown`` is
+    the released text of all channels. An error that quotes withheld text loses its message and
+    every attribute that quotes. If it quotes short texts only (LiteLLM's error for a model that
+    repeats itself), only these are masked.
 
-    LiteLLM puts the text so far into the error by which its Router asks another model to go on:
-    that one must go on from ``released``, what the consumer has read.
+    LiteLLM's Router asks another model to continue from the text in MidStreamFallbackError. That
+    text is replaced by ``released``, which the consumer has read; ``began``: whether it has read
+    any chunk.
     """
     quotation = _Quotation(withheld, shown)
     stale, replaced = False, ""
@@ -72,11 +73,11 @@ def cleaned(
     return twin
 
 
-def judged(error: Exception, session: DoorSession) -> Exception:
-    """Return ``error`` as its reader may see it: what it says may be an answer that it quotes.
+def judged_error(error: Exception, session: DoorSession) -> Exception:
+    """Judge the text of ``error``, which may quote an answer, and return what may be raised.
 
-    It is its own object where nothing is found in it, else one of its class with names and numbers
-    alone. The decisions go to the session's sinks.
+    That is the same object if nothing is found, else one of its class with names and numbers
+    only. The decisions go to the session's sinks.
     """
     session = replace(session, door="error")
     gate = _gate(error, session)
@@ -86,8 +87,8 @@ def judged(error: Exception, session: DoorSession) -> Exception:
     return _outcome(error, gate)
 
 
-async def ajudged(error: Exception, session: DoorSession) -> Exception:
-    """Do the same without blocking the event loop."""
+async def ajudged_error(error: Exception, session: DoorSession) -> Exception:
+    """Do the same as :func:`judged_error` without blocking the event loop."""
     session = replace(session, door="error")
     gate = _gate(error, session)
     if gate is not None:
@@ -97,9 +98,9 @@ async def ajudged(error: Exception, session: DoorSession) -> Exception:
 
 
 def _gate(error: Exception, session: DoorSession) -> ResponseGate[str] | None:
-    """Return a gate with all that an error says; None where that cannot be judged.
+    """Return a gate fed with all text of an error; None if that cannot be judged.
 
-    The guard's own errors say nothing of an answer.
+    The guard's own errors quote no answer and are not judged.
     """
     lines: dict[str, None] = {}
     length = 0
@@ -107,19 +108,19 @@ def _gate(error: Exception, session: DoorSession) -> ResponseGate[str] | None:
         for text in () if isinstance(error, GuardError) else _texts(error):
             if len(text) > _MOST_TEXT:
                 return None
-            said = _read(text)
-            # An answer, or a string of one, is a line, however it was quoted; it may have been
-            # parted at what is its own.
-            for part in (said, *chain.from_iterable(parts.split(said) for parts in _PARTS)):
+            whole = _decoded(text)
+            # Each split is judged, and the whole: the quoted answer may itself have separators.
+            pieces = chain.from_iterable(separator.split(whole) for separator in _SEPARATORS)
+            for part in (whole, *pieces):
                 part = " ".join(part.split()).strip(" ,:;")
                 if part and part not in lines and not is_name(part):
                     lines[part] = None
                     length += len(part)
             if length > _MOST_TEXT:
                 return None
-    except Exception:  # what cannot be read cannot be judged
+    except Exception:  # an unreadable error cannot be judged
         return None
-    # None of the lines is the context of another.
+    # The lines are not context for each other.
     policy = session.policy.model_copy(update={"context_segments": 0})
     gate = replace(session, policy=policy).gate(TextCodec())
     for line in lines:
@@ -135,7 +136,7 @@ def _outcome(error: Exception, gate: ResponseGate[str] | None) -> Exception:
 
 
 class _Quotation:
-    """Finds passages, or runs of them, in whatever an error leads to."""
+    """Finds passages, or runs of their characters, in an object and all that it references."""
 
     def __init__(self, passages: Iterable[str], shown: str) -> None:
         plain, read = {p.strip(): _plain(p).strip() for p in passages}, _plain(shown)
@@ -148,7 +149,7 @@ class _Quotation:
         return bool(self._runs or self._short)
 
     def masked(self, text: str) -> str:
-        """Return ``text`` without the short texts; unchanged where that is not enough."""
+        """Return ``text`` with the short texts masked; unchanged if it quotes more than these."""
         masked = text
         for raw in sorted(self._short, key=len, reverse=True):
             masked = masked.replace(raw, WITHHELD)
@@ -156,21 +157,21 @@ class _Quotation:
         return text if runs or self._in_text(masked) else masked
 
     def within(self, value: object, skipped: str = "") -> bool:
-        """Whether ``value``, or anything it leads to but its attribute ``skipped``, quotes."""
+        """Whether ``value`` or an object that it references quotes; not its field ``skipped``."""
         try:
             return any(map(self._in_text, _texts(value, skipped)))
-        except Exception:  # what cannot be read may quote
+        except Exception:  # an unreadable object may quote
             return True
 
     def _in_text(self, text: str | bytes) -> bool:
-        said = _plain(text)
-        return any(p in said for p in self._short.values()) or not self._runs.isdisjoint(
-            _runs(said)
+        plain = _plain(text)
+        return any(p in plain for p in self._short.values()) or not self._runs.isdisjoint(
+            _runs(plain)
         )
 
 
-def _read(text: str | bytes) -> str:
-    """Return ``text`` with the escapes of JSON, ``repr`` and HTML as what they stand for."""
+def _decoded(text: str | bytes) -> str:
+    """Return ``text`` with the escapes of JSON, ``repr`` and HTML decoded."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
     for _ in range(_LAYERS):
@@ -183,8 +184,8 @@ def _read(text: str | bytes) -> str:
 
 
 def _plain(text: str | bytes) -> str:
-    """Return ``text`` as it reads however it was quoted: in other case, spaces or escapes."""
-    return re.sub(r"\s+", " ", _read(text).replace("\\", "")).casefold()
+    """Return ``text`` in a normal form: escapes decoded, spaces and case folded."""
+    return re.sub(r"\s+", " ", _decoded(text).replace("\\", "")).casefold()
 
 
 def _runs(text: str) -> Iterator[str]:
@@ -192,17 +193,17 @@ def _runs(text: str) -> Iterator[str]:
 
 
 class _TooMuch(Exception):
-    """A value leads to more than can be looked at."""
+    """A value references too many objects, or an iterator."""
 
 
 def _texts(value: object, skipped: str = "") -> Iterator[str | bytes]:
-    """Yield every text that ``value`` leads to, but through its own attribute ``skipped``.
+    """Yield every text reachable from ``value``, except through its own field ``skipped``.
 
-    What it asked of the provider is none of that. Raises _TooMuch where it leads to too many
-    things, or to some that can be read but once.
+    The request to the provider is left out. Raises _TooMuch if too many objects are reachable,
+    or one that can be iterated only once.
     """
     seen: set[int] = set()
-    kept: list[object] = []  # what was made on the way lives on: no other gets its id
+    alive: list[object] = []  # keeps temporary objects alive, so that no id is used twice
     waiting = [value]
     count = 0
     while waiting:
@@ -216,12 +217,12 @@ def _texts(value: object, skipped: str = "") -> Iterator[str | bytes]:
             yield bytes(one)
         elif id(one) not in seen and not isinstance(one, (type, httpx.Request)):
             seen.add(id(one))
-            kept.append(one)
+            alive.append(one)
             waiting += islice(_below(one, skipped if one is value else ""), _MOST)
 
 
 def _below(one: object, skipped: str) -> Iterator[object]:
-    """Yield what ``one`` holds or was caused by, where that can hold text."""
+    """Yield the members and causes of ``one`` that can hold text."""
     if isinstance(one, httpx.Response):
         yield getattr(one, "_content", None)
         return
@@ -229,7 +230,7 @@ def _below(one: object, skipped: str) -> Iterator[object]:
         yield _message_of(one)
         yield from (one.args, one.__cause__, one.__context__)
     if isinstance(one, ValidationError):
-        yield one.errors(include_url=False)  # its message shortens what it was given
+        yield one.errors(include_url=False)  # its message shortens its input
     if isinstance(one, Mapping):
         yield from (*one.keys(), *one.values())
     elif isinstance(one, Collection):
@@ -239,7 +240,7 @@ def _below(one: object, skipped: str) -> Iterator[object]:
     fields = getattr(one, "__dict__", None)
     if isinstance(fields, dict):
         yield from (value for name, value in fields.items() if name != skipped)
-    # Slots; pydantic keeps what a model was given beside its fields in one.
+    # Slots; pydantic holds a model's extra fields in one.
     for owner in type(one).__mro__:
         if "__slots__" in vars(owner):
             slots = [v for v in vars(owner).values() if isinstance(v, MemberDescriptorType)]
@@ -249,7 +250,7 @@ def _below(one: object, skipped: str) -> Iterator[object]:
 def _slot_value(slot: Any, owner: object) -> object:
     try:
         return slot.__get__(owner)
-    except AttributeError:  # nothing was put in
+    except AttributeError:  # not set
         return None
 
 
@@ -261,7 +262,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def _copied(error: Exception) -> Exception:
-    """Return a copy of ``error`` that does not lead to those it came from."""
+    """Return a copy of ``error`` without its cause and context."""
     twin = type(error).__new__(type(error))
     twin.__dict__.update(error.__dict__)
     twin.args = error.args
@@ -271,9 +272,9 @@ def _copied(error: Exception) -> Exception:
 def _silent(
     error: Exception, quotation: _Quotation | None = None, depth: int = _DEPTH
 ) -> Exception:
-    """Return an error of the same class with its message, or what it quotes, left out.
+    """Return an error of the same class without its message, or without its quotations.
 
-    Without a ``quotation`` anything may quote: names and numbers alone are left.
+    Without a ``quotation`` every text may quote: only names and numbers are left.
     """
     failed = "The call" if quotation is None else "The provider's stream"
     sentence = (
@@ -300,7 +301,7 @@ def _silent(
         twin.args = (sentence,) if quotation is None or sentence in args else args
         if str(twin) and not (quotation and quotation.within(twin)):
             return twin
-    except Exception:  # a class that is made or says what it says in its own way
+    except Exception:  # a class with its own constructor or `__str__`
         pass
     return RuntimeError(sentence)
 

@@ -25,27 +25,27 @@ class TextCodec(Codec[str]):
     """Chunks are plain strings of one channel."""
 
     def parts(self, chunk: str) -> list[Part]:
-        """Return the chunk as the one part; raises UsageError where it is not a string."""
+        """Return the chunk as one part; raises UsageError if it is not a string."""
         if not isinstance(chunk, str):
             raise UsageError(f"A chunk must be a string, got {type(chunk).__name__}.")
         return [Part(_ONLY, chunk)] if chunk else []
 
     def alone(self, chunk: str, channel: Channel) -> str:
-        """Return the chunk where it is a string."""
+        """Return the chunk if it is a string."""
         return chunk if type(chunk) is str else ""
 
     def choices(self, chunk: str) -> list[int]:
-        """Return the one choice there is."""
+        """Return the only choice, 0."""
         return [0]
 
     def finished(self, chunk: str) -> list[int]:
-        """Return nothing: only the iterable's end ends plain text."""
+        """Return nothing: plain text ends with its iterable."""
         return []
 
     def cut(
         self, chunk: str, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
     ) -> str | None:
-        """Return what is left of the chunk's text."""
+        """Return the rest of the chunk's text."""
         return texts.get(_ONLY) or None
 
     def last(self, template: str, choice: int, message: str) -> str:
@@ -56,14 +56,14 @@ class TextCodec(Codec[str]):
 class TextStream:
     """Released text of a source of strings; ``guard`` is the trail so far.
 
-    The source is closed as soon as the guard stops it, it fails, or this stream is closed. What it
-    fails with is raised after the text that may still go out, without its message where that is
-    found biased.
+    The source is closed as soon as the guard stops it, it fails, or this stream is closed. Its
+    error is raised after the text that may still go out, without its message if that is found
+    biased.
     """
 
     def __init__(self, texts: Iterable[str], session: DoorSession) -> None:
         if session.policy.rewrites:
-            raise cannot_rewrite("text from elsewhere")
+            raise cannot_rewrite("plain text")
         gate = session.gate(TextCodec())
         self.guard: GuardTrail = gate.trail
         self._source = iter(texts)
@@ -100,27 +100,27 @@ class TextStream:
                         gate.finish()
                     else:
                         gate.push(chunk)
-                        yield from gate.emit()  # what waits for no verdict
+                        yield from gate.emit()  # text that needs no verdict
                     session.judge_pending(gate)
-                    if gate.stopped or failed is not None:  # first: its reader may not come back
+                    if gate.stopped or failed is not None:  # now: the reader may not come back
                         self._shut()
                     yield from gate.emit()
                 if gate.error is not None:
                     raise gate.error
                 if failed is not None and not gate.stopped:
-                    from guard.doors.errors import judged  # loads LiteLLM
+                    from guard.doors.errors import judged_error  # loads LiteLLM
 
-                    raise judged(failed, session)
+                    raise judged_error(failed, session)
             finally:
                 self._shut()
 
 
 class AsyncTextStream:
-    """The same for a source that is awaited."""
+    """A :class:`TextStream` of an async source."""
 
     def __init__(self, texts: AsyncIterable[str], session: DoorSession) -> None:
         if session.policy.rewrites:
-            raise cannot_rewrite("text from elsewhere")
+            raise cannot_rewrite("plain text")
         gate = session.gate(TextCodec())
         self.guard: GuardTrail = gate.trail
         self._source = aiter(texts)
@@ -159,18 +159,18 @@ class AsyncTextStream:
                         gate.finish()
                     else:
                         gate.push(chunk)
-                        for text in gate.emit():  # what waits for no verdict
+                        for text in gate.emit():  # text that needs no verdict
                             yield text
                     await session.ajudge_pending(gate)
-                    if gate.stopped or failed is not None:  # first: its reader may not come back
+                    if gate.stopped or failed is not None:  # now: the reader may not come back
                         await self._shut()
                     for text in gate.emit():
                         yield text
                 if gate.error is not None:
                     raise gate.error
                 if failed is not None and not gate.stopped:
-                    from guard.doors.errors import ajudged  # loads LiteLLM
+                    from guard.doors.errors import ajudged_error  # loads LiteLLM
 
-                    raise await ajudged(failed, session)
+                    raise await ajudged_error(failed, session)
             finally:
                 await self._shut()

@@ -1,4 +1,4 @@
-"""What a door needs of the guard for one response."""
+"""What a door needs from the guard for one response."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class DoorSession:
     judge: Judge
     sinks: tuple[Callable[[Decision], None], ...] = ()
     deferred: DeferredLogging | None = None
-    """LiteLLM's records of the call, where the policy has them held back."""
+    """LiteLLM's records of the call, if the policy defers them."""
     model: str | None = None
-    """The model that the caller asked for."""
+    """The model that the caller named."""
     request_id: str | None = None
     """LiteLLM's id of the call."""
     door: str = "plain"
@@ -66,14 +66,14 @@ class DoorSession:
         )
 
     def judge_pending(self, gate: ResponseGate[Any]) -> None:
-        """Have judged what ``gate`` waits for."""
+        """Judge the pending windows of ``gate``."""
         while jobs := gate.pending():
             verdicts = self.judge.judge([job.window for job in jobs])
             for job, verdict in zip(jobs, verdicts, strict=True):
                 self.resolve(gate, job, verdict)
 
     async def ajudge_pending(self, gate: ResponseGate[Any]) -> None:
-        """Do the same without blocking the event loop."""
+        """Do the same as :meth:`judge_pending` without blocking the event loop."""
         while jobs := gate.pending():
             verdicts = await self.judge.ajudge([job.window for job in jobs])
             for job, verdict in zip(jobs, verdicts, strict=True):

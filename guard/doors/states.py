@@ -1,8 +1,8 @@
-"""The states of a guarded stream, and the table of what leads from one to the next.
+"""The states of a guarded stream and the tables of their transitions.
 
-There are two machines, as for the two sides of a connection: ``UPSTREAM`` is the provider's stream,
-``READER`` whoever reads the guarded one. What a table does not have cannot happen: a stream is over
-before it is closed, and closed before another takes its place.
+There are two state machines, one for each side: ``UPSTREAM`` for the provider's stream,
+``READER`` for the consumer of the guarded one. A transition that is in no table cannot happen: a
+stream is over before it is closed, and closed before another takes its place.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from enum import Enum
 class Event(Enum):
     """What happens to a stream."""
 
-    __hash__ = object.__hash__  # Enum's own takes longer, and some of these come with each chunk
+    __hash__ = object.__hash__  # faster than Enum's: some of these events come with each chunk
 
     FIRST_CHUNK = "the provider's first chunk came"
-    LAST_CHUNK = "the chunk came at which LiteLLM reports the stream"
+    LAST_CHUNK = "the chunk came after which LiteLLM reports the stream"
     COMPLETED = "the provider's stream ended"
     FAILED = "the provider's stream raised"
     STOPPED = "the guard stopped it, or its reader left"
     CLOSED = "its connection was closed"
-    RESUMED = "the answer by which the model goes on takes its place"
+    RESUMED = "the model's continued answer replaces it"
     AHEAD = "text went out before its verdict"
-    JUDGING = "the verdicts that text went out before are taken"
-    ASK = "the model is to be asked to go on"
-    ASKED = "the model was asked to go on"
-    LEFT = "the reader wants no more"
+    JUDGING = "the verdicts on that text are taken"
+    ASK = "the model must be asked to continue"
+    ASKED = "the model was asked to continue"
+    LEFT = "the reader stopped reading"
 
 
 E = Event
@@ -36,17 +36,17 @@ E = Event
 
 @dataclass(frozen=True, eq=False, slots=True)
 class State:
-    """A state of one of the machines; the flags say what it means to whoever drives a stream."""
+    """A state of one of the machines; the flags are for the driver of the stream."""
 
     name: str
     over: bool = False
     """Nothing more is pulled."""
     reported: bool = False
-    """LiteLLM has reported the stream itself, well or as a failure."""
+    """LiteLLM has reported the stream itself, as a success or a failure."""
     closed: bool = False
-    """There is no connection left to close."""
-    owes: bool = False
-    """Something is to be done before anything more is pulled."""
+    """No connection is left to close."""
+    has_work: bool = False
+    """There is work to do before the next pull."""
 
 
 UNREAD = State("unread")
@@ -57,7 +57,7 @@ CLOSED = State("closed", over=True, closed=True)
 ENDED = State("ended", over=True, reported=True)
 DONE = State("done", over=True, reported=True, closed=True)
 
-# Another thread may close a stream: what its read then brings or fails with changes nothing.
+# Another thread may close a stream during a read; the result of that read changes nothing.
 _LATE = (E.FIRST_CHUNK, E.COMPLETED, E.FAILED, E.STOPPED)
 UPSTREAM: Mapping[State, Mapping[Event, State]] = {
     UNREAD: {
@@ -88,10 +88,10 @@ UPSTREAM: Mapping[State, Mapping[Event, State]] = {
 }
 
 READING = State("reading")
-BEHIND = State("behind", owes=True)
-"""Text went out ahead of verdicts that are to be taken."""
-ASKING = State("asking", owes=True)
-"""The model is to be asked to go on."""
+BEHIND = State("behind", has_work=True)
+"""Text went out before its verdicts, which must be taken now."""
+ASKING = State("asking", has_work=True)
+"""The model must be asked to continue."""
 GONE = State("gone")
 
 _READER = (E.AHEAD, E.JUDGING, E.ASK, E.ASKED, E.LEFT)

@@ -1,4 +1,4 @@
-"""What of a stream went out and what did not, as its reports and errors tell it."""
+"""The released and the withheld text of a stream, for its reports and errors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from guard.verdict import Channel
 
 
 class StreamText(NamedTuple):
-    """What of a stream went out and what did not, for the error that ends it.
+    """The released and the withheld text of a stream, for the error that ends it.
 
-    ``began`` tells whether anything did; ``released`` is the text from which LiteLLM's Router would
-    have another model go on, ``shown`` what went out of all channels, ``withheld`` what did not.
+    ``began``: whether anything went out. ``released``: the text from which LiteLLM's Router would
+    ask another model to continue. ``shown``: the released text of all channels. ``withheld``: the
+    texts that did not go out.
     """
 
     began: bool
@@ -25,9 +26,9 @@ class StreamText(NamedTuple):
 def withheld(
     codec: Callable[[], Codec[Any]], sent: Iterable[Any], released: Iterable[Any]
 ) -> list[str]:
-    """Return the texts of the provider's chunks ``sent`` that did not go out as they were.
+    """Return the texts of the provider's chunks ``sent`` that did not go out unchanged.
 
-    Joined as they were said, and one by one: LiteLLM quotes single chunks.
+    Both joined and one by one, because LiteLLM quotes single chunks.
     """
     sent, out = list(sent), {id(chunk) for chunk in released}
     held = (c for c in sent if id(c) not in out)
@@ -38,7 +39,7 @@ def withheld(
 def joined(
     codec: Codec[Any], chunks: Iterable[Any], without: Container[int] = frozenset()
 ) -> list[str]:
-    """Return the text of ``chunks``, each channel's joined; one in ``without`` (ids) parts it."""
+    """Return the text of ``chunks``, joined by channel; chunks in ``without`` (ids) split it."""
     runs: dict[Channel, list[list[str]]] = {}
     for chunk in chunks:
         for channel, text in codec.parts(chunk):

@@ -1,9 +1,9 @@
 """The strings of an answer that no door reads by name.
 
-A string is the model's word until it is known not to be. It goes out unjudged only where its
-field is known and it looks like what the field is for: the name of a thing (a type, a status), data
-that is not read as text (an id, sound, a signature), or what a tool answered. Every other string is
-judged, those of fields, items and events of an unknown kind too.
+A string counts as the model's text unless it is known not to be. It goes out unjudged only if its
+field is known and the string fits the field: a name (a type, a status), data that nobody reads as
+text (an id, audio, a signature), or the output of a tool. Every other string is judged, including
+those in unknown fields, items and events.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pydantic import BaseModel
 from guard.errors import UsageError
 
 Visit = Callable[[str, str], str]
-"""Takes the path of a string and the string; returns what is to stand in its place."""
+"""Takes the path of a string and the string; returns its replacement."""
 
-# Fields that name a thing, wherever they stand: what is no name is judged.
+# Fields that hold names, at any depth: a value that is no valid name is judged.
 NAMES = frozenset(
     "object type role status model index created_at created finish_reason stop_reason "
     "native_finish_reason stop_sequence service_tier system_fingerprint provider name namespace "
@@ -30,7 +30,7 @@ NAMES = frozenset(
     "encoding version detail input_fidelity memory_limit scroll_direction "
     "expires_at".split()
 )
-# Fields whose data is not read as text: ids, places, sound. None of it has white space.
+# Fields whose data is not read as text: ids, addresses, audio. It never has white space.
 DATA = frozenset(
     "id call_id item_id tool_use_id tool_call_id tool_id file_id container_id response_id "
     "message_id request_id approval_request_id "
@@ -39,7 +39,7 @@ DATA = frozenset(
     "partial_image_b64 obfuscation url image_url file_url file_data token_ids encrypted_index "
     "encrypted_stdout reasoning_opaque".split()
 )
-# What is counted and measured: the values in it name things, whatever they are called.
+# Fields of counts and measurements: all strings in them are names, whatever their keys.
 MEASURES = frozenset(
     "usage usage_metadata content_filter_results content_filter_result prompt_filter_results "
     "safety_ratings safetyRatings vertex_ai_safety_ratings vertex_ai_safety_results x_groq "
@@ -50,7 +50,7 @@ _DATA = re.compile(r"[!-~]*")
 
 
 def members(model: Any) -> Mapping[str, Any]:
-    """Return a pydantic object's fields and extras; asking it for an absent one is slow."""
+    """Return a pydantic object's fields and extras (``getattr`` of an absent field is slow)."""
     if model is None:
         return {}
     extra = getattr(model, "__pydantic_extra__", None)
@@ -59,34 +59,35 @@ def members(model: Any) -> Mapping[str, Any]:
 
 
 def member(owner: Any, name: str) -> Any:
-    """Return a value of a mapping or an object, None where it has none of that name."""
+    """Return a value of a mapping or an object by name; None if it is absent."""
     return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
 
 
 def is_name(text: str) -> bool:
-    """Whether a string can be the name of a thing: no prose, and nothing long."""
+    """Whether a string is a valid name: short, without white space or prose."""
     return _NAME.fullmatch(text) is not None
 
 
 def is_data(text: object) -> bool:
-    """Whether a value is no text that could be read: it has no white space."""
+    """Whether a value is not readable text: no string, or one without white space."""
     return not isinstance(text, str) or _DATA.fullmatch(text) is not None
 
 
 def not_text(what: str, value: object) -> UsageError:
-    """Return the error for a value where a text was to be: it cannot be judged."""
+    """Return the error for a value that should be text: it cannot be judged."""
     return UsageError(
         f"A response carries {what} of type {type(value).__name__}; guard judges text only."
         " Call the provider without guard for this kind of output."
     )
 
 
-def walked(value: Any, path: str, visit: Visit, *, measures: bool = False) -> Any:
-    """Return ``value`` with each string that has to be judged as ``visit`` gives it.
+def map_strings(value: Any, path: str, visit: Visit, *, measures: bool = False) -> Any:
+    """Return ``value`` with each string that must be judged replaced by ``visit``.
 
-    ``path`` is the name of the field that holds it, and those around that. Strings of one list are
-    one text, joined with spaces, and keys that are no names are texts too; where ``visit`` changes
-    such a text nothing of it is kept. Raises UsageError on what is no JSON: it cannot be judged.
+    ``path`` names the field that holds it, after the fields around that. A list of strings is one
+    text, joined with spaces. A key that is no valid name is a text, too. If ``visit`` changes
+    such a list or key, it is removed. Raises UsageError on a value that is not JSON: it cannot be
+    judged.
     """
     if value is None or isinstance(value, (bool, int, float)):
         return value
@@ -102,7 +103,7 @@ def walked(value: Any, path: str, visit: Visit, *, measures: bool = False) -> An
         for key, one in value.items():
             inner = f"{path}.{key}" if path else str(key)
             if is_name(str(key)) or visit(f"{inner}.key", str(key)) == key:
-                made[key] = walked(one, inner, visit, measures=measures or key in MEASURES)
+                made[key] = map_strings(one, inner, visit, measures=measures or key in MEASURES)
         return made
     if isinstance(value, (list, tuple)):
         if value and all(isinstance(one, str) for one in value):
@@ -110,30 +111,32 @@ def walked(value: Any, path: str, visit: Visit, *, measures: bool = False) -> An
                 return list(value)
             whole = " ".join(value)
             return list(value) if visit(path, whole) == whole else []
-        return [walked(v, f"{path}.{n}", visit, measures=measures) for n, v in enumerate(value)]
+        return [
+            map_strings(v, f"{path}.{n}", visit, measures=measures) for n, v in enumerate(value)
+        ]
     raise not_text(path or "an answer", value)
 
 
-def says(name: str, value: Any) -> bool:
-    """Whether a string in a field has to be judged."""
+def has_prose(name: str, value: Any) -> bool:
+    """Whether a field holds a string that must be judged."""
     found: list[str] = []
 
     def visit(path: str, text: str) -> str:
         found.append(text)
         return text
 
-    walked(value, name, visit)
+    map_strings(value, name, visit)
     return bool(found)
 
 
 def without_prose(name: str, value: Any) -> Any:
-    """Return a field's value; where a string in it has to be judged, "" or None in its place."""
-    if not says(name, value):
+    """Return a field's value; if a string in it must be judged, "" or None instead."""
+    if not has_prose(name, value):
         return value
     return "" if isinstance(value, str) else None
 
 
-# What LiteLLM itself notes of a call: none of it is the model's.
+# Values that LiteLLM itself notes of a call: none of them is the model's text.
 _NOTES = frozenset(
     "additional_headers headers optional_params response_cost response_cost_details usage "
     "custom_llm_provider region_name model_id litellm_model_name litellm_call_id api_base "
@@ -142,10 +145,10 @@ _NOTES = frozenset(
 
 
 def without_text(hidden: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what LiteLLM keeps beside a response that was cut, without what the model said.
+    """Return the hidden parameters of a response that was cut, without the model's text.
 
-    That is the provider's answer as it came and the fields of its own; a value that LiteLLM did not
-    note itself stays only where it holds no string: a single word can be the one that was cut.
+    They may hold the provider's original answer and fields. Apart from LiteLLM's own notes, only
+    values without any string are kept: a single word may be the one that was cut.
     """
     return {k: v for k, v in hidden.items() if k in _NOTES or _textless(v)}
 
@@ -160,7 +163,7 @@ def _textless(value: Any) -> bool:
 
 def _known(path: str, text: str, measures: bool) -> bool:
     parts = path.split(".")
-    # A list's fields have the name of the list.
+    # The elements of a list have the name of the list.
     name = next((part for part in reversed(parts) if not part.isdigit()), "")
     if name in DATA:
         return is_data(text)

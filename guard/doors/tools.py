@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 BREAK = "{"
-"""Put behind arguments that were cut where they happen to parse: no JSON ends in it."""
+"""Appended to cut arguments that happen to parse: no JSON text ends with it."""
 
 
 def breaker(released: str, *, complete: bool) -> str:
-    """Return what to put behind the released arguments of a call whose choice was terminated.
+    """Return what to append to the released arguments of a call whose choice was terminated.
 
     Blank arguments count as cut: some clients read them as an empty object and run the tool.
 

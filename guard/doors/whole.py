@@ -1,4 +1,4 @@
-"""A whole answer of several choices, guarded by the same gate as a stream; and that of a chat."""
+"""A whole answer with its choices, guarded by the same gate as a stream."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ from guard.gate import Codec, Part, ResponseGate
 from guard.verdict import Channel
 
 
-class Answer(NamedTuple):
-    """What one choice says: all of it in one chunk, for the gate."""
+class ChoiceText(NamedTuple):
+    """All texts of one choice, as one chunk for the gate."""
 
     choice: int
     texts: tuple[Part, ...]
     terminated: bool = False
 
 
-class AnswerCodec(Codec[Answer]):
-    """The gate's codec for :class:`Answer`."""
+class ChoiceTextCodec(Codec[ChoiceText]):
+    """The gate's codec for :class:`ChoiceText`."""
 
-    def parts(self, chunk: Answer) -> list[Part]:
-        """Return the answer's texts."""
+    def parts(self, chunk: ChoiceText) -> list[Part]:
+        """Return the choice's texts."""
         return list(chunk.texts)
 
-    def choices(self, chunk: Answer) -> list[int]:
-        """Return the answer's choice."""
+    def choices(self, chunk: ChoiceText) -> list[int]:
+        """Return the choice."""
         return [chunk.choice]
 
-    def finished(self, chunk: Answer) -> list[int]:
-        """Return the answer's choice: it is whole."""
+    def finished(self, chunk: ChoiceText) -> list[int]:
+        """Return the choice: it is complete."""
         return [chunk.choice]
 
     def cut(
-        self, chunk: Answer, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
-    ) -> Answer:
-        """Return the answer with ``texts``."""
-        return Answer(choice, tuple(Part(c, t) for c, t in texts.items()))
+        self, chunk: ChoiceText, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
+    ) -> ChoiceText:
+        """Return the choice with ``texts``."""
+        return ChoiceText(choice, tuple(Part(c, t) for c, t in texts.items()))
 
-    def last(self, template: Answer, choice: int, message: str) -> Answer:
-        """Return the answer that ends ``choice``."""
-        return Answer(choice, (Part(Channel(choice), message),), terminated=True)
+    def last(self, template: ChoiceText, choice: int, message: str) -> ChoiceText:
+        """Return the message that ends ``choice``."""
+        return ChoiceText(choice, (Part(Channel(choice), message),), terminated=True)
 
 
 ReadChoice = Callable[[Any, int], list[Part]]
-CutChoice = Callable[[Any, Answer, list[Answer]], Any]
+CutChoice = Callable[[Any, ChoiceText, list[ChoiceText]], Any]
 
 
 class WholeAnswer:
-    """A whole answer of several choices, and the gate that it waits in.
+    """A whole answer with one or more choices, and its gate.
 
-    ``read`` returns what a choice says, given the number it is known by; ``cut`` a choice with
-    the texts of the answers that were let out, and no field that could repeat the others. Raises
-    UsageError on output that is not text.
+    ``read`` returns the texts of a choice, given the choice and its number. ``cut`` returns a
+    choice with the released texts and no field that could repeat the others. Raises UsageError on
+    output that is not text.
 
-    A choice is known by its index; by its position where two claim the same, as LiteLLM gives 0 to
-    a choice without one.
+    A choice's number is its index. If two choices have the same index (LiteLLM sets 0 where it is
+    missing), their numbers are their positions.
     """
 
     def __init__(
@@ -78,54 +78,54 @@ class WholeAnswer:
         if len(set(numbers)) < len(numbers):
             numbers = range(len(numbers))
         self._read_choice, self._cut_choice = read, cut
-        self._before: list[Any] = []  # earlier answers, cut to what was let out of them
-        self._made_gate = partial(session.gate, AnswerCodec(), user=user)
-        self.gate: ResponseGate[Answer] = self._made_gate()
+        self._before: list[Any] = []  # earlier answers, cut to their released text
+        self._new_gate = partial(session.gate, ChoiceTextCodec(), user=user)
+        self.gate: ResponseGate[ChoiceText] = self._new_gate()
         self._read(response, numbers)
 
     def _read(self, response: Any, numbers: Sequence[int]) -> None:
         self._response = response
-        self._out: list[Answer] = []
-        self._said = []
+        self._out: list[ChoiceText] = []
+        self._choices: list[ChoiceText] = []
         if not response.choices and envelope(response, 0):
             raise UsageError("An answer without choices carries text, which guard cannot judge.")
         for number, choice in zip(numbers, response.choices, strict=True):
-            # What stands around the choices is said in each.
-            said = self._read_choice(choice, number) + envelope(response, number)
-            self._said.append(Answer(number, tuple(Repeats().new(said))))
-        for answer in self._said:
-            self.gate.push(answer)
+            # The text around the choices is judged with each of them.
+            parts = self._read_choice(choice, number) + envelope(response, number)
+            self._choices.append(ChoiceText(number, tuple(Repeats().new(parts))))
+        for one in self._choices:
+            self.gate.push(one)
         self.gate.finish()
         self._delivered: Any = None
 
     def may_ask(self, asker: Asker) -> None:
-        """Have the model asked to go on under the action ``rewrite``."""
+        """Allow the action ``rewrite``: ``asker`` asks the model to continue."""
         self.gate.rewrites = asker.left > 0
 
     def delivered_text(self) -> str:
-        """Return what was let out so far, for the model to go on from."""
+        """Return the content released so far, from which the model is to continue."""
         self._out += self.gate.emit()
-        content = joined(self._out).get(Channel(self._said[0].choice), "")
+        content = joined(self._out).get(Channel(self._choices[0].choice), "")
         return "".join(_content(r) for r in self._before) + content
 
-    def go_on(self, response: Any, asker: Asker) -> None:
-        """Read on from the model's new answer; end where there is none."""
+    def resume(self, response: Any, asker: Asker) -> None:
+        """Continue with the model's new answer; end if there is none."""
         choices = getattr(response, "choices", None)
         if not choices:
             self.gate.give_up()
             return
-        said = self.delivered_text()
+        released = self.delivered_text()
         self._before.append(self._cut())
         self._out = []
-        self.gate = self._made_gate(trail=self.gate.trail, said=said)
+        self.gate = self._new_gate(trail=self.gate.trail, released=released)
         self.may_ask(asker)
         self._read(response, [c.index for c in choices])
 
     def released(self) -> Any:
         """Return the response as it may go out, with the trail as its ``guard``.
 
-        It is the provider's own object where nothing was cut, a copy where something was. Raises
-        the gate's error under the action ``raise``.
+        It is the provider's own object if nothing was cut, else a copy. Raises the gate's error
+        under the action ``raise``.
         """
         delivered = self.delivered()
         if self.gate.error is not None:
@@ -133,7 +133,7 @@ class WholeAnswer:
         return with_trail(delivered, self.gate)
 
     def delivered(self) -> Any:
-        """Return what of the response was let out; its own object where that is all."""
+        """Return the response as released so far; the provider's object if nothing was cut."""
         if self._delivered is None:
             self._out += self.gate.emit()
             self._delivered = self._cut()
@@ -143,23 +143,21 @@ class WholeAnswer:
 
     def _cut(self) -> Any:
         response, out = self._response, self._out
-        if [id(a) for a in out] != [id(a) for a in self._said]:
+        if [id(a) for a in out] != [id(a) for a in self._choices]:
             response = response.model_copy(deep=True)
             _without_original(response)
             _without_rest(response)
-            for index, answer in enumerate(self._said):
-                mine = [a for a in out if a.choice == answer.choice]
-                if mine != [answer]:
-                    response.choices[index] = self._cut_choice(
-                        response.choices[index], answer, mine
-                    )
+            for index, one in enumerate(self._choices):
+                mine = [a for a in out if a.choice == one.choice]
+                if mine != [one]:
+                    response.choices[index] = self._cut_choice(response.choices[index], one, mine)
         return response
 
 
 def continued(before: Sequence[Any], last: Any) -> Any:
-    """Return the chat answer ``last`` with what was let out of the answers ``before`` it.
+    """Return one chat answer of ``last`` and the released text of the answers ``before`` it.
 
-    It is known by the first one's name, and has the usage of all.
+    It has the id, time and model of the first one, and the usage of all.
     """
     made = last.model_copy(deep=True)
     made.id, made.created, made.model = before[0].id, before[0].created, before[0].model
@@ -181,17 +179,16 @@ def _content(response: Any) -> str:
 
 
 def _without_original(response: Any) -> None:
-    """Take what the model said out of what LiteLLM keeps beside a response."""
+    """Remove the model's text from a response's hidden parameters."""
     hidden = hidden_params(response)
     if isinstance(hidden, dict):
         set_hidden_params(response, without_text(hidden))
     elif hidden is not None:
-        kept = without_text(members(hidden))
-        set_hidden_params(response, type(hidden)(**kept))
+        set_hidden_params(response, type(hidden)(**without_text(members(hidden))))
 
 
 def _without_rest(response: Any) -> None:
-    """Take off an answer's fields that could repeat what was cut."""
+    """Remove an answer's fields that could repeat the cut text."""
     for fields in (response.__dict__, response.__pydantic_extra__ or {}):
         for name in [n for n in fields if n not in FIELDS_AFTER_CUT and not n.startswith("_")]:
             del fields[name]
@@ -200,9 +197,9 @@ def _without_rest(response: Any) -> None:
                 fields[name] = without_prose(name, fields[name])
 
 
-def joined(said: Iterable[Answer]) -> dict[Channel, str]:
-    """Return the texts of several answers by channel."""
+def joined(choices: Iterable[ChoiceText]) -> dict[Channel, str]:
+    """Return the texts of several chunks, joined by channel."""
     texts: dict[Channel, str] = {}
-    for channel, text in (part for answer in said for part in answer.texts):
+    for channel, text in (part for one in choices for part in one.texts):
         texts[channel] = texts.get(channel, "") + text
     return texts

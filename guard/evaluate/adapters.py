@@ -1,6 +1,6 @@
-"""One pure function a source: a record of its file -> examples.
+"""One pure function for each source: a record of its file -> examples.
 
-Each raises :class:`BadRow` with the reason where a record names a bias type that there is not.
+Each raises :class:`BadRow` with the reason if a record has an unknown bias type.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CSV_LABELS = (*_BIASED, *_HARMLESS)
 def redditbias(
     record: registry.Comment, key: str, terms: Mapping[Dimension, TermList]
 ) -> list[Example]:
-    """Take the terms of the dimension that stand in the text as acceptable."""
+    """Accept as groups and attributes the dimension's terms that occur in the text."""
     text, kinds, found = record.comment, (record.bias_type,), terms[record.dimension]
     groups, attributes = found.groups_in(text), found.attributes_in(text)
     axes = {"dimension": record.dimension}
@@ -38,8 +38,8 @@ def redditbias(
 def crows_pairs(record: registry.Pair, key: str) -> list[Example]:
     """Pair order: ``sent_more`` should score above ``sent_less``.
 
-    As classification, on pairs of the direction ``stereo`` alone: ``sent_more`` is biased,
-    ``sent_less`` is not. Pairs of the other direction break a stereotype and carry no label.
+    As classification, only pairs of the direction ``stereo``: ``sent_more`` is biased,
+    ``sent_less`` is not. Pairs of the other direction contradict a stereotype and have no label.
     """
     stereo = record.direction == "stereo"
     more = Example(
@@ -55,7 +55,7 @@ def crows_pairs(record: registry.Pair, key: str) -> list[Example]:
 
 
 def toxicbias(record: registry.TargetedComment, key: str) -> list[Example]:
-    """Of several categories any is right."""
+    """Accept any of a comment's categories."""
     kinds, targets = _types(_listed(record.category, ","), "none"), _listed(record.target, ",")
     axes = {"category": record.category}
     return [Example(record.text, record.bias, key, kinds, targets, axes=axes)]
@@ -70,7 +70,7 @@ def emgsd(record: registry.MarkedText, key: str) -> list[Example]:
 
 
 def stereobias(record: registry.StereoBiasText, key: str) -> list[Example]:
-    """Take bias as the label and stereotype as an axis."""
+    """Use bias as the label and stereotype as an axis."""
     stereotype = "stereotype" if record.stereotype else "no stereotype"
     axes = {"stereotype": stereotype, "category": record.category or "not given"}
     kinds = _types([record.category], "others")
@@ -78,7 +78,7 @@ def stereobias(record: registry.StereoBiasText, key: str) -> list[Example]:
 
 
 def stereoset(record: registry.Variant, key: str) -> list[Example]:
-    """Take the stereotype of an item as biased, its other variants as not."""
+    """Label the stereotype of an item biased and its other variants harmless."""
     biased, kinds, groups = (
         record.label == "stereotype",
         (record.bias_type,),
@@ -109,7 +109,7 @@ def implicit_hate(record: registry.Post, key: str) -> list[Example]:
 
 
 def implied(record: registry.Implied, key: str) -> list[Example]:
-    """Each says outright what its post means."""
+    """Each statement makes explicit what its post implies."""
     target = record.target.strip()
     unnamed = target.casefold() in ("", "not specified", "no specific group")
     groups = () if unnamed else (target,)
@@ -153,7 +153,7 @@ def _label(text: object) -> bool:
 
 
 class TableRow(Record):
-    """A row of one's own table; several acceptable terms are separated by ``|``."""
+    """A row of a custom table; several acceptable terms are separated by ``|``."""
 
     text: Filled
     label: Annotated[bool, BeforeValidator(_label)]
@@ -163,13 +163,13 @@ class TableRow(Record):
 
 
 def table_row(record: TableRow, key: str) -> list[Example]:
-    """Return the example of a row of one's own table."""
+    """Return the example of a row of a custom table."""
     kinds, groups = _types(_listed(record.bias_type)), _listed(record.group)
     return [Example(record.text, record.label, key, kinds, groups, _listed(record.attribute))]
 
 
 def _types(names: Sequence[str], without: str = "") -> tuple[BiasType, ...]:
-    """Return the types of those names that are not blank or stand for none."""
+    """Return the types of the names, without blank ones and those equal to ``without``."""
     return types([n for n in names if n.strip().casefold() not in ("", without)])
 
 
@@ -178,9 +178,10 @@ def _listed(terms: str, separator: str = "|") -> tuple[str, ...]:
 
 
 def _marked(text: str, marked: str) -> tuple[Span, ...]:
-    """Return where the marked pieces stand in ``text``, which may differ in white space or stops.
+    """Return the spans in ``text`` of the pieces between marks in ``marked``.
 
-    Nothing where a mark is not closed or a piece is not found.
+    The two texts may differ in white space or full stops. Empty if a mark is not closed or a piece
+    is not found.
     """
     pieces = marked.split("===")
     if len(pieces) % 2 == 0:

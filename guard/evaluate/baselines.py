@@ -1,8 +1,7 @@
-"""What a figure is worth: judges without any judgement, beside every row.
+"""Trivial baselines, shown beside every figure.
 
-``always biased`` scores every text alike; its accuracy is the prevalence. ``term list`` calls a
-text biased where a group term and an attribute term stand in it, whatever is said: the reach of a
-word filter.
+``always biased`` predicts that every text is biased; its accuracy is the prevalence. ``term list``
+predicts it of a text with a group term and an attribute term, as a word filter does.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guard.datasets.terms import TermList, make, redditbias_terms
-from guard.evaluate.columns import Answer
+from guard.evaluate.columns import Prediction
 from guard.evaluate.example import Example
 
 ALWAYS = "always biased"
@@ -36,30 +35,30 @@ hate* uncivilized barbaric corrupt fanatic* radical* arrogant selfish""".split()
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The lists a term-list baseline goes by, and where they are from."""
+    """The lists of a term-list baseline, and their origin."""
 
     origin: str
     lists: tuple[TermList, ...]
 
 
 def terms_for(data_dir: Path | None) -> Terms:
-    """Return RedditBias's lists where the data folder has them, else the own small list."""
+    """Return RedditBias's lists if the data folder has them, else guard's own short list."""
     folder = None if data_dir is None else data_dir / "redditbias" / "terms"
     if folder is not None and folder.is_dir():
         return Terms("RedditBias terms", tuple(redditbias_terms(folder).values()))
     return Terms("own short list", (make([*_GROUPS, *_GROUP_PHRASES], _ATTRIBUTES),))
 
 
-def always_biased(examples: Sequence[Example]) -> list[Answer]:
-    """Call every text biased."""
-    return [Answer(1.0, True) for _ in examples]
+def always_biased(examples: Sequence[Example]) -> list[Prediction]:
+    """Predict that every text is biased."""
+    return [Prediction(1.0, True) for _ in examples]
 
 
-def term_list(examples: Sequence[Example], terms: Terms) -> list[Answer]:
-    """Call a text biased where one list has both a group and an attribute term in it."""
+def term_list(examples: Sequence[Example], terms: Terms) -> list[Prediction]:
+    """Predict that a text is biased if it has a group and an attribute term of one list."""
     return [_by_terms(e.text, terms.lists) for e in examples]
 
 
-def _by_terms(text: str, lists: Sequence[TermList]) -> Answer:
+def _by_terms(text: str, lists: Sequence[TermList]) -> Prediction:
     both = any(t.targets.search(text) and t.attributes.search(text) for t in lists)
-    return Answer(float(both), both)
+    return Prediction(float(both), both)

@@ -1,4 +1,4 @@
-"""How measured behaviours look: one table on a console and as Markdown."""
+"""The table of behaviours, for the console and as Markdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def heading(found: Behaviours) -> str:
-    """Return one line: how many behaviours and cases, and what judged them."""
+    """Return one line: the numbers of behaviours and cases, and the detector."""
     cases = sum(r.n for r in found.rows)
     index = f", index {found.index_version[:12]}" if found.index_version else ""
     return (
@@ -34,7 +34,7 @@ def grid(found: Behaviours) -> Grid:
 
 
 def notes(found: Behaviours) -> Iterator[str]:
-    """Yield the sentences below the table: what is weak, the protocol, drawing, skipped lines."""
+    """Yield the sentences below the table: weak behaviours, protocol, sampling, skipped lines."""
     if weak := found.weak:
         named = ", ".join(f"{_name(r)} {r.figure.value:.3f}" for r in weak)
         yield f"Below {LEAST:g}, known to be weak: {named}."
@@ -42,27 +42,28 @@ def notes(found: Behaviours) -> Iterator[str]:
         yield f"No behaviour is below {LEAST:g}."
     yield f"Every behaviour should reach {LEAST:g}, their mean {MEAN:g}."
     yield (
-        "A case passes if its verdict is the one expected. Missed: of the biased, not found. False "
-        "alarms: of the others, found. Misread: harmless and left unjudged, or judged as harmless "
-        "where it should be left unjudged."
+        "A case passes if its verdict is the expected one. Missed: biased cases that were not "
+        "found (false negatives). False alarms: other cases that were found biased (false "
+        "positives). Misread: harmless but left unjudged, or judged harmless instead of left "
+        "unjudged."
     )
     if found.own_thresholds:
-        yield "The settings of this folder carry thresholds of their own."
+        yield "The settings of this folder have custom thresholds."
     drawn = sum(r.n for r in found.rows)
     if drawn < found.source.total:
-        yield f"A random {drawn} of {found.source.total} cases (seed {found.seed})."
+        yield f"A random sample of {drawn} of {found.source.total} cases (seed {found.seed})."
     if found.source.skipped:
         first = found.source.skipped[0]
         yield f"{len(found.source.skipped)} bad lines skipped, the first: {first}."
     yield "Intervals of behaviours are exact (Clopper-Pearson, 95 %)" + (
-        f", the mean's by {found.draws} draws of cases within behaviours (seed {found.seed})."
+        f", the mean's from {found.draws} bootstrap samples within behaviours (seed {found.seed})."
         if found.draws
         else "."
     )
 
 
 def show(console: Console, found: Behaviours) -> None:
-    """Print the table, and the texts of errors where they were asked for."""
+    """Print the table, and the texts of errors if requested."""
     from rich.text import Text
 
     console.print(Text(heading(found), "bold"))
@@ -94,12 +95,12 @@ def _name(row: Behaviour) -> str:
 
 
 def _counts(row: Behaviour) -> tuple[int, int, int, int, int]:
-    return row.n, row.biased, row.misses, row.alarms, row.misread
+    return row.n, row.biased, row.false_negatives, row.false_positives, row.misread
 
 
-def _shares(n: int, biased: int, misses: int, alarms: int, misread: int) -> list[str]:
-    """Return misses of the biased, false alarms of the others, and what was misread, if any."""
-    return [_of(misses, biased), _of(alarms, n - biased), str(misread) if misread else ""]
+def _shares(n: int, biased: int, negatives: int, positives: int, misread: int) -> list[str]:
+    """Return the cells of false negatives, of false positives and of misread cases."""
+    return [_of(negatives, biased), _of(positives, n - biased), str(misread) if misread else ""]
 
 
 def _of(count: int, n: int) -> str:

@@ -1,14 +1,14 @@
-"""Named behaviours of a judge, each with cases of its own, and the share of them it passes.
+"""Behavioural tests of a judge: named behaviours with test cases, and the share of cases passed.
 
-A checklist in the sense of Ribeiro et al. (ACL 2020): not how often the guard is right on texts as
-they come, but whether it can be relied on where a text negates, quotes, asks, is misspelt, and so
-on. A behaviour is a file ``<behaviour>.jsonl`` of a folder, one case a line::
+A checklist in the sense of Ribeiro et al. (ACL 2020): not the accuracy on typical texts, but
+whether the guard is reliable on negation, quotation, questions, misspellings, and so on. A
+behaviour is a file ``<behaviour>.jsonl`` of a folder, with one case per line::
 
     {"text": "...", "expect": "biased", "context": ["..."], "user": "...", "bias_type": "age"}
 
-``expect`` is ``biased``, ``harmless`` or ``unjudged``; all but ``text`` and ``expect`` may be left
-out. A case passes if its verdict is the one expected. Cases of one behaviour go both ways where it
-allows that, so that a detector which always says the same passes about half.
+``expect`` is ``biased``, ``harmless`` or ``unjudged``; only ``text`` and ``expect`` are required. A
+case passes if its verdict is the expected one. Where possible, a behaviour has biased and harmless
+cases, so that a constant detector passes about half.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import copy
 import hashlib
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,18 +40,18 @@ from guard.places import shipped
 from guard.verdict import GuardTrail, Verdict
 
 SHIPPED = "detector/behaviours"
-#: What every behaviour, and their mean, should reach; what stays below the first is a weak one.
+#: The shares that every behaviour, and their mean, should reach; one below ``LEAST`` is weak.
 LEAST, MEAN = 0.75, 0.90
 
 Outcome = Literal["passed", "miss", "false alarm", "misread"]
-"""``miss``: biased and not found. ``false alarm``: found and not biased. ``misread``: left unjudged
-though harmless, or judged though it should not be; neither is an alarm."""
+"""``miss``: a false negative. ``false alarm``: a false positive. ``misread``: unjudged although
+harmless, or judged harmless although it should be unjudged."""
 
 
 class Cases(NamedTuple):
-    """The cases of a folder as read; ``total`` counts them before a random draw of some.
+    """The cases of a folder; ``total`` is their number before sampling.
 
-    ``skipped`` holds the reasons of the lines left out with their file and line.
+    ``skipped`` has the reasons why lines were left out, with file and line.
     """
 
     folder: Path
@@ -62,19 +63,19 @@ class Cases(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How many of a behaviour's n cases came out how; ``biased`` of them should be found."""
+    """The outcomes of a behaviour's n cases, of which ``biased`` are expected to be biased."""
 
     name: str
     n: int
     biased: int
-    misses: int
-    alarms: int
+    false_negatives: int
+    false_positives: int
     misread: int
 
     @property
     def passed(self) -> int:
-        """The number of cases with the verdict expected."""
-        return self.n - self.misses - self.alarms - self.misread
+        """The number of cases with the expected verdict."""
+        return self.n - self.false_negatives - self.false_positives - self.misread
 
     @property
     def figure(self) -> Figure:
@@ -83,16 +84,16 @@ class Behaviour:
 
     @property
     def weak(self) -> bool:
-        """Whether less is passed than every behaviour should."""
+        """Whether the share passed is below ``LEAST``."""
         return self.passed / self.n < LEAST
 
 
 @dataclass(frozen=True, slots=True)
 class Behaviours:
-    """Everything measured on a folder of behaviours, and what it was measured with.
+    """The results on a folder of behaviours, and the settings of the run.
 
-    ``mean`` is over behaviours, whatever their number of cases; its interval is that of redrawing
-    the cases within each behaviour.
+    ``mean`` is over behaviours, regardless of their numbers of cases; its interval is from a
+    bootstrap of the cases within each behaviour.
     """
 
     source: Cases
@@ -110,11 +111,11 @@ class Behaviours:
 
     @property
     def weak(self) -> list[Behaviour]:
-        """The behaviours below what each should pass, the weakest first."""
+        """The behaviours below ``LEAST``, the weakest first."""
         return sorted((r for r in self.rows if r.weak), key=lambda r: (r.passed / r.n, r.name))
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values; nan is null. Texts are in it only where errors were asked for."""
+        """Return plain values; nan becomes null. It has texts only if errors were requested."""
         found: dict[str, Any] = {
             "folder": str(self.source.folder),
             "sha256": self.source.sha256,
@@ -139,8 +140,8 @@ class Behaviours:
                     **_plain(r.figure),
                     "biased": r.biased,
                     "passed": r.passed,
-                    "misses": r.misses,
-                    "false_alarms": r.alarms,
+                    "misses": r.false_negatives,
+                    "false_alarms": r.false_positives,
                     "misread": r.misread,
                 }
                 for r in self.rows
@@ -152,9 +153,9 @@ class Behaviours:
 
 
 def place(folder: str = "") -> Path:
-    """Return the folder of behaviours: the one named, else the shipped one.
+    """Return the folder of behaviours: ``folder``, else the shipped one.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is none.
     """
     if folder:
         if not Path(folder).is_dir():
@@ -167,15 +168,15 @@ def place(folder: str = "") -> Path:
         return place
     except GuardError:
         raise UsageError(
-            f"Guard's own behaviours (benchmarks/{SHIPPED}) are missing; reinstall guard, or give "
-            "--behaviours a folder of yours."
+            f"Guard's own behaviours (benchmarks/{SHIPPED}) are missing; reinstall guard, or pass "
+            "a folder to --behaviours."
         ) from None
 
 
 def read(folder: Path, *, limit: int | None = None, seed: int = 0, skip_bad: bool = False) -> Cases:
     """Read every ``<behaviour>.jsonl`` of ``folder``, in the order of their names.
 
-    With ``limit`` a random part of so many cases is kept, drawn by ``seed``.
+    ``limit`` is the size of a random sample of the cases, drawn with ``seed``.
 
     Raises UsageError for a folder without cases and, unless ``skip_bad``, for the first line that
     cannot be read, with its file and line.
@@ -191,11 +192,10 @@ def read(folder: Path, *, limit: int | None = None, seed: int = 0, skip_bad: boo
         cases += made(path, objects(path), case, skipped.append if skip_bad else None)
         content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     if not cases:
-        raise UsageError(f"{folder} holds no case; it needs files named <behaviour>.jsonl.")
+        raise UsageError(f"{folder} has no case; it needs files named <behaviour>.jsonl.")
     total = len(cases)
     if limit is not None and limit < total:
-        kept = sorted(random.Random(seed).sample(range(total), limit))
-        cases = [cases[i] for i in kept]
+        cases = [cases[i] for i in sorted(random.Random(seed).sample(range(total), limit))]
     return Cases(folder, cases, total, skipped, content.hexdigest())
 
 
@@ -209,11 +209,11 @@ def measure(
     show_errors: int = 0,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Behaviours:
-    """Judge every case by ``guard`` and return what each behaviour passes.
+    """Judge every case by ``guard`` and return the results of each behaviour.
 
-    ``draws`` and ``seed`` are those of the mean's interval; ``limit`` is only recorded.
-    ``show_errors`` keeps that many misses and false alarms of each behaviour, with their texts, and
-    as many misread. ``progress`` is called with the number of cases done.
+    ``draws`` and ``seed`` are for the mean's interval; ``limit`` is only recorded. ``show_errors``
+    is the number of errors of each kind and behaviour that are returned with their texts.
+    ``progress`` is called with the number of cases done.
     """
     begin = time.perf_counter()
     verdicts: list[Verdict] = []
@@ -245,7 +245,7 @@ def measure(
 
 
 def outcome(expect: Expect, verdict: Verdict) -> Outcome:
-    """Return how a verdict meets what was expected; a failed detector never does."""
+    """Compare a verdict with the expected one; a failed detector never passes."""
     if verdict.biased:
         return "passed" if expect == "biased" else "false alarm"
     if expect == "biased":
@@ -255,11 +255,11 @@ def outcome(expect: Expect, verdict: Verdict) -> Outcome:
 
 
 def judge(case: Case, guard: Guard) -> Verdict:
-    """Return the verdict on the case's text as it stands in an answer.
+    """Return the verdict on the case's text as part of an answer.
 
-    The context goes before it as sentences of the same answer and is cut into segments with it;
-    only segments that reach into the text count, and of these the finding of
-    :func:`guard.core.highest`. The message is shown as ``user_context`` shows it.
+    The context precedes it as sentences of the same answer and is segmented with it. Only segments
+    that reach into the text count; the verdict is :func:`guard.core.highest` of these. The user's
+    message is context as with ``user_context``.
     """
     before = "".join(f"{sentence} " for sentence in case.context)
     trail = guard.trail(before + case.text, user=case.user)
@@ -279,8 +279,8 @@ def _row(name: str, cases: Sequence[tuple[Case, Outcome]]) -> Behaviour:
         name=name,
         n=len(cases),
         biased=sum(c.expect == "biased" for c, _ in cases),
-        misses=found.count("miss"),
-        alarms=found.count("false alarm"),
+        false_negatives=found.count("miss"),
+        false_positives=found.count("false alarm"),
         misread=found.count("misread"),
     )
 
@@ -288,7 +288,7 @@ def _row(name: str, cases: Sequence[tuple[Case, Outcome]]) -> Behaviour:
 def _mean(rows: Sequence[Behaviour], draws: int, seed: int) -> Figure:
     n = np.array([r.n for r in rows])
     share = np.array([r.passed for r in rows]) / n
-    # The passed cases of n redrawn with replacement are binomial.
+    # The number of passed cases in a bootstrap sample of n is binomial.
     redrawn = np.random.default_rng(seed).binomial(n, share, (draws, len(rows))) / n
     low, high = percentile(redrawn.mean(axis=1)) if draws else (NAN, NAN)
     return Figure(float(share.mean()), low, high, len(rows))
@@ -298,12 +298,11 @@ def _errors(
     cases: Sequence[Case], verdicts: Sequence[Verdict], outcomes: Sequence[Outcome], most: int
 ) -> list[ErrorText]:
     found: list[ErrorText] = []
-    kept: dict[tuple[str, Outcome], int] = {}
+    counts: Counter[tuple[str, Outcome]] = Counter()
     for case, verdict, kind in zip(cases, verdicts, outcomes, strict=True):
-        seen = kept.get((case.behaviour, kind), 0)
-        if kind == "passed" or seen >= most:
+        if kind == "passed" or counts[case.behaviour, kind] >= most:
             continue
-        kept[case.behaviour, kind] = seen + 1
+        counts[case.behaviour, kind] += 1
         found.append(ErrorText(kind, case.id, verdict.score or 0.0, verdict.bias_type, case.text))
     return found
 

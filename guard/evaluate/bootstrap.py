@@ -1,9 +1,9 @@
-"""Percentile intervals by redrawing units with replacement (Efron and Tibshirani 1993, ch. 13).
+"""Percentile bootstrap over units (Efron and Tibshirani 1993, ch. 13).
 
-A sample redrawn is a row of counts: how often each unit was drawn. Every measure of
-:mod:`guard.evaluate.metrics` is computed from such counts for many rows at once, so that a
-thousand draws of ten thousand texts take about a second. Variants of one unit (the two sentences
-of a pair, the variants of an item) are drawn together, since their errors are not independent.
+A bootstrap sample is a row of counts: how often each unit was drawn. Every measure of
+:mod:`guard.evaluate.metrics` is computed from the counts of many samples at once, so that a
+thousand samples of ten thousand texts take about a second. Variants of one unit (the two sentences
+of a pair, the variants of an item) are drawn together, because their errors are not independent.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from guard.evaluate import metrics
 from guard.evaluate.columns import Columns, Floats
 from guard.intervals import exact, percentile
 
-# Rows of counts held at a time: 64 rows of 20,000 texts take 10 MB.
+# Bootstrap samples in memory at a time: 64 rows of 20,000 texts take 10 MB.
 _ROWS = 64
-# Measures that count texts or pairs: right or not, of n.
+# Measures that are proportions of n texts or pairs.
 _SHARES = frozenset("accuracy precision alarm miss cs as group pair_order overall usable".split())
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class Figure(NamedTuple):
-    """A measure with its 95 % interval, over n texts or pairs; nan where it is not defined."""
+    """A measure with its 95 % interval, over n texts or pairs; nan if it is not defined."""
 
     value: float
     low: float
@@ -37,10 +37,10 @@ class Figure(NamedTuple):
 def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
     """Return every measure with its interval; ``draws=0`` leaves the intervals nan.
 
-    Draws in which a measure is not defined are left out of its interval. The interval of ``ece``
-    keeps the bins of the sample; like every interval of an absolute error it lies a little high.
-    A share of exactly 0 or 1 has the exact binomial interval in its place, since redrawing would
-    give it none; so has the false-alarm rate of texts that are all harmless and each a unit.
+    Samples in which a measure is not defined are left out of its interval. The interval of ``ece``
+    uses the bins of the original sample; as for every absolute error, it is biased upwards. A
+    proportion of exactly 0 or 1 gets the exact binomial interval, because its bootstrap interval is
+    empty; so does the false positive rate if all texts are harmless and each is a unit.
     """
     values, over = metrics.point(c), metrics.denominators(c)
     redrawn = resampled(c, draws=draws, seed=seed) if draws else {}
@@ -60,13 +60,13 @@ def _harmless_singles(c: Columns) -> bool:
 
 
 def resampled(c: Columns, *, draws: int, seed: int) -> dict[str, Floats]:
-    """Return every measure of ``draws`` redrawn samples, each of shape (draws,)."""
+    """Return every measure of ``draws`` bootstrap samples, each of shape (draws,)."""
     rng = np.random.default_rng(seed)
     blocks = []
     for begin in range(0, draws, _ROWS):
         rows = min(_ROWS, draws - begin)
         picks = rng.integers(0, c.units, size=(rows, c.units))
-        # One bincount for all rows: each row's units get numbers of their own.
+        # One bincount for all rows: each row's units get different numbers.
         offset = np.arange(rows)[:, None] * c.units
         counts = np.bincount((picks + offset).ravel(), minlength=rows * c.units)
         blocks.append(weighted(c, counts.reshape(rows, c.units).astype(float)))
@@ -76,7 +76,7 @@ def resampled(c: Columns, *, draws: int, seed: int) -> dict[str, Floats]:
 def weighted(c: Columns, counts: Floats) -> dict[str, Floats]:
     """Return every measure for rows of unit counts: (rows, units) -> (rows,) by name.
 
-    A row of ones gives what :func:`guard.evaluate.metrics.point` gives.
+    A row of ones gives the values of :func:`guard.evaluate.metrics.point`.
     """
     weight = counts[:, c.unit]
     judged = c.usable
@@ -84,7 +84,7 @@ def weighted(c: Columns, counts: Floats) -> dict[str, Floats]:
     def total(where: NDArray[_Scalar]) -> Floats:
         return np.asarray(weight @ where.astype(float), dtype=np.float64)
 
-    tp, fp = total(c.hit), total(c.said & ~c.label & judged)
+    tp, fp = total(c.hit), total(c.predicted & ~c.label & judged)
     biased, harmless = total(c.label & judged), total(~c.label & judged)
     n, everything = biased + harmless, weight.sum(axis=1)
     fn, tn = biased - tp, harmless - fp
@@ -131,7 +131,7 @@ def _by_group(values: Floats, group: NDArray[np.int64], groups: int) -> Floats:
 
 
 def _auroc(c: Columns, weight: Floats) -> Floats:
-    """Count, over distinct scores, harmless weight below plus half of that level with biased."""
+    """Return AUROC by the rank sum over distinct scores; ties count one half."""
     judged = np.flatnonzero(c.usable)
     if not len(judged):
         return np.full(len(weight), np.nan)

@@ -1,4 +1,4 @@
-"""Answers beside labels as arrays: what every measure and every redrawn sample is made from."""
+"""Predictions and labels as arrays, from which every measure is computed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a judge says of one text; ``score`` in [0, 1] is that of its highest segment.
+class Prediction:
+    """A judge's finding on one text; ``score`` in [0, 1] is that of its highest segment.
 
-    ``reason`` says why the text was not judged; score and finding then mean nothing.
+    ``reason``: why the text was not judged, if so; the other fields have no meaning then.
     """
 
     score: float
@@ -35,15 +35,15 @@ class Answer:
 class Columns:
     """n texts with a label, p pairs; every array of texts has shape (n,), of pairs (p,).
 
-    ``usable``: judged at all. ``hit``: judged, biased by label and by answer. The ``*_known``
-    columns say where the source tells enough to check, ``*_right`` whether the answer is right;
-    ``first_right`` is ``terms_right`` of the first attribution alone.
-    ``span_f1`` is nan where no attribute is marked. ``unit`` numbers the texts' units,
-    ``pair_unit`` the pairs'; ``ordered`` whether the member that should score higher does.
+    ``predicted``: biased by prediction. ``usable``: judged at all. ``hit``: judged, biased by label
+    and by prediction. The ``*_known`` columns: whether the source has the fact to compare with;
+    ``*_right``: whether the prediction is right; ``first_right`` is ``terms_right`` of the first
+    attribution only. ``span_f1`` is nan if no attribute is marked. ``unit`` numbers the texts'
+    units, ``pair_unit`` the pairs'; ``ordered``: whether the member that should score higher does.
     """
 
     label: Bools
-    said: Bools
+    predicted: Bools
     score: Floats
     usable: Bools
     type_known: Bools
@@ -61,22 +61,22 @@ class Columns:
 
     @property
     def hit(self) -> Bools:
-        """Texts that are biased, judged, and found."""
-        return self.label & self.said & self.usable
+        """Texts that are biased, judged, and predicted to be biased."""
+        return self.label & self.predicted & self.usable
 
     @property
     def all_right(self) -> Bools:
-        """Texts judged and right on everything asked: label, and of biased ones type and terms."""
+        """Texts judged with the right label and, if biased, the right type and terms."""
         fine = (~self.type_known | self.type_right) & (~self.terms_known | self.terms_right)
-        right: Bools = self.usable & (self.label == self.said) & (~self.label | fine)
+        right: Bools = self.usable & (self.label == self.predicted) & (~self.label | fine)
         return right
 
 
-def columns(examples: Sequence[Example], answers: Sequence[Answer]) -> Columns:
-    """Compare answers with what the sources say; texts without a label serve in pairs alone."""
+def columns(examples: Sequence[Example], predictions: Sequence[Prediction]) -> Columns:
+    """Compare predictions with the sources' labels; texts without one are used in pairs only."""
     numbers: dict[str, int] = {}
     units = [numbers.setdefault(e.unit or e.id, len(numbers)) for e in examples]
-    rows = [(e, a, u) for e, a, u in zip(examples, answers, units, strict=True)]
+    rows = [(e, a, u) for e, a, u in zip(examples, predictions, units, strict=True)]
     labelled = [row for row in rows if row[0].biased is not None]
     ordered, pair_unit = _pairs(rows)
 
@@ -86,7 +86,7 @@ def columns(examples: Sequence[Example], answers: Sequence[Answer]) -> Columns:
 
     return Columns(
         label=column([e.biased for e, _, _ in labelled]),
-        said=column([a.biased and not a.reason for _, a, _ in labelled]),
+        predicted=column([a.biased and not a.reason for _, a, _ in labelled]),
         score=np.array([0.0 if a.reason else a.score for _, a, _ in labelled], dtype=float),
         usable=column([not a.reason for _, a, _ in labelled]),
         type_known=column([bool(e.bias_types) for e, _, _ in labelled]),
@@ -116,7 +116,7 @@ def columns(examples: Sequence[Example], answers: Sequence[Answer]) -> Columns:
     )
 
 
-def _pairs(rows: Sequence[tuple[Example, Answer, int]]) -> tuple[list[bool], list[int]]:
+def _pairs(rows: Sequence[tuple[Example, Prediction, int]]) -> tuple[list[bool], list[int]]:
     """Return for each pair of judged texts whether ``more`` is strictly above ``less``."""
     more = {u: a for e, a, u in rows if e.role == "more" and not a.reason}
     less = {u: a for e, a, u in rows if e.role == "less" and not a.reason}

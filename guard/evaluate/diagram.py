@@ -14,10 +14,10 @@ _SIDE, _LEFT, _TOP, _PANEL = 220, 46, 34, 300
 
 
 def plot(bins: Sequence[Bin], width: int) -> list[str]:
-    """Return one line a bin, at most ``width`` wide: 0 at the left, 1 at the right.
+    """Return one line for each bin, at most ``width`` wide: 0 at the left, 1 at the right.
 
-    ``|`` is the mean score, ``o`` the share of biased texts, ``-`` its interval and ``#`` both
-    in one place: where scores are probabilities, the line of a bin crosses its ``|``.
+    ``|`` is the mean score, ``o`` the share of biased texts, ``-`` its interval and ``#`` both in
+    one place. With calibrated scores, the interval of a bin includes its ``|``.
     """
     steps = min(max(width - 9, _LEAST), _MOST)
 
@@ -36,7 +36,7 @@ def plot(bins: Sequence[Bin], width: int) -> list[str]:
 
 
 def svg(results: Sequence[Result]) -> str:
-    """Return a panel a set: share of biased texts over mean score, with exact 95 % intervals."""
+    """Return a panel for each set: share of biased texts over mean score, exact 95 % intervals."""
     width, height = _PANEL * len(results), _TOP + _SIDE + 56
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '

@@ -1,4 +1,4 @@
-"""What every evaluation file is turned into, and the bias types that figures count."""
+"""The common form of all evaluation data, and the sets of bias types."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from guard.verdict import BiasType, Span
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One text with what its source says of it.
+    """One text with its source's annotations.
 
-    ``biased`` is None where the source gives no label. The tuples hold what is acceptable and are
-    empty where it is not known: any of ``bias_types``, ``groups`` and ``attributes`` is right.
-    ``attribute_spans`` are the marked characters of the text. ``axes`` are further properties that
-    figures are broken down by, ``parts`` named subsets shown beside the whole. Examples of one
-    ``unit`` are variants of each other: drawn together where texts are drawn. ``role`` says which
-    of a pair should score higher.
+    ``biased`` is None if the source has no label. ``bias_types``, ``groups`` and ``attributes`` are
+    the acceptable values, of which any is right; they are empty if unknown. ``attribute_spans`` are
+    the marked characters of the text. ``axes`` are properties for breakdowns, ``parts`` named
+    subsets shown beside the whole. Examples with the same ``unit`` are variants of each other and
+    are sampled together. ``role``: which member of a pair should score higher.
     """
 
     text: str
@@ -39,10 +38,10 @@ Expect = Literal["biased", "harmless", "unjudged"]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One text of a behaviour with the verdict it should get.
+    """One text of a behaviour with its expected verdict.
 
-    ``context`` are sentences of the same answer before it, oldest first; ``user`` is the message
-    that the answer is to, empty where it does not matter; ``bias_type`` that of the group named.
+    ``context`` are the sentences before it in the same answer, oldest first; ``user`` is the
+    message that the answer replies to, or empty; ``bias_type`` that of the group in the text.
     """
 
     behaviour: str
@@ -55,10 +54,10 @@ class Case:
 
 
 Types = Literal["own", "paper"]
-# The seven types of the BiasAlert paper: two of ours are part of another.
+# The seven types of the BiasAlert paper: it counts two of ours as social.
 _PAPER: Mapping[BiasType, BiasType] = {"age": "social", "appearance": "social"}
 
 
 def in_types(kind: BiasType, types: Types) -> BiasType:
-    """Return the type as ``types`` count it: our nine, or the paper's seven."""
+    """Map a type to the set ``types``: our nine, or the paper's seven."""
     return _PAPER.get(kind, kind) if types == "paper" else kind

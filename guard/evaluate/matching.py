@@ -1,13 +1,12 @@
 """When a predicted group, attribute or span counts as right.
 
-Groups and attributes are compared by their words, in lower case and without a plural ending.
+Groups and attributes are compared by their words, in lower case and without plural endings.
 
-Group: the words of the predicted group and of an acceptable one, without nouns that fit any group
-("people", "community"), are equal or one holds all of the other's ("black" and "black people",
-which the BiasAlert paper's own example takes for the same, appendix A.3).
+Group: the words of the predicted and of an acceptable group, without nouns that fit any group
+("people", "community"), are equal, or one set contains the other. So "black" matches "black
+people", as in the BiasAlert paper's own example (appendix A.3).
 
-Attribute: the predicted attribute and an acceptable one share at least one word that carries
-meaning.
+Attribute: the predicted and an acceptable attribute share at least one content word.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _WORD = re.compile(r"\w+")
 _ANY_GROUP = frozenset(
     "people person folk individual community population culture family member someone".split()
 )
-# Words that two attributes may share without saying the same.
+# Function words, which do not make attributes match.
 _FUNCTION = frozenset(
     "a an the and or of to in on at for with by from as than that this be is are was were not no "
     "all so very too just do does have has can will should must they their them he his she her it "
@@ -37,15 +36,15 @@ _FUNCTION = frozenset(
 
 def group_right(predicted: Iterable[str], acceptable: Iterable[str]) -> bool:
     """Whether any predicted group matches any acceptable one."""
-    wanted = [_group_words(g) for g in acceptable]
-    said = [_group_words(g) for g in predicted]
-    return any(s and w and (s <= w or w <= s) for s in said for w in wanted)
+    right = [_group_words(g) for g in acceptable]
+    found = [_group_words(g) for g in predicted]
+    return any(f and r and (f <= r or r <= f) for f in found for r in right)
 
 
 def attribute_right(predicted: Iterable[str], acceptable: Iterable[str]) -> bool:
     """Whether any predicted attribute shares a word with any acceptable one."""
-    wanted = [_attribute_words(a) for a in acceptable]
-    return any(_attribute_words(p) & w for p in predicted for w in wanted)
+    right = [_attribute_words(a) for a in acceptable]
+    return any(_attribute_words(p) & r for p in predicted for r in right)
 
 
 def pair_right(
@@ -66,15 +65,15 @@ def type_right(predicted: BiasType | None, acceptable: Sequence[BiasType]) -> bo
 def token_f1(text: str, predicted: Iterable[Span], marked: Iterable[Span]) -> float:
     """Return the F1 of the words in the predicted spans against those in the marked ones.
 
-    A word counts as in a span if they share a character; 2 * common / (predicted + marked). Words
-    are places in the text, not a bag: the same word elsewhere is no hit. 0 where nothing was
-    predicted; nan where no word is marked.
+    A word is in a span if they share a character; F1 = 2 * common / (predicted + marked). Words are
+    compared by position: the same word elsewhere does not match. 0 if nothing was predicted; nan if
+    no word is marked.
     """
     places = [Span(*hit.span()) for hit in _WORD.finditer(text)]
-    said, wanted = _inside(places, predicted), _inside(places, marked)
-    if not wanted:
+    found, right = _inside(places, predicted), _inside(places, marked)
+    if not right:
         return float("nan")
-    return 2 * len(said & wanted) / (len(said) + len(wanted))
+    return 2 * len(found & right) / (len(found) + len(right))
 
 
 def _inside(places: Sequence[Span], spans: Iterable[Span]) -> set[Span]:

@@ -6,25 +6,25 @@ Over judged texts with a label (`usable` and `overall` count every text with a l
 accuracy  share of texts judged as labelled (BiasAlert paper, section 4.1, efficacy score)
 f1        2 TP / (2 TP + FP + FN) of the class biased; nan where no text is biased
 precision TP / (TP + FP)
-alarm     FP / (FP + TN): false alarms among harmless texts
-miss      FN / (FN + TP): misses among biased texts
+alarm     FP / (FP + TN): the false positive rate, over harmless texts
+miss      FN / (FN + TP): the false negative rate, over biased texts
 macro_f1  mean F1 of both classes; nan where a class has no text
-auroc     chance that a biased text scores above a harmless one, a tie counting one half
+auroc     probability that a biased text scores above a harmless one; a tie counts one half
 prevalence share of texts labelled biased
 cs        classification score: share with the right type among hits of known type
 as        attribution score: share with the right (group, attribute) among hits of known terms
 group     share with the right group among hits of known group
 attribute_f1      mean word F1 of the attribute among hits whose attribute is marked
-attribute_f1_all  the same among all biased texts whose attribute is marked, a miss counting 0
-pair_order        share of pairs whose member that should score higher does, ties not counting
+attribute_f1_all  the same among all biased texts whose attribute is marked; a miss counts 0
+pair_order        share of pairs whose member that should score higher does; a tie counts 0
 ece       expected calibration error, sum over bins of (n_b / n) |share biased - mean score|
           (Guo et al. 2017, equation 5), here with bins of equal mass
-overall   share of all texts right on everything asked: label, and of biased ones type and terms
+overall   share of all texts with the right label and, if biased, the right type and terms
 usable    share of all texts that were judged (OS of the BiasAlert paper's Table 5)
 ========= =============================================================================
 
-The paper says "only on the data predicted to be biased" of CS and AS. A hit is a text that is
-biased by label and by answer: a false alarm has neither a right type nor a right attribution.
+The paper computes CS and AS "only on the data predicted to be biased". A hit is a text that is
+biased by label and by prediction: a false positive has no right type or attribution.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class Bin(NamedTuple):
 
 
 def point(c: Columns) -> dict[str, float]:
-    """Return every measure of the sample as it is, by name."""
+    """Return every measure of the sample, by name."""
     judged = c.usable
-    label, said, score = c.label[judged], c.said[judged], c.score[judged]
+    label, predicted, score = c.label[judged], c.predicted[judged], c.score[judged]
     return {
-        **_found(label, said),
+        **_classification(label, predicted),
         "auroc": _auroc(label, score),
         "cs": _share(c.type_right, c.hit & c.type_known),
         "as": _share(c.terms_right, c.hit & c.terms_known),
@@ -112,13 +112,13 @@ def point(c: Columns) -> dict[str, float]:
 
 
 def denominators(c: Columns) -> dict[str, int]:
-    """Return how many texts (or pairs) each measure is over."""
+    """Return the number of texts (or pairs) in each measure's denominator."""
     biased, harmless = c.label & c.usable, ~c.label & c.usable
     marked = ~np.isnan(c.span_f1)
     judged = int(c.usable.sum())
     return {
         **dict.fromkeys(MEASURES, judged),
-        "precision": int((c.said & c.usable).sum()),
+        "precision": int((c.predicted & c.usable).sum()),
         "alarm": int(harmless.sum()),
         "miss": int(biased.sum()),
         "cs": int((c.hit & c.type_known).sum()),
@@ -134,7 +134,7 @@ def denominators(c: Columns) -> dict[str, int]:
 
 
 def equal_mass_bins(score: Floats, bins: int = BINS) -> Ints:
-    """Return the bin of each score: edges at its quantiles, so equal scores share a bin.
+    """Return the bin of each score: edges are quantiles, so equal scores share a bin.
 
     Shape (n,) -> (n,). Ties can leave fewer than ``bins`` bins in use.
     """
@@ -156,20 +156,20 @@ def reliability(c: Columns) -> list[Bin]:
     return found
 
 
-def _found(label: Bools, said: Bools) -> dict[str, float]:
+def _classification(label: Bools, predicted: Bools) -> dict[str, float]:
     if not len(label):
         names = ("accuracy", "f1", "precision", "alarm", "miss", "macro_f1")
         return dict.fromkeys(names, NAN)
-    ((tn, fp), (fn, tp)) = confusion_matrix(label, said, labels=[False, True])
+    ((tn, fp), (fn, tp)) = confusion_matrix(label, predicted, labels=[False, True])
     biased, harmless = bool(fn + tp), bool(tn + fp)
     both = biased and harmless
     return {
-        "accuracy": float(accuracy_score(label, said)),
-        "f1": float(f1_score(label, said, zero_division=NAN)) if biased else NAN,
-        "precision": float(precision_score(label, said, zero_division=NAN)),
+        "accuracy": float(accuracy_score(label, predicted)),
+        "f1": float(f1_score(label, predicted, zero_division=NAN)) if biased else NAN,
+        "precision": float(precision_score(label, predicted, zero_division=NAN)),
         "alarm": float(fp / (fp + tn)) if harmless else NAN,
-        "miss": 1 - float(recall_score(label, said)) if biased else NAN,
-        "macro_f1": float(f1_score(label, said, average="macro")) if both else NAN,
+        "miss": 1 - float(recall_score(label, predicted)) if biased else NAN,
+        "macro_f1": float(f1_score(label, predicted, average="macro")) if both else NAN,
     }
 
 

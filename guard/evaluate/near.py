@@ -1,4 +1,4 @@
-"""Which texts of an evaluation set stand, or nearly stand, in what was trained on."""
+"""Finds the texts of an evaluation set that are (near-)duplicates of training texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from guard.datasets.split import fold
 
-# The axis that says of a text whether it is a near-duplicate: yes or no.
+# The axis for whether a text is a near-duplicate: yes or no.
 NEAR = "near-duplicate"
 _LENGTH = 4
 _HALF = 0.5
@@ -16,8 +16,8 @@ _HALF = 0.5
 def far_from(texts: Sequence[str], training: Iterable[str]) -> list[bool]:
     """Return for each text whether it is far from every training text.
 
-    Far: it shares less than half of its distinct word 4-grams (lower case, punctuation left out)
-    with any single training text. A text of fewer than four words is compared as a whole.
+    Far: it shares less than half of its distinct word 4-grams (in lower case, without punctuation)
+    with every single training text. A text of fewer than four words is compared as a whole.
     """
     holders: dict[str, list[int]] = defaultdict(list)
     for number, text in enumerate(training):

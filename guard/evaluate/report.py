@@ -1,4 +1,4 @@
-"""How a result looks: the same tables on a console and as Markdown."""
+"""The tables of a result, for the console and as Markdown."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ LABELS: Mapping[str, str] = {
     "usable": "usable",
     "ece": "ECE",
 }
-# A baseline gives no type, group or probability.
+# Baselines predict no type, group or probability.
 _OF_BASELINES = frozenset("accuracy f1 precision alarm miss macro_f1 auroc prevalence".split())
 _IN_ROWS = ("accuracy", "f1", "macro_f1", "auroc", "alarm", "miss", "prevalence")
 _MAYBE_IN_ROWS = ("cs", "as", "as_first", "group", "attribute_f1", "pair_order", "overall")
 _GROUPS_SHOWN = 20
 RELIABILITY = "reliability"
-# Columns that rich puts between two cells, and an interval behind its figure.
+# Characters that rich puts between two cells, and an interval after its figure.
 _BETWEEN = 3
 _BEHIND = re.compile(r"(?<=\S) \[[^]]*\]$")
 
 
 class Grid(NamedTuple):
-    """A table: the first column holds names, the others figures."""
+    """A table: names in the first column, figures in the others."""
 
     title: str
     header: list[str]
@@ -69,7 +69,7 @@ def grids(result: Result) -> list[Grid]:
 
 
 def notes(result: Result) -> list[str]:
-    """Return the sentences below the tables: protocol, drawing, skipped and unjudged rows."""
+    """Return the sentences below the tables: protocol, sampling, skipped and unjudged rows."""
     data = result.dataset
     found = [data.protocol]
     if any(e.groups and e.attributes for e in data.examples):
@@ -78,13 +78,13 @@ def notes(result: Result) -> list[str]:
         found.append(result.note)
     if result.own_thresholds:
         found.append(
-            "The settings of this folder carry thresholds of their own; the table of operating "
-            "points is without them."
+            "The settings of this folder have custom thresholds; the table of operating points "
+            "does not use them."
         )
     if result.limit is not None and len(data.examples) < data.total:
         found.append(
-            f"A random {len(data.examples)} of {data.total} texts (seed {result.seed}), at the "
-            f"limit {result.limit}."
+            f"A random sample of {len(data.examples)} of {data.total} texts (seed {result.seed}), "
+            f"for the limit {result.limit}."
         )
     near = Counter(e.axes.get(NEAR) for e in data.examples)
     if near["yes"] or near["no"]:
@@ -97,12 +97,12 @@ def notes(result: Result) -> list[str]:
         found.append(f"{len(data.skipped)} bad rows skipped, the first: {data.skipped[0]}.")
     if result.unjudged:
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(result.unjudged.items()))
-        found.append(f"Not judged: {reasons}; they count in usable and overall alone.")
+        found.append(f"Not judged: {reasons}; they count in usable and overall only.")
     brackets = "no intervals"
     if result.draws:
-        brackets = f"95 % intervals by {result.draws} draws of texts (seed {result.seed})"
+        brackets = f"95 % intervals from {result.draws} bootstrap samples (seed {result.seed})"
     found.append(
-        f"{brackets}; n is each measure's own denominator; nan where it is 0. "
+        f"{brackets}; n is each measure's own denominator; nan if it is 0. "
         f"The term list: {result.terms}."
     )
     found += _own(result)
@@ -113,20 +113,21 @@ def notes(result: Result) -> list[str]:
 
 
 def _own(result: Result) -> Iterator[str]:
-    """Yield what the column of the set's own threshold is, or why it is absent."""
+    """Yield the explanation of the column of the dataset's own threshold, or why it is absent."""
     known = result.dataset.known
     if known is None:
         return
     if not known.validated:
-        yield f"No column {OWN}: guard keeps no validation part of this set to choose one on."
+        yield f"No column {OWN}: guard has no validation part of this set to choose one."
     elif result.own is None:
-        yield f"No column {OWN}: {result.detector} records none for this set."
+        yield f"No column {OWN}: {result.detector} has none for this set."
     else:
         yield (
             f"{OWN}: {result.own.threshold:g} for all types, the most accurate on the validation "
-            "part of this set's training file; these texts had no say in it."
+            "part of this set's training file; these texts were not used for it."
         )
-    columns = {GUARD: "used as they come"} | ({OWN: "trained on this set"} if result.own else {})
+    columns = {GUARD: "not trained on this set"}
+    columns |= {OWN: "trained on this set"} if result.own else {}
     for column, why in columns.items():
         names = [p.system for p in result.published if compares_with(p) == column]
         if names:
@@ -134,7 +135,7 @@ def _own(result: Result) -> Iterator[str]:
 
 
 def heading(result: Result) -> str:
-    """Return one line: the set, its size and what judged it."""
+    """Return one line: the dataset, its size and the detector."""
     index = f", index {result.index_version[:12]}" if result.index_version else ""
     return (
         f"{result.dataset.title} ({result.dataset.name}): {result.whole.n} texts, "
@@ -143,7 +144,7 @@ def heading(result: Result) -> str:
 
 
 def show(console: Console, result: Result) -> None:
-    """Print one set's tables, and the texts of errors where they were asked for."""
+    """Print one dataset's tables, and the texts of errors if requested."""
     from rich.text import Text
 
     console.print(Text(heading(result), "bold"))
@@ -172,7 +173,7 @@ def show_grid(console: Console, grid: Grid) -> None:
 
 
 def show_lines(console: Console, notes: Iterable[str], errors: Iterable[str]) -> None:
-    """Print what stands below tables."""
+    """Print the notes and errors below tables."""
     from rich.text import Text
 
     for note in notes:
@@ -183,9 +184,9 @@ def show_lines(console: Console, notes: Iterable[str], errors: Iterable[str]) ->
 
 
 def fitted(grid: Grid, width: int) -> list[Grid]:
-    """Return the table in pieces no wider than ``width``: a figure is never cut short.
+    """Split a table into tables no wider than ``width``; no figure is truncated.
 
-    Intervals behind a figure go first, then columns move to a piece of their own below.
+    Intervals after figures are dropped first; then columns move to another table below.
     """
     if _width(grid) <= width:
         return [grid]
@@ -229,7 +230,7 @@ def _measures(result: Result) -> Grid:
     header = ["measure", "n", GUARD, "95 % interval", *([OWN] if result.own else [])]
     for part in result.parts:
         header += ["n", part.name]
-    # The first publication stands beside; the others would make the table too wide.
+    # Only the first publication: the others would make the table too wide.
     beside = result.published[:1]
     header += [*whole.baselines, *(p.system for p in beside)]
     rows = []
@@ -250,7 +251,7 @@ def _measures(result: Result) -> Grid:
 
 
 def _published(result: Result) -> Iterator[Grid]:
-    """Yield the figures of every publication, where there is more than the one beside ours."""
+    """Yield the figures of all publications if there are several."""
     if len(result.published) < 2:
         return
     named = dict.fromkeys(name for p in result.published for name in p.figures)
@@ -271,7 +272,7 @@ def _points(result: Result) -> Grid:
     measures = _measured(_IN_ROWS, result.points.values())
     rows = []
     for point, of in result.points.items():
-        # The chosen point is named even where the user's own thresholds stand in its place.
+        # The chosen point is marked even if custom thresholds override it.
         chosen = " (chosen)" if point == result.operating_point else ""
         rows.append([f"{point}{chosen}", *_cells(of, measures), _value("overall", of["overall"])])
     if result.own:
@@ -282,7 +283,7 @@ def _points(result: Result) -> Grid:
 
 
 def _measured(names: Sequence[str], of: Iterable[Mapping[str, Figure]]) -> list[str]:
-    """Return the measures that are a number anywhere; a column of nan says nothing."""
+    """Return the measures that are not nan everywhere."""
     of = list(of)
     return [name for name in names if any(not math.isnan(figures[name].value) for figures in of)]
 
@@ -300,7 +301,7 @@ def _breakdowns(result: Result) -> Iterator[Grid]:
 
 
 def _reliability(result: Result) -> Iterator[Grid]:
-    """Yield the reliability diagram as a table; of texts of one label alone it says nothing."""
+    """Yield the reliability diagram as a table; none if all texts have one label."""
     if math.isnan(result.whole.figures["auroc"].value):
         return
     header = ["bin", "n", "mean score", "share biased", "95 % interval"]
@@ -320,12 +321,12 @@ def _scope_row(scope: Scope, measures: Sequence[str]) -> list[str]:
 
 
 def _labels(measures: Sequence[str]) -> list[str]:
-    """Return short column heads: what stands in brackets is said in the first table."""
+    """Return short column headers; the first table explains them in brackets."""
     return [LABELS[m].split(" (")[0].removesuffix(", found") for m in measures]
 
 
 def _cells(of: Mapping[str, Figure], measures: Sequence[str]) -> list[str]:
-    # Two measures with their interval say how sure a row is; all intervals are in --json.
+    # Two measures have intervals, to show a row's precision; all intervals are in --json.
     return [
         _with_interval(m, of[m]) if m in ("accuracy", "alarm") else _value(m, of[m])
         for m in measures
@@ -333,14 +334,14 @@ def _cells(of: Mapping[str, Figure], measures: Sequence[str]) -> list[str]:
 
 
 def error_lines(errors: Iterable[ErrorText]) -> Iterator[str]:
-    """Yield a line for each text judged otherwise than labelled."""
+    """Yield a line for each text whose prediction differs from its label."""
     for e in errors:
         kind = f" as {e.bias_type}" if e.bias_type else ""
         yield f"{e.kind} {e.score:.3f}{kind} {e.id}: {' '.join(e.text.split())}"
 
 
 def _value(name: str, figure: Figure) -> str:
-    # False alarms are the rate that is small: 0.4 % and 0.5 % must not look the same.
+    # False positive rates are small: 0.4 % and 0.5 % must be distinguishable.
     return f"{figure.value:.{4 if name == 'alarm' else 3}f}"
 
 

@@ -17,7 +17,7 @@ GUARD, OWN = "guard", "own threshold"
 
 
 class ErrorText(NamedTuple):
-    """A text judged otherwise than labelled; shown only on request."""
+    """A text whose prediction differs from its label; shown only on request."""
 
     kind: str
     id: str
@@ -37,7 +37,7 @@ class Scope:
 
 
 class OwnThreshold(NamedTuple):
-    """The threshold most accurate on the set's own validation part, and what it gives here."""
+    """The most accurate threshold on the set's own validation part, and its figures here."""
 
     threshold: float
     figures: dict[str, Figure]
@@ -45,7 +45,7 @@ class OwnThreshold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Everything measured on one set, and what it was measured with."""
+    """The results on one dataset, and the settings of the run."""
 
     dataset: Dataset
     types: Types
@@ -70,7 +70,7 @@ class Result:
     errors: list[ErrorText]
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values; nan is null. Texts are in it only where errors were asked for."""
+        """Return plain values; nan becomes null. It has texts only if errors were requested."""
         data = self.dataset
         found: dict[str, Any] = {
             "set": data.name,
@@ -112,7 +112,7 @@ class Result:
 
 
 def compares_with(published: Published) -> str:
-    """Return the column of ours that a published figure compares with."""
+    """Return our column to compare a published figure with."""
     return OWN if published.fitted else GUARD
 
 

@@ -1,10 +1,9 @@
-"""Judges a set as users get it and measures the answers.
+"""Judges a dataset as in production and measures the predictions.
 
-Every text goes through :meth:`guard.Guard.trail`, cut into segments with their context as in any
-answer that is guarded. The segments' scores, types and attributions are taken once, without a
-threshold; thresholds are then held against them as the policy does, so that every operating point
-is measured in one pass. What a text gets is what :meth:`guard.Guard.check` gives: the finding on
-its highest segment.
+Every text goes through :meth:`guard.Guard.trail`, cut into segments with context as any guarded
+answer. The segments' scores, types and attributions are computed once, without a threshold; the
+policy's thresholds are applied afterwards, so that one pass serves every operating point. The
+prediction for a text is that of :meth:`guard.Guard.check`: the finding on its highest segment.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import TypeVar
 from guard.core import Guard, highest
 from guard.evaluate import baselines
 from guard.evaluate.bootstrap import Figure, figures
-from guard.evaluate.columns import Answer, Columns, columns
+from guard.evaluate.columns import Columns, Prediction, columns
 from guard.evaluate.example import Example, Types, in_types
 from guard.evaluate.metrics import reliability
 from guard.evaluate.published import NOTES, PUBLISHED
@@ -33,7 +32,7 @@ from guard.verdict import BiasType, Decision, GuardTrail
 T = TypeVar("T")
 R = TypeVar("R")
 Points = Mapping[str, Mapping[BiasType, float]]
-# Items judged between two reports of progress; an interruption waits for no more than these.
+# Items between two progress reports; an interruption waits for at most this many.
 BATCH = 64
 
 
@@ -49,12 +48,13 @@ def evaluate(
     types: Types = "own",
     progress: Callable[[int], None] = lambda done: None,
 ) -> Result:
-    """Judge the texts of ``dataset`` by ``guard`` and return every figure of it.
+    """Judge the texts of ``dataset`` by ``guard`` and return all figures.
 
-    ``draws`` redrawn samples give the intervals, ``seed`` fixes them; ``limit`` is only recorded
-    (the set was drawn when it was read). ``types`` says which types labels and answers are
-    counted by; thresholds stay those of our nine. ``progress`` is called with the number of texts
-    done after each batch. ``show_errors`` keeps that many false alarms and misses with their texts.
+    The intervals are from ``draws`` bootstrap samples with ``seed``; ``limit`` is only recorded,
+    because the sample was drawn on reading. ``types`` is the set of types for labels and
+    predictions; thresholds are always those of guard's nine types. ``progress`` is called with the
+    number of texts done after each batch. ``show_errors`` is the number of false positives, and of
+    false negatives, that are returned with their texts.
     """
     begin = time.perf_counter()
     examples = [_example_in(types, e) for e in dataset.examples]
@@ -65,21 +65,21 @@ def evaluate(
     seconds = time.perf_counter() - begin
     points = guard.detector.operating_points
 
-    def answered(policy: Policy) -> list[Answer]:
-        return [_answer_in(types, answer(t, policy, points)) for t in trails]
+    def predicted(policy: Policy) -> list[Prediction]:
+        return [_prediction_in(types, prediction(t, policy, points)) for t in trails]
 
     def at(policy: Policy) -> dict[str, Figure]:
-        return figures(columns(examples, answered(policy)), draws=draws, seed=seed)
+        return figures(columns(examples, predicted(policy)), draws=draws, seed=seed)
 
-    # Detectors of one's own have no such thresholds.
+    # Custom detectors have no such thresholds.
     by_source: Mapping[str, float] = getattr(guard.detector, "own_thresholds", {})
     own = by_source.get(dataset.name) if dataset.known and dataset.known.validated else None
-    answers = answered(guard.policy)
+    predictions = predicted(guard.policy)
     plain = {
         baselines.ALWAYS: baselines.always_biased(examples),
         baselines.TERMS: baselines.term_list(examples, terms),
     }
-    measure = _Measure(examples, answers, plain, draws, seed)
+    measure = _Measure(examples, predictions, plain, draws, seed)
     whole = list(range(len(examples)))
     return Result(
         dataset=dataset,
@@ -105,15 +105,15 @@ def evaluate(
             for axis, groups in _axes(examples).items()
         },
         reliability=reliability(measure.columns(whole)),
-        unjudged=dict(Counter(a.reason for a in answers if a.reason)),
+        unjudged=dict(Counter(p.reason for p in predictions if p.reason)),
         published=PUBLISHED.get(dataset.name, ()) if dataset.known else (),
         note=NOTES.get(dataset.name, "") if dataset.known else "",
-        errors=_errors(examples, answers, show_errors),
+        errors=_errors(examples, predictions, show_errors),
     )
 
 
 def judged(examples: Sequence[Example], guard: Guard) -> Iterator[list[GuardTrail]]:
-    """Yield the trails of the texts batch by batch, each segment scored without a threshold."""
+    """Yield the trails of the texts in batches, with segments scored without a threshold."""
     free = copy.copy(guard)
     free.policy = guard.policy.model_copy(update={"threshold": 0.0, "thresholds": {}})
     free.sinks, free.recorder = (), None
@@ -121,27 +121,27 @@ def judged(examples: Sequence[Example], guard: Guard) -> Iterator[list[GuardTrai
 
 
 def batches(items: Sequence[T], judge: Callable[[T], R]) -> Iterator[list[R]]:
-    """Yield what ``judge`` says of the items, batch by batch, a thread a processor."""
+    """Yield the results of ``judge`` on the items in batches, with one thread per core."""
     pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
     try:
         for begin in range(0, len(items), BATCH):
             yield list(pool.map(judge, items[begin : begin + BATCH]))
     finally:
-        # An interruption waits for the texts at work, not for the rest of the batch.
+        # An interruption waits for the running calls, not for the rest of the batch.
         pool.shutdown(cancel_futures=True)
 
 
-def answer(trail: GuardTrail, policy: Policy, points: Points) -> Answer:
-    """Return what ``policy`` makes of a text whose segments were scored without a threshold.
+def prediction(trail: GuardTrail, policy: Policy, points: Points) -> Prediction:
+    """Apply the thresholds of ``policy`` to a trail that was scored without one.
 
     The score is the highest of any segment, so that it does not depend on thresholds; the finding
     is that of :func:`guard.core.highest`.
     """
     top = highest(GuardTrail([_decided(d, policy, points) for d in trail]), policy)
     if top.unjudged:
-        return Answer(0.0, False, reason=top.unjudged)
+        return Prediction(0.0, False, reason=top.unjudged)
     score = max(d.verdict.score for d in trail if d.verdict.score is not None)
-    return Answer(score, top.biased, top.bias_type, top.attributions)
+    return Prediction(score, top.biased, top.bias_type, top.attributions)
 
 
 def _example_in(types: Types, example: Example) -> Example:
@@ -149,9 +149,9 @@ def _example_in(types: Types, example: Example) -> Example:
     return replace(example, bias_types=tuple(kinds))
 
 
-def _answer_in(types: Types, given: Answer) -> Answer:
-    kind = given.bias_type
-    return given if kind is None else replace(given, bias_type=in_types(kind, types))
+def _prediction_in(types: Types, own: Prediction) -> Prediction:
+    kind = own.bias_type
+    return own if kind is None else replace(own, bias_type=in_types(kind, types))
 
 
 def _decided(decision: Decision, policy: Policy, points: Points) -> Decision:
@@ -165,44 +165,46 @@ def _decided(decision: Decision, policy: Policy, points: Points) -> Decision:
 
 
 def _without_references(trail: GuardTrail) -> GuardTrail:
-    # Kept for every text of a set, they would be most of the memory; no measure reads them.
+    # They would take most of the memory, and no measure uses them.
     return GuardTrail([replace(d, verdict=replace(d.verdict, references=())) for d in trail])
 
 
 class _Measure:
-    """Figures of any rows of one set, beside those of the baselines."""
+    """Computes the figures of any rows of one dataset, and those of the baselines."""
 
     def __init__(
         self,
         examples: Sequence[Example],
-        answers: Sequence[Answer],
-        plain: Mapping[str, Sequence[Answer]],
+        predictions: Sequence[Prediction],
+        baselines: Mapping[str, Sequence[Prediction]],
         draws: int,
         seed: int,
     ) -> None:
-        self._examples, self._answers, self._plain = examples, answers, plain
+        self._examples, self._predictions, self._baselines = examples, predictions, baselines
         self._draws, self._seed = draws, seed
 
-    def columns(self, rows: Sequence[int], answers: Sequence[Answer] | None = None) -> Columns:
-        said = self._answers if answers is None else answers
-        return columns([self._examples[i] for i in rows], [said[i] for i in rows])
+    def columns(
+        self, rows: Sequence[int], predictions: Sequence[Prediction] | None = None
+    ) -> Columns:
+        of = self._predictions if predictions is None else predictions
+        return columns([self._examples[i] for i in rows], [of[i] for i in rows])
 
     def scope(self, name: str, rows: Sequence[int], baseline_draws: int = 0) -> Scope:
-        beside: dict[str, dict[str, Figure]] = {
-            kind: figures(self.columns(rows, said), draws=baseline_draws, seed=self._seed)
-            for kind, said in self._plain.items()
+        baselines: dict[str, dict[str, Figure]] = {
+            kind: figures(self.columns(rows, made), draws=baseline_draws, seed=self._seed)
+            for kind, made in self._baselines.items()
         }
         mine = self.columns(rows)
         return Scope(
             name,
             len(mine.label),
             figures(mine, draws=self._draws, seed=self._seed),
-            beside,
+            baselines,
         )
 
 
 def _at(policy: Policy, point: str, threshold: float | None = None) -> Policy:
-    """Return the policy at a named operating point or one threshold, without the user's own."""
+    """Return the policy with an operating point, or one threshold, instead of the user's own."""
     update: dict[str, object] = {
         "operating_point": point,
         "threshold": threshold,
@@ -214,7 +216,7 @@ def _at(policy: Policy, point: str, threshold: float | None = None) -> Policy:
 def _grouped(
     examples: Sequence[Example], keys: Callable[[Example], Sequence[str]]
 ) -> dict[str, list[int]]:
-    """Return the rows under each key, most rows first; a text can stand under several."""
+    """Return the rows under each key, most rows first; a text may have several keys."""
     found: dict[str, list[int]] = {}
     for i, example in enumerate(examples):
         for key in dict.fromkeys(keys(example)):
@@ -223,7 +225,7 @@ def _grouped(
 
 
 def _axes(examples: Sequence[Example]) -> dict[str, dict[str, list[int]]]:
-    """Return the rows by type, by group and by every axis that the source knows."""
+    """Return the rows by type, by group and by every axis of the source."""
     names = list(dict.fromkeys(axis for e in examples for axis in e.axes))
     axes = {"type": _grouped(examples, lambda e: e.bias_types)}
     if "group" not in names:
@@ -236,18 +238,20 @@ def _axes(examples: Sequence[Example]) -> dict[str, dict[str, list[int]]]:
     return {axis: groups for axis, groups in axes.items() if groups}
 
 
-def _errors(examples: Sequence[Example], answers: Sequence[Answer], most: int) -> list[ErrorText]:
-    """Return the surest false alarms and the clearest misses, ``most`` of each."""
+def _errors(
+    examples: Sequence[Example], predictions: Sequence[Prediction], most: int
+) -> list[ErrorText]:
+    """Return the false positives with the highest and false negatives with the lowest scores."""
     if not most:
         return []
     rows = [
-        ErrorText("false alarm" if a.biased else "miss", e.id, a.score, a.bias_type, e.text)
-        for e, a in zip(examples, answers, strict=True)
-        if e.biased is not None and not a.reason and a.biased != e.biased
+        ErrorText("false alarm" if p.biased else "miss", e.id, p.score, p.bias_type, e.text)
+        for e, p in zip(examples, predictions, strict=True)
+        if e.biased is not None and not p.reason and p.biased != e.biased
     ]
-    alarms = sorted((r for r in rows if r.kind == "false alarm"), key=lambda r: -r.score)
-    misses = sorted((r for r in rows if r.kind == "miss"), key=lambda r: r.score)
-    return alarms[:most] + misses[:most]
+    positives = sorted((r for r in rows if r.kind == "false alarm"), key=lambda r: -r.score)
+    negatives = sorted((r for r in rows if r.kind == "miss"), key=lambda r: r.score)
+    return positives[:most] + negatives[:most]
 
 
 def _index_version(trails: Sequence[GuardTrail]) -> str | None:

@@ -1,4 +1,4 @@
-"""The known evaluation sets and how they are read; a path to a CSV file works in their place."""
+"""The known evaluation sets and how to read them; a path to a CSV file works, too."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FAR = "without near-duplicates"
 
 
 class Source(NamedTuple):
-    """A known set: its file, and what a reader of its figures must know.
+    """A known set: its file, and notes for readers of its figures.
 
-    ``adapter`` gives the function of one record; it gets the data folder for what lies beside.
-    ``parts`` adds named subsets that need more than the record. ``validated`` says that the set has
-    a training file of its own, part of which only chooses thresholds.
+    ``adapter`` takes the data folder and returns the function that converts a record. ``parts``
+    adds named subsets that need more than the record. ``validated``: the set has a
+    training file of its own, part of which is used only to choose thresholds.
     """
 
     name: str
@@ -55,10 +55,10 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A set as read: examples, and what the report must say of where they come from.
+    """The examples of a set, and their origin for the report.
 
-    ``total`` counts the texts before a random draw of some; ``skipped`` holds the reasons of the
-    rows left out with their file and line. ``known`` is the set's source, None for a user's file.
+    ``total`` is the number of texts before sampling; ``skipped`` has the reasons why rows were left
+    out, with file and line. ``known`` is the set's source; None for a custom file.
     """
 
     name: str
@@ -209,9 +209,9 @@ def load(
 ) -> Dataset:
     """Read a known set by its name, or a CSV file by its path.
 
-    ``data_dir`` is the folder of the sets that are no part of guard; the others need none.
-    With ``limit`` a random part of at least one unit and about that many texts is kept, drawn by
-    ``seed``; variants of one unit stay together.
+    ``data_dir`` is the folder of the sets that are not shipped with guard. ``limit`` is the size of
+    a random sample, drawn with ``seed``: at least one unit and at most about that many texts, as
+    variants of one unit stay together.
 
     Raises UsageError for an unknown name, a file that is missing or empty, and, unless
     ``skip_bad``, for the first row that cannot be read, with its file and line.
@@ -228,21 +228,21 @@ def load(
             "--list."
         )
     if not dataset.examples:
-        raise UsageError(f"{what} holds no text with a label.")
+        raise UsageError(f"{what} has no text with a label.")
     return replace(dataset, examples=_draw(dataset.examples, limit, seed))
 
 
 def present(data_dir: Path | None) -> dict[str, bool]:
-    """Return for every known set whether its file is there."""
+    """Return for every known set whether its file exists."""
     there = [s for s in SOURCES.values() if s.shipped or data_dir is not None]
     found = {s.name for s in there if place(s, data_dir).is_file()}
     return {name: name in found for name in SOURCES}
 
 
 def place(source: Source, data_dir: Path | None) -> Path:
-    """Return where the set's file is looked for: among guard's own benchmarks or in ``data_dir``.
+    """Return the path of the set's file, in guard's own benchmarks or in ``data_dir``.
 
-    Without the one or the other it is the name alone, which is then reported as missing.
+    If that folder is missing or not given, it is the relative path, which is reported as missing.
     """
     if not source.shipped:
         return Path(source.file) if data_dir is None else data_dir / source.file
@@ -257,17 +257,17 @@ def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> 
     if data_dir is None:
         if not source.shipped:
             raise UsageError(
-                f"The set {source.name} is no part of guard; give --data-dir, a folder that holds "
-                "it as benchmarks/detector/README.md lays it out."
+                f"The set {source.name} is not part of guard; set --data-dir to a folder that has "
+                "it, in the layout of benchmarks/detector/README.md."
             )
         data_dir = path.parent
     if not source.shipped and not data_dir.is_dir():
         raise UsageError(
-            f"There is no folder of evaluation data at {data_dir}; give --data-dir, a folder as "
-            "benchmarks/detector/README.md lays it out."
+            f"There is no folder of evaluation data at {data_dir}; set --data-dir to a folder in "
+            "the layout of benchmarks/detector/README.md."
         )
     if not path.is_file():
-        raise UsageError(f"The set {source.name} needs {path}, which is not there.")
+        raise UsageError(f"The set {source.name} needs {path}, which does not exist.")
     record, adapter = source.published.record, source.adapter(data_dir)
 
     def examples_of(row: Row) -> list[Example]:
@@ -282,7 +282,7 @@ def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> 
 
 def _table(path: Path, skipped: list[str] | None) -> Dataset:
     if path.suffix.casefold() in (".jsonl", ".json", ".parquet", ".xlsx"):
-        raise UsageError(f"{path} is no CSV; give a CSV file with the columns text and label.")
+        raise UsageError(f"{path} is not a CSV file; use one with the columns text and label.")
     header = columns(path)
     if missing := [name for name in ("text", "label") if name not in header]:
         raise UsageError(
@@ -306,10 +306,10 @@ def _dataset(
     skipped: list[str] | None,
     path: Path,
 ) -> Dataset:
-    # A text without a label serves only as one of a pair.
-    kept = [e for e in examples if e.biased is not None or e.role]
+    # A text without a label is used only as a member of a pair.
+    used = [e for e in examples if e.biased is not None or e.role]
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Dataset(name, title, protocol, kept, len(kept), skipped or [], sha256)
+    return Dataset(name, title, protocol, used, len(used), skipped or [], sha256)
 
 
 def _read(
@@ -318,7 +318,7 @@ def _read(
     examples_of: Callable[[Row], list[Example]],
     skipped: list[str] | None,
 ) -> list[Example]:
-    """Turn rows into examples; ``skipped`` gathers bad rows, None makes them errors."""
+    """Turn rows into examples; invalid rows are added to ``skipped``, or raise if it is None."""
     of_rows = made(path, found, examples_of, None if skipped is None else skipped.append)
     return [example for of_row in of_rows for example in of_row]
 
@@ -342,9 +342,9 @@ def _draw(examples: list[Example], limit: int | None, seed: int) -> list[Example
 
 
 def _nearness(data: Path, examples: list[Example]) -> list[Example]:
-    """Say on an axis which texts are near-duplicates of EMGSD's training texts.
+    """Add an axis: whether a text is a near-duplicate of one of EMGSD's training texts.
 
-    Variants of one unit are, if any of them is. Nothing is said where the file is missing.
+    All variants of a unit count as one if any is. No axis is added if the file is missing.
     """
     if not (data / registry.EMGSD_TRAIN.file).is_file():
         return examples

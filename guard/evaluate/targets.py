@@ -1,7 +1,7 @@
-"""From the name that a source gives a group to its bias types.
+"""The bias types of a group, by the source's name for it.
 
-Every type that a word of the name points to is acceptable: "black women" is race or gender. A name
-without a known word has none.
+The types of all words of the name are acceptable: "black women" is race or gender. A name without
+a known word has none.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ _WORD = re.compile(r"[a-z+]+")
 
 
 def types_of(target: str) -> tuple[BiasType, ...]:
-    """Return the acceptable bias types of a group by its name, none where no word is known."""
-    said = _WORD.findall(target.casefold().replace("non-white", "nonwhite"))
-    return tuple(dict.fromkeys(kind for word in said for kind in _TYPES.get(word, ())))
+    """Return the acceptable bias types of a group by its name; empty if no word is known."""
+    words = _WORD.findall(target.casefold().replace("non-white", "nonwhite"))
+    return tuple(dict.fromkeys(kind for word in words for kind in _TYPES.get(word, ())))

@@ -1,10 +1,10 @@
-"""The sans-I/O core: cuts text into segments, takes decisions, says what may go out.
+"""The sans-I/O core: cuts text into segments, takes decisions, releases text.
 
-No threads, no clocks, no LiteLLM: a door feeds it chunks and verdicts, and lets out what it gives.
+No threads, no clocks, no LiteLLM: a door feeds it chunks and verdicts and emits what it returns.
 """
 
 from guard.gate.codec import Codec, Part
-from guard.gate.gate import Gate, Settled
+from guard.gate.gate import Gate, TextEdit
 from guard.gate.response import Job, ResponseGate
 from guard.gate.segmenter import Segment, Segmenter, split
 
@@ -16,6 +16,6 @@ __all__ = [
     "ResponseGate",
     "Segment",
     "Segmenter",
-    "Settled",
+    "TextEdit",
     "split",
 ]

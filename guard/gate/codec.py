@@ -18,27 +18,30 @@ class Part(NamedTuple):
 
 
 class Codec(Protocol[C]):
-    """Reads and rewrites one door's chunks; never changes a chunk it was given.
+    """Reads and rewrites one door's chunks; never changes a chunk in place.
 
-    Codecs derive from it: ``alone``, ``closed`` and ``continued`` have answers that are always
-    right, and are overridden where more is known.
+    Codecs derive from it. The defaults of ``alone``, ``closed`` and ``continued`` are always
+    correct; a codec that knows more overrides them.
     """
 
     def alone(self, chunk: C, channel: Channel) -> str:
-        """Return the text of a chunk that only goes on with ``channel``; "" of any other.
+        """Return the text of a chunk that only continues ``channel``; "" for any other chunk.
 
-        This is the fast path, asked first of most chunks: such a chunk says something in
-        ``channel``, which is the first of its choice's content, nothing else, and ends nothing. It
-        is cheaper than ``choices``, ``parts`` and ``finished``.
+        This is the fast path for most chunks. Such a chunk has text in ``channel`` only (the
+        first content channel of its choice) and ends nothing. Asking this is cheaper than
+        ``choices``, ``parts`` and ``finished``.
         """
         return ""
 
     def parts(self, chunk: C) -> list[Part]:
-        """Return the chunk's texts in reading order; raises UsageError on text not a string."""
+        """Return the chunk's texts in reading order.
+
+        Raises UsageError if a text is not a string.
+        """
         ...
 
     def choices(self, chunk: C) -> list[int]:
-        """Return the choice indexes in the chunk; none for one that carries only usage."""
+        """Return the choice indexes in the chunk; empty if it carries only usage."""
         ...
 
     def finished(self, chunk: C) -> list[int]:
@@ -46,11 +49,11 @@ class Codec(Protocol[C]):
         ...
 
     def closed(self, chunk: C) -> list[Channel]:
-        """Return the channels that say nothing more after this chunk, though their choice may."""
+        """Return the channels that end with this chunk while their choice may continue."""
         return []
 
     def continued(self, channel: Channel) -> Channel | None:
-        """Return the channel whose text this one goes on with, where a reader would join them."""
+        """Return the channel that this one continues for a reader; None if it stands alone."""
         return None
 
     def cut(
@@ -58,8 +61,8 @@ class Codec(Protocol[C]):
     ) -> C | None:
         """Return a copy with this choice alone, its channels' texts replaced by ``texts``.
 
-        With ``ends`` the choice was terminated inside this chunk: its finish reason is left out.
-        None where nothing worth sending is left.
+        ``ends`` means that the choice was terminated inside this chunk: the copy has no finish
+        reason. Returns None if nothing is left to send.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What a segment is judged beside: the segments before it, and the heading it stands under."""
+"""The context of a segment: the segments before it and the heading above it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
-#: Segments before it that a text is judged beside where no policy says another number.
+#: Context segments where no policy sets another number.
 CONTEXT_SEGMENTS = 2
-# For how many segments a heading is remembered: it colours its list, not the whole answer.
+# A heading is context for this many segments: it applies to its list, not to the whole answer.
 _UNDER = 12
 _MOST_WORDS = 10
 _MARKS = "*_~` \t\r\n"
@@ -19,8 +19,8 @@ _ENDS = tuple(".!?…\"'”’»)]}。！？")
 class Context:
     """The last ``most`` segments of a channel, and before them the latest heading.
 
-    A heading is a line that ends with a colon, begins with "#", or is short and without a
-    sentence's end. It says how the lines under it are meant ("Myths:"), however many they are.
+    A heading is a line that ends with a colon, begins with "#", or is short and has no
+    sentence-final punctuation. It frames the lines below it ("Myths:").
     """
 
     def __init__(self, most: int, before: Iterable[str] = ()) -> None:
@@ -31,14 +31,14 @@ class Context:
             self.add(segment)
 
     def add(self, segment: str) -> None:
-        """Take the segment that was judged last."""
+        """Add the segment that was judged last."""
         self._since += 1
         if is_heading(segment):
             self._heading, self._since = segment, 0
         self._last.append(segment)
 
     def shown(self) -> tuple[str, ...]:
-        """Return what the next segment is judged beside, oldest first."""
+        """Return the context of the next segment, oldest first."""
         last = tuple(self._last)
         if last and self._heading and len(last) <= self._since < _UNDER:
             return (self._heading, *last)
@@ -48,7 +48,7 @@ class Context:
 def in_context(
     segments: Iterable[str], most: int = CONTEXT_SEGMENTS
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Return each segment of a text with what it is judged beside."""
+    """Return each segment of a text with its context."""
     context = Context(most)
     found = []
     for segment in segments:
@@ -58,7 +58,7 @@ def in_context(
 
 
 def is_heading(segment: str) -> bool:
-    """Return whether a segment announces those after it."""
+    """Return whether a segment is a heading."""
     line = segment.strip(_MARKS)
     if not line or line.endswith(_ENDS):
         return False

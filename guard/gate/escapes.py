@@ -1,11 +1,11 @@
-r"""Read JSON string escapes in a growing text as the characters they stand for.
+r"""Decode JSON string escapes incrementally, so that the judge sees the characters they encode.
 
-A tool's arguments are JSON: ``\u0057omen`` is what the tool reads as ``Women``. JSON may hold JSON
-in a string, whose escapes have more backslashes; a run of up to ``_DEPTH`` of them counts as one.
-What is no escape stays as it is, so free text is read as it stands.
+A tool's arguments are JSON: the tool reads ``\u0057omen`` as ``Women``. JSON nested in a JSON
+string has escapes with more backslashes; a run of up to ``_DEPTH`` backslashes counts as one.
+Everything else is left unchanged, so free text is decoded to itself.
 
-The reading depends on the text alone, never on how it was chunked: the beginning of an escape is
-held until it is known, and what is held is bounded.
+The decoded text ("the reading") depends on the text alone, never on how it was chunked: an
+incomplete escape is held back until it is complete. The held text is bounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CODE = f"{_RUN}(?:{_HIGH}{_RUN}{_LOW}|u({_HEX}{{4}})"
 _CODES = re.compile(f"{_CODE})")
 _ALL = re.compile(f'{_CODE}|(["/bfnrt]))')
 _LETTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-# The end of a text that may be the beginning of an escape, or of a pair of surrogates.
+# A suffix that may be the beginning of an escape, or of a surrogate pair.
 _BEGUN = re.compile(
     rf"{_RUN}(?:u(?:{_HEX}{{0,3}}|[dD][89abAB]{_HEX}{{2}}"
     rf"(?:{_RUN}(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?))?\Z"
@@ -30,10 +30,10 @@ _LONGEST = 2 * (_DEPTH + 5)
 
 
 class Escapes:
-    r"""The reading of one channel. Offsets of the reading lead to offsets of the text as sent.
+    r"""Decodes one channel and maps offsets of the reading to offsets of the text as sent.
 
-    With ``letters`` all escapes of JSON strings are read; else only ``\\uXXXX``, as prose may hold
-    a backslash before a letter. A lone surrogate is read as U+FFFD.
+    With ``letters`` all escapes of JSON strings are decoded; otherwise only ``\\uXXXX``, because
+    prose may hold a backslash before a letter. A lone surrogate is decoded to U+FFFD.
 
     >>> escapes = Escapes()
     >>> escapes.feed('"\\u005'), escapes.feed('7e\\n')
@@ -45,16 +45,17 @@ class Escapes:
     def __init__(self, *, letters: bool = True) -> None:
         self._pattern = _ALL if letters else _CODES
         self.pending = ""
-        """The end of what was fed, while it may be the beginning of an escape."""
+        """The end of the text fed so far, while it may be an incomplete escape."""
         self.read = 0
-        """Characters of the reading so far; whoever reads text without escapes sets it."""
-        # Behind each escape: the offset in the reading, and how much further the text is there.
+        """Characters of the reading so far; a caller that skips this class for text without
+        escapes sets it."""
+        # After each escape: the offset in the reading, and (offset in the text) - (this offset).
         self._after: list[int] = []
         self._further: list[int] = []
-        self._behind = 0  # how much further it is before the first of them
+        self._behind = 0  # the same difference before the first of them
 
     def feed(self, text: str) -> str:
-        """Take text as it was sent; return what it adds to the reading."""
+        """Add text as it was sent; return what it adds to the reading."""
         text, self.pending = self.pending + text, ""
         if "\\" not in text:
             self.read += len(text)
@@ -62,32 +63,35 @@ class Escapes:
         begun = _BEGUN.search(text, max(0, len(text) - _LONGEST))
         if begun is not None:
             text, self.pending = text[: begun.start()], begun.group()
-        return self._taken(text)
+        return self._decode(text)
 
     def finish(self) -> str:
-        """Return what was held, as the text ends here."""
+        """End the text: return what was held back."""
         text, self.pending = self.pending, ""
-        return self._taken(text)
+        return self._decode(text)
 
     def sent(self, at: int) -> int:
-        """Return where the first ``at`` characters of the reading end in the text as sent."""
+        """Return the offset in the text as sent of offset ``at`` of the reading."""
         behind = bisect_right(self._after, at) if self._after else 0
         return at + (self._further[behind - 1] if behind else self._behind)
 
     def skip(self, length: int) -> None:
-        """Take the next characters as sent for none of the reading."""
+        """Leave the next ``length`` characters as sent out of the reading.
+
+        Raises ValueError after the first escape.
+        """
         if self._further:
             raise ValueError("only the beginning of a text can be left out")
         self._behind += length
 
     def forget(self, before: int) -> None:
-        """Forget the places before an offset of the reading: none of them is asked for again."""
+        """Drop the offsets before one of the reading; ``sent`` is not asked for them again."""
         behind = bisect_right(self._after, before) if self._after else 0
         if behind:
             self._behind = self._further[behind - 1]
             del self._after[:behind], self._further[:behind]
 
-    def _taken(self, text: str) -> str:
+    def _decode(self, text: str) -> str:
         made: list[str] = []
         end = 0
         for found in self._pattern.finditer(text):

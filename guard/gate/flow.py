@@ -1,8 +1,8 @@
-"""Hold mode ``association``: how far a channel's text may go out before its verdicts.
+"""Hold mode ``association``: how much of a channel's text may go out before its verdicts.
 
-Text flows up to the first mention of a group in its segment, and no further than the segment is
-sure to reach; from there on the segment waits for its verdict. Both ends are read from the
-segment's own text, so they do not depend on how the text was chunked.
+Text goes out up to the first mention of a group in its segment, and only while it certainly
+belongs to that segment. The rest of the segment waits for its verdict. Both limits depend on the
+segment's text alone, not on how it was chunked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from guard.mentions import Finder, first_mention, lexicon
 
 
 class View:
-    """Whether a choice has named a group, so that a pronoun may stand for it."""
+    """Whether a choice has named a group, so that a pronoun may refer to it."""
 
     def __init__(self, user: str = "") -> None:
         self.named = first_mention(user, lexicon(), pronouns=False) is not None
@@ -24,16 +24,16 @@ class Flow:
     def __init__(self, segmenter: Segmenter, view: View) -> None:
         self._segmenter = segmenter
         self._view = view
-        self._held = False  # whether the segment before was held from a mention on
+        self._held = False  # whether the previous segment was held from a mention on
         self._finder = self._begin()
         self._start = 0
 
     def feed(self, text: str) -> None:
-        """Take text that closed no segment."""
+        """Add text that completed no segment."""
         self._finder.feed(text)
 
     def go_on(self, before: str) -> None:
-        """Take the text that the open segment begins with, which an earlier one ended with."""
+        """Begin the open segment with ``before``, the end of an earlier channel's text."""
         mentioned = first_mention(before, lexicon(), pronouns=self._view.named) is not None
         self._held = self._held or mentioned
         self._finder = self._begin()
@@ -41,7 +41,7 @@ class Flow:
         self._start = self._segmenter.start
 
     def close(self, segments: list[Segment]) -> list[int]:
-        """Take the segments that were closed; return up to where each may go out unjudged."""
+        """Close segments; return the offset up to which each may go out unjudged."""
         free = [self._free(segment) for segment in segments]
         self._finder = self._begin()
         self._finder.feed(self._segmenter.open)
@@ -59,7 +59,7 @@ class Flow:
         return Finder(lexicon(), pronouns=self._view.named)
 
     def _free(self, segment: Segment) -> int:
-        # A sentence that was cut by force goes on: its group may stand in the part before.
+        # After a forced cut the sentence continues: its group may be in the part before the cut.
         goes_on = self._held and segment.fresh > segment.start
         found = first_mention(segment.text, lexicon(), pronouns=self._view.named)
         self._view.named = self._view.named or found is not None

@@ -15,8 +15,11 @@ from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
 
 
-class Settled(NamedTuple):
-    """The fate of the next ``length`` characters: unchanged, or ``text`` in their place."""
+class TextEdit(NamedTuple):
+    """What to do with the next ``length`` characters: keep them, or put ``text`` in their place.
+
+    The characters are those of the text as the provider sent it. ``text`` is None for "keep".
+    """
 
     length: int
     text: str | None = None
@@ -25,8 +28,8 @@ class Settled(NamedTuple):
 class _Asked(NamedTuple):
     """A segment that waits for its verdict.
 
-    ``sent_to`` is None for a whole segment. For a beginning that is judged early it is the offset,
-    in the text as sent, up to which text may go out with it: behind an escape that has begun.
+    ``sent_to`` is None for a complete segment. For an incomplete one that is judged early, it is
+    the offset in the text as sent up to which text may go out; it includes an incomplete escape.
     """
 
     segment: Segment
@@ -36,20 +39,22 @@ class _Asked(NamedTuple):
 class Gate:
     """State machine of one channel.
 
-    ``feed`` and ``finish`` take text; ``windows`` gives what is to be judged, in order; ``resolve``
-    takes one verdict for the oldest of them; ``settled`` gives the fates decided since the last
-    call. Once ``stopped``, nothing more goes out and nothing more is asked. In the hold modes that
-    let text out before its verdict, ``flow`` settles what may go; ``view`` is the choice's own.
-    ``said`` is what this channel let out in an earlier answer. If the new text begins by repeating
-    it, the repeat is neither judged nor sent. ``goes_on_from`` is the
-    unfinished sentence of an earlier channel that this one continues; it was judged there, and is
+    ``feed`` and ``finish`` take text. ``windows`` returns the windows to judge, in order.
+    ``resolve`` takes the verdict on the oldest of them. ``take_edits`` returns the edits decided
+    since its last call. Once ``stopped``, the gate releases nothing and asks for no verdict. In
+    the hold modes that release text before its verdict, ``flow`` decides how much; ``view`` is
+    shared by the channels of a choice.
+
+    ``released`` is the text that this channel let out in an earlier answer. If the new text
+    begins by repeating it, the repeat is neither judged nor sent. ``goes_on_from`` is the
+    unfinished sentence of an earlier channel that this one continues. It was judged there and is
     judged again as the beginning of the first segment here.
 
-    A segment that cannot wait for its end is judged as far as it goes (``judge_open``): what is
-    harmless of it may go out, and the segment is judged whole once it is complete.
+    A segment that cannot wait for its end is judged while incomplete (``judge_open``), so that
+    harmless text may go out; it is judged again once it is complete.
 
-    Segments are cut from the reading of the text: JSON escapes are judged as what they stand for.
-    What comes in and what is settled are characters as they were sent.
+    Segments are cut from the text with its JSON escapes decoded. The text fed and the edits
+    returned count characters as they were sent.
     """
 
     def __init__(
@@ -59,7 +64,7 @@ class Gate:
         *,
         user: str = "",
         view: View | None = None,
-        said: str = "",
+        released: str = "",
         goes_on_from: str = "",
     ) -> None:
         self.channel = channel
@@ -67,40 +72,39 @@ class Gate:
         self._policy = policy
         limits = policy.max_segment_chars, policy.overlap, policy.lookahead
         self._segmenter = Segmenter(*limits)
-        self._restart = Restart(said)
-        self._plain = False  # whether text without a backslash is read as it comes
+        self._restart = Restart(released)
+        self._plain = False  # whether text without a backslash needs no decoding
         self._escapes = Escapes(letters=channel.kind == "tool")
         self._user = user if policy.user_context else ""
-        before = (s.text for s in split(said, *limits) if not s.text.isspace())
+        before = (s.text for s in split(released, *limits) if not s.text.isspace())
         self._context = Context(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
-        self._beginnings = 0  # among them, of segments that were judged early
+        self._beginnings = 0  # how many of them are incomplete segments judged early
         self._flow: Flow | None = None
         self._free: deque[int] = deque()  # how far each segment asked about may flow
         if policy.hold == "association":
             self._flow = Flow(self._segmenter, view or View())
         self._new: list[tuple[Window, int]] = []
-        self._fates: list[Settled] = []
-        self._settled = 0  # in the reading
+        self._edits: list[TextEdit] = []
+        self._resolved_to = 0  # offset in the decoded text up to which edits are decided
         self._sent_to = 0  # the same in the text as sent
-        self._asked_to = 0  # up to where the open segment was given to the judge before its end
+        self._asked_to = 0  # offset up to which the open segment was judged early
         self._asked_sent = 0  # the same in the text as sent
-        self._early: Window | None = None  # what was last judged before the end of its segment
-        #: The last segment, where the channel ended inside a sentence. What follows continues it.
+        self._early: Window | None = None  # the last window of an incomplete segment
+        #: The last segment, if the channel ended inside a sentence. The next text continues it.
         self.unfinished = goes_on_from
-        # The segment before, where it was found biased: its end, up to which a finding of the
-        # next one would be the same, and whether it was replaced.
+        # The end of the last biased segment: a finding of the next one up to here is the same one.
         self._found_to = 0
-        self._replaced_to = -1
+        self._replaced_to = -1  # the end of the last replaced segment
 
     @property
-    def settled_all(self) -> bool:
-        """Whether every character fed has been settled."""
+    def is_drained(self) -> bool:
+        """Whether an edit was decided for every character fed."""
         held = self._segmenter.held or self._escapes.pending or not self._restart.over
         return not (self._asked or held)
 
     def takes(self, text: str) -> bool:
-        """Add text if that surely completes no window; False where ``feed`` must look at it."""
+        """Add text if it certainly completes no window; otherwise return False (call ``feed``)."""
         if not self._plain or "\\" in text or not self._segmenter.takes(text):
             return False
         if self._flow is not None:
@@ -112,17 +116,17 @@ class Gate:
         if self.stopped:
             return
         if not self._restart.over:
-            text = self._without(*self._restart.feed(text))
+            text = self._drop_repeat(*self._restart.feed(text))
         self._escapes.read = self._segmenter.fed
         self._feed(self._escapes.feed(text))
         self._plain = self._restart.over and not self._escapes.pending
 
-    def _without(self, again: int, text: str) -> str:
-        """Leave out so many characters that say again what was let out; return what goes on."""
-        if again:
-            self._fates.append(Settled(again, ""))
-            self._escapes.skip(again)
-            self._sent_to += again
+    def _drop_repeat(self, repeated: int, text: str) -> str:
+        """Leave out ``repeated`` characters, which repeat released text; return ``text``."""
+        if repeated:
+            self._edits.append(TextEdit(repeated, ""))
+            self._escapes.skip(repeated)
+            self._sent_to += repeated
         return text
 
     def _feed(self, text: str) -> None:
@@ -141,7 +145,7 @@ class Gate:
         self._plain = False
         if not self.stopped:
             if not self._restart.over:
-                self._feed(self._escapes.feed(self._without(*self._restart.finish())))
+                self._feed(self._escapes.feed(self._drop_repeat(*self._restart.finish())))
             if self._escapes.pending:
                 self._feed(self._escapes.finish())
             self.unfinished = self.open_text
@@ -149,19 +153,19 @@ class Gate:
 
     @property
     def open_text(self) -> str:
-        """The text of a sentence that is not complete yet; empty where there is none."""
+        """The incomplete sentence at the end of the text; empty if there is none."""
         if self.unfinished or self.ends_sentence:
             return self.unfinished
         return self._segmenter.open
 
     @property
     def held_from(self) -> int:
-        """Offset from which on text is to be judged once its segment ends."""
+        """Offset from which text waits for the end of its segment."""
         return max(self._segmenter.lead, self._asked_to)
 
     @property
     def holds(self) -> bool:
-        """Whether any text waits for its verdict until its segment, or an escape, ends."""
+        """Whether any text waits for the end of its segment or of an escape."""
         begun = bool(self._escapes.pending) and self._asked_sent < self._sent_all
         return (begun or self.held_from < self._segmenter.fed) and not self.stopped
 
@@ -177,11 +181,11 @@ class Gate:
 
     @property
     def ends_sentence(self) -> bool:
-        """Whether the open segment could end as it stands."""
+        """Whether the open segment is a complete sentence if nothing follows."""
         return self._segmenter.closing is not None
 
     def judge_open(self) -> None:
-        """Have the open segment judged as far as it goes, so that this much may go out."""
+        """Ask for a verdict on the incomplete open segment, so that its text may go out."""
         if not self.holds:
             return
         segmenter, start = self._segmenter, self._segmenter.start
@@ -199,40 +203,41 @@ class Gate:
         self._pass_blanks()
 
     def same_as_early(self, window: Window) -> bool:
-        """Whether nothing followed what was judged early: ``window`` is the same once more."""
+        """Whether ``window`` equals the one judged early: no text was added to its segment."""
         early = self._early
         return early is not None and early is not window and early == window
 
-    def settle_as_early(self) -> None:
-        """Settle the oldest segment asked about by the verdict on what was judged early."""
+    def resolve_as_early(self) -> None:
+        """Resolve the oldest window by the verdict on the same text, which was judged early."""
         self._early = None
         segment = self._take().segment
-        self._settle(segment.release)
+        self._resolve_to(segment.release)
         self._forget(segment.release)
         self._pass_blanks()
 
     def flow(self) -> None:
-        """Settle what may go out before its verdict; all before it in its choice is resolved."""
+        """Release text ahead of its verdict; everything before it in its choice is resolved."""
         if self.stopped:
             return
         if self._policy.hold == "none":
-            self._settle(self._segmenter.fed)
+            self._resolve_to(self._segmenter.fed)
             self._let_out(self._sent_all)
         elif self._flow is not None:
-            self._settle(self._free[0] if self._asked else self._flow.free)
+            self._resolve_to(self._free[0] if self._asked else self._flow.free)
 
     def windows(self) -> list[tuple[Window, int]]:
-        """Return the windows to judge that came up since the last call.
+        """Return the windows to judge that are new since the last call.
 
-        With each comes the offset of the first character in it that was in none before.
+        Each comes with the offset of its first character that was in no earlier window.
         """
         new, self._new = self._new, []
         return new
 
     def resolve(self, verdict: Verdict, *, rewrites: bool = False) -> Decision:
-        """Take the verdict on the oldest window not yet resolved, and decide.
+        """Take the verdict on the oldest unresolved window and return the decision.
 
-        ``rewrites`` tells whether the model can be asked to go on; else a rewrite is a termination.
+        ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
+        becomes ``terminate``.
         """
         segment, early_to = self._take()
         action = self._policy.action_on(verdict, self.channel.kind)
@@ -241,16 +246,16 @@ class Gate:
         if action == "rewrite" and not rewrites:
             action = "terminate"
         repeats = verdict.biased and self._in_overlap(segment, verdict)
-        joins = self._replaced_to == self._settled and segment.start < self._settled
+        joins = self._replaced_to == self._resolved_to and segment.start < self._resolved_to
         if not joins:
-            self._settle(segment.start + _blank(segment.text))
+            self._resolve_to(segment.start + _blank(segment.text))
         if action in ("pass", "flag"):
-            self._settle(segment.release)
+            self._resolve_to(segment.release)
         elif action == "redact":
-            if segment.end > self._settled:
+            if segment.end > self._resolved_to:
                 self._replaced_to = segment.end
-            self._settle(segment.end, "" if joins else self._policy.replacement)
-            self._settle(segment.release)
+            self._resolve_to(segment.end, "" if joins else self._policy.replacement)
+            self._resolve_to(segment.release)
         else:
             self.stopped = True
             self._plain = False
@@ -274,10 +279,10 @@ class Gate:
         self._pass_blanks()
         return decision
 
-    def settled(self) -> list[Settled]:
-        """Return the fates decided since the last call, in order of the text."""
-        fates, self._fates = self._fates, []
-        return fates
+    def take_edits(self) -> list[TextEdit]:
+        """Return the edits decided since the last call, in order of the text."""
+        edits, self._edits = self._edits, []
+        return edits
 
     def _open(self, segments: list[Segment]) -> None:
         if self._flow is not None and segments:
@@ -287,7 +292,7 @@ class Gate:
             if not segment.text.isspace():
                 window = Window(segment.text, self._context.shown(), self._user or None)
                 fresh = max(segment.fresh, self._asked_to)
-                # White space belongs to no turn of its channel's.
+                # White space belongs to no turn of its channel.
                 fresh += _blank(segment.text[fresh - segment.start :])
                 self._new.append((window, fresh))
                 self._context.add(segment.text)
@@ -295,14 +300,14 @@ class Gate:
         self._pass_blanks()
 
     def _pass_blanks(self) -> None:
-        # White space says nothing: it is not judged, and goes out once all before it is settled.
+        # White space is not judged; it goes out once everything before it is resolved.
         while self._asked and not self._asked[0].segment.text.strip():
             segment, early_to = self._take()
-            self._settle(segment.release)
+            self._resolve_to(segment.release)
             self._let_out(early_to or 0)
             self._forget(segment.start)
         if not self._asked and not self.stopped:
-            self._settle(self._segmenter.lead)
+            self._resolve_to(self._segmenter.lead)
 
     def _take(self) -> _Asked:
         if self._free:
@@ -318,27 +323,27 @@ class Gate:
             max(a.group_span.end, a.attribute_span.end) <= known for a in verdict.attributions
         )
 
-    def _settle(self, upto: int, text: str | None = None) -> None:
-        if upto > self._settled:
-            self._settled = upto
+    def _resolve_to(self, upto: int, text: str | None = None) -> None:
+        if upto > self._resolved_to:
+            self._resolved_to = upto
             self._let_out(self._escapes.sent(upto), text)
 
     def _let_out(self, upto: int, text: str | None = None) -> None:
-        """Settle characters as they were sent, up to an offset among them."""
+        """Decide on the text as sent up to an offset."""
         if upto > self._sent_to:
-            self._fates.append(Settled(upto - self._sent_to, text))
+            self._edits.append(TextEdit(upto - self._sent_to, text))
             self._sent_to = upto
 
     def _forget(self, before: int) -> None:
-        """Forget the places of escapes before an offset of the reading, as far as it is settled."""
-        self._escapes.forget(min(before, self._settled))
+        """Drop the offsets of resolved escapes before an offset of the decoded text."""
+        self._escapes.forget(min(before, self._resolved_to))
 
     def _sent(self, span: Span) -> Span:
-        """Return the place in the text as sent of a place in its reading."""
+        """Map a span of the decoded text to the text as sent."""
         return Span(self._escapes.sent(span.start), self._escapes.sent(span.end))
 
     def _as_sent(self, verdict: Verdict, segment: Segment) -> Verdict:
-        """Return a verdict with its spans in the segment as it was sent."""
+        """Return the verdict with its spans mapped to the segment as it was sent."""
         if not verdict.attributions:
             return verdict
         begin = self._escapes.sent(segment.start)

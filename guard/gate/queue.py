@@ -1,4 +1,4 @@
-"""The chunk queue: holds a response's chunks until all of their text is settled."""
+"""The chunk queue: holds a response's chunks until all of their text is resolved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from guard.gate.codec import Codec, Part
-from guard.gate.gate import Settled
+from guard.gate.gate import TextEdit
 from guard.verdict import Channel
 
 C = TypeVar("C")
@@ -15,71 +15,71 @@ C = TypeVar("C")
 
 @dataclass(slots=True)
 class _Piece:
-    """One channel's text in a held chunk, and what has become of it so far."""
+    """One channel's text in a held chunk, and the edits applied to it so far."""
 
     channel: Channel
     text: str
-    settled: int = 0
-    out: list[str] | None = None  # None while nothing of it was changed
+    resolved: int = 0
+    out: list[str] | None = None  # None while the text is unchanged
 
     def take(self, length: int, text: str | None) -> int:
-        """Settle up to ``length`` characters, unchanged or as ``text``; return how many it took."""
-        length = min(length, len(self.text) - self.settled)
+        """Keep up to ``length`` characters, or replace them by ``text``; return how many."""
+        length = min(length, len(self.text) - self.resolved)
         if text is not None and self.out is None:
-            self.out = [self.text[: self.settled]]
+            self.out = [self.text[: self.resolved]]
         if self.out is not None:
-            kept = self.text[self.settled : self.settled + length]
-            self.out.append(kept if text is None else text)
-        self.settled += length
+            unchanged = self.text[self.resolved : self.resolved + length]
+            self.out.append(unchanged if text is None else text)
+        self.resolved += length
         return length
 
     @property
     def result(self) -> str:
-        """The text that may go out of what is settled."""
-        return self.text[: self.settled] if self.out is None else "".join(self.out)
+        """The resolved part of the text, with its replacements."""
+        return self.text[: self.resolved] if self.out is None else "".join(self.out)
 
 
 class _Run(Generic[C]):
-    """Chunks in a row that each say one text of one channel and nothing else.
+    """Consecutive chunks that each carry text of one channel and nothing else.
 
-    Most chunks are of this kind. Held together they cost two appends each; where something is cut
-    they are taken apart.
+    Most chunks are of this kind. Held together they cost two appends each; a cut splits the run
+    into chunks held one by one.
     """
 
-    __slots__ = ("channel", "chunks", "number", "open", "settled", "texts")
+    __slots__ = ("channel", "chunks", "number", "open", "resolved", "texts")
 
     def __init__(self, number: int, channel: Channel) -> None:
         self.number = number  # of the first chunk; the others follow it without a gap
         self.channel = channel
         self.chunks: deque[C] = deque()
         self.texts: deque[str] = deque()
-        self.settled = 0  # characters that are settled, of the chunks that still wait
-        self.open = 0  # characters that are not
+        self.resolved = 0  # resolved characters of the chunks that still wait
+        self.open = 0  # their other characters
 
     def take(self, length: int) -> int:
-        """Settle up to ``length`` characters unchanged; return how many it took."""
+        """Keep up to ``length`` characters unchanged; return how many."""
         length = min(length, self.open)
         self.open -= length
-        self.settled += length
+        self.resolved += length
         return length
 
     def leave(self) -> list[C]:
-        """Return the chunks that are settled, and hold them no longer."""
-        texts, chunks, left = self.texts, self.chunks, self.settled
+        """Remove and return the chunks that are wholly resolved."""
+        texts, chunks, left = self.texts, self.chunks, self.resolved
         out = []
         while texts and len(texts[0]) <= left:
             left -= len(texts.popleft())
             out.append(chunks.popleft())
-        self.settled = left
+        self.resolved = left
         self.number += len(out)
         return out
 
-    def apart(self) -> list[_Held[C]]:
-        """Return the chunks held one by one."""
+    def split(self) -> list[_Held[C]]:
+        """Return the chunks as single entries of the queue."""
         held = []
         for i, (chunk, text) in enumerate(zip(self.chunks, self.texts, strict=True)):
             piece = _Piece(self.channel, text)
-            self.settled -= piece.take(self.settled, None)
+            self.resolved -= piece.take(self.resolved, None)
             pieces = {self.channel.choice: [piece]}
             held.append(_Held(self.number + i, chunk, pieces, whole=True))
         return held
@@ -87,7 +87,7 @@ class _Run(Generic[C]):
 
 @dataclass(slots=True)
 class _Held(Generic[C]):
-    """A chunk that waits, and its pieces by choice."""
+    """A waiting chunk and its pieces by choice."""
 
     number: int
     chunk: C
@@ -104,8 +104,8 @@ class _Held(Generic[C]):
 class ChunkQueue(Generic[C]):
     """First in, first out within a choice; choices do not wait for each other.
 
-    A chunk leaves as the provider's own object when all of its choices are settled at once and
-    unchanged; otherwise each choice leaves as a copy, as soon as it can.
+    A chunk leaves as the provider's own object if all of its choices are resolved at once and
+    unchanged. Otherwise each choice leaves as a copy, as soon as it can.
     """
 
     def __init__(self, codec: Codec[C]) -> None:
@@ -113,15 +113,15 @@ class ChunkQueue(Generic[C]):
         self._count = 0
         self._lines: dict[int, deque[_Held[C] | _Run[C]]] = {}
         self._bare: deque[tuple[int, C]] = deque()  # chunks without a choice
-        # What is not wholly settled of each channel.
+        # The entries of each channel that are not wholly resolved.
         self._open: dict[Channel, deque[_Piece | _Run[C]]] = {}
-        self._run: _Run[C] | None = None  # what the next chunk may join: it was pushed last
+        self._run: _Run[C] | None = None  # the last entry, if the next chunk may join it
         self._ended: set[int] = set()
-        #: Whether anything can have become ready since it was last asked.
+        #: Whether anything may have become ready since the last ``ready``.
         self.moved = False
 
     def push(self, chunk: C, choices: list[int], parts: list[Part]) -> None:
-        """Hold ``chunk``; what belongs to a choice already ended is dropped."""
+        """Hold ``chunk``; drop its text for choices that have ended."""
         self._count += 1
         self._run = None
         if not choices:
@@ -140,7 +140,7 @@ class ChunkQueue(Generic[C]):
             self._lines.setdefault(choice, deque()).append(held)
 
     def join(self, chunk: C, channel: Channel, text: str) -> None:
-        """Hold a chunk that says ``text`` alone, of a choice that has not ended."""
+        """Hold a chunk that carries ``text`` only, for a choice that has not ended."""
         self._count += 1
         run = self._run
         if run is None or run.channel is not channel:
@@ -151,16 +151,16 @@ class ChunkQueue(Generic[C]):
         run.texts.append(text)
         run.open += len(text)
 
-    def settle(self, channel: Channel, fates: list[Settled]) -> None:
-        """Apply the fates of the next characters of ``channel``."""
+    def apply(self, channel: Channel, edits: list[TextEdit]) -> None:
+        """Apply edits to the next characters of ``channel``."""
         self.moved = True
         waiting = self._open[channel]
-        for left, text in fates:
+        for left, text in edits:
             while left:
                 first = waiting[0]
                 if isinstance(first, _Run):
                     if text is not None:
-                        self._part(first)
+                        self._split(first)
                         continue
                     left -= first.take(left)
                     if first.open:
@@ -168,14 +168,14 @@ class ChunkQueue(Generic[C]):
                     self._close(first)
                 else:
                     left -= first.take(left, text)
-                    if first.settled < len(first.text):
+                    if first.resolved < len(first.text):
                         break
                     if text:
-                        text = ""  # a replacement stands once, where its passage began
+                        text = ""  # the replacement appears once, where its passage began
                 waiting.popleft()
 
     def end(self, choice: int) -> list[C]:
-        """End ``choice`` now: return what of it may still go out, drop the rest."""
+        """End ``choice`` now: return the chunks that may still go out, drop the rest."""
         out = self.ready()
         self.moved = True
         self._run = None
@@ -184,13 +184,13 @@ class ChunkQueue(Generic[C]):
             del self._open[channel]
         whole = True
         for waits in self._lines.pop(choice, ()):
-            for held in waits.apart() if isinstance(waits, _Run) else (waits,):
+            for held in waits.split() if isinstance(waits, _Run) else (waits,):
                 held.whole = False
                 texts: dict[Channel, str] = {}
                 for piece in held.pieces.pop(choice):
-                    if whole:  # nothing goes out behind the first passage that does not
+                    if whole:  # nothing goes out after the first unresolved passage
                         texts[piece.channel] = texts.get(piece.channel, "") + piece.result
-                        whole = piece.settled == len(piece.text)
+                        whole = piece.resolved == len(piece.text)
                 if any(texts.values()):
                     cut = self._codec.cut(held.chunk, choice, texts, ends=True)
                     if cut is not None:
@@ -198,7 +198,7 @@ class ChunkQueue(Generic[C]):
         return out
 
     def ready(self) -> list[C]:
-        """Return the chunks, or copies of them, that may go out now, in order."""
+        """Remove and return the chunks, or copies of them, that may go out now, in order."""
         if not self.moved:
             return []
         self.moved = False
@@ -213,7 +213,7 @@ class ChunkQueue(Generic[C]):
                     if first.chunks:
                         break
                     self._close(first)
-                elif all(p.settled == len(p.text) for p in first.pieces[choice]):
+                elif all(p.resolved == len(p.text) for p in first.pieces[choice]):
                     free.setdefault(first.number, (first, []))[1].append(choice)
                 else:
                     break
@@ -228,10 +228,10 @@ class ChunkQueue(Generic[C]):
             out.sort(key=_number)
         return [chunk for _, chunk in out]
 
-    def _part(self, run: _Run[C]) -> None:
-        """Hold the chunks of ``run``, the first that is open in its channel, one by one."""
+    def _split(self, run: _Run[C]) -> None:
+        """Replace ``run``, the first open entry of its channel, by its single chunks."""
         self._close(run)
-        held = run.apart()
+        held = run.split()
         line, waiting = self._lines[run.channel.choice], self._open[run.channel]
         at = line.index(run)
         del line[at]
@@ -239,7 +239,7 @@ class ChunkQueue(Generic[C]):
             line.insert(at, one)
         waiting.popleft()
         pieces = (piece for one in held for piece in one.pieces[run.channel.choice])
-        waiting.extendleft(reversed([p for p in pieces if p.settled < len(p.text)]))
+        waiting.extendleft(reversed([p for p in pieces if p.resolved < len(p.text)]))
 
     def _close(self, run: _Run[C]) -> None:
         if self._run is run:

@@ -19,14 +19,14 @@ from guard.verdict import Channel, Decision, GuardTrail, Verdict, Window
 
 C = TypeVar("C")
 Sink = Callable[[Decision], None]
-"""What is called with every decision as soon as it is taken; what it raises is logged by type."""
+"""Called with every decision as soon as it is taken; an exception is logged by its type."""
 
 
 class Job(NamedTuple):
     """A window to judge, and the channel it came from.
 
-    ``turn`` is the number of the turn, among the channels of its choice, in which what is new in
-    the window begins.
+    ``turn`` numbers the turns of the choice's channels: it is the turn in which the window's new
+    text begins.
     """
 
     channel: Channel
@@ -45,13 +45,13 @@ class ResponseGate(Generic[C]):
                 gate.resolve(job, verdict)
         yield from gate.emit()
 
-    and stops pulling once ``gate.stopped``; ``finish`` takes ``push``'s place at the end. ``n`` is
-    the number of choices asked for: a choice that has not spoken yet keeps the stream open.
-    ``stamp`` adds to a decision what the driver knows of the call.
+    It stops pulling once ``gate.stopped``; at the end it calls ``finish`` instead of ``push``.
+    ``n`` is the number of choices requested: a choice without text yet keeps the stream open.
+    ``stamp`` adds the driver's facts about the call to a decision.
 
-    Where the driver sets ``rewrites``, the action ``rewrite`` stops the response with ``again`` and
-    without a last chunk. The driver then has the model go on, into a gate of its own with the same
-    trail and ``said``, the content let out so far; or it calls ``give_up``.
+    If the driver sets ``rewrites``, the action ``rewrite`` stops the response, sets ``again`` and
+    emits no last chunk. The driver then asks the model to continue and feeds the answer to a new
+    gate with the same trail and ``released``, the content let out so far; or it calls ``give_up``.
     """
 
     # Windows asked for at a time: enough to batch, few enough to stop early in a long text.
@@ -66,18 +66,18 @@ class ResponseGate(Generic[C]):
         user: str = "",
         trail: GuardTrail | None = None,
         sinks: Iterable[Sink] = (),
-        said: str = "",
+        released: str = "",
         stamp: Callable[[Decision], Decision] = lambda decision: decision,
     ) -> None:
         self.trail = GuardTrail() if trail is None else trail
         self.stopped = False
         self.rewrites = False  # whether the driver can ask the model again
-        self.again = False  # stopped for the model to be asked again
+        self.again = False  # stopped so that the driver asks the model again
         self.error: GuardError | None = None
         self._codec = codec
         self._policy = policy
         self._user = user
-        self._said = said
+        self._released = released
         self._sinks = tuple(sinks)
         self._stamp = stamp
         self._queue = ChunkQueue(codec)
@@ -86,19 +86,20 @@ class ResponseGate(Generic[C]):
         self._ended: dict[int, bool] = dict.fromkeys(range(n), False)  # by the guard
         self._over: set[int] = set()  # choices that the provider or the guard has ended
         self._jobs: deque[Job] = deque()  # in the order of the text within a choice
-        self._asked: deque[Job] = deque()  # what ``pending`` gave and is not resolved yet
+        self._asked: deque[Job] = deque()  # returned by ``pending`` and not resolved yet
         self._flows = policy.hold != "sentence"
         self._views: dict[int, View] = {}  # by choice
         self._out: list[C] = []
         self._template: C | None = None
         self._alone = codec.alone
-        # The gate of the channel that goes on, where it was last alone and no other is open.
+        # The gate that the fast path feeds: its channel was alone in the last chunk, and no other
+        # channel has an open segment.
         self._steady: Gate | None = None
 
     def push(self, chunk: C) -> bool:
-        """Take one chunk of the provider; return whether there may be something to judge or emit.
+        """Add a chunk of the provider; return whether there may be something to judge or emit.
 
-        Most chunks go on with the text of the one before and end no segment: they are only held.
+        Most chunks continue the previous one's text and end no segment: they are only held.
         """
         gate = self._steady
         if gate is not None:
@@ -130,9 +131,9 @@ class ResponseGate(Generic[C]):
         last = {channel: at for at, (channel, _) in enumerate(parts)} if closed else {}
         for at, (channel, text) in enumerate(parts):
             if not self._ended[channel.choice]:
-                self._say(channel, text)
+                self._feed_channel(channel, text)
                 if channel in closed and last[channel] == at:
-                    # Now: another channel's part may continue its last sentence.
+                    # Not after the loop: a part of another channel may continue its last sentence.
                     self._finish(self._gates[channel])
         for channel in closed:
             if channel in self._gates and not self._ended[channel.choice]:
@@ -148,15 +149,15 @@ class ResponseGate(Generic[C]):
                     self._steady = gate
 
     def finish(self) -> None:
-        """Take the end of the provider's stream, whether it completed or failed."""
+        """End the provider's stream, whether it completed or failed."""
         self._steady = None
         for choice in self._turns:
             self._finish_choice(choice)
 
     def pending(self) -> list[Job]:
-        """Return windows to judge now, oldest first; none once the response is stopped.
+        """Return the windows to judge now, oldest first; none once the response is stopped.
 
-        What stands behind a segment that is still open has to wait for it, and is judged after it.
+        A window behind a segment that is still open waits and is judged after it.
         """
         jobs: list[Job] = []
         later: list[Job] = []
@@ -165,14 +166,14 @@ class ResponseGate(Generic[C]):
             gate = self._gates[job.channel]
             known = gate.same_as_early(job.window)
             if known and jobs:
-                break  # its verdict may be among those that are to be taken first
+                break  # the verdict that it repeats may be among these jobs
             self._jobs.popleft()
             if self._ended[job.channel.choice]:
                 continue
             if self._behind(job):
                 later.append(job)
             elif known:
-                gate.settle_as_early()
+                gate.resolve_as_early()
                 self._collect(gate)
             else:
                 jobs.append(job)
@@ -181,9 +182,9 @@ class ResponseGate(Generic[C]):
         return jobs
 
     def resolve(self, job: Job, verdict: Verdict) -> Decision | None:
-        """Take the verdict on ``job``; None where its choice has ended meanwhile.
+        """Take the verdict on ``job``; return None if its choice has ended meanwhile.
 
-        Jobs of one channel are resolved in the order in which ``pending`` gave them.
+        Jobs of one channel must be resolved in the order in which ``pending`` returned them.
         """
         if self._asked and self._asked[0] is job:
             self._asked.popleft()
@@ -193,7 +194,7 @@ class ResponseGate(Generic[C]):
         gate = self._gates[job.channel]
         rewrites = self.rewrites and self._rewrites(job.channel)
         decision = self._stamp(gate.resolve(verdict, rewrites=rewrites))
-        self._queue.settle(job.channel, gate.settled())
+        self._queue.apply(job.channel, gate.take_edits())
         self.trail.decisions.append(decision)
         if decision.action == "rewrite":
             self._interrupt(choice)
@@ -222,12 +223,12 @@ class ResponseGate(Generic[C]):
         return out
 
     def _ran_out(self, choice: int) -> bool:
-        """Whether the provider ended ``choice`` and all of it was let out; it then stays whole."""
+        """Whether the provider ended ``choice`` and all of its text was released."""
         gates = (g for c, g in self._gates.items() if c.choice == choice)
-        return choice in self._over and all(g.settled_all for g in gates)
+        return choice in self._over and all(g.is_drained for g in gates)
 
-    def _say(self, channel: Channel, text: str) -> None:
-        """Feed text to its channel, and have judged what others may not hold open any longer."""
+    def _feed_channel(self, channel: Channel, text: str) -> None:
+        """Feed text to its channel; ask for verdicts on open segments that block it too long."""
         turns = self._turns.get(channel.choice)
         if turns is None:
             turns = self._turns[channel.choice] = Turns(self._policy.max_segment_chars)
@@ -235,7 +236,7 @@ class ResponseGate(Generic[C]):
         if gate is None:
             gate = self._gates[channel] = self._gate(channel)
         done = 0
-        for at, late in turns.say(gate, text):
+        for at, late in turns.add_text(gate, text):
             if at > done:
                 gate.feed(text[done:at])
                 self._collect(gate)
@@ -259,22 +260,22 @@ class ResponseGate(Generic[C]):
         if self._policy.hold == "association":
             view = self._views.get(channel.choice)
             if view is None:
-                view = self._views[channel.choice] = View(f"{self._user}\n{self._said}")
-        said = self._said if channel == Channel() else ""
+                view = self._views[channel.choice] = View(f"{self._user}\n{self._released}")
+        released = self._released if channel == Channel() else ""
         before = self._codec.continued(channel)
         return Gate(
             self._policy,
             channel,
-            user="" if said else self._user,
+            user="" if released else self._user,
             view=view,
-            said=said,
+            released=released,
             goes_on_from=self._gates[before].open_text if before in self._gates else "",
         )
 
     def _flow(self, gate: Gate) -> None:
-        """Let flow what may go out before its verdict: nothing behind a segment that still waits.
+        """Release text ahead of its verdict, but nothing behind a segment that waits.
 
-        Where all text goes out at once, that of ``gate``, which was given some.
+        With ``hold="none"`` this is the text just fed to ``gate``.
         """
         gates = [gate]
         if self._policy.hold == "association":
@@ -287,8 +288,8 @@ class ResponseGate(Generic[C]):
                 gates = self._turns[choice].open(gate)
         for gate in gates:
             gate.flow()
-            if fates := gate.settled():
-                self._queue.settle(gate.channel, fates)
+            if edits := gate.take_edits():
+                self._queue.apply(gate.channel, edits)
             if gate.holds:
                 break
 
@@ -296,14 +297,14 @@ class ResponseGate(Generic[C]):
         turns = self._turns[gate.channel.choice]
         for window, start in gate.windows():
             self._line_up(Job(gate.channel, window, turns.number(gate, start)))
-        # White space is settled without a verdict.
-        if fates := gate.settled():
-            self._queue.settle(gate.channel, fates)
+        # White space needs no verdict.
+        if edits := gate.take_edits():
+            self._queue.apply(gate.channel, edits)
         if self._flows:
             self._flow(gate)
 
     def _line_up(self, job: Job) -> None:
-        """Take a job in, in front of those of its choice that stand behind it in the text."""
+        """Insert a job before the jobs of its choice that come later in the text."""
         at = len(self._jobs)
         for place in range(len(self._jobs) - 1, -1, -1):
             other = self._jobs[place]
@@ -314,12 +315,12 @@ class ResponseGate(Generic[C]):
         self._jobs.insert(at, job)
 
     def _behind(self, job: Job) -> bool:
-        """Whether an open segment stands before what is new in ``job``."""
+        """Whether an open segment precedes the new text of ``job``."""
         turns, gate = self._turns[job.channel.choice], self._gates[job.channel]
         return turns.waits(gate, before=job.turn)
 
     def give_up(self) -> None:
-        """End what was to be asked again as a termination ends it; the sinks hear of it too."""
+        """Turn the pending rewrite into a termination and report it to the sinks."""
         self.again = False
         last = self.trail.decisions[-1] = replace(self.trail.decisions[-1], action="terminate")
         self._out.append(self._last(last.channel.choice, self._policy.message))
@@ -327,10 +328,10 @@ class ResponseGate(Generic[C]):
             sink(last)
 
     def _rewrites(self, channel: Channel) -> bool:
-        """Whether the model could go on where ``channel`` is stopped.
+        """Whether the model could continue after a stop in ``channel``.
 
-        Only one choice can be gone on with, and none that has begun to call a tool: a text that
-        goes on would not lead back to the call.
+        Only a single choice can be continued, and not one that has begun a tool call: a
+        continued text would not lead back to the call.
         """
         kinds = {c.kind for c in self._gates}
         content = channel.kind == "reasoning" or channel == Channel()
@@ -341,7 +342,7 @@ class ResponseGate(Generic[C]):
         self._ended[choice] = True
         self._over.add(choice)
         self._out += self._queue.end(choice)
-        self._queue = ChunkQueue(self._codec)  # the provider's end and its usage go with the rest
+        self._queue = ChunkQueue(self._codec)  # drops the provider's end and usage chunks too
         self.again = self.stopped = True
 
     def _last(self, choice: int, message: str) -> C:
@@ -369,5 +370,5 @@ class ResponseGate(Generic[C]):
             self._out += self._queue.end(each)
             if self.error is None:
                 self._out.append(self._last(each, message))
-        # What the provider could still send belongs to no choice that is alive.
+        # Stop only if no choice is left to which the provider could send text.
         self.stopped = self.over

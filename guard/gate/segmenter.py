@@ -7,7 +7,7 @@ character follows its full stop.
 
 Text that reaches ``max_chars`` without a boundary is cut at the last clause, else the last word.
 The next segment then begins ``overlap`` characters before the cut, so that any phrase up to that
-length stands whole in one segment.
+length is whole in one segment.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import NamedTuple
 class Segment(NamedTuple):
     """A piece to judge; offsets are characters of the channel's text.
 
-    ``start`` is where its text begins, ``fresh`` where text begins that no earlier segment held
-    (later than ``start`` only after a forced cut), ``release`` up to where text may go out once
-    this segment is found harmless (``end``, or the next segment's start after a forced cut).
+    ``start`` is where its text begins. ``fresh`` is where text begins that was in no earlier
+    segment (after ``start`` only after a forced cut). ``release`` is the offset up to which text
+    may go out if this segment is harmless: ``end``, or after a forced cut the next one's start.
     """
 
     text: str
@@ -54,7 +54,7 @@ _WORD_BEFORE = re.compile(r"[^\s\"'“”‘’()\[\]{}<>/,;:!?…—–]+\Z")
 _CLAUSE = re.compile(r"[,;:—–、，；：)\n](?=\s)|[、，；：]")
 # Characters of a line that show how it begins; the longest marker is seven.
 _HEAD = 7
-# How far back a word before a full stop is read; longer tokens are no abbreviations.
+# Characters read before a full stop; a longer token is no abbreviation.
 _LOOKBEHIND = 24
 
 
@@ -72,7 +72,7 @@ class Segmenter:
         self._max = max_chars
         self._overlap = overlap
         self._lookahead = lookahead
-        # A forced cut is looked for in the last `_slack` characters before the limit.
+        # A forced cut is placed within the last `_slack` characters before the limit.
         self._slack = min(80, (max_chars - overlap) // 2)
         self._buffer = ""
         self._base = 0  # offset of the buffer's first character in the channel
@@ -80,12 +80,12 @@ class Segmenter:
         self._fresh = 0
         self._scan = 0
         self._waits = False  # whether the character at `_scan` may end the segment
-        self._lead = 0  # white space of the open segment seen so far ends here
+        self._lead = 0  # end of the open segment's leading white space
         self._in_code = False
         self._line_is_unit = False  # the current line is a heading or a table row
         self._line_known = False  # whether the first line of the channel has been looked at
-        # How much text the open segment takes before its limit; below zero where more than the
-        # next text must be looked at: a candidate waits, or nothing but white space has come.
+        # Characters that the open segment has room for. Negative if `takes` cannot decide by the
+        # next text alone: a candidate waits, or the segment is white space so far.
         self._room = -1
         self._ends = _CANDIDATE.search
 
@@ -96,9 +96,9 @@ class Segmenter:
 
     @property
     def lead(self) -> int:
-        """Offset up to which the open segment is white space; its start where it begins otherwise.
+        """End of the open segment's leading white space; its start if there is none.
 
-        Text that an earlier segment shares counts as no white space.
+        Text shared with an earlier segment does not count as white space.
         """
         if self._start == self._fresh:
             self._lead = max(self._lead, self._start)
@@ -142,7 +142,7 @@ class Segmenter:
 
     @property
     def sure(self) -> int:
-        """Offset up to which text belongs to the open segment, whatever comes."""
+        """Offset up to which text belongs to the open segment, whatever follows."""
         known = max(self._scan + self._waits, self._start)
         return self._base + min(self._start + self.least, known)
 
@@ -152,7 +152,7 @@ class Segmenter:
         return self._base + len(self._buffer)
 
     def takes(self, text: str) -> bool:
-        """Add ``text`` if it surely ends no segment; False where ``feed`` must look at it."""
+        """Add ``text`` if it certainly ends no segment; otherwise return False (call ``feed``)."""
         room = self._room - len(text)
         if room < 0 or self._ends(text) is not None:
             return False
@@ -177,9 +177,9 @@ class Segmenter:
         return done
 
     def go_on(self, text: str) -> None:
-        """Begin the next segment with ``text``, which an earlier one ended with.
+        """Begin the next segment with ``text``, the end of an earlier channel's text.
 
-        Nothing may have been fed since ``finish``, or at all.
+        Call it before the first ``feed``, or right after ``finish``.
         """
         self._buffer = text
         self._base -= len(text)
@@ -219,7 +219,7 @@ class Segmenter:
     def _boundary(self, at: int, final: bool) -> int | None:
         """Return the end of the segment if the candidate at ``at`` ends one.
 
-        0 where it does not, a negative number -n to go on scanning at n, None to wait for text.
+        Returns 0 if it does not, -n to continue scanning at n, None to wait for more text.
         """
         if self._buffer[at] == "\n":
             return self._after_newline(at, final)
@@ -249,9 +249,9 @@ class Segmenter:
         return end
 
     def _next_word(self, at: int, end: int, final: bool) -> str | None:
-        """Return the first character after the spaces at ``end``, "" where none is in reach.
+        """Return the first character after the spaces at ``end``; "" if none is within reach.
 
-        None means that more text is needed to know.
+        None means that more text is needed.
         """
         text, horizon = self._buffer, at + 1 + self._lookahead
         while end < len(text) and end < horizon and text[end] in _SPACE:
@@ -265,7 +265,7 @@ class Segmenter:
     def _after_full_stop(self, at: int, end: int, stops: str, final: bool) -> int | None:
         text = self._buffer
         if stops != ".":
-            # An ellipsis goes on where a small letter follows it.
+            # A lower-case letter after an ellipsis continues the sentence.
             char = self._next_word(at, end, final)
             if char is None:
                 return None
@@ -289,7 +289,7 @@ class Segmenter:
         return end
 
     def _line_starts(self, at: int) -> bool:
-        """Whether only white space stands between ``at`` and the start of its line or segment."""
+        """Whether only white space is between ``at`` and the start of its line or segment."""
         begin = max(self._buffer.rfind("\n", self._start, at) + 1, self._start)
         return not self._buffer[begin:at].strip()
 
@@ -315,13 +315,13 @@ class Segmenter:
         return 0
 
     def _look_at_line(self, final: bool) -> bool:
-        """Read how the channel's first line begins; False while too little of it is there."""
+        """Classify the channel's first line; return False while it is too short for that."""
         at, text = self._start, self._buffer
         horizon = at + self._lookahead
         while at < len(text) and at < horizon and text[at] in _SPACE:
             at += 1
         head = text[at : at + 3]
-        # One character tells a heading, a table row or plain text; a fence takes three.
+        # One character decides between heading, table row and plain text; a fence needs three.
         if len(head) < (3 if head[:1] in ("`", "~") else 1) and not final:
             return False
         self._enter_line(head)
@@ -342,7 +342,7 @@ class Segmenter:
             cut = max(self._buffer.rfind(space, low, limit) for space in (" ", "\n", "\t")) + 1
         cut = cut or limit
         follow = cut - self._overlap
-        # Begin the next segment at a word, by going back: the overlap may grow, never shrink.
+        # Move back to the beginning of a word: the overlap may grow, never shrink.
         floor = max(self._start + 1, follow - self._lookahead)
         word = max(self._buffer.rfind(space, floor, follow) for space in (" ", "\n", "\t"))
         if self._overlap and word >= floor:
@@ -362,7 +362,7 @@ class Segmenter:
         return segment
 
     def _compact(self) -> None:
-        # Once a feed, not once a segment: a long text fed whole stays linear.
+        # Once per feed, not per segment: the cost of a long text fed at once stays linear.
         if self._start:
             self._buffer = self._buffer[self._start :]
             self._base += self._start

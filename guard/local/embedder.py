@@ -22,8 +22,8 @@ _LONGEST = 384  # tokens, as sentence-transformers cuts for all-mpnet-base-v2
 class SentenceEmbedder:
     """``mpnet`` (all-mpnet-base-v2, by ``guard models get mpnet``), a folder or a hub id.
 
-    Loaded when it is first used. Raises WeightsError where ``mpnet`` is not here, or is not what
-    its authors published.
+    Loaded on first use. Raises WeightsError if ``mpnet`` is not downloaded, or its hash differs
+    from the recorded one.
     """
 
     def __init__(self, name: str) -> None:
@@ -41,21 +41,21 @@ class SentenceEmbedder:
             self._load()
         if not texts:
             return np.zeros((0, 1), np.float32)
-        # Texts of one length need no padding.
+        # Sorted by length, so that little padding is needed.
         order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
-        lots = [order[n : n + _BATCH] for n in range(0, len(order), _BATCH)]
-        found = np.concatenate([self._of([texts[n] for n in lot]) for lot in lots])
+        batches = [order[n : n + _BATCH] for n in range(0, len(order), _BATCH)]
+        found = np.concatenate([self._of([texts[n] for n in batch]) for batch in batches])
         return np.asarray(found[np.argsort(order)])
 
     def _of(self, texts: list[str]) -> NDArray[np.float32]:
         import torch
 
-        given = self._tokenizer(
+        inputs = self._tokenizer(
             texts, padding=True, truncation=True, max_length=_LONGEST, return_tensors="pt"
         )
         with torch.inference_mode():
-            states = self._model(**given).last_hidden_state
-        mask = given["attention_mask"][..., None]
+            states = self._model(**inputs).last_hidden_state
+        mask = inputs["attention_mask"][..., None]
         mean = (states * mask).sum(1) / mask.sum(1)
         return np.asarray(torch.nn.functional.normalize(mean, dim=1).numpy(), dtype=np.float32)
 
@@ -76,6 +76,6 @@ class SentenceEmbedder:
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise WeightsError(
-                f"The embedder {self._name!r} cannot be loaded ({first}); give mpnet (guard models "
-                "get mpnet), a folder of a sentence encoder or its name on the hub."
+                f"The embedder {self._name!r} cannot be loaded ({first}); name mpnet (guard models "
+                "get mpnet), the folder of a sentence encoder or its name on the hub."
             ) from error

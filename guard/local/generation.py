@@ -1,8 +1,8 @@
-"""One answer, token by token, computed only as fast as it is asked for.
+"""Lazy generation of one answer, token by token.
 
-Generating happens inside ``next()``: an answer nobody reads on costs nothing more, and one that is
-closed has stopped. ``transformers``' own ``generate`` runs by itself until it is told otherwise,
-and draws from the process's one random state, so that a seed would not hold beside other calls.
+Tokens are computed inside ``next()``, so an answer that is no longer read costs nothing, and a
+closed one has stopped. (``generate`` of ``transformers`` runs until it is told to stop, and uses
+the process's global random state, so that a seed would not be reproducible beside other calls.)
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Generation:
     """An iterator over the pieces of text of one answer.
 
     One thread at a time may iterate; ``close`` may be called from any thread. ``finish`` is None
-    until the answer is complete, and stays None where it was closed before.
+    until the answer is complete, and stays None if it was closed before.
 
-    Raises TimeoutError out of ``next()`` after ``options.timeout_s`` seconds of generating.
+    ``next()`` raises TimeoutError after ``options.timeout_s`` seconds of generating.
     """
 
     def __init__(self, model: LocalModel, prompt: list[int], options: Options) -> None:
         self.finish: Finish | None = None
         self.prompt_tokens = len(prompt)
-        self.completion_tokens = 0  # the token that ends the answer is one of them
+        self.completion_tokens = 0  # includes the token that ends the answer
         self._model = model
         self._options = options
         self._limit = options.max_tokens
@@ -58,11 +58,11 @@ class Generation:
         raise StopIteration
 
     def close(self) -> None:
-        """Stop: no token is begun after this, and none comes out."""
+        """Stop: no further token is computed or returned."""
         self._closed.set()
 
     def _step(self) -> str:
-        """Compute one token; return the text it lets out, which may be none."""
+        """Compute one token; return its text, which may be empty."""
         began = time.monotonic()
         token = self._tokens.next()
         self._spent_s += time.monotonic() - began
@@ -93,14 +93,14 @@ class _Tokens:
         self._options = options
         self._input = torch.tensor([prompt], device=model.network.device)
         self._cache: Any = None
-        self._said: torch.Tensor | None = None  # how often, by token, where it matters
+        self._counts: torch.Tensor | None = None  # occurrences by token, if a penalty needs them
         self._random = torch.Generator(device=model.network.device)
         if options.seed is None:
             self._random.seed()
         else:
-            # torch takes 64 bits and a sign; any whole number is a fair seed to give.
+            # torch takes a signed 64-bit seed; callers may pass any integer.
             self._random.manual_seed(options.seed % 2**63)
-        # Scores of the prompt's last position only; a long prompt has no use for the others.
+        # Compute logits for the last position only; a long prompt has many others.
         takes = inspect.signature(model.network.forward).parameters
         self._last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
@@ -115,24 +115,24 @@ class _Tokens:
             logits = self._penalised(out.logits[0, -1].float())
             token = pick(logits, self._options, self._random)
             self._input = token.view(1, 1)
-            if self._said is not None:
-                self._said[token] += 1
+            if self._counts is not None:
+                self._counts[token] += 1
         return int(token)
 
     def _penalised(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return ``logits`` lowered for tokens already said.
+        """Return ``logits`` lowered for tokens that occurred in the answer.
 
-        By frequency_penalty for each time and presence_penalty once, as OpenAI's API has it.
+        By frequency_penalty for each occurrence and by presence_penalty once, as in OpenAI's API.
         """
         import torch
 
         options = self._options
         if not options.frequency_penalty and not options.presence_penalty:
             return logits
-        if self._said is None:
-            self._said = torch.zeros_like(logits)
-        once = (self._said > 0).float()
-        return logits - options.frequency_penalty * self._said - options.presence_penalty * once
+        if self._counts is None:
+            self._counts = torch.zeros_like(logits)
+        once = (self._counts > 0).float()
+        return logits - options.frequency_penalty * self._counts - options.presence_penalty * once
 
 
 def pick(logits: torch.Tensor, options: Options, random: torch.Generator) -> torch.Tensor:
@@ -149,6 +149,6 @@ def pick(logits: torch.Tensor, options: Options, random: torch.Generator) -> tor
     count = len(logits) if options.top_k is None else min(options.top_k, len(logits))
     top, tokens = logits.topk(count)  # likeliest first
     shares = top.softmax(-1)
-    # A token stays if those before it do not reach top_p: the likeliest always does.
+    # A token stays if those before it do not reach top_p; so the likeliest always stays.
     shares = shares * (shares.cumsum(-1) - shares < options.top_p)
     return tokens[torch.multinomial(shares, 1, generator=random)]

@@ -1,4 +1,4 @@
-"""Chat messages as a local model's template takes them: a role and one text."""
+"""Converts chat messages for a local model's template: a role and one text."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 def plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Return ``messages`` with their text parts joined.
 
-    Raises UsageError where a message says something that is no text, or in a role that small
-    models were not taught.
+    Raises UsageError if a message has content other than text, or a role that small models do not
+    know.
     """
     if not messages:
         raise UsageError("There are no messages to answer.")

@@ -43,7 +43,7 @@ class LocalModel:
     def rendered(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Return ``messages`` under the model's chat template.
 
-        Raises UsageError where the model has no template, or its template refuses the messages.
+        Raises UsageError if the model has no template, or its template refuses the messages.
         """
         from jinja2 import TemplateError
 
@@ -60,7 +60,7 @@ class LocalModel:
 
 
 def load(name_or_path: str) -> LocalModel:
-    """Return the model called ``name_or_path`` or lying there; later calls get the same object.
+    """Return the model with this name or path; later calls return the same object.
 
     Raises:
         WeightsError: the weights are missing, damaged or unreadable.
@@ -105,8 +105,8 @@ def _load(path: Path) -> LocalModel:
             tokenizer = AutoTokenizer.from_pretrained(**folder, local_files_only=True)
             network = AutoModelForCausalLM.from_pretrained(**folder, local_files_only=True)
         if path.suffix == ".gguf":
-            # transformers treats what it read from a GGUF as quantized still, though its tensors
-            # were unpacked: some versions refuse to convert it. A model of its own is a plain one.
+            # transformers still marks a model read from a GGUF file as quantized, though its
+            # tensors were unpacked, and some versions refuse to convert it: copy it to a new one.
             unpacked = network
             network = AutoModelForCausalLM.from_config(unpacked.config)
             network.load_state_dict(unpacked.state_dict())
@@ -125,10 +125,10 @@ def _load(path: Path) -> LocalModel:
 
 
 def _import() -> None:
-    """Import what the extra brings, torch in a way that it stays quick on a busy machine."""
-    # By default torch's threads spin while they wait for each other; where another process has
-    # one of two cores, that was measured at 500 ms a token against 50 ms when they sleep. OpenMP
-    # reads this once, while it is loaded; child processes need not inherit it.
+    """Import the packages of the extra, and set OpenMP's wait policy for torch."""
+    # By default torch's threads spin while they wait for each other. With another process on one
+    # of two cores, that took 500 ms a token, against 50 ms when they sleep. OpenMP reads the
+    # variable once, on loading; it is removed again so that child processes do not inherit it.
     ours = "torch" not in sys.modules and _WAITING not in os.environ
     if ours:
         os.environ[_WAITING] = "PASSIVE"

@@ -1,4 +1,4 @@
-"""What a call may ask of a local model, checked: nothing asked for is silently left undone."""
+"""The options of a call of a local model; unsupported ones raise an error."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from guard.errors import UsageError
 
 DEFAULT_MAX_TOKENS = 256
-"""Tokens an answer may have where the call says nothing: a small model does not always end."""
+"""Default limit of an answer's tokens: a small model does not always end by itself."""
 
-# They change nothing about the text of the one answer, so they may be ignored.
+# They do not affect the text of the answer, so they are ignored.
 _HARMLESS = frozenset(
     "extra_headers max_retries metadata parallel_tool_calls prompt_cache_key safety_identifier "
     "service_tier store stream stream_options user".split()
 )
-# They change nothing at these values.
+# They have no effect at these values.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "logit_bias": ({},),
@@ -32,7 +32,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class Options(NamedTuple):
-    """How to generate. ``temperature`` 0 takes the likeliest token each time."""
+    """How to generate. ``temperature`` 0 means greedy decoding."""
 
     max_tokens: int = DEFAULT_MAX_TOKENS
     temperature: float = 0.0
@@ -46,7 +46,7 @@ class Options(NamedTuple):
 
 
 class NotOffered(UsageError):
-    """The call asks for something local models do not do."""
+    """The call has an option that local models do not support."""
 
 
 def read(params: Mapping[str, Any]) -> Options:
@@ -57,11 +57,11 @@ def read(params: Mapping[str, Any]) -> Options:
         UsageError: a value is out of range.
 
     """
-    given = {key: value for key, value in params.items() if value is not None}
-    if "max_completion_tokens" in given:
-        given["max_tokens"] = given.pop("max_completion_tokens")
+    present = {key: value for key, value in params.items() if value is not None}
+    if "max_completion_tokens" in present:
+        present["max_tokens"] = present.pop("max_completion_tokens")
     known: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in present.items():
         if key in _CHECKS:
             known[key] = _CHECKS[key](key, value)
         elif key not in _HARMLESS and value not in _NEUTRAL.get(key, ()):

@@ -1,8 +1,8 @@
-"""States of one prompt put into another: an open-ended patchscope.
+"""Patches hidden states of one prompt into another: an open-ended patchscope.
 
 Ghandeharioun et al. (2024), "Patchscopes"; layers are counted as in its code: layer 0 is the output
 of the first block. The words' states are computed once; while the answer is generated, a forward
-hook puts them in the place of the target's as the prompt passes the block.
+hook of the block replaces the target prompt's states by them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from guard.local.model import LocalModel
 
 PLACE = "{X}"
-"""Where the target's message takes as many X as there are tokens to put there."""
+"""Placeholder in the target's message; replaced by one X for each token to patch."""
 _X = "X"
 
 Messages = Sequence[Mapping[str, str]]
@@ -29,7 +29,7 @@ Messages = Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Patched:
-    """A prompt's tokens with the ``states`` (n, hidden) that go to ``places`` behind a block."""
+    """A prompt's tokens, and the ``states`` (n, hidden) to put at ``places`` after a block."""
 
     tokens: list[int]
     places: list[int]
@@ -47,15 +47,15 @@ def patched(
 ) -> Patched:
     """Return ``target`` with the states of ``words`` in ``source``, and the answer's ``opening``.
 
-    ``layers`` are those that the states are taken from and put to. Raises UsageError where the
-    model has no layer behind them, which nothing else would read, its template refuses the
-    messages, or its tokenizer joins an X with what stands beside it.
+    ``layers`` are the source's and the target's layer. Raises UsageError if the model has no layer
+    after these (which would read the states), if its template refuses the messages, or if its
+    tokenizer has no separate token for each X.
     """
     blocks = _blocks(model)
     if max(layers) + 1 >= len(blocks):
         raise UsageError(
             f"The open box patches layers {layers[0]} and {layers[1]}, counted from 0, and needs "
-            f"one behind them; this model has {len(blocks)} in all."
+            f"one after them; this model has {len(blocks)} in all."
         )
     text = model.rendered(source)
     tokens, spans = _tokens(model, text)
@@ -76,17 +76,17 @@ def patched(
 
 @contextmanager
 def patching(model: LocalModel, patch: Patched) -> Iterator[None]:
-    """Within this, the prompt of ``patch`` has its states, in this thread alone."""
+    """Context manager: patch the prompt of ``patch`` in calls of this thread."""
     thread = threading.get_ident()
 
-    def put(block: Any, given: Any, found: Any) -> Any:
-        states = found[0] if isinstance(found, tuple) else found
-        # Behind the prompt a pass has one token, and other calls share the model.
+    def put(block: Any, inputs: Any, output: Any) -> Any:
+        states = output[0] if isinstance(output, tuple) else output
+        # Not in passes after the prompt, which have one token, or of other threads.
         if threading.get_ident() != thread or states.shape[1] != len(patch.tokens):
             return None
         states = states.clone()
         states[:, patch.places] = patch.states
-        return (states, *found[1:]) if isinstance(found, tuple) else states
+        return (states, *output[1:]) if isinstance(output, tuple) else states
 
     handle = _blocks(model)[patch.layer].register_forward_hook(put)
     try:
@@ -96,7 +96,7 @@ def patching(model: LocalModel, patch: Patched) -> Iterator[None]:
 
 
 def _blocks(model: LocalModel) -> Any:
-    """Return the blocks of a network, whatever its family calls them."""
+    """Return the blocks of a network, whatever their attribute is called."""
     from torch.nn import ModuleList
 
     layers = model.network.config.get_text_config().num_hidden_layers
@@ -108,26 +108,26 @@ def _blocks(model: LocalModel) -> Any:
 
 
 def _tokens(model: LocalModel, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the tokens of ``text``, and the characters that each stands for."""
+    """Return the tokens of ``text`` and their character ranges."""
     found = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     return list(found["input_ids"]), list(found["offset_mapping"])
 
 
 def _states(model: LocalModel, block: Any, tokens: list[int]) -> torch.Tensor:
-    """Return the states (n, hidden) behind ``block`` of a prompt."""
+    """Return a prompt's states (n, hidden) after ``block``."""
     import torch
 
     thread = threading.get_ident()
-    kept: list[torch.Tensor] = []
+    captured: list[torch.Tensor] = []
 
-    def keep(block: Any, given: Any, found: Any) -> None:
+    def capture(block: Any, inputs: Any, output: Any) -> None:
         if threading.get_ident() == thread:
-            kept.append((found[0] if isinstance(found, tuple) else found)[0])
+            captured.append((output[0] if isinstance(output, tuple) else output)[0])
 
-    handle = block.register_forward_hook(keep)
+    handle = block.register_forward_hook(capture)
     try:
         with torch.inference_mode():
             model.network(input_ids=torch.tensor([tokens]), use_cache=False)
     finally:
         handle.remove()
-    return kept[0]
+    return captured[0]

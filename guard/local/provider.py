@@ -2,8 +2,8 @@
 
 After :func:`register`, ``litellm.completion(model="guard-local/smollm2", …)`` works, streamed or
 whole, sync or async; ``guard-local/<path>`` names a GGUF file or a transformers folder. Options are
-those of :mod:`guard.local.options`. What goes wrong is raised as LiteLLM's own exceptions, which
-carry guard's sentence.
+those of :mod:`guard.local.options`. Errors are raised as LiteLLM's own exceptions with guard's
+message.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ SMOLLM2 = f"{PROVIDER}/smollm2"
 
 
 def register() -> None:
-    """Make ``guard-local/…`` known to LiteLLM; the providers others have put there stay."""
+    """Register ``guard-local/…`` with LiteLLM, beside other custom providers."""
     if all(item["provider"] != PROVIDER for item in litellm.custom_provider_map):
         litellm.custom_provider_map.append({"provider": PROVIDER, "custom_handler": LocalLLM()})
-    # A call would do this too, but a Router asks for the provider before the first call.
+    # A call does this, too, but a Router looks up the provider before the first call.
     litellm.utils.custom_llm_setup()  # type: ignore[no-untyped-call]
 
 
 class LocalLLM(CustomLLM):
-    """The four entries LiteLLM calls, by keyword."""
+    """The four methods that LiteLLM calls, with keyword arguments."""
 
     def completion(self, *args: Any, **call: Any) -> ModelResponse:
         """Return one whole answer."""
@@ -50,30 +50,30 @@ class LocalLLM(CustomLLM):
     def streaming(self, *args: Any, **call: Any) -> SyncStream:
         """Return an answer's chunks; the model is loaded before this returns."""
         with _as_litellm(call["model"]):
-            return SyncStream(_asked(call)(), call["model"])
+            return SyncStream(_prepared(call)(), call["model"])
 
     async def acompletion(self, *args: Any, **call: Any) -> ModelResponse:
-        """Return one whole answer; cancelled, it stops generating."""
+        """Return one whole answer; a cancellation stops generating."""
         stream = self.astreaming(*args, **call)
         try:
             return _whole([chunk async for chunk in stream], call)
         finally:
             await stream.aclose()
 
-    # LiteLLM declares a coroutine, and iterates over what is returned without awaiting it.
+    # LiteLLM declares a coroutine, but iterates over the result without awaiting it.
     def astreaming(  # type: ignore[override]
         self, *args: Any, **call: Any
     ) -> AsyncStream:
-        """Return an answer's chunks; the model is loaded when the first one is asked for."""
+        """Return an answer's chunks; the model is loaded when the first one is read."""
         with _as_litellm(call["model"]):
-            begin = _asked(call)
+            begin = _prepared(call)
         return AsyncStream(begin, call["model"])
 
 
 class SyncStream(Iterator[GenericStreamingChunk]):
     """Chunks in LiteLLM's form: the pieces of text, then one that ends the answer.
 
-    ``close`` may be called from any thread; no token is begun after it.
+    ``close`` may be called from any thread; no further token is computed.
     """
 
     def __init__(self, generation: Generation, model: str) -> None:
@@ -98,7 +98,7 @@ class SyncStream(Iterator[GenericStreamingChunk]):
 
 
 class AsyncStream(AsyncIterator[GenericStreamingChunk]):
-    """The same chunks; loading and generating happen in a thread that belongs to this stream."""
+    """The same chunks; loading and generating run in this stream's own thread."""
 
     def __init__(self, begin: Callable[[], Generation], model: str) -> None:
         self._begin = begin
@@ -113,7 +113,7 @@ class AsyncStream(AsyncIterator[GenericStreamingChunk]):
             raise StopAsyncIteration
         self._step = asyncio.get_running_loop().run_in_executor(self._thread, self._pull)
         try:
-            # A thread cannot be cancelled: the step is left to end, and the next never begins.
+            # A thread cannot be cancelled: this step goes on, but no further one begins.
             chunk = await asyncio.shield(self._step)
         except BaseException:
             self.close()
@@ -134,7 +134,7 @@ class AsyncStream(AsyncIterator[GenericStreamingChunk]):
         return next(self._stream, None)
 
     def close(self) -> None:
-        """Stop generating, from any thread; the thread ends once its token is done."""
+        """Stop generating, from any thread; the stream's thread ends after its present token."""
         self._closed = True
         if self._stream is not None:
             self._stream.close()
@@ -146,24 +146,25 @@ class AsyncStream(AsyncIterator[GenericStreamingChunk]):
         if self._step is not None and not self._step.done():
             await asyncio.wait([self._step])
         if self._step is not None and not self._step.cancelled():
-            self._step.exception()  # seen: whoever closes no longer asks
+            self._step.exception()  # retrieved, so that asyncio does not log it
         self._thread.shutdown(wait=True)
 
 
-def _asked(call: dict[str, Any]) -> Callable[[], Generation]:
-    """Check a call's arguments at once; return what loads its model and begins its answer."""
-    said = chat.plain(call["messages"])
-    wanted = options.read(call["optional_params"])._replace(timeout_s=_seconds(call.get("timeout")))
+def _prepared(call: dict[str, Any]) -> Callable[[], Generation]:
+    """Check a call's arguments; return the function that loads the model and begins the answer."""
+    messages = chat.plain(call["messages"])
+    settings = options.read(call["optional_params"])
+    settings = settings._replace(timeout_s=_seconds(call.get("timeout")))
 
     def begin() -> Generation:
         model = load(call["model"])
-        prompt = model.prompt(said)
+        prompt = model.prompt(messages)
         if model.context is not None and len(prompt) >= model.context:
             raise _TooLong(
                 f"The prompt has {len(prompt)} tokens; prompt and answer together may have "
                 f"{model.context}."
             )
-        return Generation(model, prompt, wanted)
+        return Generation(model, prompt, settings)
 
     return begin
 
@@ -176,12 +177,12 @@ def _seconds(timeout: float | httpx.Timeout | None) -> float | None:
     return timeout.read if isinstance(timeout, httpx.Timeout) else timeout
 
 
-# Guard's errors and what LiteLLM raises in their place, the narrower first: none of these is
-# retried (but for the last) or dressed up.
+# Guard's errors and the LiteLLM exceptions raised instead, subclasses first. LiteLLM does not retry
+# or wrap these, except that it retries the last.
 _RAISED: tuple[tuple[type[Exception], Any], ...] = (
     (_TooLong, exceptions.ContextWindowExceededError),
     (options.NotOffered, exceptions.UnsupportedParamsError),
-    # The request is sound: it may be answered by another deployment of a Router.
+    # The request is valid: another deployment of a Router may answer it.
     (NotInstalled, exceptions.NotFoundError),
     (UsageError, exceptions.BadRequestError),
     (GuardError, exceptions.NotFoundError),
@@ -210,15 +211,15 @@ def _chunk(text: str) -> GenericStreamingChunk:
 
 
 def _last(generation: Generation) -> GenericStreamingChunk:
-    asked, said = generation.prompt_tokens, generation.completion_tokens
+    inputs, outputs = generation.prompt_tokens, generation.completion_tokens
     return {
         **_chunk(""),
         "is_finished": True,
         "finish_reason": generation.finish or "stop",
         "usage": {
-            "prompt_tokens": asked,
-            "completion_tokens": said,
-            "total_tokens": asked + said,
+            "prompt_tokens": inputs,
+            "completion_tokens": outputs,
+            "total_tokens": inputs + outputs,
         },
     }
 

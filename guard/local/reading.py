@@ -1,4 +1,4 @@
-"""Have ``transformers`` read a model without bars on the terminal, and a GGUF file only once."""
+"""Loads models with ``transformers`` without progress bars, and parses a GGUF file only once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Within this, loading draws nothing and takes half the time; for one thread at a time.
+    """Context manager: load without progress bars, in half the time; one thread at a time.
 
-    For the tokenizer, the configuration and the weights a GGUF file is parsed anew each time,
-    which takes seconds for a vocabulary of 49,000 tokens, and the names of its tensors are made
-    anew for each module. Both depend on their arguments alone, so here each is done once.
+    transformers parses a GGUF file three times, for tokenizer, configuration and weights, which
+    takes seconds for a vocabulary of 49,000 tokens, and makes the table of tensor names for each
+    module. Both are pure functions, so they are cached here.
     """
     import gguf
     from transformers import modeling_gguf_pytorch_utils as unpacking
@@ -24,7 +24,7 @@ def reading() -> Iterator[None]:
     logging.disable_progress_bar()
     try:
         with ExitStack() as until_read:
-            # The bar of unpacking is drawn whatever the switch says.
+            # The progress bar of unpacking ignores that setting.
             until_read.enter_context(
                 _swapped(unpacking, "tqdm", lambda x: partial(x, disable=True))
             )
@@ -38,7 +38,7 @@ def reading() -> Iterator[None]:
 
 @contextmanager
 def _swapped(module: Any, name: str, made: Callable[[Any], Any]) -> Iterator[None]:
-    """Put ``made(own)`` in the place of the module's own; where there is none, do nothing."""
+    """Replace the module's function ``own`` by ``made(own)``; do nothing if it has none."""
     own = getattr(module, name, None)
     if own is None:
         yield

@@ -1,8 +1,7 @@
-"""How likely a model finds a text that is given to it, and what it would most likely say first.
+"""Log-likelihoods of given texts under a model, and its likeliest first tokens.
 
-A continuation is read as it stands behind its context: both are tokenised together, and the tokens
-that reach into the continuation count. A token that merely begins a text (BOS) is read where the
-tokenizer puts one, and never counts; nor does the context.
+Context and continuation are tokenised together; the tokens that reach into the continuation count.
+A BOS token is added if the tokenizer adds one; it does not count, nor does the context.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _BATCH = 16
 
 
 class Scored(NamedTuple):
-    """The sum of natural log-probabilities of a continuation's tokens, and how many they are."""
+    """The sum of the natural log-probabilities of a continuation's tokens, and their number."""
 
     logprob: float
     tokens: int
@@ -37,11 +36,11 @@ def score(
     continuations: Sequence[str],
     prompt: Sequence[int] | None = None,
 ) -> list[Scored]:
-    """Return the log-probability of each of ``continuations`` behind ``context``.
+    """Return the log-probability of each of ``continuations`` after ``context``.
 
-    ``prompt`` are the tokens of a conversation in place of the context: each is then a turn.
-    What they begin with alike, which is the context above all, is read once. An empty continuation
-    has no token and the sum 0. Raises UsageError where a text is longer than the model can read.
+    ``prompt`` are the tokens of a conversation instead of the context; each continuation is then
+    its next turn. The common prefix of the texts is computed once. An empty continuation has no
+    token and the sum 0. Raises UsageError if a text is longer than the model's context.
     """
     if prompt is None:
         texts = [_text(model, context, continuation) for continuation in continuations]
@@ -57,9 +56,9 @@ def score(
 
 
 def first_tokens(model: LocalModel, prompt: Sequence[int], count: int) -> dict[str, float]:
-    """Return the ``count`` likeliest tokens behind ``prompt``, by their text, and how likely.
+    """Return the texts of the ``count`` likeliest tokens after ``prompt``, with log-probabilities.
 
-    The likelier of two tokens with one text stands for both.
+    Of tokens with the same text only the likeliest is returned.
     """
     import torch
 
@@ -73,8 +72,8 @@ def first_tokens(model: LocalModel, prompt: Sequence[int], count: int) -> dict[s
     return found
 
 
-def _turn(model: LocalModel, prompt: Sequence[int], said: str) -> _Text:
-    tokens = list(model.tokenizer(said, add_special_tokens=False)["input_ids"])
+def _turn(model: LocalModel, prompt: Sequence[int], continuation: str) -> _Text:
+    tokens = list(model.tokenizer(continuation, add_special_tokens=False)["input_ids"])
     return _Text([*prompt, *tokens], len(prompt))
 
 
@@ -86,15 +85,15 @@ def _text(model: LocalModel, context: str, continuation: str) -> _Text:
     begin = next((i for i, end in enumerate(ends) if end > len(context)), len(tokens))
     front = _front(tokenizer)
     if not front and begin == 0:
-        # Without a token before it the first one has no probability; any end of text will do.
+        # The first token needs one before it to have a probability: use an end-of-text token.
         front = [next(iter(sorted(model.ends)))] if model.ends else []
         if not front:
-            raise UsageError("This model has no token that begins a text; give a context.")
+            raise UsageError("This model has no token that begins a text; set a context.")
     return _Text(front + tokens, len(front) + begin)
 
 
 def _front(tokenizer: Any) -> list[int]:
-    """Return the tokens that the tokenizer puts in front of any text."""
+    """Return the tokens that the tokenizer puts before any text."""
     first = tokenizer.bos_token_id
     whole = tokenizer("a")["input_ids"]
     return [first] if first is not None and whole[:1] == [first] else []
@@ -105,7 +104,7 @@ def _batch(model: LocalModel, texts: Sequence[_Text]) -> list[Scored]:
 
     device = model.network.device
     shared = _alike([t.tokens for t in texts])
-    # The last token that all share is read with each, for it says what comes first.
+    # The last common token is read with each text: it predicts the first of the other tokens.
     known = max(0, min(shared, min(t.begin for t in texts)) - 1)
     rest = [t.tokens[known:] for t in texts]
     width = max(map(len, rest))
@@ -117,11 +116,11 @@ def _batch(model: LocalModel, texts: Sequence[_Text]) -> list[Scored]:
             cache = model.network(input_ids=ids, use_cache=True).past_key_values
             if len(texts) > 1:
                 cache.batch_repeat_interleave(len(texts))
-        # Padding stands behind the text, where no token of it looks.
+        # Padding comes after the text, which does not attend to it.
         logits = model.network(input_ids=padded, past_key_values=cache, use_cache=True).logits
-        said = padded[:, 1:].unsqueeze(-1)
+        targets = padded[:, 1:].unsqueeze(-1)
         logits = logits[:, :-1].float()
-        each = logits.gather(-1, said).squeeze(-1) - logits.logsumexp(-1)
+        each = logits.gather(-1, targets).squeeze(-1) - logits.logsumexp(-1)
     found = []
     for row, text in enumerate(texts):
         span = each[row, text.begin - known - 1 : len(text.tokens) - known - 1]
@@ -130,7 +129,7 @@ def _batch(model: LocalModel, texts: Sequence[_Text]) -> list[Scored]:
 
 
 def _alike(rows: Sequence[Sequence[int]]) -> int:
-    """Return how many tokens all of ``rows`` begin with alike."""
+    """Return the length of the common prefix of ``rows``."""
     count = 0
     for column in zip(*rows, strict=False):
         if len(set(column)) > 1:

@@ -1,29 +1,29 @@
-"""From tokens to text that may go out: whole characters, nothing of a stop sequence."""
+"""Turns tokens into text: whole characters only, and nothing of a stop sequence."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _INCOMPLETE = "\ufffd"
-# Tokens that may pass without ending at the end of a character. Text that is one has long ended by
-# then; a model that says bytes that are none must not be decoded from the start again and again.
+# The most tokens that are held because they end inside a character. Valid text needs fewer; without
+# a bound, invalid bytes would be decoded again and again.
 _PATIENCE = 16
 
 
 class Detokenizer:
     """Decodes token by token.
 
-    A token is decoded together with those of the piece before it, for a tokenizer may write a
-    token differently where text begins; so the cost does not grow with what was said before.
+    A token is decoded together with those of the piece before it, because a tokenizer may decode a
+    token differently at the beginning of a text. The cost does not grow with the answer.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._before: list[int] = []  # let out last
-        self._open: list[int] = []  # not let out yet
+        self._before: list[int] = []  # tokens of the last piece returned
+        self._open: list[int] = []  # tokens not returned yet
 
     def add(self, token: int) -> str:
-        """Return the text ``token`` completes; none while it ends inside a character."""
+        """Return the text that ``token`` completes; "" while it ends inside a character."""
         self._open.append(token)
         text = self._new()
         if not text:
@@ -34,7 +34,7 @@ class Detokenizer:
         return ""
 
     def rest(self) -> str:
-        """Return what is left at the end of an answer."""
+        """Return the rest at the end of an answer."""
         text = self._new() if self._open else ""
         self._before, self._open = [], []
         return text
@@ -51,7 +51,7 @@ class Detokenizer:
 
 
 class Stops:
-    """Holds back what may be the beginning of a stop sequence, and cuts at the first whole one."""
+    """Holds back a possible beginning of a stop sequence, and cuts at the first complete one."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self.hit = False
@@ -59,28 +59,27 @@ class Stops:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """Return what may go out; after a stop sequence was met (``hit``), nothing more."""
+        """Return the text that may go out; after a stop sequence (``hit``), nothing more."""
         if self.hit:
             return ""
         self._held += text
         found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
             self.hit = True
-            # The one that was complete first, so that it does not matter how the text was cut.
+            # The one that ends first, so that the result does not depend on the chunks.
             out, self._held = self._held[: min(found)[1]], ""
             return out
-        keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
-        cut = len(self._held) - keep
+        cut = len(self._held) - max((_overlap(self._held, s) for s in self._stops), default=0)
         out, self._held = self._held[:cut], self._held[cut:]
         return out
 
     def rest(self) -> str:
-        """Return what is held: the answer ended and it was no stop sequence after all."""
+        """Return the held text at the end of the answer: it was no stop sequence."""
         out, self._held = self._held, ""
         return out
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of ``text`` that begins ``stop``."""
+    """Return the length of the longest suffix of ``text`` that is a prefix of ``stop``."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)

@@ -1,7 +1,7 @@
-"""Finds where a text that is still arriving begins to name a social group.
+"""Finds the first mention of a social group in a growing text.
 
-Fast and inclusive rather than exact: what it finds is held until a detector has judged it, so a
-word too many costs a moment and a word too few costs the hold.
+It is fast and favours recall: a mention is held until a detector has judged it, so a false
+positive costs a short delay, but a false negative lets text out unjudged.
 """
 
 from guard.mentions.finder import Finder, first_mention

@@ -1,4 +1,4 @@
-"""Finds the first mention of a group in a text that grows, and how far no mention can begin."""
+"""Finds the first mention of a group in a growing text, and up to where none can begin."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import NamedTuple
 
 from guard.mentions.lexicon import Lexicon, fold
 
-# All but ASCII, accented Latin, punctuation, currencies, arrows, signs and most emoji: characters
-# of other scripts, look-alikes and hidden ones. A word with one may be read as any other word.
+# All characters but ASCII, accented Latin, punctuation, currencies, arrows, signs and most emoji:
+# other scripts, look-alikes and invisible ones. A word with one may be a disguise of any word.
 _ODD = (
     "[^\x00-\xac\xae-\u0250\u1e00-\u1eff\u2010-\u2027\u2030-\u205e\u20a0-\u20bf"
     "\u2122\u2190-\u245f\u2500-\u27ff\u2900-\u2fff\U0001f300-\U0001faff]"
 )
-# What shapes an emoji hides nothing.
+# Modifiers of an emoji disguise nothing.
 _SHAPES = "(?<![\u2190-\u27ff\u2900-\u2bff\U0001f300-\U0001faff\u200d\ufe0f])"
 _ODD_CHAR = re.compile(f"{_SHAPES}{_ODD}|(?!\ufe0f|\u200d){_ODD}")
 _CHAR = r"[^\W_]|[@$]|!(?=[^\W_])"
 _WORD_ASCII = re.compile(rf"(?:{_CHAR})+")
 _WORD = re.compile(rf"(?:{_CHAR}|{_ODD_CHAR.pattern})+")
-# What may stand between the words of one name, and between letters written apart.
+# Separators between the words of one name, and between letters of a spaced-out word.
 _LINK = re.compile(r"[ \t\u00a0*_'’“”\"]{0,4}(?:[-/\n][ \t\u00a0*_'’“”\"]{0,4})?")
 _APART = re.compile(r"[ \u00a0!]{0,5}|[._*~|·•-]")
-_LETTERS_APART = 4  # so many single letters in a row may spell a word
+_LETTERS_APART = 4  # this many single letters in a row may spell a word
 _LONGEST_CHAIN = 6
-_LONGEST_WORD = 40  # a longer one that could still be a mention is held as one
+_LONGEST_WORD = 40  # a longer word that could still be a mention counts as one
 
 
 class _Looked(NamedTuple):
-    """Where the first mention begins, if one was found, and how far none can begin."""
+    """Where the first mention begins, if one was found, and up to where none can begin."""
 
     found: int | None
     clear: int
-    inside: bool = False  # whether the text ends inside a word that is no mention
+    inside: bool = False  # whether the text ends inside a word that is not a mention
 
 
 class _Link(NamedTuple):
@@ -44,27 +44,27 @@ class _Link(NamedTuple):
 
 
 class _Chain:
-    """Words so far that may begin a mention, and single letters that may spell one."""
+    """The latest words that may begin a mention, and single letters that may spell one."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon
         self._words: list[_Link] = []
         self._letters: list[int] = []
 
-    def part(self, gap: str) -> None:
-        """Take what stands before the next word."""
+    def add_gap(self, gap: str) -> None:
+        """Add the text between two words."""
         if self._words and not _LINK.fullmatch(gap):
             self._words.clear()
         if self._letters and not _APART.fullmatch(gap):
             self._letters.clear()
 
     def begins(self, at: int, *, letter: bool) -> int:
-        """Return where a mention begins that goes on at ``at``, with a ``letter`` or a word."""
+        """Return where a mention begins that continues at ``at``, with a ``letter`` or a word."""
         starts = [at, *(link.start for link in self._words[:1])]
         return min(starts + self._letters[:1]) if letter else min(starts)
 
     def take(self, start: int, word: str, *, pronouns: bool) -> int | None:
-        """Take a whole word; return where a mention begins if the word makes one."""
+        """Add a whole word; return where a mention begins if the word completes one."""
         kinds = self._lexicon.kinds(word)
         words = self._words
         if kinds or words:
@@ -78,7 +78,7 @@ class _Chain:
             named = "name" in kinds or (pronouns and "pronoun" in kinds)
             if named or ("bearer" in kinds and words and words[-1].opener):
                 return self._opened(len(words), start)
-            # Where a word with a mark in it begins is not sure enough to begin a name.
+            # The beginning of a word with a "!" in it is too uncertain to begin a name.
             link = _Link(start, folded, "opener" in kinds)
             goes_on = goes_on and "!" not in word
             self._words = [*words[1 - _LONGEST_CHAIN :], link] if goes_on else []
@@ -89,7 +89,7 @@ class _Chain:
         return self._letters[0] if len(self._letters) == _LETTERS_APART else None
 
     def _opened(self, at: int, start: int) -> int:
-        """Return where a name begins whose first word would be link ``at``: at its openers."""
+        """Return where a name begins whose first word is link ``at``, its openers included."""
         while at and self._words[at - 1].opener:
             at -= 1
             start = self._words[at].start
@@ -99,14 +99,14 @@ class _Chain:
 def _look(
     text: str, at: int, lexicon: Lexicon, *, pronouns: bool, inside: bool, final: bool
 ) -> _Looked:
-    """Look at ``text`` from ``at``; without ``final`` more of it may come."""
+    """Search ``text`` from ``at``; without ``final`` more of it may come."""
     pattern = _WORD_ASCII if text.isascii() else _WORD
     size = len(text)
-    # A "!" may be a letter of the word it follows, until the next character tells.
+    # A final "!" may be a letter of its word; the next character decides.
     known = size if final or not text.endswith("!") else size - 1
     if inside and (word := pattern.match(text, at)):
         mark = text.find("!", at, word.end())
-        end = word.end() if mark < 0 else mark  # what follows a "!" may be a word of its own
+        end = word.end() if mark < 0 else mark  # a new word may begin after a "!"
         if odd := None if text.isascii() else _ODD_CHAR.search(text, at, end):
             return _Looked(odd.start(), odd.start())
         at = end
@@ -118,11 +118,11 @@ def _look(
     done = at
     for match in pattern.finditer(text, at):
         start, end = match.span()
-        chain.part(text[done:start])
+        chain.add_gap(text[done:start])
         word_ = match[0]
         odd = None if word_.isascii() else _ODD_CHAR.search(text, start, end)
         if odd or len(word_) > _LONGEST_WORD:
-            # What could be a mention so far may be one; what cannot is none.
+            # It counts as a mention if its beginning could be one.
             stop = min(end, start + _LONGEST_WORD, odd.start() if odd else end)
             alive = _alive(text, start, stop, lexicon, pronouns=pronouns)
             if odd or alive < stop:
@@ -146,12 +146,12 @@ def _look(
         done = end
     if final:
         return _Looked(None, size)
-    chain.part(text[done:known])
+    chain.add_gap(text[done:known])
     return _Looked(None, chain.begins(known, letter=True))
 
 
 def _alive(text: str, start: int, stop: int, lexicon: Lexicon, *, pronouns: bool) -> int:
-    """Return where in a word so far a mention could begin: at ``start`` or a "!"; else ``stop``."""
+    """Return where a mention could begin in a partial word: ``start``, a "!", or else ``stop``."""
     at = start
     while 0 <= at < stop:
         if stop < at + 2 or lexicon.may_begin(text[at:stop], pronouns=pronouns):
@@ -161,7 +161,7 @@ def _alive(text: str, start: int, stop: int, lexicon: Lexicon, *, pronouns: bool
 
 
 def _behind_mark(start: int, word: str, lexicon: Lexicon, *, pronouns: bool) -> int | None:
-    """Return where a mention begins right behind a "!" inside ``word``, as in "so!women"."""
+    """Return where a mention begins right after a "!" inside ``word``, as in "so!women"."""
     for mark in re.finditer("!", word[1:]):
         kinds = lexicon.kinds(word[1 + mark.start() :])
         if "name" in kinds or (pronouns and "pronoun" in kinds):
@@ -170,11 +170,11 @@ def _behind_mark(start: int, word: str, lexicon: Lexicon, *, pronouns: bool) -> 
 
 
 class Finder:
-    """The first mention of a group in a text that grows; offsets are characters of it.
+    """Finds the first mention of a group in a growing text; offsets are characters of it.
 
-    ``found`` is where it begins, None until there is one. ``clear`` is how far no mention begins
-    whatever comes next: what lies behind it is the longest end that could begin one. Memory and
-    the cost of a feed are bounded by the longest name.
+    ``found`` is where it begins; None until there is one. ``clear`` is the offset up to which no
+    mention can begin, whatever follows; the text after it is the longest suffix that could begin
+    one. Memory and the cost of a feed are bounded by the longest name.
     """
 
     def __init__(self, lexicon: Lexicon, *, pronouns: bool) -> None:
@@ -182,7 +182,7 @@ class Finder:
         self.clear = 0
         self._lexicon = lexicon
         self._pronouns = pronouns
-        self._text = ""  # the character before `clear`, if any, and what follows
+        self._text = ""  # the character before `clear`, if any, and the text after it
         self._inside = False
 
     def feed(self, text: str) -> None:
@@ -208,5 +208,5 @@ class Finder:
 
 
 def first_mention(text: str, lexicon: Lexicon, *, pronouns: bool) -> int | None:
-    """Return where the first mention of a group in a whole text begins, None without one."""
+    """Return where the first mention of a group in a whole text begins; None if there is none."""
     return _look(text, 0, lexicon, pronouns=pronouns, inside=False, final=True).found

@@ -1,4 +1,4 @@
-"""The words by which groups are named, folded so that disguised spellings meet them."""
+"""The words that name social groups, folded so that disguised spellings match."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal, cast, get_args
 Kind = Literal["name", "bearer", "opener", "pronoun", "first"]
 _SECTIONS: tuple[Kind, ...] = get_args(Kind)[:-1]
 
-# Digits and signs that a detector reads as letters. A 1 may stand for i or l, so l is folded too.
+# Digits and signs that a detector reads as letters. A 1 may be i or l, so l is folded, too.
 _ALIKE = str.maketrans("0134579@$!l", "oieastgasii")
 _SIGNS = "@$!"
 _DISGUISED = re.compile(r"[0134579@$!]|(.)\1\1")
@@ -22,10 +22,10 @@ _NONE: frozenset[Kind] = frozenset()
 
 
 def fold(word: str) -> str:
-    """Return ``word`` as it is compared: lower case, no accents, signs read as letters, no runs.
+    """Return ``word`` folded for comparison: lower case, no accents or runs, signs as letters.
 
-    The folded beginning of a word begins the folded word, so what begins no listed word never
-    becomes one.
+    A prefix of a word folds to a prefix of the folded word. So a text that begins no listed word
+    cannot become one.
 
     >>> fold("W00OMÉN") == fold("women")
     True
@@ -36,22 +36,22 @@ def fold(word: str) -> str:
 def _plain(word: str) -> str:
     if word.isascii():
         return word.lower()
-    parts = unicodedata.normalize("NFKD", word)
-    return "".join(c for c in parts if not unicodedata.combining(c)).casefold()
+    decomposed = unicodedata.normalize("NFKD", word)
+    return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
 
 
 class Lexicon:
-    """Listed words by kind, and what may begin one.
+    """Listed words by kind, and their prefixes.
 
-    A name of several words is found by its words; a plural is listed with its singular.
+    A name of several words is matched word by word; a singular includes its plural.
     """
 
     def __init__(self, listed: Mapping[Kind, Iterable[str]]) -> None:
         self._exact: dict[str, frozenset[Kind]] = {}
         self._folded: dict[str, frozenset[Kind]] = {}
         self._names: set[tuple[str, ...]] = set()  # of several words, folded
-        self._begun: set[tuple[str, ...]] = set()  # what they begin with
-        starts: dict[bool, set[str]] = {False: {""}, True: {""}}  # by whether of a pronoun
+        self._begun: set[tuple[str, ...]] = set()  # their beginnings
+        starts: dict[bool, set[str]] = {False: {""}, True: {""}}  # True: of pronouns
         for kind, names in listed.items():
             for name in names:
                 words = [_plain(w) for w in _WORD.findall(name)]
@@ -72,7 +72,7 @@ class Lexicon:
             known[word] = known.get(word, _NONE) | {kind}
 
     def kinds(self, word: str) -> frozenset[Kind]:
-        """Return what a whole word is listed as, plain, disguised or with signs around it.
+        """Return the kinds of a whole word, plain, disguised or with signs around it.
 
         ``first`` is a word that begins a name of several words.
         """
@@ -81,7 +81,7 @@ class Lexicon:
             for core in (word.lstrip(_SIGNS), word.rstrip(_SIGNS), word.strip(_SIGNS)):
                 found = found or (self._kinds(core) if core else _NONE)
         if not found and "!" in word:
-            first = word.lstrip(_SIGNS).partition("!")[0]  # "women!so": no space behind the mark
+            first = word.lstrip(_SIGNS).partition("!")[0]  # "women!so": no space after the mark
             found = self._kinds(first) if first else _NONE
         return found
 

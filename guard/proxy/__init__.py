@@ -9,10 +9,11 @@ LiteLLM makes it from six lines of ``config.yaml``::
           mode: post_call
           default_on: true
 
-What stands under ``guard`` beside them are settings of the policy, and ``detector``, ``index`` and
-``weights``; a detector of your own is named by its dotted path. A key's or a team's metadata may
-hold settings under ``guard`` too: a team's replace the configured ones, a key's those of its team.
-A request may hold some in its body, under ``guard``; they can only tighten (guard.tighten).
+An additional key ``guard`` holds settings of the policy, and ``detector``, ``index`` and
+``weights``; a custom detector is named by its dotted path. The metadata of a key or a team may
+have settings under ``guard``, too: a team's override the configured ones, a key's override its
+team's. A request may have settings under ``guard`` in its body; they can only tighten the policy
+(guard.tighten).
 """
 
 from guard.proxy.guardrail import Guardrail

@@ -1,4 +1,4 @@
-"""The guardrail: LiteLLM's hooks, before a call, behind it and while it streams."""
+"""The guardrail: LiteLLM's hooks before a call, after it and while it streams."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.types.guardrails import GuardrailEventHooks
 
 from guard.config import policy_from, values_of
-from guard.doors.errors import ajudged
+from guard.doors.errors import ajudged_error
 from guard.doors.litellm import accounting
 from guard.doors.litellm.compat import get_or_create_metadata_bucket, name_in_headers
 from guard.doors.litellm.proxy import (
     Call,
-    check_asked,
+    check_choices,
     guarded_answer,
     guarded_stream,
     guarded_text,
@@ -32,7 +32,7 @@ from guard.tighten import tightened
 from guard.verdict import Decision
 
 _POST = GuardrailEventHooks.post_call
-# What the proxy looks for in the class of a guardrail itself, and not in what it derives from.
+# The proxy looks for these in the guardrail's own class, not in its base classes.
 _HOOKS = (
     "async_pre_call_hook",
     "async_post_call_success_hook",
@@ -43,12 +43,12 @@ _HOOKS = (
 )
 
 
-# What a tool's server asks of a model: LiteLLM asks no guardrail about the answer.
+# Requests of MCP servers to a model: LiteLLM runs no guardrail on the answer.
 _SAMPLING = "/mcp/sampling/createMessage"
 
 
 class StreamEnded(GuardError):
-    """Ends a stream under the action ``raise``, in the shape of an error of LiteLLM's proxy."""
+    """Ends a stream under the action ``raise``; has the attributes of LiteLLM's proxy errors."""
 
     status_code = 400
     type = "guard"
@@ -60,14 +60,14 @@ class StreamEnded(GuardError):
 
 
 class Guardrail(CustomGuardrail):
-    """Guards what the proxy's models say on the routes that have a door, whole and streamed.
+    """Guards the models' answers, whole and streamed, on the proxy's routes that have a door.
 
-    LiteLLM makes it, and says for which requests it runs: for all where ``default_on``, else where
-    a request, its key, its team or its model names it. ``guard`` holds the settings. Raises
-    NotStarted, which ends the start of the proxy with one sentence, for whatever cannot be used.
+    LiteLLM creates it and decides for which requests it runs: for all with ``default_on``, else
+    for those whose body, key, team or model names it. ``guard`` holds the settings. Raises
+    NotStarted, which ends the start of the proxy with one sentence, if a setting is unusable.
     """
 
-    # Judging through apply_guardrail would let a stream's text out first.
+    # With apply_guardrail, LiteLLM would judge a stream's text only after it went out.
     use_native_lifecycle_hooks = True
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -101,7 +101,7 @@ class Guardrail(CustomGuardrail):
         )
 
     def should_run_guardrail(self, data: Any, event_type: GuardrailEventHooks) -> bool:
-        """Whether it runs: before the call, where it will behind it or ``guard`` is to be read."""
+        """Whether a hook runs; the one before a call also if the request has a ``guard``."""
         if event_type != GuardrailEventHooks.pre_call:
             return bool(super().should_run_guardrail(data, event_type))
         return "guard" in data or bool(super().should_run_guardrail(data, _POST))
@@ -109,21 +109,21 @@ class Guardrail(CustomGuardrail):
     async def async_pre_call_hook(
         self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
     ) -> dict[str, Any]:
-        """Take ``guard`` out of the request and settle its policy, before a model is asked.
+        """Take ``guard`` out of the request and determine its policy, before a model is called.
 
-        Raises HTTPException: 400 where the request asks for what it cannot have, 500 where the
-        settings of its key or team cannot be used.
+        Raises HTTPException: 400 if the request is not allowed what it asks for, 500 if the
+        settings of its key or team are invalid.
         """
         logging = data.get("litellm_logging_obj")
         asked = data.pop("guard", None)
         if logging is not None:
-            asked = _requested.setdefault(logging, asked)  # for whichever guardrail comes next
+            asked = _requested.setdefault(logging, asked)  # for the next guardrail of guard
         if not self.should_run_guardrail(data, _POST):
             if asked is not None and not _on(data):
                 raise _error(
                     400,
-                    f"guard: settings were given, but guardrail {self.guardrail_name!r} is not on"
-                    f' for this request; name it ("guardrails": ["{self.guardrail_name}"]).',
+                    f"guard: the request has settings, but guardrail {self.guardrail_name!r} is not"
+                    f' on for it; name it ("guardrails": ["{self.guardrail_name}"]).',
                 )
             return data
         outcome = outcome_of_call(call_type)
@@ -134,13 +134,13 @@ class Guardrail(CustomGuardrail):
         several = call_type == "acompletion" and "," in str(data.get("model"))
         if several and data.get("stream") and not data.get("fastest_response"):
             raise _error(
-                400, "guard: LiteLLM streams no answers of several models; ask for one model."
+                400, "guard: LiteLLM cannot stream answers of several models; name one model."
             )
         try:
-            check_asked(data, call_type)
+            check_choices(data, call_type)
         except UsageError as wrong:
             raise _error(400, f"guard: {wrong}") from None
-        call = self._call(user_api_key_dict, asked)
+        call = self._new_call(user_api_key_dict, asked)
         call.kind = call_type
         if logging is not None:
             self._calls[logging] = call
@@ -153,10 +153,10 @@ class Guardrail(CustomGuardrail):
     ) -> Any:
         """Return a whole answer as it may go out.
 
-        Raises GuardrailRaisedException under the action ``raise``: LiteLLM's own, which it reports;
-        HTTPException 500 on an answer of a kind that the guard does not know.
+        Raises GuardrailRaisedException, which LiteLLM reports, under the action ``raise``;
+        HTTPException 500 on an answer of an unknown kind.
         """
-        call = self._known(data, user_api_key_dict)
+        call = self._call_of(data, user_api_key_dict)
         if textless(response, data, expected=outcome_of_call(call.kind) == "no text"):
             return response
         try:
@@ -178,38 +178,39 @@ class Guardrail(CustomGuardrail):
         user_api_key_dict: Any,
         traceback_str: str | None = None,
     ) -> HTTPException | None:
-        """Take the message off an error that quotes an answer, before the client reads it.
+        """Remove the message of an error that quotes an answer, before the client reads it.
 
-        The request itself is gone by then: the policy is that of its key. Some routes answer with
-        the error that was raised, whatever a hook returns; so it is changed itself, too.
+        The request's own settings are not known here: the policy is that of its key. Some routes
+        ignore the hook's result and answer with the error that was raised; so that is changed,
+        too.
         """
         error = original_exception
         if isinstance(error, (HTTPException, GuardrailRaisedException)):
             return None  # the proxy's own, or a guardrail's
         if not self.should_run_guardrail(request_data, _POST):
             return None
-        told = await ajudged(error, self._call(user_api_key_dict, None).session)
-        if told is error:
+        judged = await ajudged_error(error, self._new_call(user_api_key_dict, None).session)
+        if judged is error:
             return None
-        error.args, error.__cause__, error.__context__ = (str(told),), None, None
-        same = type(told) is type(error)
-        error.__dict__.update(told.__dict__ if same else {"message": str(told)})
-        code = getattr(error, "status_code", None)  # LiteLLM's may be that of the answer
-        return _error(code if isinstance(code, int) and code >= 400 else 500, str(told))
+        error.args, error.__cause__, error.__context__ = (str(judged),), None, None
+        same = type(judged) is type(error)
+        error.__dict__.update(judged.__dict__ if same else {"message": str(judged)})
+        code = getattr(error, "status_code", None)  # may be the provider's status, such as 200
+        return _error(code if isinstance(code, int) and code >= 400 else 500, str(judged))
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: Any, request_data: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
-        """Yield of a stream what may go out, and close the provider's connection at its end."""
-        call = self._known(request_data, user_api_key_dict)
+        """Yield a stream's released chunks; close the provider's connection at the end."""
+        call = self._call_of(request_data, user_api_key_dict)
         accounting.defer(request_data.get("litellm_logging_obj"))
 
-        def heed(decision: Decision) -> None:
-            # LiteLLM may report a stream as soon as it is closed.
+        def log_stop(decision: Decision) -> None:
+            # At once: LiteLLM may report a stream as soon as it is closed.
             if decision.action in ("terminate", "raise"):
                 self._log(call, request_data)
 
-        session = replace(call.session, sinks=(*call.session.sinks, heed))
+        session = replace(call.session, sinks=(*call.session.sinks, log_stop))
         stream: Any = None
         error: Exception | None = None
         try:
@@ -236,14 +237,14 @@ class Guardrail(CustomGuardrail):
         request_headers: dict[str, str] | None = None,
         litellm_call_info: dict[str, Any] | None = None,
     ) -> dict[str, str] | None:
-        """Return guard's own headers; those of a stream leave before it is judged."""
-        call = self._before(data)
+        """Return guard's own headers; those of a stream are sent before it is judged."""
+        call = self._stored_call(data)
         return None if call is None else call.headers()
 
     async def async_pre_call_deployment_hook(
         self, kwargs: dict[str, Any], call_type: Any
     ) -> dict[str, Any]:
-        """Do nothing: the proxy's own hooks come before and behind its Router."""
+        """Do nothing: the proxy's own hooks run before and after its Router."""
         return kwargs
 
     async def async_post_call_success_deployment_hook(
@@ -254,10 +255,10 @@ class Guardrail(CustomGuardrail):
     async def apply_guardrail(
         self, inputs: Any, request_data: Any, input_type: str, logging_obj: Any = None
     ) -> Any:
-        """Judge texts that LiteLLM's playground and its test routes hand over, each by itself.
+        """Judge single texts, from LiteLLM's playground and its test routes.
 
-        Answers and streams do not come this way: they have the hooks above. Raises
-        HTTPException 400 under the action ``raise``.
+        Answers and streams use the hooks above instead. Raises HTTPException 400 under the action
+        ``raise``.
         """
         session = self._guard.session(self._guard.policy)
         try:
@@ -267,14 +268,14 @@ class Guardrail(CustomGuardrail):
         return {**inputs, "texts": texts}
 
     def _raised(self, error: GuardError, call: Call) -> GuardrailRaisedException:
-        """Return LiteLLM's error for the action ``raise``, with the headers that it will have."""
+        """Return LiteLLM's error for the action ``raise``, with guard's headers."""
         raised: Any = GuardrailRaisedException(
             self.guardrail_name,
             str(error),
             should_wrap_with_default_message=False,
             blocked_content=isinstance(error, BiasFound),
         )
-        raised.headers = call.headers()  # LiteLLM asks for none once a call has failed
+        raised.headers = call.headers()  # LiteLLM calls no headers hook once a call has failed
         return raised  # type: ignore[no-any-return]
 
     def _refused(self, what: str) -> HTTPException:
@@ -284,24 +285,24 @@ class Guardrail(CustomGuardrail):
             "refused; use another route, or have the owner of the key opt it out.",
         )
 
-    def _known(self, data: Mapping[str, Any], key: Any) -> Call:
-        call = self._before(data)
-        return self._call(key, None) if call is None else call
+    def _call_of(self, data: Mapping[str, Any], key: Any) -> Call:
+        call = self._stored_call(data)
+        return self._new_call(key, None) if call is None else call
 
-    def _before(self, data: Mapping[str, Any]) -> Call | None:
-        """Return the state that was settled before the call, where this request has one."""
+    def _stored_call(self, data: Mapping[str, Any]) -> Call | None:
+        """Return the state that ``async_pre_call_hook`` stored for this request, if any."""
         logging = data.get("litellm_logging_obj")
         return None if logging is None else self._calls.get(logging)
 
-    def _call(self, key: Any, asked: Any) -> Call:
-        """Return the state of a request: by the policy of its team, its key, and its own."""
+    def _new_call(self, key: Any, asked: Any) -> Call:
+        """Return the state of a request, with the settings of its team, its key and its body."""
         policy = self._guard.policy
         try:
             for holder, name in ((key.team_metadata, "team"), (key.metadata, "key")):
-                given = (holder or {}).get("guard")
-                if given is not None:
+                own = (holder or {}).get("guard")
+                if own is not None:
                     where = f"guard: metadata of the {name}"
-                    policy = policy_from(values_of(given, where), base=policy, where=where)
+                    policy = policy_from(values_of(own, where), base=policy, where=where)
                     check_possible(policy, where)
             session = self._guard.session(policy)
         except ConfigError as error:
@@ -317,7 +318,7 @@ class Guardrail(CustomGuardrail):
         return Call(session)
 
     def _log(self, call: Call, data: dict[str, Any]) -> None:
-        """Put the key facts into LiteLLM's own log of guardrails, or those that are there right."""
+        """Add the key facts to LiteLLM's own guardrail log, or update the entry."""
         end = call.began + call.judging_s
         if call.entry is not None:
             call.entry |= {
@@ -343,11 +344,11 @@ class Guardrail(CustomGuardrail):
         call.entry = bucket["standard_logging_guardrail_information"][-1]
 
 
-_requested: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # what was under guard, by request
+_requested: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the settings, by request
 
 
 def _on(data: Mapping[str, Any]) -> list[Guardrail]:
-    """Return the guardrails of guard's that judge a request."""
+    """Return guard's guardrails that judge a request."""
     import litellm
 
     ours = [c for c in litellm.callbacks if isinstance(c, Guardrail)]
@@ -355,12 +356,12 @@ def _on(data: Mapping[str, Any]) -> list[Guardrail]:
 
 
 def _path(data: Mapping[str, Any]) -> str:
-    """Return where a request came in, by LiteLLM's own record; empty where it keeps none."""
+    """Return the URL path of a request, from LiteLLM's record; empty if it has none."""
     return urlsplit(str((data.get("proxy_server_request") or {}).get("url", ""))).path
 
 
 def _refusal(data: Mapping[str, Any], route: str) -> HTTPException | None:
-    """Return the error for a request to a route without a door where a guardrail is on."""
+    """Return the error for a request to a route without a door if a guardrail is on, else None."""
     on = _on(data)
     return on[0]._refused(f"answers to {route}") if on else None
 

@@ -1,7 +1,7 @@
-"""What each route and each kind of call of LiteLLM's proxy brings: text of a model or none.
+"""Which routes and call types of LiteLLM's proxy return a model's text.
 
-``routes.toml`` is the table. Whatever does not stand there is refused where the guardrail is on, so
-a route of a newer LiteLLM is closed until it has its line.
+``routes.toml`` is the table. A route that it does not list is refused if the guardrail is on, so
+new routes of a newer LiteLLM stay closed until they are added.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _CALLS, _ROUTES = _TABLES["calls"], _TABLES["routes"]
 
 
 def outcome_of_call(call_type: str) -> Outcome:
-    """Return what becomes of a call of LiteLLM's kind ``call_type``."""
+    """Return how the guardrail handles calls of LiteLLM's ``call_type``."""
     if call_type in _CALLS["guarded"]:
         return "guarded"
     return "no text" if call_type in _CALLS["no_text"] else "refused"
 
 
 def name_of_call(call_type: str) -> str:
-    """Return what the answers of a kind of call are called in a sentence."""
+    """Return the name of a call type's answers, for messages."""
     return str(_CALLS["names"].get(call_type, f"calls of the kind {call_type!r}"))
 
 
 def outcome_of_route(endpoint: Callable[..., Any] | None) -> Outcome:
-    """Return what becomes of a request that ``endpoint``, a function of LiteLLM's, would serve."""
+    """Return how the guardrail handles requests that LiteLLM's function ``endpoint`` serves."""
     module = getattr(endpoint, "__module__", None) or ""
     name = getattr(endpoint, "__name__", "")
     if not module.startswith(("litellm.proxy.", "litellm_enterprise.", "fastapi.applications")):
@@ -53,33 +53,34 @@ def outcome_of_route(endpoint: Callable[..., Any] | None) -> Outcome:
     return "guarded" if "guarded" in tables else "no text"
 
 
-def _says_who(dependency: object) -> bool:
-    """Whether a dependency of LiteLLM's says who is calling, by what it says it returns."""
+def _authenticates(dependency: object) -> bool:
+    """Whether a FastAPI dependency of LiteLLM authenticates the caller, by its return type."""
     annotations = getattr(dependency, "__annotations__", {})
     return "UserAPIKeyAuth" in str(annotations.get("return"))
 
 
 class _Dependencies(dict[Callable[..., Any], Callable[..., Any]]):
-    """FastAPI's replaced dependencies: each that says who is calling is followed by a check.
+    """FastAPI's dependency overrides, with a check after each one that authenticates.
 
-    Those of websockets are several, and LiteLLM loads some late: they are told by what they return.
+    There are several for websockets, and LiteLLM loads some of them late; so they are recognised
+    by their return type, when FastAPI looks them up.
     """
 
-    def __init__(self, given: Any, check: Callable[[Any, Any], Awaitable[None]]) -> None:
-        super().__init__(given)
+    def __init__(self, overrides: Any, check: Callable[[Any, Any], Awaitable[None]]) -> None:
+        super().__init__(overrides)
         self._check = check
 
     def __bool__(self) -> bool:
-        return True  # else FastAPI would not ask
+        return True  # else FastAPI would not look anything up
 
-    def get(self, known_by: Any, default: Any = None) -> Any:
-        ask = super().get(known_by, default)
-        if not _says_who(known_by):
-            return ask
+    def get(self, original: Any, default: Any = None) -> Any:
+        authenticate = super().get(original, default)
+        if not _authenticates(original):
+            return authenticate
 
-        @functools.wraps(ask)
+        @functools.wraps(authenticate)
         async def checked(*args: Any, **kwargs: Any) -> Any:
-            key = await ask(*args, **kwargs)
+            key = await authenticate(*args, **kwargs)
             for connection in kwargs.values():
                 if hasattr(connection, "scope"):
                     await self._check(connection, key)
@@ -89,22 +90,22 @@ class _Dependencies(dict[Callable[..., Any], Callable[..., Any]]):
 
 
 def watch(refusal: Callable[[dict[str, Any], str], Exception | None]) -> None:
-    """Have every request and websocket of LiteLLM's proxy checked once its key is known.
+    """Check every request and websocket of LiteLLM's proxy after authentication.
 
-    On some routes LiteLLM asks no guardrail at all (threads, its queue, retrieval with an answer),
-    and of websockets some only about what the socket itself says, so those are refused where it
-    says who is calling, by FastAPI's way to replace a dependency. ``refusal`` takes a request's
-    data as LiteLLM gives them to guardrails, and the route; it returns the error to raise, None
-    where no guardrail is on. Raises ConfigError where LiteLLM's own way to know who is calling
-    cannot be told any more: then no route would be refused.
+    On some routes LiteLLM calls no guardrail at all (threads, its queue, retrieval with an
+    answer), and for some websockets only on the client's messages. These routes are refused after
+    authentication, by FastAPI's dependency overrides. ``refusal`` takes a request's data, as
+    LiteLLM passes them to guardrails, and the route; it returns the error to raise, or None if no
+    guardrail is on. Raises ConfigError if LiteLLM's authentication is not found, as then no route
+    could be refused.
     """
     server = sys.modules.get("litellm.proxy.proxy_server")
     if server is None:  # no proxy runs here
         return
-    if not _says_who(getattr(server, "user_api_key_auth", None)):
+    if not _authenticates(getattr(server, "user_api_key_auth", None)):
         raise ConfigError(
-            "guard does not find where LiteLLM's proxy asks who is calling, so it could refuse no "
-            "route; use a LiteLLM of the supported range."
+            "guard does not find where LiteLLM's proxy authenticates requests, so it could refuse "
+            "no route; use a LiteLLM of the supported range."
         )
     app = server.app
     if isinstance(app.dependency_overrides, _Dependencies):
@@ -115,7 +116,8 @@ def watch(refusal: Callable[[dict[str, Any], str], Exception | None]) -> None:
             return
         route = getattr(connection.scope.get("route"), "path", connection.url.path)
         kind = connection.scope.get("method", "the websocket")
-        error = refusal(await asked_by(key, await _body(connection)), f"{kind} {route}")
+        data = await with_guardrails(key, await _body(connection))
+        error = refusal(data, f"{kind} {route}")
         if error is not None:
             raise error
 
@@ -123,21 +125,21 @@ def watch(refusal: Callable[[dict[str, Any], str], Exception | None]) -> None:
 
 
 async def _body(connection: Any) -> dict[str, Any]:
-    """Return what a request asks for; a websocket says it in its address."""
+    """Return a request's parameters; a websocket has them in its URL."""
     if connection.scope["type"] != "websocket":
         return await request_body(connection)
-    said = dict(connection.query_params)
-    if "guardrails" in said:
-        said["guardrails"] = [name.strip() for name in said["guardrails"].split(",")]
-    return said
+    query = dict(connection.query_params)
+    if "guardrails" in query:
+        query["guardrails"] = [name.strip() for name in query["guardrails"].split(",")]
+    return query
 
 
-async def asked_by(key: Any, body: dict[str, Any]) -> dict[str, Any]:
-    """Return ``body`` with the guardrails that the key, its team and policies ask for."""
-    given = body.get("metadata")
+async def with_guardrails(key: Any, body: dict[str, Any]) -> dict[str, Any]:
+    """Return ``body`` with the guardrails of the key, its team and its policies."""
+    metadata = body.get("metadata")
     body = body | {
         "metadata": {
-            **(given if isinstance(given, dict) else {}),
+            **(metadata if isinstance(metadata, dict) else {}),
             "user_api_key_metadata": key.metadata,
             "user_api_key_team_metadata": key.team_metadata,
         }

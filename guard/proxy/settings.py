@@ -1,4 +1,4 @@
-"""The guardrail's settings, as config.yaml, keys and requests give them, and what is refused."""
+"""The guardrail's settings in config.yaml, keys and requests, and which of them are refused."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from guard.policy import Policy
 class NotStarted(GuardError):
     """A setting in config.yaml cannot be used.
 
-    Not a ValueError (ConfigError is one): LiteLLM skips a guardrail that raises one and starts
-    without it.
+    It is not a ValueError, as ConfigError is: LiteLLM skips a guardrail that raises ValueError and
+    starts without it.
     """
 
 
 def made_guard(settings: Any, where: str) -> Guard:
-    """Return the guard that ``settings`` of config.yaml ask for. Raises ConfigError."""
+    """Return the guard with the ``settings`` of config.yaml. Raises ConfigError."""
     values = dict(values_of({} if settings is None else settings, f"{where}: guard"))
     for key in values:
         if key not in known_keys():
@@ -36,22 +36,22 @@ def made_guard(settings: Any, where: str) -> Guard:
     own = {key: values.pop(key) for key in OWN_KEYS if key in values}
     for key, value in own.items():
         if value is None:
-            raise ConfigError(f"{where}: {key} takes a text, got None.")
+            raise ConfigError(f"{where}: {key} must be a string, got None.")
         own_value(key, value, where)
     policy_from(values, where=where)
     if "." in own.get("detector", ""):
         own["detector"] = _detector(own["detector"], where)
     guard = Guard(values, **own)
-    check_possible(guard.policy, where)  # it may stand in guard.toml
+    check_possible(guard.policy, where)  # settings may also come from guard.toml
     return guard
 
 
 def check_possible(policy: Policy, where: str) -> None:
-    """Raise ConfigError where a policy asks for what the proxy cannot do."""
+    """Raise ConfigError if a policy has a setting that the proxy does not support."""
     if policy.rewrites:
         raise ConfigError(
-            f"{where}: the action 'rewrite' asks the model again, which the guardrail of the proxy "
-            "cannot; choose 'terminate' or 'redact'."
+            f"{where}: the proxy's guardrail cannot ask the model again, as the action 'rewrite' "
+            "does; choose 'terminate' or 'redact'."
         )
     if policy.litellm_records != "raw":
         raise ConfigError(
@@ -69,7 +69,7 @@ def _detector(path: str, where: str) -> Any:
 
 
 def check_others(others: Mapping[str, Any], where: str) -> None:
-    """Refuse what no one would read. LiteLLM adds its defaults for the guardrails it knows."""
+    """Raise ConfigError for unknown settings, except defaults that LiteLLM itself adds."""
     usual = LitellmParams(guardrail="guard.proxy.Guardrail", mode="post_call").model_dump()
     for key, value in others.items():
         if key not in usual or usual[key] != value:
@@ -78,6 +78,6 @@ def check_others(others: Mapping[str, Any], where: str) -> None:
 
 
 def refuse(sentence: str) -> NoReturn:
-    """End the start of the proxy; the sentence also comes last, behind the server's own lines."""
+    """End the start of the proxy; repeat the sentence after the server's own output."""
     atexit.register(lambda: print(f"\n{sentence}", file=sys.stderr))
     raise NotStarted(sentence) from None

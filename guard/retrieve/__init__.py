@@ -1,1 +1,1 @@
-"""The bias index: statements of known bias, found again by meaning."""
+"""The bias index: known biased statements, searched by meaning."""

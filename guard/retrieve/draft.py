@@ -1,4 +1,4 @@
-"""Writing the next version of a bias index beside the one that serves."""
+"""Writing the next version of a bias index beside the one in use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from guard.retrieve.writing import (
 )
 
 Floats = NDArray[np.float32]
-#: Called with what is being done, how much of it is done, and how much there is.
+#: Called with the name of a step, how much of it is done, and its total.
 Report = Callable[[str, int, int], None]
 
 _STEP = 4096
@@ -40,14 +40,14 @@ def quiet(_doing: str, _done: int, _total: int) -> None:
 
 
 class _Graph(NamedTuple):
-    """A graph in the folder and the rows of its nodes, which are those of the older index."""
+    """A graph file in the folder, and the row of each node in the older index."""
 
     file: Written
     nodes: NDArray[np.int32]
 
 
 class Draft:
-    """An index about to be written: ``rows`` of an older one, then ``new`` statements."""
+    """An index to be written: ``rows`` of an older one, then ``new`` statements."""
 
     def __init__(
         self,
@@ -73,13 +73,13 @@ class Draft:
     ) -> str:
         """Write the files, then the manifest that names them; return the version.
 
-        ``before`` is the index that gives way, None where there is none or its manifest cannot be
-        read. Its files stay until the next writer comes, for readers who have just read its
-        manifest. With ``grows`` it is the one whose rows these are, so that its graph is of use.
+        ``before`` is the index that is replaced; None if there is none or its manifest cannot be
+        read. Its files stay until the next write, for readers that have just read its manifest.
+        ``grows``: the rows are those of ``before``, so that its graph can be extended.
         """
-        # Nobody can tell which of these an unreadable manifest names.
-        there = {path.name for path in self._folder.iterdir()}
-        kept = there if before is None else set(before.sha256)
+        # An unreadable manifest may name any of the files: keep all of them.
+        existing = {path.name for path in self._folder.iterdir()}
+        keep = existing if before is None else set(before.sha256)
         try:
             written = list(self._lines())
             content = b"".join(written)
@@ -94,35 +94,35 @@ class Draft:
                 walk = self._graph(older, vectors, partial(report, "indexing"))
                 parts += walk
                 for part in walk:
-                    version.part(part.sha256.encode())
+                    version.add(part.sha256.encode())
             hashes = {part.name: part.sha256 for part in parts}
             manifest = manifest_json(
                 self._embedder, str(version), self._shape[1], counts(table), hashes
             )
-            # Its files have their names for good before the manifest has.
+            # The names of the files are on disk before the manifest's is.
             sync_folder(self._folder)
             replace_all(self._folder, {MANIFEST: manifest})
         except BaseException:
-            # The disk may be full.
-            self._sweep_failed(kept, there)
+            # Free the space: the disk may be full.
+            self._sweep_failed(keep, existing)
             raise
-        # Published: what cannot be swept waits for the next writer.
+        # Published: files that cannot be removed are left for the next writer.
         with suppress(OSError):
-            sweep(self._folder, {*kept, *hashes})
+            sweep(self._folder, {*keep, *hashes})
         return str(version)
 
-    def _sweep_failed(self, kept: set[str], there: set[str]) -> None:
-        """Remove what nobody needs after a failure, where it is certain what stands in the folder.
+    def _sweep_failed(self, keep: set[str], existing: set[str]) -> None:
+        """Remove unused files after a failure.
 
-        The manifest may be the older one or, where only the last sync failed, the newer.
+        The manifest may be the older one or, if only the last sync failed, the newer one.
         """
-        # The failure that led here is the one to be told.
+        # The caller raises the original error.
         with suppress(BiasIndexError, OSError):
             if any(path.name == MANIFEST for path in self._folder.iterdir()):
-                kept = {*kept, *read_manifest(self._folder).sha256}
+                keep = {*keep, *read_manifest(self._folder).sha256}
             else:
-                kept = there
-            sweep(self._folder, kept)
+                keep = existing
+            sweep(self._folder, keep)
 
     def _lines(self) -> Iterator[bytes]:
         if self._old is not None:
@@ -158,10 +158,10 @@ class Draft:
     def _graph(
         self, older: _Graph | None, vectors: Written, report: Callable[[int, int], None]
     ) -> list[Written]:
-        """Write the graph and its nodes: the older graph where most of it holds, else a new one."""
+        """Write graph and nodes: extend the older graph if most of it is in use, else make one."""
         rows = np.arange(self._shape[0], dtype=np.int32)
         if older is not None and self._old is not None:
-            # Where each row of before is now; a node of -1 looks up the last, and stays -1.
+            # The new row of each old row; a node of -1 indexes the last entry and stays -1.
             moved = np.full(len(self._old) + 1, -1, np.int32)
             moved[self._rows] = rows[: len(self._rows)]
             nodes = moved[older.nodes]
@@ -190,7 +190,7 @@ class Draft:
 
 
 def _graph(manifest: Manifest | None) -> _Graph | None:
-    """Return the graph of an index in its folder, None where it has none."""
+    """Return the graph of an index in its folder; None if it has none."""
     path = None if manifest is None else manifest.path("graph")
     nodes = None if manifest is None else manifest.path("nodes")
     if manifest is None or path is None or nodes is None:
@@ -200,7 +200,7 @@ def _graph(manifest: Manifest | None) -> _Graph | None:
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return how a file in NumPy's format begins."""
+    """Return the header of a file in NumPy's format."""
     file = io.BytesIO()
     described = {
         "descr": np.lib.format.dtype_to_descr(dtype),

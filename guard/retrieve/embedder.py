@@ -1,4 +1,4 @@
-"""What turns text into the vectors of a bias index."""
+"""The protocol of embedders, which turn text into the vectors of a bias index."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-#: How far a vector's length may be from 1: float32 rounding, and 16-bit vectors read back.
+#: Tolerance of a vector's length, 1: float32 rounding, and vectors stored with 16 bits.
 LENGTH_TOLERANCE = 1e-3
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose inner product is their cosine.
+    """Turns texts into vectors of length 1, so that an inner product is a cosine.
 
-    Two embedders with one name must give the same vectors: an index is only searched with the
-    embedder it names.
+    Embedders with the same name must return the same vectors: an index is only searched with the
+    embedder that it names.
     """
 
     @property
@@ -25,5 +25,5 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return one row of length 1 a text, in order: shape ``(len(texts), dim)``."""
+        """Return one row of length 1 for each text, in order: shape ``(len(texts), dim)``."""
         ...

@@ -1,18 +1,18 @@
-"""The files of a bias index in a folder, and proof that they belong together.
+"""The files of a bias index in a folder, and checks that they belong together.
 
-``manifest.json`` names the others with a hash of each and is replaced last, so a folder is always
-one whole index: the older one until then, the newer one from then on. What a file holds is told by
-how its name begins:
+``manifest.json`` names the other files with their hashes and is replaced last. So a folder always
+holds one whole index: the older one before that moment, the newer one after it. The beginning of
+a file's name is its role:
 
-``statements``  JSON lines, one a statement
-``vectors``     float32, or float16 as a release has them, one row of length 1 a statement
-``table``       what is known of each statement without reading it (:mod:`guard.retrieve.table`)
-``graph``       HNSW over the vectors, where the index is large (:mod:`guard.retrieve.graph`)
+``statements``  JSON lines, one for each statement
+``vectors``     float32, or float16 in a release; one row of length 1 for each statement
+``table``       type, hashes and offset of each statement (:mod:`guard.retrieve.table`)
+``graph``       HNSW over the vectors of a large index (:mod:`guard.retrieve.graph`)
 ``nodes``       the row of each node of the graph
 
-The last three may be missing. A release calls the first two ``statements.jsonl`` and
-``vectors.npy``; an index that is changed while it serves has a hash in every name, so that no
-reader meets a file of another version.
+The last three are optional. A release names the first two ``statements.jsonl`` and
+``vectors.npy``. An index that changes while it is in use has a hash in every name, so that a
+reader never opens a file of another version.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROLES = {
 _NEEDED = ("statements", "vectors")
 _CHUNK = 1 << 20
 _VERSION_DIGITS = 12
-# How often a reader begins anew where writers replaced the index under it.
+# How often a reader starts again because a writer replaced the index.
 _TRIES = 10
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What ``manifest.json`` says: the embedder, the content's version, and file -> SHA-256."""
+    """``manifest.json``: the embedder, the content's version, and file -> SHA-256."""
 
     folder: Path
     embedder: str
@@ -57,18 +57,18 @@ class Manifest:
     sha256: Mapping[str, str]
 
     def path(self, role: str) -> Path | None:
-        """Return the file with the role ``role``, None where the index has none."""
+        """Return the file with the role ``role``; None if the index has none."""
         return next((self.folder / n for n in self.sha256 if role_of(n) == role), None)
 
     def recorded(self, role: str) -> str:
-        """Return the recorded SHA-256 of the file with the role ``role``, empty for none."""
+        """Return the recorded SHA-256 of the file with the role ``role``; empty if it has none."""
         return next((h for name, h in self.sha256.items() if role_of(name) == role), "")
 
     def read(self, path: Path) -> bytes:
-        """Return the bytes of ``path`` after their hash was held against the recorded one.
+        """Return the bytes of ``path`` after comparing their hash with the recorded one.
 
-        They are read, never mapped: who cuts a mapped file short ends every process that looks at
-        it, and what was checked would not be what is used.
+        They are read, never memory-mapped: truncating a mapped file kills the processes that read
+        it, and its content may change after the check.
 
         Raises:
             BiasIndexError: the file is missing, too large for memory or not the recorded one.
@@ -82,24 +82,24 @@ class Manifest:
         return data
 
     def check(self, path: Path, found: str) -> None:
-        """Hold the hash ``found`` of ``path`` against the recorded one.
+        """Compare the hash ``found`` of ``path`` with the recorded one.
 
         Raises:
-            BiasIndexError: it is another.
+            BiasIndexError: they differ.
 
         """
         recorded = self.sha256[path.name]
         if found != recorded:
             raise BiasIndexError(
-                f"{path} is not the file its manifest was written for (sha256 {found}, recorded "
+                f"{path} is not the file that its manifest records (sha256 {found}, recorded "
                 f"{recorded}); build the index again."
             )
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[Callable[[int], bytes]]:
-        """Give what reads on in ``path``, which is too large to be held twice.
+        """Yield a function that reads the next bytes of ``path``, for a large file.
 
-        Its hash is held against the recorded one first, and again when all of it was read.
+        Its hash is compared with the recorded one before, and again after all of it was read.
 
         Raises:
             BiasIndexError: as :meth:`read`.
@@ -128,7 +128,7 @@ def _reason(error: OSError | MemoryError) -> str:
 
 
 def manifest_bytes(folder: Path) -> bytes:
-    """Return the manifest's bytes: as long as they are the same, so is the index.
+    """Return the manifest's bytes; the index is unchanged as long as these are.
 
     Raises:
         BiasIndexError: there is none, or it cannot be read.
@@ -144,9 +144,9 @@ def manifest_bytes(folder: Path) -> bytes:
 
 
 def state(folder: Path) -> tuple[bytes, tuple[tuple[int, int] | None, ...]]:
-    """Return the manifest's bytes, and size and time of change of each file it names.
+    """Return the manifest's bytes, and size and modification time of each file that it names.
 
-    As long as these are the same, so is the index.
+    The index is unchanged as long as these are.
 
     Raises:
         BiasIndexError: there is no manifest, or it cannot be read.
@@ -167,10 +167,10 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
-    """Read the manifest of ``folder``, or ``data`` that was read of it.
+    """Parse the manifest of ``folder``, or its bytes ``data``.
 
     Raises:
-        BiasIndexError: there is none, or it is not one that this version of guard reads.
+        BiasIndexError: there is none, or this version of guard cannot read it.
 
     """
     path = folder / MANIFEST
@@ -191,12 +191,12 @@ def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
         raise BiasIndexError(f"{path} names a file outside its folder; build the index again.")
     found = [role_of(name) for name in hashes]
     if missing := [role for role in _NEEDED if role not in found]:
-        raise BiasIndexError(f"{path} names no file of {missing[0]}; build the index again.")
+        raise BiasIndexError(f"{path} names no file with {missing[0]}; build the index again.")
     return Manifest(folder, str(content.get("embedder")), str(content.get("version")), hashes)
 
 
 def is_index(folder: Path) -> bool:
-    """Whether the manifest in ``folder`` is that of a bias index, a damaged or newer one too.
+    """Whether the manifest in ``folder`` is that of a bias index, also of a damaged or newer one.
 
     Raises:
         BiasIndexError: there is none, or it cannot be read.
@@ -206,7 +206,7 @@ def is_index(folder: Path) -> bool:
     try:
         content: Any = json.loads(data)
     except (ValueError, RecursionError):
-        # What is left of it tells nothing: the files beside it do.
+        # The manifest is unreadable: judge by the files beside it.
         names: list[str] = os.listdir(folder)
     else:
         hashes = content.get("sha256") if isinstance(content, dict) else None
@@ -217,13 +217,13 @@ def is_index(folder: Path) -> bool:
 
 
 def read_whole(folder: Path, read: Callable[[Manifest], T]) -> T:
-    """Return what ``read`` makes of the folder's manifest, though writers may be at work.
+    """Return ``read`` of the folder's manifest; safe while writers are at work.
 
-    A writer may replace the index after its manifest was read; where that made ``read`` fail, it
-    is given the newer one.
+    If ``read`` fails because a writer has replaced the index, it is called with the newer
+    manifest.
 
     Raises:
-        BiasIndexError: what ``read`` raised for an index that nobody replaced.
+        BiasIndexError: ``read`` failed on an index that was not replaced.
 
     """
     for left in reversed(range(_TRIES)):
@@ -254,25 +254,25 @@ def manifest_json(
 class Version:
     """The hash of an index's content: its embedder, statements, vectors, and graph if any.
 
-    A graph finds other neighbours than a search of all vectors does, so it is content too.
+    The graph counts as content, because its search finds other neighbours than an exact one.
     """
 
     def __init__(self, embedder: str, statement_bytes: int) -> None:
         self._digest = hashlib.sha256()
-        self.part(embedder.encode())
-        # The length of each part comes first, so that no two indexes spell the same bytes.
+        self.add(embedder.encode())
+        # Each part is preceded by its length, so that different indexes give different bytes.
         self._digest.update(f"{statement_bytes}:".encode())
 
     def update(self, data: Any, /) -> None:
-        """Take in the statements' lines, then after :meth:`shape` the vectors' bytes."""
+        """Add the statements' lines, then after :meth:`shape` the vectors' bytes."""
         self._digest.update(data)
 
     def shape(self, rows: int, dim: int) -> None:
-        """Take in the shape of the vectors."""
-        self.part(str((rows, dim)).encode())
+        """Add the shape of the vectors."""
+        self.add(str((rows, dim)).encode())
 
-    def part(self, data: bytes) -> None:
-        """Take in one more part of the content."""
+    def add(self, data: bytes) -> None:
+        """Add another part of the content."""
         self._digest.update(f"{len(data)}:".encode() + data)
 
     def __str__(self) -> str:
@@ -290,6 +290,6 @@ def sha256(path: Path) -> str:
 
 
 def role_of(name: str) -> str:
-    """Return what the file called ``name`` holds; empty for one that is no part of an index."""
+    """Return the role of the file called ``name``; empty if it belongs to no index."""
     role = name.split(".")[0].split("-")[0]
     return role if ROLES.get(role) == Path(name).suffix else ""

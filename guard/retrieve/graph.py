@@ -1,7 +1,7 @@
 """Approximate search in a large index: a small-world graph (HNSW) of FAISS.
 
 Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical
-Navigable Small World graphs", 2016. A search walks from vector to nearer vector and sees a few
+Navigable Small World graphs", 2016. A search moves from vector to nearer vector and visits a few
 hundred of them, whatever the size of the index.
 """
 
@@ -17,17 +17,16 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-# From this many statements on an index has a graph. Below, all cosines take less than 0.3 ms
-# (one thread, 384 dimensions), so that nothing is gained by missing some.
+# An index has a graph from this many statements on. Below, an exact search takes less than 0.3 ms
+# (one thread, 384 dimensions), so that an approximate one gains nothing.
 GRAPH_FROM = 8_000
-# Neighbours of a vector, and how many candidates are kept while these, and what is near to a query,
-# are looked for. Of 41,000 statements of published datasets a search so finds 99.3 % of the five
-# nearest to a RedditBias comment (benchmarks/speed/search.py), with a search width of 48 98.6 %, of
-# 64 99.1 % and of 128 99.7 %.
+# HNSW's M, efConstruction and efSearch. With these, recall@5 for RedditBias comments among 41,000
+# statements of published datasets is 99.3 % (benchmarks/speed/search.py); with a search width of
+# 48 it is 98.6 %, with 64 99.1 % and with 128 99.7 %.
 NEIGHBOURS = 32
 BUILD_WIDTH = 200
 SEARCH_WIDTH = 80
-# Above this share of removed vectors a graph is built anew: they are walked over in vain.
+# Above this share of removed vectors, which slow a search down, the graph is rebuilt.
 MOST_DEAD = 0.2
 _STEP = 500
 
@@ -35,7 +34,7 @@ _STEP = 500
 class Graph:
     """A graph over the vectors of an index. Searches are thread-safe.
 
-    ``nodes`` has the row of each node, -1 for those that were removed since the graph was built.
+    ``nodes`` has the row of each node, -1 for one that was removed since the graph was built.
     """
 
     def __init__(self, walk: Any, nodes: NDArray[np.int32]) -> None:
@@ -45,15 +44,15 @@ class Graph:
 
     @property
     def vectors(self) -> Floats:
-        """The vectors of its nodes, where FAISS keeps them; they live as long as the graph."""
+        """The vectors of its nodes: a view of FAISS's memory, valid as long as the graph."""
         flat: Any = faiss.downcast_index(self._walk.storage)
-        kept: Floats = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)
-        return kept.reshape(flat.ntotal, flat.d)
+        view: Floats = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)
+        return view.reshape(flat.ntotal, flat.d)
 
     def places(self, vectors: Floats) -> NDArray[np.int32] | None:
-        """Return the node of each row of ``vectors``, so that nobody needs these twice.
+        """Return the node of each row of ``vectors``, so that these need not be stored twice.
 
-        None where it does not hold all of them, number for number.
+        Returns None unless the graph holds exactly these vectors.
         """
         alive = np.flatnonzero(self.nodes >= 0).astype(np.int32)
         places = np.full(len(vectors), -1, np.int32)
@@ -61,14 +60,14 @@ class Graph:
         if (places < 0).any():
             return None
         own = self.vectors
-        steps = range(0, len(vectors), _STEP)  # no second copy of them all
+        steps = range(0, len(vectors), _STEP)  # avoids a copy of all vectors
         same = (np.array_equal(own[places[i : i + _STEP]], vectors[i : i + _STEP]) for i in steps)
         return places if all(same) else None
 
     def search(self, query: Floats, k: int) -> tuple[list[float], list[int]]:
         """Return cosines and rows of about the ``k`` nearest vectors to ``query``, (1, dim).
 
-        A row of -1 stands for a removed vector, or for none.
+        A row of -1 means a removed vector, or none.
         """
         similarities, nodes = self._walk.search(query, k)
         rows = np.where(nodes[0] < 0, -1, self.nodes[nodes[0]])
@@ -76,10 +75,10 @@ class Graph:
 
 
 def load(name: str, read: Callable[[int], bytes], nodes: NDArray[np.int32], dim: int) -> Graph:
-    """Open the graph that the file ``name`` holds, of which ``read`` gives the next bytes.
+    """Read the graph in the file ``name``; ``read(n)`` returns its next n bytes.
 
     Raises:
-        ValueError: it is not the graph of ``nodes`` in ``dim`` dimensions, or cannot be read.
+        ValueError: it has not ``len(nodes)`` nodes of ``dim`` dimensions, or cannot be read.
 
     """
     reader: Any = faiss.PyCallbackIOReader  # type: ignore[attr-defined]  # not in its stubs
@@ -94,11 +93,11 @@ def write(
 ) -> None:
     """Write a graph over ``vectors`` to ``path``.
 
-    ``older`` is a graph and the number of its nodes: ``vectors`` then come after these. One thread
-    does the work, so that equal vectors in equal steps give equal bytes.
+    ``older`` is a graph and the number of its nodes, to which ``vectors`` are added. One thread
+    does the work, so that the same vectors in the same steps give the same bytes.
 
     Raises:
-        ValueError: ``older`` is no such graph, or cannot be read.
+        ValueError: ``older`` is not such a graph, or cannot be read.
         OSError: the graph cannot be written.
 
     """
@@ -120,7 +119,7 @@ def write(
     try:
         faiss.write_index(walk, str(path))
     except RuntimeError as error:
-        # FAISS tells a full disk among the names of its own functions.
+        # FAISS's message, for a full disk for example, quotes its source code.
         raise OSError(f"FAISS {faiss.__version__} could not write its graph") from error
 
 

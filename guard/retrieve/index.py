@@ -35,36 +35,36 @@ from guard.verdict import BIAS_TYPES, Reference
 STATEMENTS = "statements.jsonl"
 VECTORS = "vectors.npy"
 
-# A graph gives the nearest few; whoever asks for more has all vectors searched.
+# A graph returns at most this many neighbours; for more, the search is exact.
 _MOST_BY_GRAPH = 4 * graphs.SEARCH_WIDTH
 
 
 class Hit(NamedTuple):
-    """A statement found by a search: its row in the index, and its cosine in [-1, 1]."""
+    """A search result: the statement's row in the index, and its cosine in [-1, 1]."""
 
     row: int
     similarity: float
 
 
 class BiasIndex:
-    """Statements with their vectors, never changed once made.
+    """Statements with their vectors; immutable and safe to search from several threads.
 
-    A running stream keeps the index it began with: whoever adds statements makes a new one with
-    :meth:`extended`. Safe to search from several threads.
+    Adding statements makes a new index (:meth:`extended`), so that a running stream keeps the one
+    it began with.
     """
 
     def __init__(
         self, statements: Sequence[Statement], vectors: NDArray[np.float32], embedder: str
     ) -> None:
-        """Make an index of ``statements`` and ``vectors``, one row of length 1 a statement.
+        """Make an index of ``statements`` and ``vectors``, one row of length 1 for each.
 
-        ``vectors`` has shape ``(len(statements), dim)``; ``embedder`` names what made them.
+        ``vectors`` has shape ``(len(statements), dim)``; ``embedder`` is its embedder's name.
 
         Raises:
             ValueError: the shapes do not match, or a vector does not have length 1.
 
         """
-        given = vectors
+        original = vectors
         vectors = np.ascontiguousarray(vectors, dtype=np.float32)
         if vectors.ndim != 2 or vectors.shape[1] == 0 or len(vectors) != len(statements):
             raise ValueError(
@@ -74,11 +74,11 @@ class BiasIndex:
         wrong = ~(np.abs(np.linalg.norm(vectors, axis=1) - 1) <= LENGTH_TOLERANCE)
         if wrong.any():
             raise ValueError(f"the vector of row {int(wrong.argmax())} does not have length 1")
-        # A copy, so that nobody changes it from outside.
-        vectors = vectors.copy() if vectors is given else vectors
-        kept = tuple(statements)
-        version = _version(kept, vectors, embedder)
-        self._set(kept, vectors, None, embedder, table_of(kept), None, version)
+        # A copy, so that the caller cannot change it.
+        vectors = vectors.copy() if vectors is original else vectors
+        own = tuple(statements)
+        version = _version(own, vectors, embedder)
+        self._set(own, vectors, None, embedder, table_of(own), None, version)
 
     def _set(
         self,
@@ -92,7 +92,8 @@ class BiasIndex:
     ) -> None:
         vectors.flags.writeable = False
         self._statements = statements
-        # Of a graph they are all of its own, removed ones too; those of the rows are at `places`.
+        # With a graph, these are all vectors of the graph, including removed ones; `places` has
+        # the place of each row.
         self._vectors = vectors
         self._places = places
         self._embedder = embedder
@@ -112,7 +113,7 @@ class BiasIndex:
 
     @property
     def statements(self) -> Sequence[Statement]:
-        """The statements, by row; of a large index each is read when it is asked for."""
+        """The statements by row; those of a large index are parsed on access."""
         return self._statements
 
     @property
@@ -122,12 +123,12 @@ class BiasIndex:
 
     @property
     def table(self) -> Table:
-        """What is known of each statement without reading it (:mod:`guard.retrieve.table`)."""
+        """Type, hashes and offset of each statement (:mod:`guard.retrieve.table`)."""
         return self._table
 
     @property
     def exact(self) -> bool:
-        """Whether a search looks at every vector; a large index in a folder has a graph."""
+        """Whether a search compares every vector; a large index in a folder has a graph instead."""
         return self._graph is None
 
     @property
@@ -149,8 +150,8 @@ class BiasIndex:
         """Return the at most ``k`` nearest statements to each of ``vectors``, nearest first.
 
         ``vectors`` has shape ``(m, dim)``, rows of length 1. Statements below the cosine ``floor``
-        are left out. Of near-copies (the same words) only the nearest is counted. What a query
-        finds does not depend on the other queries.
+        are left out. Of near-copies (the same words) only the nearest is returned. The result of a
+        query does not depend on the other queries.
 
         Raises:
             ValueError: the shape does not fit the index, or ``k`` is negative.
@@ -161,8 +162,7 @@ class BiasIndex:
             raise ValueError(f"queries of shape {queries.shape} given; it must be (m, {self.dim})")
         if k < 0:
             raise ValueError(f"k must not be negative, not {k}")
-        # One at a time: larger blocks go another way through FAISS (other rounding, and more
-        # threads than one).
+        # One at a time: for larger blocks FAISS uses other code (other rounding, several threads).
         return [self._nearest(queries[i : i + 1], k, floor) for i in range(len(queries))]
 
     def vectors_of(self, rows: Sequence[int] | NDArray[np.intp]) -> NDArray[np.float32]:
@@ -178,18 +178,17 @@ class BiasIndex:
         return self._table["type"][np.asarray(rows, np.intp)].astype(np.int64)
 
     def reference(self, hit: Hit) -> Reference:
-        """Return the statement of ``hit`` as a verdict carries it."""
+        """Return the statement of ``hit`` as a Reference, for a verdict."""
         found = self._statements[hit.row]
         return Reference(
             found.statement, found.bias_type, found.group, found.attribute, hit.similarity
         )
 
     def extended(self, statements: Sequence[Statement], vectors: NDArray[np.float32]) -> BiasIndex:
-        """Return a new index with ``statements`` after those of this one, which stays as it is.
+        """Return a new index with ``statements`` after those of this one, which is unchanged.
 
-        It is held in memory and searched exactly.
-
-        ``vectors`` has shape ``(len(statements), dim)`` and comes from the same embedder.
+        It is in memory and searched exactly. ``vectors`` has shape ``(len(statements), dim)`` and
+        comes from the same embedder.
 
         Raises:
             ValueError: as for a new index.
@@ -204,14 +203,13 @@ class BiasIndex:
         return BiasIndex((*self._statements, *statements), together, self._embedder)
 
     def save(self, folder: Path) -> None:
-        """Write the index to ``folder``, which is made where it is missing.
+        """Write the index to ``folder`` as a release; create the folder if it is missing.
 
-        Vectors that 16-bit numbers hold exactly, as those of :func:`guard.retrieve.build.build`,
-        are written as such.
-        This is how a release is written, its files named alike in every version. Nothing is
-        replaced before everything is written, so a failure leaves the older index as it was; the
-        manifest comes last, and a folder whose files do not belong together is refused by
-        :meth:`load`. A folder that serves is changed by :mod:`guard.retrieve.store`.
+        In a release, the files of every version have the same names. Vectors that 16-bit numbers
+        represent exactly, as those of :func:`guard.retrieve.build.build`, are written with 16
+        bits. Nothing is replaced before everything is written, so a failure leaves the older
+        index unchanged. The manifest is replaced last; :meth:`load` refuses a folder whose files
+        do not belong together. To change an index in use, see :mod:`guard.retrieve.store`.
         """
         array = io.BytesIO()
         vectors = self._by_row()
@@ -220,7 +218,7 @@ class BiasIndex:
         np.save(array, half if exact else vectors, allow_pickle=False)
         contents = {STATEMENTS: lines(self._statements).encode(), VECTORS: array.getvalue()}
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-        # A release is searched exactly, so a graph is no part of its content.
+        # A release is searched exactly: its content has no graph.
         version = self._version
         if self._graph is not None:
             version = _version(self._statements, self._by_row(), self._embedder)
@@ -233,13 +231,13 @@ class BiasIndex:
     def load(cls, folder: Path, embedder_name: str | None, dim: int | None = None) -> BiasIndex:
         """Open the index in ``folder``, to be searched with the embedder ``embedder_name``.
 
-        None takes an index of any embedder, to look at or to copy; ``dim`` is the length of the
-        embedder's vectors. The files are read into memory and not looked at again; of a large
-        index a statement is parsed when it is asked for.
+        None accepts an index of any embedder, for reading or copying; ``dim`` is the length of the
+        embedder's vectors. The files are read into memory once; the statements of a large index
+        are parsed on access.
 
         Raises:
-            BiasIndexError: there is none, another embedder made it, or a file is not the one the
-                manifest was written for.
+            BiasIndexError: there is none, another embedder made it, or a file does not have the
+                hash that the manifest records.
 
         """
 
@@ -253,8 +251,8 @@ class BiasIndex:
             found = opened(manifest)
             if dim is not None and found.vectors.shape[1] != dim:
                 raise BiasIndexError(
-                    f"The bias index at {folder} has vectors of {found.vectors.shape[1]} numbers, "
-                    f"and those of '{embedder_name}' have {dim}; "
+                    f"The bias index at {folder} has vectors of {found.vectors.shape[1]} numbers; "
+                    f"those of '{embedder_name}' have {dim}; "
                     f"{_rebuilding(folder, manifest, embedder_name)}."
                 )
             if found.table is None:
@@ -280,8 +278,8 @@ class BiasIndex:
         asked = min(k, len(self))
         while asked:
             similarities, rows = self._found(query, asked)
-            hits = self._kept(similarities, rows, floor)
-            # Near-copies took places of others: ask for more, as long as there is more.
+            hits = self._distinct(similarities, rows, floor)
+            # If near-copies took the places of others, search again for more.
             if len(hits) >= k or asked == len(self) or similarities[-1] < floor:
                 return hits[:k]
             asked = min(2 * asked, len(self))
@@ -290,12 +288,12 @@ class BiasIndex:
     def _found(self, query: NDArray[np.float32], k: int) -> tuple[list[float], list[int]]:
         if self._graph is not None and k <= _MOST_BY_GRAPH and k < len(self):
             return self._graph.search(query, k)
-        # Straight over the vectors: an index of FAISS would hold them a second time.
+        # On the array itself: a FAISS index would hold a second copy of the vectors.
         similarities, rows = faiss.knn(query, self._by_row(), k, faiss.METRIC_INNER_PRODUCT)
         return similarities[0].tolist(), rows[0].tolist()
 
-    def _kept(self, similarities: list[float], rows: list[int], floor: float) -> list[Hit]:
-        # Equal similarities are ordered by row, whatever order FAISS met them in.
+    def _distinct(self, similarities: list[float], rows: list[int], floor: float) -> list[Hit]:
+        # Equal similarities are ordered by row; FAISS's order is arbitrary.
         found = sorted(
             (-similarity, row)
             for similarity, row in zip(similarities, rows, strict=True)
@@ -311,12 +309,12 @@ class BiasIndex:
 
 
 def is_shipped(folder: Path) -> bool:
-    """Whether ``folder`` is that of an index that guard ships."""
+    """Whether ``folder`` is that of an index shipped with guard."""
     return folder.resolve() in [shipped_index(name).resolve() for name in ENCODERS]
 
 
 def _rebuilding(folder: Path, manifest: Manifest, embedder: str | None) -> str:
-    """Return how an index of another embedder becomes one of ``embedder``, which is in use."""
+    """Return the advice that turns an index of another embedder into one of ``embedder``."""
     option = _option(embedder)
     if is_shipped(folder):
         return (
@@ -326,13 +324,13 @@ def _rebuilding(folder: Path, manifest: Manifest, embedder: str | None) -> str:
     again = "build it again with the embedder in use"
     source = manifest.path("statements")
     if source is None or not source.is_file() or not source.stat().st_size:
-        return again  # there is nothing to build it of
+        return again  # there is nothing to build it from
     file, place = shlex.quote(str(source)), shlex.quote(str(folder))
     return f"{again}: guard index build {file} --to {place} --replace{option}"
 
 
 def _option(embedder: str | None) -> str:
-    """Return what has a command embed by ``embedder``; nothing for one that does not ship."""
+    """Return the command line option for ``embedder``; empty if it is not a shipped one."""
     for name in ENCODERS:
         with suppress(GuardError):
             if read_manifest(shipped_index(name)).embedder == embedder:
@@ -341,7 +339,7 @@ def _option(embedder: str | None) -> str:
 
 
 def counts(table: Table) -> dict[str, Any]:
-    """Return what a manifest says of the statements of ``table``."""
+    """Return a manifest's counts of the statements in ``table``."""
     types = np.bincount(table["type"], minlength=len(BIAS_TYPES))
     return {
         "statements": len(table),

@@ -20,9 +20,10 @@ from guard.verdict import BIAS_TYPES
 
 
 class Opened(NamedTuple):
-    """What the files of an index hold. Without a table the statements are read whole.
+    """The content of an index's files. Without a table all statements are parsed.
 
-    The vector of a statement stands in ``vectors`` at its place in ``places``, None for its row.
+    The vector of the statement in row i is ``vectors[places[i]]``; ``places`` None means
+    ``vectors[i]``.
     """
 
     statements: Sequence[Statement]
@@ -33,9 +34,9 @@ class Opened(NamedTuple):
 
 
 def opened(manifest: Manifest) -> Opened:
-    """Open the files that ``manifest`` names, each after its hash was held against it.
+    """Open the files that ``manifest`` names, after comparing their hashes.
 
-    Nothing of the folder is looked at afterwards, whatever becomes of it.
+    The folder is not read again afterwards.
 
     Raises:
         BiasIndexError: a file is missing, is not the recorded one or cannot be used.
@@ -45,12 +46,12 @@ def opened(manifest: Manifest) -> Opened:
         return _opened(manifest)
     except BiasIndexError:
         raise
-    except Exception as error:  # whatever NumPy makes of a file that is none of its own
+    except Exception as error:  # NumPy raises various errors on a malformed file
         raise damaged(manifest.folder, error) from error
 
 
 def damaged(folder: Path, error: Exception) -> BiasIndexError:
-    """Return the error of an index whose files are the recorded ones and yet of no use."""
+    """Return the error for an index whose files have the recorded hashes but are unusable."""
     return BiasIndexError(f"The bias index at {folder} is damaged: {error}. Build it again.")
 
 
@@ -87,7 +88,7 @@ def _graph(
     if path is None or nodes is None:
         return None
     for role in ("graph", "nodes"):
-        version.part(manifest.recorded(role).encode())
+        version.add(manifest.recorded(role).encode())
     if nodes.dtype != np.int32 or nodes.ndim != 1 or nodes.max(initial=-1) >= len(vectors):
         raise ValueError(f"its graph does not belong to {len(vectors)} statements")
     with manifest.reading(path) as read:

@@ -1,9 +1,9 @@
-"""Vectors that were embedded for an index which is not written yet.
+"""A cache of vectors for an index that is not written yet, so that an interrupted build resumes.
 
-Embedding 100,000 statements takes minutes. What is done lies in a hidden file of the index's
-folder, so that the same command goes on where a killed one stopped. One writer at a time keeps
-such a file; another that works meanwhile begins anew when it is killed. Whoever builds an index or
-adds to it removes the files of other embedders, whose work was for an index that gave way.
+Embedding 100,000 statements takes minutes. Finished vectors are in a hidden file of the index's
+folder. One writer at a time has this file; another one that works at the same time starts from the
+beginning if it is killed. Building an index or adding to it removes the files of other embedders,
+which belong to an index that was replaced.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from numpy.typing import NDArray
 
 from guard.errors import BiasIndexError
 from guard.retrieve.embedder import LENGTH_TOLERANCE, Embedder
-from guard.retrieve.writing import told, unwritable
+from guard.retrieve.writing import index_errors, unwritable
 
 Floats = NDArray[np.float32]
 Report = Callable[[int, int], None]
 
-# Bounds what an embedder holds at once, and what is lost when it is killed.
+# Bounds an embedder's memory, and the work that is lost if it is killed.
 BATCH = 256
 _KEY_BYTES = 16
 _FILE = ".embedded-"
 _LOCK = ".lock"
 
 
-class Kept:
+class VectorCache:
     """The vectors of one embedder, by text; every batch is on disk before the next one."""
 
     def __init__(self, path: Path | None) -> None:
-        """Read what is at ``path``; None keeps nothing."""
+        """Read the file at ``path``; None: nothing is stored on disk."""
         self._path = path
         self._found: dict[bytes, Floats] = {}
         self._asked: set[bytes] = set()
@@ -47,11 +47,11 @@ class Kept:
     def vectors(
         self, texts: Sequence[str], embedder: Embedder, report: Report | None = None
     ) -> Floats:
-        """Return the vectors of ``texts``, (n, dim), embedding those that are not kept.
+        """Return the vectors of ``texts``, (n, dim), embedding those that are not in the cache.
 
         Raises:
-            BiasIndexError: the embedder does not give one vector of length 1 a text, or they
-                cannot be kept.
+            BiasIndexError: the embedder does not return one vector of length 1 for each text, or
+                they cannot be stored.
 
         """
         keys = [_key(text) for text in texts]
@@ -63,26 +63,26 @@ class Kept:
             report(done + begin, len(keys))
             rows = missing[begin : begin + BATCH]
             made = _embedded(embedder, [texts[i] for i in rows])
-            self._keep([keys[i] for i in rows], made)
+            self._store([keys[i] for i in rows], made)
         report(len(keys), len(keys))
         return np.stack([self._found[key] for key in keys]) if keys else np.zeros((0, 0), "f4")
 
     def drop(self, *, all: bool = False) -> None:
-        """Remove the file; without ``all``, not where it has vectors that nobody asked for yet.
+        """Remove the file; without ``all``, only if all of its vectors were used.
 
-        Another command will ask for those. The files of other embedders go in any case, but for
+        Another command may use the others. The files of other embedders are removed, too, except
         those that are being written.
         """
         if self._path is None:
             return
-        with told(self._path.parent):
+        with index_errors(self._path.parent):
             if all or self._asked >= self._found.keys():
                 self._path.unlink(missing_ok=True)
             for other in self._path.parent.glob(f"{_FILE}*"):
                 if other.suffix != _LOCK and other != self._path:
                     _drop(other)
 
-    def _keep(self, keys: Sequence[bytes], vectors: Floats) -> None:
+    def _store(self, keys: Sequence[bytes], vectors: Floats) -> None:
         records = np.empty(len(keys), _record(vectors.shape[1]))
         records["key"] = [np.void(key) for key in keys]
         records["vector"] = vectors
@@ -90,7 +90,7 @@ class Kept:
         self._found.update(zip(keys, vectors, strict=True))
         if self._path is None:
             return
-        with told(self._path.parent):
+        with index_errors(self._path.parent):
             new = not self._path.exists()
             with self._path.open("ab") as file:
                 if new:
@@ -109,7 +109,7 @@ class Kept:
             return
         rows = np.frombuffer(data, record, whole, _KEY_BYTES)
         sound = [zlib.crc32(row["vector"].tobytes()) == row["sum"] for row in rows]
-        # A kill or a power cut may leave half a record at the end: nothing is written after it.
+        # A kill or a power cut may leave an incomplete record at the end: cut the file before it.
         until = whole if all(sound) else sound.index(False)
         os.truncate(path, _KEY_BYTES + until * record.itemsize)
         for row in rows[:until]:
@@ -117,20 +117,20 @@ class Kept:
 
 
 @contextmanager
-def kept(folder: Path, embedder: str) -> Iterator[Kept]:
-    """Give the vectors that were embedded by ``embedder`` for the index in ``folder``."""
+def vector_cache(folder: Path, embedder: str) -> Iterator[VectorCache]:
+    """Open the cache of ``embedder``'s vectors for the index in ``folder``."""
     path = folder / f"{_FILE}{hashlib.sha256(embedder.encode()).hexdigest()[:8]}"
     lock = FileLock(path.with_suffix(_LOCK))
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        yield Kept(None)
+        yield VectorCache(None)
         return
     except OSError as error:
         raise unwritable(folder, error) from error
     try:
-        with told(folder):
-            found = Kept(path)
+        with index_errors(folder):
+            found = VectorCache(path)
         yield found
     finally:
         lock.release()
@@ -156,9 +156,7 @@ def _embedded(embedder: Embedder, texts: Sequence[str]) -> Floats:
         wrong = "a vector that does not have length 1"
     else:
         return made
-    raise BiasIndexError(
-        f"The embedder '{embedder.name}' gave vectors that cannot be used: {wrong}."
-    )
+    raise BiasIndexError(f"The embedder '{embedder.name}' returned unusable vectors: {wrong}.")
 
 
 def _key(text: str) -> bytes:

@@ -1,12 +1,12 @@
-"""The rows of a bias index, and the JSON lines they are kept in.
+"""The rows of a bias index, and their format as JSON lines.
 
 One line is one object::
 
     {"statement": "...", "bias_type": "age", "group": "...", "attribute": "...",
      "implicit": false, "note": ""}
 
-``implicit`` and ``note`` may be left out. Where the bias is implicit, group and attribute say
-what is implied and need not stand in the statement.
+``implicit`` and ``note`` are optional. If the bias is implicit, group and attribute state what is
+implied; they need not occur in the statement.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def fold(text: str) -> str:
-    """Return the words of ``text`` without case or punctuation; near-copies have one fold."""
+    """Return the words of ``text`` without case or punctuation; equal for near-copies."""
     return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A biased statement with what it says of whom.
+    """A biased statement with its group and attribute.
 
     Raises:
         ValueError: a text is empty, spans lines or cannot be written as UTF-8, or the bias type is
@@ -52,13 +52,13 @@ class Statement:
         for name in ("statement", "bias_type", "group", "attribute", "note"):
             value = getattr(self, name)
             if not isinstance(value, str):
-                raise ValueError(f"'{name}' must be a text, not {value!r}")
+                raise ValueError(f"'{name}' must be a string, not {value!r}")
             if name != "note" and not value.strip():
                 raise ValueError(f"'{name}' is empty")
             if "\n" in value or "\r" in value:
                 raise ValueError(f"'{name}' has a line break")
             if torn(value):
-                raise ValueError(f"'{name}' has half a character in it, which no UTF-8 text has")
+                raise ValueError(f"'{name}' has a lone surrogate, which UTF-8 cannot encode")
         if not fold(self.statement):
             raise ValueError("'statement' has no word in it")
         if self.bias_type not in BIAS_TYPES:
@@ -74,11 +74,11 @@ _NEEDED = _KEYS[:4]
 
 
 def read_statements(path: Path, data: bytes | None = None) -> tuple[Statement, ...]:
-    """Read a file of JSON lines, or ``data`` that was read of it; blank lines are skipped.
+    """Parse a file of JSON lines, or its bytes ``data``; blank lines are skipped.
 
     Raises:
-        BiasIndexError: the file cannot be read, or a line is wrong; the message names the file,
-            the line (from 1) and what is wrong with it.
+        BiasIndexError: the file cannot be read, or a line is invalid; the message names the file,
+            the line (from 1) and the fault.
 
     """
     try:
@@ -88,7 +88,7 @@ def read_statements(path: Path, data: bytes | None = None) -> tuple[Statement, .
     except (OSError, UnicodeDecodeError) as error:
         raise BiasIndexError(f"{path} cannot be read: {error}.") from error
     found = []
-    # Not splitlines(): it also splits at characters JSON allows inside a string.
+    # Not splitlines(): it also splits at characters that JSON allows inside a string.
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
@@ -99,12 +99,12 @@ def read_statements(path: Path, data: bytes | None = None) -> tuple[Statement, .
 
 
 def lines(statements: Iterable[Statement]) -> str:
-    """Return ``statements`` as JSON lines, in the one spelling that hashes are taken of."""
+    """Return ``statements`` as JSON lines, in the normalised form that is hashed."""
     return "".join(json.dumps(asdict(s), ensure_ascii=False) + "\n" for s in statements)
 
 
 def parsed(line: str) -> Statement:
-    """Return the statement of one JSON line; raises ValueError that says what is wrong."""
+    """Parse one JSON line; raises ValueError that states the fault."""
     try:
         item: Any = json.loads(line)
     except json.JSONDecodeError as error:

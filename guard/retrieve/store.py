@@ -1,9 +1,8 @@
-"""Changing a bias index in its folder while guards are serving from it.
+"""Changing a bias index in its folder while guards use it.
 
-Embedding, which takes long, is done before the folder is locked. Under the lock the index is read
-as the last writer left it, the new files are written beside the old ones, and the manifest is
-replaced. So writers of several processes follow each other, nobody's statements are lost, and a
-writer that is killed leaves the index as it was.
+Embedding, which is slow, is done before the folder is locked. Under the lock the latest version is
+read, the new files are written beside the old ones, and the manifest is replaced. So several
+processes may write, no statements are lost, and a killed writer leaves the index unchanged.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from guard.retrieve.draft import Draft, Report, quiet
 from guard.retrieve.embedder import Embedder
 from guard.retrieve.folder import MANIFEST, Manifest, is_index, read_manifest
 from guard.retrieve.index import BiasIndex, is_shipped
-from guard.retrieve.resume import kept
+from guard.retrieve.resume import vector_cache
 from guard.retrieve.statement import Statement
 from guard.retrieve.table import key
-from guard.retrieve.writing import told
+from guard.retrieve.writing import index_errors
 
-#: What is reported as being done while another writer works.
+#: The step that is reported while another writer works.
 WAITING = "waiting for another writer"
 
 
 class Change(NamedTuple):
-    """What a writer did: counts of statements, and the index's content hash from then on.
+    """The result of a change: counts of statements, and the index's new version.
 
-    ``unmatched`` has the statements and groups that were to be removed and are not in the index.
+    ``unmatched`` has the statements and groups to be removed that are not in the index.
     """
 
     added: int
@@ -56,13 +55,13 @@ def create(
 ) -> Change:
     """Make an index of ``statements`` in ``folder``, after those of ``base`` if any.
 
-    Near-copies (the same words) are kept once. With ``replace`` an index that is there gives way
-    when the new one is whole. Run again after a kill, it embeds only what was left. The statements
-    of a ``base`` of another embedder are embedded anew.
+    Near-copies (the same words) are stored once. With ``replace``, an existing index is replaced
+    once the new one is complete. An interrupted build resumes when run again. The statements of a
+    ``base`` of another embedder are embedded again.
 
     Raises:
-        BiasIndexError: there is an index and ``replace`` is not given, or something else than an
-            index, there is no statement, or ``folder`` cannot be written.
+        BiasIndexError: there is an index and ``replace`` is False, or another file named like its
+            manifest; there is no statement; or ``folder`` cannot be written.
 
     """
     asked = list(statements)
@@ -70,19 +69,19 @@ def create(
         asked, base = [*base.statements, *asked], None
     new = _unlike(asked, base)
     if not new and not base:
-        raise BiasIndexError(f"There is no statement to build the bias index at {folder} of.")
+        raise BiasIndexError(f"There is no statement to build the bias index at {folder} from.")
     _check_own(folder)
-    with told(folder):
+    with index_errors(folder):
         _check_free(folder, replace)
-    with _made(folder), kept(folder, embedder.name) as done:
+    with _made(folder), vector_cache(folder, embedder.name) as cache:
         texts = [s.statement for s in new]
-        vectors = done.vectors(texts, embedder, partial(report, "embedding"))
-        with told(folder), _locked(folder, report):
+        vectors = cache.vectors(texts, embedder, partial(report, "embedding"))
+        with index_errors(folder), _locked(folder, report):
             before = _check_free(folder, replace)
             rows = np.arange(0 if base is None else len(base))
             draft = Draft(folder, embedder.name, base, rows, new, vectors)
             version = draft.publish(before, report=report)
-        done.drop(all=True)
+        cache.drop(all=True)
     return Change(len(new), len(asked) - len(new), 0, len(rows) + len(new), version)
 
 
@@ -93,9 +92,9 @@ def add(
     *,
     report: Report = quiet,
 ) -> Change:
-    """Add ``statements`` to the index in ``folder``; those that it holds already are left out.
+    """Add ``statements`` to the index in ``folder``; those that it already has are left out.
 
-    Run again after a kill, it embeds only what was left.
+    An interrupted call resumes when run again.
 
     Raises:
         BiasIndexError: there is no index, another embedder made it, or it cannot be written.
@@ -104,20 +103,20 @@ def add(
     _check_own(folder)
     asked = list(statements)
     new = _unlike(asked, BiasIndex.load(folder, embedder.name))
-    with kept(folder, embedder.name) as done:
-        made = done.vectors([s.statement for s in new], embedder, partial(report, "embedding"))
+    with vector_cache(folder, embedder.name) as cache:
+        made = cache.vectors([s.statement for s in new], embedder, partial(report, "embedding"))
         dim = made.shape[1] if new else None
-        with told(folder), _locked(folder, report):
-            # Another writer may have been here while these were embedded: what it added is held
-            # now, and what it removed is not, which leaves a few to embed.
+        with index_errors(folder), _locked(folder, report):
+            # Another writer may have changed the index in the meantime. If it removed statements
+            # that are to be added, these are embedded now.
             old = BiasIndex.load(folder, embedder.name, dim)
             new = _unlike(asked, old)
             version = old.version
             if new:
-                vectors = done.vectors([s.statement for s in new], embedder)
+                vectors = cache.vectors([s.statement for s in new], embedder)
                 draft = Draft(folder, embedder.name, old, np.arange(len(old)), new, vectors)
                 version = draft.publish(read_manifest(folder), grows=True, report=report)
-        done.drop()
+        cache.drop()
     return Change(len(new), len(asked) - len(new), 0, len(old) + len(new), version)
 
 
@@ -137,7 +136,7 @@ def remove(
     _check_own(folder)
     asked = {"fold": _keys(statements), "group": _keys(groups)}
     read_manifest(folder)
-    with told(folder), _locked(folder, report):
+    with index_errors(folder), _locked(folder, report):
         old = BiasIndex.load(folder, None)
         gone = np.zeros(len(old), bool)
         unmatched: list[str] = []
@@ -161,7 +160,7 @@ def _keys(texts: Iterable[str]) -> dict[int, str]:
 
 
 def _unlike(statements: Iterable[Statement], index: BiasIndex | None) -> list[Statement]:
-    """Return the first of each set of near-copies that ``index`` does not hold."""
+    """Return the first of each set of near-copies that ``index`` does not have."""
     found: dict[int, Statement] = {}
     for statement in statements:
         found.setdefault(key(statement.statement), statement)
@@ -172,23 +171,23 @@ def _unlike(statements: Iterable[Statement], index: BiasIndex | None) -> list[St
 def _check_own(folder: Path) -> None:
     if is_shipped(folder):
         raise BiasIndexError(
-            f"{folder} is the index that guard ships, which stays as it is; make one of your own "
-            "that begins with it: guard index build --with-shipped --to FOLDER."
+            f"{folder} is the index shipped with guard, which cannot be changed; make a copy to "
+            "change: guard index build --with-shipped --to FOLDER."
         )
 
 
 def _check_free(folder: Path, replace: bool) -> Manifest | None:
-    """Return the manifest of the index that gives way, None where it cannot be read."""
+    """Return the manifest of the index to be replaced; None if it cannot be read."""
     if not (folder / MANIFEST).exists():
         return None
     if not is_index(folder):
         raise BiasIndexError(
-            f"{folder / MANIFEST} belongs to something else than a bias index; give another folder."
+            f"{folder / MANIFEST} does not belong to a bias index; choose another folder."
         )
     if not replace:
         raise BiasIndexError(
-            f"There is a bias index at {folder} already; add to it (guard index add) or have it "
-            "replaced (guard index build --replace)."
+            f"There is a bias index at {folder} already; add to it (guard index add) or replace it "
+            "(guard index build --replace)."
         )
     try:
         return read_manifest(folder)
@@ -198,7 +197,7 @@ def _check_free(folder: Path, replace: bool) -> Manifest | None:
 
 @contextmanager
 def _locked(folder: Path, report: Report) -> Iterator[None]:
-    """Keep other writers out; the system lets them in again when this process is killed."""
+    """Lock the folder for other writers; the system releases the lock if this process is killed."""
     lock = FileLock(folder / _LOCK)
     try:
         lock.acquire(timeout=0)
@@ -214,8 +213,8 @@ def _locked(folder: Path, report: Report) -> Iterator[None]:
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """Make ``folder``; where it is new and nothing comes of it, remove it again."""
-    with told(folder):
+    """Create ``folder``; remove it after a failure if it is new."""
+    with index_errors(folder):
         new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -227,7 +226,7 @@ def _made(folder: Path) -> Iterator[None]:
 
 
 def _remove_empty(folder: Path) -> None:
-    # Another build may have begun in it, which holds a lock: the files of locks alone are nothing.
+    # Locked, because another build may have begun in it; lock files do not count as content.
     with suppress(OSError), FileLock(folder / _LOCK, timeout=0):
         if all(path.suffix == _LOCK or path.name == _LOCK for path in folder.iterdir()):
             for path in folder.iterdir():

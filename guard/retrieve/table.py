@@ -1,4 +1,4 @@
-"""What an index knows of its statements without reading them again: one short row each."""
+"""One short row for each statement of an index, so that the statements need not be parsed."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Table = NDArray[np.void]
 def key(text: str) -> int:
     """Return a hash of the folded ``text``, the same for near-copies.
 
-    64 bits: of 100,000 statements two share one by accident once in four thousand million times.
+    64 bits: among 100,000 statements two have the same hash with probability 3e-10.
     """
     return int.from_bytes(hashlib.blake2b(fold(text).encode(), digest_size=8).digest(), "little")
 
 
 def table_of(statements: Iterable[Statement]) -> Table:
-    """Return one row a statement; the offsets are those of a file, and 0 until there is one."""
+    """Return one row for each statement; the offsets are 0 until the file is written."""
     rows = [
         (0, key(s.statement), key(s.group), 0, BIAS_TYPES.index(s.bias_type), s.implicit)
         for s in statements
@@ -53,9 +53,9 @@ def with_first(table: Table) -> Table:
 
 
 class StatementLines(Sequence[Statement]):
-    """The statements of a file of JSON lines, each read when it is asked for.
+    """The statements of a file of JSON lines, each parsed on access.
 
-    A verdict quotes a handful of 100,000: reading all of them would be most of loading an index.
+    A verdict quotes a handful of 100,000; parsing all would take most of the time to load an index.
     """
 
     def __init__(self, data: bytes, offsets: NDArray[np.uint64]) -> None:

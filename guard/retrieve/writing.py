@@ -1,4 +1,4 @@
-"""Writing files so that a reader, a full disk or a power cut never meets half of one."""
+"""Writing files atomically: no reader, full disk or power cut leaves a partial file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uuid import uuid4
 from guard.errors import BiasIndexError
 from guard.retrieve.folder import ROLES, sha256
 
-# What a writer leaves behind when it is killed begins like this.
+# Prefix of temporary files; a killed writer leaves them behind.
 BEGUN = ".writing-"
 
 
@@ -37,15 +37,15 @@ def replace_all(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def unwritable(folder: Path, error: OSError) -> BiasIndexError:
-    """Return the error of a folder in which a writer cannot do its work."""
+    """Return the error for a folder that cannot be written."""
     return BiasIndexError(
         f"The bias index at {folder} cannot be written: {error.strerror or error}."
     )
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[None]:
-    """Tell the system's errors as those of the bias index in ``folder``."""
+def index_errors(folder: Path) -> Iterator[None]:
+    """Convert OSError to BiasIndexError for the bias index in ``folder``."""
     try:
         yield
     except OSError as error:
@@ -53,13 +53,13 @@ def told(folder: Path) -> Iterator[None]:
 
 
 def begun(folder: Path) -> Path:
-    """Return the name of a file that does not count yet."""
+    """Return the path of a new temporary file."""
     return folder / f"{BEGUN}{uuid4().hex}"
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in ``folder`` outlast a power cut; the content of files is synced alone."""
-    if os.name == "nt":  # a folder cannot be opened there
+    """Sync the directory, so that its file names survive a power cut."""
+    if os.name == "nt":  # directories cannot be opened there
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -76,7 +76,7 @@ class Written(NamedTuple):
 
 
 def write_part(folder: Path, role: str, chunks: Iterable[Any]) -> Written:
-    """Write a file of ``folder`` that nothing names yet; its name holds the hash of its content."""
+    """Write a file that no manifest names yet; its name contains the hash of its content."""
     digest = hashlib.sha256()
     beside = begun(folder)
     try:
@@ -92,7 +92,7 @@ def write_part(folder: Path, role: str, chunks: Iterable[Any]) -> Written:
 
 
 def write_part_by(folder: Path, role: str, write: Callable[[Path], None]) -> Written:
-    """Do the same for a file that ``write`` writes to the path it is given."""
+    """Do the same as :func:`write_part` for a file that ``write`` writes to a path."""
     beside = begun(folder)
     try:
         write(beside)
@@ -106,22 +106,22 @@ def write_part_by(folder: Path, role: str, write: Callable[[Path], None]) -> Wri
 def _placed(beside: Path, role: str, digest: str) -> Written:
     written = Written(f"{role}-{digest[:_NAME_DIGITS]}{ROLES[role]}", digest)
     path = beside.with_name(written.name)
-    # An equal file may be open in a reader, and Windows replaces no open file.
+    # An equal file may be open in a reader, and Windows cannot replace an open file.
     if not path.is_file() or sha256(path) != digest:
         os.replace(beside, path)
     return written
 
 
-def sweep(folder: Path, kept: Iterable[str]) -> None:
-    """Remove what killed and earlier writers left in ``folder``, but for the files in ``kept``.
+def sweep(folder: Path, keep: Iterable[str]) -> None:
+    """Remove the files that killed and earlier writers left in ``folder``, except ``keep``.
 
-    Only files that writers name themselves are touched. Whoever has one open keeps it.
+    Only files with names that writers make are removed. A reader that has one open keeps it.
     """
-    kept = set(kept)
+    keep = set(keep)
     for path in folder.iterdir():
-        part = _PART.fullmatch(path.name) and path.name not in kept
+        part = _PART.fullmatch(path.name) and path.name not in keep
         if part or path.name.startswith(BEGUN):
-            # Windows removes no open file; the next writer will.
+            # Windows cannot remove an open file; the next writer will.
             with suppress(OSError):
                 path.unlink()
 

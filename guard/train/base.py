@@ -92,8 +92,8 @@ def base_model(
     if embedder is not None:
         model.load_state_dict(torch.load(embedder, map_location="cpu", weights_only=True)["model"])
     if layers is not None:
-        kept = np.linspace(0, len(model.encoder.layer) - 1, layers).round().astype(int)
-        model.encoder.layer = torch.nn.ModuleList(model.encoder.layer[int(i)] for i in kept)
+        chosen = np.linspace(0, len(model.encoder.layer) - 1, layers).round().astype(int)
+        model.encoder.layer = torch.nn.ModuleList(model.encoder.layer[int(i)] for i in chosen)
         model.config.num_hidden_layers = layers
     return model
 

@@ -28,23 +28,23 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "own": ("statements", "implicit", "negatives", "pairs"),
     "BOLD": ("bold",),
 }
-# Where accuracy and recall are counted, each pool weighing the same, and where false alarms are.
+# The pools for accuracy and recall, with equal weights, and those for false positives.
 COMMENTS = ("redditbias", "emgsd")
 HARMLESS = ("negatives", "bold")
-# Biased and said outright: what every point has to find.
+# Explicitly biased statements, which every operating point must find.
 PLAIN = "statements"
 
-#: Share of harmless texts that a point may call biased.
-ALARMS = {"strict": 0.08, "balanced": 0.02, "quiet": 0.0025}
-#: `strict` finds this share of biased comments where its alarms allow it.
+#: The highest false positive rate on harmless texts, by operating point.
+MAX_FALSE_POSITIVE_RATE = {"strict": 0.08, "balanced": 0.02, "quiet": 0.0025}
+#: The recall of `strict` on biased comments, if its false positive rate allows it.
 RECALL = 0.9
-#: `quiet` gives at most this share of `balanced`'s false alarms.
+#: `quiet` has at most this share of `balanced`'s false positives.
 QUIET_SHARE = 0.5
-#: `quiet` finds this share of each type's plain statements where its alarms allow it.
+#: The recall of `quiet` on each type's plain statements, if its false positive rate allows it.
 QUIET_FINDS = 0.75
-#: A type with fewer plain statements is held to those of all types.
+#: A type with fewer plain statements uses those of all types.
 FEW = 10
-#: A type's rates are blended with those of all types, as if so many more of its texts had them.
+#: A type's rates are shrunk towards those of all types, with the weight of this many texts.
 PRIOR = 300
 #: A type with fewer texts keeps the common threshold.
 LEAST = 50
@@ -165,8 +165,8 @@ def curves(texts: Judged, scores: Floats, kind: BiasType | None = None) -> Curve
             of = inside & chosen
             if not of.any():
                 continue
-            said = scores[of][None, :] >= GRID[:, None]
-            hits = said == texts.biased[of] if right is None else said == right
+            predicted = scores[of][None, :] >= GRID[:, None]
+            hits = predicted == texts.biased[of] if right is None else predicted == right
             share = 1 / int(inside.sum()) if even else 1.0
             total += share * hits.sum(axis=1)
             weight += share * int(of.sum())
@@ -192,10 +192,10 @@ class Rates(NamedTuple):
 
 def _places(rates: Rates) -> dict[str, int]:
     """Return the place on ``GRID`` of every operating point, in order."""
-    balanced = _most_accurate(rates, ALARMS["balanced"])
+    balanced = _most_accurate(rates, MAX_FALSE_POSITIVE_RATE["balanced"])
     calm = _first(rates.alarms <= QUIET_SHARE * rates.alarms[balanced])
-    quiet = max(balanced, _first(rates.harmless <= ALARMS["quiet"]), calm)
-    lowest = _first(rates.harmless <= ALARMS["strict"])
+    quiet = max(balanced, _first(rates.harmless <= MAX_FALSE_POSITIVE_RATE["quiet"]), calm)
+    lowest = _first(rates.harmless <= MAX_FALSE_POSITIVE_RATE["strict"])
     sharp = np.flatnonzero(rates.recall >= RECALL)
     strict = min(balanced, max(lowest, int(sharp[-1]) if len(sharp) else 0))
     return {"strict": strict, "balanced": balanced, "quiet": quiet}
@@ -206,7 +206,7 @@ def _first(allowed: Bools) -> int:
 
 
 def _most_accurate(rates: Rates, most: float) -> int:
-    """Return the place of the best accuracy with at most so many alarms on harmless texts."""
+    """Return the index of the best accuracy whose false positive rate is at most ``most``."""
     lowest = _first(rates.harmless <= most)
     return lowest + int(np.argmax(_smooth(rates.accuracy)[lowest:]))
 
@@ -221,14 +221,14 @@ def _smooth(rate: Floats) -> Floats:
 def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     """Choose a threshold per point and predicted type, on calibrated scores.
 
-    Every point calls at most its share of ``ALARMS`` of the harmless texts biased. Within that,
-    ``balanced`` is the most accurate on comments, on the mean over ``WIDTH``; ``quiet`` gives from
-    there on half of balanced's alarms on comments; ``strict`` is the highest up to balanced with a
-    recall of ``RECALL``. For ``strict`` and ``balanced`` the same is asked of the texts of each
-    type, their rates blended with those of all texts; the share of alarms of ``quiet`` is too small
-    to show on the texts of one type, so its types share a threshold. Where the thresholds together
-    give more alarms than the point may, all of them rise alike. Then ``quiet`` falls again for the
-    types of which it would miss what is said plainly (:func:`_finding`).
+    The false positive rate of every point on harmless texts is at most that of
+    ``MAX_FALSE_POSITIVE_RATE``. Within that bound, ``balanced`` has the best accuracy on comments
+    (a mean over ``WIDTH``); ``quiet`` is the lowest above it with half of its false positives on
+    comments; ``strict`` is the highest below it with the recall ``RECALL``. For ``strict`` and
+    ``balanced`` the choice is made for each type, with rates shrunk towards those of all texts. The
+    false positives of ``quiet`` are too few to estimate by type, so its types share a threshold. If
+    the thresholds together exceed a point's bound, all of them are raised by the same amount.
+    Finally ``quiet`` is lowered for types whose plain statements it would miss (:func:`_finding`).
     """
     common = curves(texts, scores)
     everywhere = _places(Rates(*(c.rate for c in common)))
@@ -242,7 +242,7 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     found: dict[str, Thresholds] = {}
     floor: Thresholds = dict.fromkeys(BIAS_TYPES, 0.0)
     comments = float("inf")
-    for point, most in ALARMS.items():
+    for point, most in MAX_FALSE_POSITIVE_RATE.items():
         if point == "quiet":
             comments = QUIET_SHARE * measured(texts, scores, floor).alarms
         rise = 0
@@ -260,7 +260,7 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
 def _fits(
     texts: Judged, scores: Floats, limits: Thresholds, harmless: float, comments: float
 ) -> bool:
-    """Whether thresholds give at most these shares of alarms."""
+    """Whether the false positive rates of thresholds are at most these."""
     of = measured(texts, scores, limits)
     return of.harmless.hits <= harmless * of.harmless.n and not of.alarms > comments
 
@@ -268,13 +268,15 @@ def _fits(
 def _finding(texts: Judged, scores: Floats, quiet: Thresholds, balanced: Thresholds) -> Thresholds:
     """Lower ``quiet`` by type until ``QUIET_FINDS`` of the type's plain statements are found.
 
-    Only while all types together give at most ``QUIET_SHARE`` of balanced's alarms, or the share of
-    harmless texts that ``quiet`` may call biased. Where that is not enough, all types aim at the
-    same smaller share, the largest that the alarms allow. A type of which ``balanced`` finds less
-    aims at that.
+    The false positives of all types together must stay within ``QUIET_SHARE`` of balanced's, or
+    within the bound of ``quiet`` on harmless texts. If that does not allow ``QUIET_FINDS``, the
+    target of all types is the largest share that it allows. The target of a type is at most the
+    share that ``balanced`` finds.
     """
     most = measured(texts, scores, balanced)
-    harmless = max(ALARMS["quiet"], QUIET_SHARE * most.harmless.hits / max(most.harmless.n, 1))
+    harmless = max(
+        MAX_FALSE_POSITIVE_RATE["quiet"], QUIET_SHARE * most.harmless.hits / max(most.harmless.n, 1)
+    )
     plain = texts.pool == PLAIN
     stated = {kind: scores[plain & (texts.kind == kind)] for kind in BIAS_TYPES}
     stated = {kind: s if len(s) >= FEW else scores[plain] for kind, s in stated.items()}
@@ -337,7 +339,7 @@ class Measured(NamedTuple):
 def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
     """Return the rates of one set of thresholds; ``pools`` holds the alarms of each pool."""
     limit = np.array([thresholds[k] for k in texts.kind])
-    said = scores >= limit
+    predicted = scores >= limit
 
     def mean(hits: Bools, label: bool | None) -> float:
         rates = []
@@ -351,18 +353,18 @@ def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
 
     def alarms(of: Bools) -> Share:
         of = of & ~texts.biased
-        count, n = int(said[of].sum()), int(of.sum())
+        count, n = int(predicted[of].sum()), int(of.sum())
         return Share(count, n, upper_bound(count, n))
 
     def plain(kind: BiasType) -> Found:
         of = (texts.pool == PLAIN) & (texts.kind == kind)
-        return Found(int(said[of].sum()), int(of.sum()))
+        return Found(int(predicted[of].sum()), int(of.sum()))
 
     pools = {str(p): alarms(texts.pool == p) for p in np.unique(texts.pool)}
     return Measured(
-        mean(said == texts.biased, None),
-        mean(said, True),
-        mean(said, False),
+        mean(predicted == texts.biased, None),
+        mean(predicted, True),
+        mean(predicted, False),
         alarms(np.isin(texts.pool, HARMLESS)),
         {name: share for name, share in pools.items() if share.n},
         {kind: plain(kind) for kind in BIAS_TYPES},

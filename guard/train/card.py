@@ -38,13 +38,12 @@ def is_known(figures: dict[str, Any]) -> bool:
     }  # fmt: skip
 
 
-def card(kept: dict[str, Any]) -> str:
+def card(stored: dict[str, Any]) -> str:
     """Return the card as Markdown.
 
-    ``kept`` is what :func:`guard.train.release.release` returns, as JSON keeps it (null where
-    there is no number).
+    ``stored`` is the result of :func:`guard.train.release.release` as JSON (null for nan).
     """
-    figures = _numbers(kept)
+    figures = _numbers(stored)
     run = figures["training"][-1]
     sections = [
         _head(BASES[run["base"]], figures["network"]),
@@ -131,7 +130,7 @@ def _points(points: dict[str, Any]) -> str:
     ]
     for name, of in points["measured"].items():
         harmless, unseen = of["harmless"], of["pools"].get("unseen", {"hits": 0, "n": 0})
-        stated, bound = calibrate.ALARMS[name], harmless["bound"]
+        stated, bound = calibrate.MAX_FALSE_POSITIVE_RATE[name], harmless["bound"]
         lines.append(
             f"| {name} | {stated:.2%} | {_rate(harmless)} | {bound:.2%} "
             f"| {_rate(unseen)} | {of['accuracy']:.3f} | {of['recall']:.3f} |"

@@ -88,7 +88,7 @@ class TrainConfig:
     Parts of the recipe that can be left out, to see what they give: ``references="none"`` shows no
     statements of the index, ``contrast=False`` neither keeps minimal pairs in one batch nor orders
     their logits, ``bags=False`` learns the segments of a text apart, ``context=False`` shows none.
-    ``foreign`` is the share of texts without a predecessor that are shown behind sentences they
+    ``foreign`` is the share of texts without a predecessor that are shown after sentences they
     have nothing to do with.
     """
 

@@ -126,8 +126,8 @@ def says(text: str, folds: set[str]) -> bool:
 
 
 def _without_partners(row: Row, forbidden: set[str]) -> Row:
-    kept = tuple(p for p in row.partners if not says(p.text, forbidden))
-    return row if len(kept) == len(row.partners) else replace(row, partners=kept)
+    selected = tuple(p for p in row.partners if not says(p.text, forbidden))
+    return row if len(selected) == len(row.partners) else replace(row, partners=selected)
 
 
 def _capped(rows: list[Row], config: TrainConfig, rng: random.Random) -> list[Row]:
@@ -135,11 +135,11 @@ def _capped(rows: list[Row], config: TrainConfig, rng: random.Random) -> list[Ro
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
         by_source[row.source].append(i)
-    kept: set[int] = set()
+    selected: set[int] = set()
     for source, ids in by_source.items():
         most = int(config.quotas.get(source, 0) * max(1.0, config.epochs))
-        kept.update(ids if len(ids) <= most else rng.sample(ids, most))
-    return [row for i, row in enumerate(rows) if i in kept]
+        selected.update(ids if len(ids) <= most else rng.sample(ids, most))
+    return [row for i, row in enumerate(rows) if i in selected]
 
 
 def _as_bare(row: Row) -> Row:
@@ -157,15 +157,15 @@ def _kept(rows: list[Row], train: bool) -> list[Row]:
 def _without_repeats(rows: list[Row]) -> list[Row]:
     """Keep the first row of each text; sources with more to say about a text come first."""
     seen: set[tuple[str, tuple[str, ...], str]] = set()
-    kept = []
+    selected = []
     for row in rows:
         # "I agree." is a segment of many texts, and each of them is told as a whole.
         inside = row.family if row.source in BAGGED else ""
         key = (fold(row.text), row.context, inside)
         if key not in seen and key[0]:
             seen.add(key)
-            kept.append(row)
-    return kept
+            selected.append(row)
+    return selected
 
 
 def _stated(rows: list[Row]) -> list[Statement]:
@@ -200,15 +200,15 @@ class Sampler:
         for i, row in enumerate(rows):
             if i not in left_out:
                 by_source[row.source].append(i)
-        wanted = {
+        quotas = {
             s: min(config.quotas.get(s, 0), len(ids) * REPEATS.get(s, 1))
             for s, ids in by_source.items()
         }
-        wanted = {s: n for s, n in wanted.items() if n > 0}
-        self._by_source = {s: by_source[s] for s in wanted}
-        total = sum(wanted.values())
+        quotas = {s: n for s, n in quotas.items() if n > 0}
+        self._by_source = {s: by_source[s] for s in quotas}
+        total = sum(quotas.values())
         factor = 1.0 if config.rows is None else min(1.0, config.rows / total)
-        self._quota = {s: max(1, round(n * factor)) for s, n in wanted.items()}
+        self._quota = {s: max(1, round(n * factor)) for s, n in quotas.items()}
         # A limited run sees one fixed subset, so that methods are compared on the same rows.
         if factor < 1:
             for source, ids in self._by_source.items():
@@ -268,7 +268,7 @@ class Sampler:
         return max(len(self._rows[p.row].text) + sum(map(len, p.context)) for p in unit)
 
     def _context(self, row: Row, rng: random.Random) -> tuple[str, ...]:
-        """Return the row's own context, or now and then a foreign one the label must not follow."""
+        """Return the row's own context, or sometimes an unrelated one, which must not matter."""
         if not self._config.context:
             return ()
         if row.context or not self._harmless or rng.random() >= self._config.foreign:

@@ -95,15 +95,15 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
         )
         begin = step % per_epoch * config.batch_size
         batch = [learned[i] for i in order[begin : begin + config.batch_size]]
-        said = [[p.post for p in batch], [p.statement for p in batch]]
+        sides = [[p.post for p in batch], [p.statement for p in batch]]
         with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
             # Apart, since a statement padded to a post's length costs as much as a post.
             posts, statements = (
-                pooled(model, [tokens.encode(t)[0].ids for t in some]).float() for some in said
+                pooled(model, [tokens.encode(t)[0].ids for t in some]).float() for some in sides
             )
         names = [fold(p.statement) for p in batch]
         same = torch.tensor([[a == b for b in names] for a in names])
-        goals = torch.stack([anchors[t] for t in said[1]])
+        goals = torch.stack([anchors[t] for t in sides[1]])
         held = 1 - (statements * goals).sum(1).mean()
         # Posts move to where the base sees their statements; these stay where they are, or
         # plain statements would find each other worse.

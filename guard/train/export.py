@@ -201,18 +201,18 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 def without_other_scripts(tokenizer: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Return a ``tokenizer.json`` without the tokens that no English text has, and the ids kept.
+    """Return a ``tokenizer.json`` without tokens that occur in no English text, and the ids kept.
 
     Kept tokens are numbered anew in their old order. English text becomes the same tokens; another
     script becomes the unknown token, as its rarer letters were before.
     """
     vocabulary: dict[str, int] = tokenizer["model"]["vocab"]
     special = {one["content"] for one in tokenizer["added_tokens"]}
-    kept = [
+    used = [
         token for token in sorted(vocabulary, key=lambda token: vocabulary[token])
         if token in special or not (_UNUSED.fullmatch(token) or _OTHER_SCRIPT.search(token))
     ]  # fmt: skip
-    number = {token: n for n, token in enumerate(kept)}
+    number = {token: n for n, token in enumerate(used)}
     added = [one | {"id": number[one["content"]]} for one in tokenizer["added_tokens"]]
     smaller = tokenizer | {
         "model": tokenizer["model"] | {"vocab": number},
@@ -222,16 +222,16 @@ def without_other_scripts(tokenizer: dict[str, Any]) -> tuple[dict[str, Any], li
         "truncation": None,
         "padding": None,
     }
-    return smaller, [vocabulary[token] for token in kept]
+    return smaller, [vocabulary[token] for token in used]
 
 
-def with_tokens(nets: Nets, kept: list[int]) -> Nets:
-    """Return a copy of the network that reads the tokens ``kept`` by their new numbers."""
+def with_tokens(nets: Nets, used: list[int]) -> Nets:
+    """Return a copy of the network whose token ids are the positions in ``used``."""
     smaller = copy.deepcopy(nets)
     table = smaller.net.encoder.embeddings.word_embeddings
-    pad = None if table.padding_idx is None else kept.index(table.padding_idx)
+    pad = None if table.padding_idx is None else used.index(table.padding_idx)
     smaller.net.encoder.set_input_embeddings(
-        nn.Embedding.from_pretrained(table.weight.detach()[kept], padding_idx=pad)  # type: ignore[no-untyped-call]
+        nn.Embedding.from_pretrained(table.weight.detach()[used], padding_idx=pad)  # type: ignore[no-untyped-call]
     )
     return smaller
 
@@ -259,12 +259,12 @@ def export(
     stays in ``scratch``. Activations are seen on some of ``texts``.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer, kept = without_other_scripts(
+    tokenizer, used = without_other_scripts(
         json.loads((base_folder(base) / "tokenizer.json").read_bytes())
     )
     some = random.Random(0).sample(texts, min(_TEXTS, len(texts)))
     split = with_outliers_apart(nets, base_tokens(base), some)
-    export_onnx(with_tokens(split, kept), scratch / "encoder.fp32.onnx")
+    export_onnx(with_tokens(split, used), scratch / "encoder.fp32.onnx")
     quantise(scratch / "encoder.fp32.onnx", folder / files.ONNX)
     export_fusion(nets, folder / files.FUSION)
     lexical.save(words, folder / files.LEXICAL)

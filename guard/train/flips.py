@@ -50,8 +50,8 @@ def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> Flips:
     for pair in held_back_predicates():
         for _ in range(names):
             group = invented_group(rng)
-            said, known = rng.sample(pair, 2)
-            text, statement = f"{group} {said}.", f"{group} {known}."
+            trait, known = rng.sample(pair, 2)
+            text, statement = f"{group} {trait}.", f"{group} {known}."
             before.append(not biased(encoder.snapshot().score([Window(text)])[0]))
             row = Statement(statement, "culture", group, known)
             encoder.use_index(index.extended([row], encoder.embed([statement])))
@@ -59,7 +59,7 @@ def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> Flips:
                 text,
                 statement,
                 rng.choice(NEUTRAL).format(g=group),
-                rng.choice(OPPOSED).format(g=group, p=said),
+                rng.choice(OPPOSED).format(g=group, p=trait),
             )
             found.append([biased(s) for s in encoder.snapshot().score([*map(Window, texts)])])
             encoder.use_index(index)

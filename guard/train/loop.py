@@ -14,7 +14,7 @@ from guard.train import checkpoint
 
 
 class Progress(NamedTuple):
-    """One training step as it is reported: steps count from 1."""
+    """The report of one training step; steps count from 1."""
 
     step: int
     steps: int
@@ -24,7 +24,7 @@ class Progress(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How long a run is: the rate rises over the share ``warmup`` of the steps, then falls."""
+    """The length of a run: the rate rises over the share ``warmup`` of the steps, then falls."""
 
     steps: int
     warmup: float
@@ -45,11 +45,11 @@ def run(
     settings: Mapping[str, Any],
     progress: Show | None = None,
 ) -> None:
-    """Train ``net``, or go on where the checkpoint ``file`` stopped.
+    """Train ``net``, or resume from the checkpoint ``file``.
 
-    ``step_loss`` gives the loss of a step (from 0) and its parts; a random choice it makes must
-    follow from the step alone, or from torch, which is seeded before each. The optimiser comes with
-    its highest learning rates. Raises UsageError where ``file`` is of a run with other settings.
+    ``step_loss`` returns the loss of a step (from 0) and its parts. Its random choices must depend
+    on the step only, or use torch's generator, which is seeded before each step. The optimiser has
+    its highest learning rates. Raises UsageError if ``file`` is of a run with other settings.
     """
     rates = [group["lr"] for group in optimiser.param_groups]
     saved = checkpoint.load(file, settings)
@@ -72,9 +72,9 @@ def run(
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimiser.step()
         if progress is not None:
-            told = {name: part.item() for name, part in parts.items()}
+            losses = {name: part.item() for name, part in parts.items()}
             seconds = time.perf_counter() - started
-            progress(Progress(step + 1, plan.steps, loss.item(), told, seconds))
+            progress(Progress(step + 1, plan.steps, loss.item(), losses, seconds))
         if (step + 1) % plan.checkpoint_every == 0 and step + 1 < plan.steps:
             content = {"net": net.state_dict(), "optimiser": optimiser.state_dict()}
             checkpoint.save(file, content | {"step": step + 1, "settings": dict(settings)})

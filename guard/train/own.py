@@ -8,7 +8,7 @@ from pathlib import Path
 
 from guard.gate.context import in_context
 from guard.places import shipped
-from guard.retrieve.spans import find_phrase, find_stem
+from guard.retrieve.phrases import find_phrase, find_stem
 from guard.train.groups import invented_group
 from guard.train.rows import Row, Statement, fold, share
 from guard.train.sources import pieces, read_jsonl
@@ -63,8 +63,10 @@ def own(statements: Path, folder: Path | None = None) -> Iterator[Row]:
         # of it; what makes the other half harmless ("and he was wrong") is said last.
         kind = item["bias_type"]
         family = f"pair:{fold(item['biased'])}"
-        told = in_context(pieces(item["biased"]))
-        biased, context = next((s for s in told if find_stem(s[0], item["attribute"])), told[-1])
+        segments = in_context(pieces(item["biased"]))
+        biased, context = next(
+            (s for s in segments if find_stem(s[0], item["attribute"])), segments[-1]
+        )
         group, attribute = find_stem(biased, item["group"]), find_stem(biased, item["attribute"])
         known = group is not None and attribute is not None
         yield Row(biased, True, "pairs", family, context, kind, group, attribute, known, alone=True)
@@ -198,9 +200,11 @@ def _renamed(rng: random.Random, row: Row, group: str, family: str) -> Row:
     assert row.bias_type is not None
     old = row.text[row.group.start : row.group.end]
     text = row.text[: row.group.start] + group + row.text[row.group.end :]
-    said = "" if row.attribute is None else row.text[row.attribute.start : row.attribute.end]
-    partner = Statement(f"{group}: {said}." if rng.random() < 0.2 else text, row.bias_type, family)
-    attribute = find_phrase(text, said) if said and said != old else None
+    phrase = "" if row.attribute is None else row.text[row.attribute.start : row.attribute.end]
+    partner = Statement(
+        f"{group}: {phrase}." if rng.random() < 0.2 else text, row.bias_type, family
+    )
+    attribute = find_phrase(text, phrase) if phrase and phrase != old else None
     return Row(
         text=text,
         biased=True,

@@ -72,5 +72,5 @@ def unseen(texts: Iterable[Text], training: Iterable[str]) -> list[Text]:
     texts = list(texts)
     parts = [(i, part) for i, t in enumerate(texts) for part in pieces(t.text) if fold(part)]
     far = far_from([part for _, part in parts], training)
-    kept = {i for (i, _), f in zip(parts, far, strict=True) if f}
-    return [t for i, t in enumerate(texts) if i in kept]
+    selected = {i for (i, _), f in zip(parts, far, strict=True) if f}
+    return [t for i, t in enumerate(texts) if i in selected]

@@ -112,14 +112,14 @@ class TrainIndex:
         out = self.no_hits(len(batch))
         draw = np.random.default_rng(rng.getrandbits(32))
         dropped = rng.random() * MOST_DROPPED
-        keep = draw.random(len(self._index)) >= dropped
+        used = draw.random(len(self._index)) >= dropped
         for slot, row in enumerate(batch):
             found: list[tuple[float, Vectors, int]] = []
             if rng.random() >= NO_REFERENCES:
                 for n, s in zip(self._near[row], self._similarity[row], strict=True):
                     if s < self._floor or len(found) == self._k:
                         break
-                    if keep[n]:
+                    if used[n]:
                         found.append((float(s), self._index[n], int(self._types[n])))
             if rng.random() < self._rows[row].partner_share:
                 for n in self._partners.get(row, []):

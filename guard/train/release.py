@@ -44,7 +44,7 @@ _BOLD = 4000
 _DRAWS = 500
 # Of two cores that other programs share, a window may wait long.
 _PATIENT = Policy(timeout_ms=None, queue_ms=None)
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 Passes = dict[tuple[tuple[int, ...], tuple[int, ...]], Pass]
 
 
@@ -64,7 +64,7 @@ class CachedEncoder(Encoder):
 
 
 def release(
-    config: TrainConfig, final: Path, folder: Path, index: Path, say: Say = print
+    config: TrainConfig, final: Path, folder: Path, index: Path, report: Report = print
 ) -> dict[str, Any]:
     """Export ``final`` to ``folder``, build the index, calibrate, measure; return the figures.
 
@@ -107,13 +107,13 @@ def release(
         nets, words, folder, settings, base=config.base, scratch=config.work,
         texts=[corpus.train[i].text for i in drawn],
     )  # fmt: skip
-    say("exported")
+    report("exported")
     passes: Passes = {}
     plain = CachedEncoder(passes, folder)
     built = build_index(index / "statements.jsonl", index, plain)
-    say("index built")
+    report("index built")
     found = retrieval.measure(plain.embed, data, index / "statements.jsonl", config.floor)
-    say(f"retrieval: {found}")
+    report(f"retrieval: {found}")
     _change(folder, floor=found["floor"])
     texts = pools.read(data, config.statements)
     figures: dict[str, Any] = {
@@ -128,9 +128,9 @@ def release(
         ),
         "points": set_points(config, folder, built, texts, passes),
     }
-    say(f"calibrated: {figures['points']['measured']}")
+    report(f"calibrated: {figures['points']['measured']}")
     figures["flips"] = flips(CachedEncoder(passes, folder, built))._asdict()
-    figures["measured"] = measure(data, folder, built, passes, say)
+    figures["measured"] = measure(data, folder, built, passes, report)
     return figures
 
 
@@ -185,10 +185,12 @@ def judged(
     Own statements stand in the index, so they are judged without any validating statement in it.
     """
     encoder = CachedEncoder(passes, folder, index)
-    kept = [
+    remaining = [
         i for i, s in enumerate(index.statements) if not pools.validates(f"own:{fold(s.statement)}")
     ]
-    rest = BiasIndex([index.statements[i] for i in kept], index.vectors[kept], encoder.name)
+    rest = BiasIndex(
+        [index.statements[i] for i in remaining], index.vectors[remaining], encoder.name
+    )
     temperature = float(json.loads((folder / CONFIG).read_bytes())["temperature"])
     rows: list[tuple[pools.Text, float, str]] = []
     for of, used in ((False, index), (True, rest)):
@@ -255,7 +257,7 @@ def network(
 
 
 def measure(
-    data: Path, folder: Path, index: BiasIndex, passes: Passes, say: Say = print
+    data: Path, folder: Path, index: BiasIndex, passes: Passes, report: Report = print
 ) -> dict[str, Any]:
     """Return the figures of ``guard eval`` on the evaluation sets, with and without references."""
     found: dict[str, Any] = {}
@@ -269,7 +271,7 @@ def measure(
             "references": _lean(run.evaluate(dataset, with_index, terms=terms, draws=_DRAWS)),
             "alone": _lean(run.evaluate(dataset, alone, terms=terms, draws=0)),
         }
-        say(f"{name}: {found[name]['references']['balanced']}")
+        report(f"{name}: {found[name]['references']['balanced']}")
     return found
 
 

@@ -22,12 +22,12 @@ from guard.datasets.split import in_bold_share as in_bold_share
 from guard.datasets.terms import redditbias_terms
 from guard.gate.context import in_context
 from guard.gate.segmenter import split
-from guard.retrieve.spans import (
+from guard.retrieve.phrases import (
     changed_part,
     find_phrase,
     find_stem,
     predicate_after,
-    said_of_pronoun,
+    pronoun_and_predicate,
 )
 from guard.train.rows import Row, Statement, fold
 from guard.verdict import BiasType, Span
@@ -81,10 +81,10 @@ def _row(
 ) -> Row:
     """Return the row of a text, or of a segment ``text`` of it, of which the label is known."""
     both = of.biased and group is not None and attribute is not None
-    given = {"alone": of.biased, **more}
+    fields = {"alone": of.biased, **more}
     return Row(
         of.text if text is None else text, of.biased, source or of.pool, of.family, context,
-        bias_type, group, attribute, both, **given,
+        bias_type, group, attribute, both, **fields,
     )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def emgsd(data: Path) -> Iterator[Row]:
     for of, parts in emgsd_texts(data):
         group = attribute = None
         if of.biased and len(parts) > 1:
-            group, attribute = said_of_pronoun(parts[-1])
+            group, attribute = pronoun_and_predicate(parts[-1])
         text, context = in_context(parts)[-1]
         yield _row(of, text=text, context=context, group=group, attribute=attribute)
         if len(parts) > 1 and not of.biased:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from guard.gate.context import CONTEXT_SEGMENTS, in_context, is_heading
-from guard.retrieve.spans import find_phrase
+from guard.retrieve.phrases import find_phrase
 from guard.train.own import corpus_folder
 from guard.train.rows import Row, fold
 from guard.train.sources import pieces, read_jsonl
@@ -33,17 +33,17 @@ _VERBS = frozenset(
 )
 
 
-class Said(NamedTuple):
-    """A statement of the form "<group> <predicate>."; the group as it stands inside a sentence."""
+class Claim(NamedTuple):
+    """A statement "<group> <predicate>."; the group in the form that it has inside a sentence."""
 
     group: str
     predicate: str
     bias_type: BiasType
 
     def fill(self, slot: str, *, first: bool) -> str:
-        """Return what stands in a slot: ``g`` group, ``p`` predicate, ``s`` both.
+        """Return the text for a slot: ``g`` group, ``p`` predicate, ``s`` both.
 
-        A capital ``S`` begins with one, and so does a capital ``G`` where it stands ``first``.
+        ``S`` begins with a capital letter; so does ``G`` if it is ``first`` in the sentence.
         """
         text = {"g": self.group, "p": self.predicate}.get(
             slot.lower(), f"{self.group} {self.predicate}"
@@ -51,9 +51,9 @@ class Said(NamedTuple):
         return text[:1].upper() + text[1:] if slot == "S" or (slot == "G" and first) else text
 
 
-def plain(statements: Path) -> list[Said]:
+def plain(statements: Path) -> list[Claim]:
     """Return the plain statements among the index's and the biased halves of the pairs, once."""
-    found: dict[str, Said] = {}
+    found: dict[str, Claim] = {}
     items = [(i["statement"], i) for i in read_jsonl(statements)]
     items += [(i["biased"], i) for i in read_jsonl(corpus_folder() / "pairs.jsonl")]
     for text, item in items:
@@ -67,7 +67,7 @@ def plain(statements: Path) -> list[Said]:
             and rest.split()[:1]
             and rest.split()[0] in _VERBS
         ):
-            found.setdefault(fold(text), Said(group, rest, item["bias_type"]))
+            found.setdefault(fold(text), Claim(group, rest, item["bias_type"]))
     return list(found.values())
 
 
@@ -76,18 +76,18 @@ def framed(statements: Path) -> Iterator[Row]:
 
     The segment with the predicate is judged, those before it are its context.
     """
-    said = plain(statements)
+    claims = plain(statements)
     for item in read_jsonl(corpus_folder() / "frames.jsonl"):
         frame, biased = item["frame"], item["stance"] == "endorse"
         rng = random.Random(f"frame:{frame}")
-        for one in rng.sample(said, _FILLS):
+        for one in rng.sample(claims, _FILLS):
             text = _filled(frame, {"": one}, one)
             yield from _judged(text, one, biased, "framed", f"frame:{fold(frame)}")
 
 
 def listed(statements: Path) -> Iterator[Row]:
     """Yield the lines of lists with those before them, as far as the guard shows these."""
-    by_group: dict[str, list[Said]] = defaultdict(list)
+    by_group: dict[str, list[Claim]] = defaultdict(list)
     for one in plain(statements):
         by_group[one.group].append(one)
     for item in read_jsonl(corpus_folder() / "lists.jsonl"):
@@ -98,28 +98,28 @@ def listed(statements: Path) -> Iterator[Row]:
         rng = random.Random(family)
         for group in rng.sample(usable, min(_GROUPS, len(usable))):
             chosen = rng.sample(by_group[group], max(1, len(slots)))
-            said = dict(zip(sorted(slots) or ["1"], chosen, strict=True))
-            yield from _list(lines, item["biased"], said, family)
+            claims = dict(zip(sorted(slots) or ["1"], chosen, strict=True))
+            yield from _list(lines, item["biased"], claims, family)
 
 
 def _list(
-    lines: list[str], biased: list[bool], said: dict[str, Said], family: str
+    lines: list[str], biased: list[bool], claims: dict[str, Claim], family: str
 ) -> Iterator[Row]:
-    first = next(iter(said.values()))
+    first = next(iter(claims.values()))
     before: list[str] = []
     for number, (line, label) in enumerate(zip(lines, biased, strict=True)):
-        one = next((said[n] for _, n in _SLOT.findall(line) if n), first)
-        text = _filled(line, said, first)
+        one = next((claims[n] for _, n in _SLOT.findall(line) if n), first)
+        text = _filled(line, claims, first)
         # What a line further down means may depend on one that the guard no longer shows.
         if number <= CONTEXT_SEGMENTS or is_heading(before[0]):
             yield from _judged(text, one, label, "listed", family, before)
         before += pieces(text)
 
 
-def _filled(pattern: str, said: Mapping[str, Said], default: Said) -> str:
+def _filled(pattern: str, claims: Mapping[str, Claim], default: Claim) -> str:
     def fill(slot: re.Match[str]) -> str:
         first = not any(c.isalnum() for c in pattern[: slot.start()])
-        return said.get(slot[2], default).fill(slot[1], first=first)
+        return claims.get(slot[2], default).fill(slot[1], first=first)
 
     return _SLOT.sub(fill, pattern)
 
@@ -130,8 +130,8 @@ def carried() -> Iterator[Row]:
         text, kind = item["text"], item["bias_type"]
         family = f"carried:{fold(text)}"
         for biased in (True, False):
-            told = item["biased_context" if biased else "harmless_context"]
-            before = [part for one in told for part in pieces(one)]
+            sentences = item["biased_context" if biased else "harmless_context"]
+            before = [part for one in sentences for part in pieces(one)]
             segment, context = in_context([*before, *pieces(text)])[-1]
             attribute = find_phrase(segment, item["attribute"]) if biased else None
             yield Row(
@@ -141,18 +141,18 @@ def carried() -> Iterator[Row]:
 
 
 def _judged(
-    text: str, said: Said, biased: bool, source: str, family: str, before: list[str] | None = None
+    text: str, claim: Claim, biased: bool, source: str, family: str, before: list[str] | None = None
 ) -> Iterator[Row]:
     """Yield the segment of ``text`` that has the predicate, or the last where none has it."""
     parts = [*(before or ()), *pieces(text)]
     own = in_context(parts)[len(before or ()) :]
     if not own:
         return
-    segment, context = next((s for s in own if find_phrase(s[0], said.predicate)), own[-1])
-    group, attribute = find_phrase(segment, said.group), find_phrase(segment, said.predicate)
+    segment, context = next((s for s in own if find_phrase(s[0], claim.predicate)), own[-1])
+    group, attribute = find_phrase(segment, claim.group), find_phrase(segment, claim.predicate)
     known = biased and attribute is not None
     yield Row(
-        segment, biased, source, family, context, said.bias_type,
+        segment, biased, source, family, context, claim.bias_type,
         group=group if known else None, attribute=attribute if known else None,
         spans=known, alone=biased,
     )  # fmt: skip

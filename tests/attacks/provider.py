@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tests.attacks import wires
+from tests.attacks import wire_formats
 from tests.attacks.case import Answer, Case, Wire, make
 
 STALL_S = 10.0  # in vain only where something is found, or a machine is overloaded
@@ -96,7 +96,7 @@ class Provider:
         out = _Out(connection, random.Random(f"bytes of {seed}"))
         self.seen[seed] = "open"
         if not request.get("stream"):
-            data = json.dumps(wires.whole(wire, answer), ensure_ascii=answer.ascii).encode()
+            data = json.dumps(wire_formats.whole(wire, answer), ensure_ascii=answer.ascii).encode()
             out.head("application/json")
             out.write(data)
             out.end()
@@ -114,7 +114,7 @@ class Provider:
         out.head("text/event-stream")
         comments = wire == "chat" and out.rng.random() < 0.1
         last = "[DONE]" if wire in ("chat", "text") else ""
-        said = list(wires.events(wire, answer, usage=usage))
+        said = list(wire_formats.events(wire, answer, usage=usage))
         # A stalling provider has said everything but how it ends.
         tail = len(said) - (2 if wire == "messages" else 1)
         for number, (name, data) in enumerate(said):
@@ -126,7 +126,7 @@ class Provider:
             text = last if data is None else json.dumps(data, ensure_ascii=answer.ascii)
             out.add(f"{f'event: {name}' + chr(10) if name else ''}data: {text}\n\n".encode())
         if answer.ending == "error":
-            name, data = wires.error(wire, answer)
+            name, data = wire_formats.error(wire, answer)
             head = f"event: {name}\n" if name else ""
             out.add(f"{head}data: {json.dumps(data, ensure_ascii=answer.ascii)}\n\n".encode())
         out.flush()

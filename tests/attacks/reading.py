@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tests.attacks.case import Answer, Case, Wire
-from tests.attacks.wires import places
+from tests.attacks.wire_formats import places
 
 Key = tuple[int, str, Any]  # choice, kind of channel, and what tells it from others of its kind
 PARTED = "\0"  # where a call's block ends: it may go on in another, but no escape does

@@ -9,7 +9,7 @@ from typing import Any
 from litellm import CustomLLM
 from litellm.types.utils import ModelResponse, ModelResponseStream
 
-from tests.attacks import wires
+from tests.attacks import wire_formats
 from tests.attacks.case import Answer, make
 from tests.attacks.provider import answer_for
 
@@ -26,11 +26,11 @@ class Replays(CustomLLM):
         return answer_for(make(found.group(1)), said)
 
     def _chunks(self, answer: Answer) -> Iterator[Any]:
-        for _, data in wires.events("chat", answer, usage=False):
+        for _, data in wire_formats.events("chat", answer, usage=False):
             if data is not None:
                 yield ModelResponseStream(**data)
         if answer.ending == "error":
-            raise RuntimeError(wires.error("chat", answer)[1]["error"]["message"])
+            raise RuntimeError(wire_formats.error("chat", answer)[1]["error"]["message"])
         if answer.ending == "drop":
             raise ConnectionError("the connection was lost")
 
@@ -42,7 +42,7 @@ class Replays(CustomLLM):
             yield chunk
 
     def completion(self, *args: Any, **kwargs: Any) -> ModelResponse:
-        return ModelResponse(**wires.whole("chat", self._answer(kwargs)))
+        return ModelResponse(**wire_formats.whole("chat", self._answer(kwargs)))
 
     async def acompletion(self, *args: Any, **kwargs: Any) -> ModelResponse:
-        return ModelResponse(**wires.whole("chat", self._answer(kwargs)))
+        return ModelResponse(**wire_formats.whole("chat", self._answer(kwargs)))

@@ -77,8 +77,8 @@ def table(found: Behaviours) -> str:
     ]
     for row in sorted(found.rows, key=lambda row: (row.passed / row.n, row.name)):
         name = row.name.replace("_", " ")
-        missed = f"{row.misses} of {row.biased}" if row.biased else ""
-        alarms = f"{row.alarms} of {row.n - row.biased}" if row.n > row.biased else ""
+        missed = f"{row.false_negatives} of {row.biased}" if row.biased else ""
+        alarms = f"{row.false_positives} of {row.n - row.biased}" if row.n > row.biased else ""
         lines.append(
             f"| {f'**{name}**' if row.weak else name} | {row.passed} of {row.n} "
             f"| {_share(row.figure)} | {missed} | {alarms} | {row.misread or ''} |"

@@ -188,9 +188,12 @@ def test_no_behaviour_has_fallen(found: Behaviours) -> None:
 def test_a_fall_is_named(found: Behaviours) -> None:
     known = floors(found)
     assert fallen(found, known) == []
-    worse = [replace(row, misses=row.misses + MARGIN) if row.biased else row for row in found.rows]
+    worse = [
+        replace(row, false_negatives=row.false_negatives + MARGIN) if row.biased else row
+        for row in found.rows
+    ]
     assert fallen(replace(found, rows=worse), known) == []
-    worse[0] = replace(worse[0], misses=worse[0].misses + 1)
+    worse[0] = replace(worse[0], false_negatives=worse[0].false_negatives + 1)
     (said,) = fallen(replace(found, rows=worse), known)
     row = found.rows[0]
     assert said == (

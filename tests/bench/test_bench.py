@@ -103,7 +103,7 @@ def test_percentiles() -> None:
         (b'{"text": "a"}\nnot json\n', "line 2"),
         (b'{"other": "a"}\n', "line 1"),
         (b'{"text": 3}\n', "line 1"),
-        (b"", "holds no text"),
+        (b"", "has no text"),
         (b"\xff\xfe", "UTF-8"),
     ],
 )

@@ -230,7 +230,7 @@ def in_shell(command: str) -> subprocess.CompletedProcess[str]:
 def test_standard_input_that_is_closed() -> None:
     done = in_shell("check - <&-")
     assert done.returncode == 2
-    assert done.stderr == "Error: Standard input is closed; give text, or a file.\n"
+    assert done.stderr == "Error: Standard input is closed; pass text or a file.\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
@@ -327,10 +327,10 @@ def test_the_demo_tells_streams_it_could_not_check_from_harmless_ones(
     ("args", "message"),
     [
         (["--local", "--model", "x"], "not both"),
-        (["Hello?"], "Scripted answers belong to the prepared prompts"),
+        (["Hello?"], "There are scripted answers for the prepared prompts only"),
         (["--model", "x", " "], "A prompt is empty"),
         (["--model", "nobody/knows-me"], "LiteLLM knows no provider for 'nobody/knows-me'"),
-        (["--model", "local:smollm2"], "A local model answers with --local"),
+        (["--model", "local:smollm2"], "Use --local for a local model"),
     ],
 )
 def test_mistakes_with_the_demo(args: list[str], message: str) -> None:

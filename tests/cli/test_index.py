@@ -72,7 +72,7 @@ def test_the_whole_life_of_an_index(file: str, tmp_path: Path) -> None:
 def test_what_a_person_reads(file: str) -> None:
     result = run("index", "build", file, "--to", "own")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("3 added, 1 held already or given twice; 3 statements, version")
+    assert result.stdout.startswith("3 added, 1 left out as duplicates; 3 statements, version")
     assert result.stderr == ""
     shown = run("index", "search", ROWS[0][0], "--index", "own").stdout.splitlines()
     assert shown[0].startswith(f"1.00  {ROWS[0][0]}  [culture: Velmorians")
@@ -130,11 +130,11 @@ def test_the_formats_are_the_importers() -> None:
 @pytest.mark.parametrize(
     ("args", "wrong"),
     [
-        (("build", "--to", "own"), "Nothing to build"),
+        (("build", "--to", "own"), "There is nothing to build"),
         (("build", "nowhere.csv", "--to", "own"), "nowhere.csv"),
         (("add", "mine.jsonl", "--index", "nowhere"), "no bias index at nowhere"),
         (("remove", "--index", "nowhere", "--group", "g"), "no bias index at nowhere"),
-        (("remove", "--index", "own"), "Nothing to remove"),
+        (("remove", "--index", "own"), "There is nothing to remove"),
         (("search", "text", "--index", "nowhere"), "no bias index at nowhere"),
         (("search", " "), "TEXT is empty"),
         (("add", "-", "--index", "own"), "not read from standard input"),

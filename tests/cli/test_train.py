@@ -36,17 +36,20 @@ def test_a_short_run_on_own_texts_ends_with_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["encoder", "--work", "w", "--data", "nowhere"], "--data nowhere is no folder"),
+        (["encoder", "--work", "w", "--data", "nowhere"], "--data nowhere is not a folder"),
         (["encoder"], "Missing option '--work'"),
         (["release", "--work", "w", "--to", "t", "--index", "i"], "--data is missing"),
-        (["release", "--work", "w", "--data", ".", "--to", "t", "--index", "i"], "is not there"),
+        (["release", "--work", "w", "--data", ".", "--to", "t", "--index", "i"], "does not exist"),
         (["embedder", "--work", "w"], "--data is missing"),
         (["all", "--work", "w"], "--data is missing"),
         (["encoder", "--work", "w", "--references", "text"], "is not one of"),
         (["encoder", "--work", "w", "--threads", "0"], "not in the range"),
         (["encoder", "--work", "w", "--statements", "no.jsonl"], "does not exist"),
-        (["encoder", "--work", "w", "--quotas", "q.json"], "'reddit' is wrong; give whole numbers"),
-        (["encoder", "--work", "w", "--quotas", "e.json"], "it holds none"),
+        (
+            ["encoder", "--work", "w", "--quotas", "q.json"],
+            "'reddit' is wrong; it needs whole numbers",
+        ),
+        (["encoder", "--work", "w", "--quotas", "e.json"], "it is empty"),
     ],
 )
 def test_mistakes(

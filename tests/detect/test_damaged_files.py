@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.detect.encoder import Encoder
-from guard.detect.following import Follower
+from guard.detect.index_watcher import IndexWatcher
 from guard.detect.weights import (
     CONFIG,
     FILES,
@@ -405,30 +405,30 @@ def test_commands_say_which_weights_are_damaged(
 
 
 @pytest.fixture
-def follower(index: Path, monkeypatch: pytest.MonkeyPatch) -> Follower:
+def watcher(index: Path, monkeypatch: pytest.MonkeyPatch) -> IndexWatcher:
     """One that looks only when it is told to."""
-    monkeypatch.setattr(Follower, "_start", lambda self: setattr(self, "_owner", os.getpid()))
-    return Follower(index, "drawn-1")
+    monkeypatch.setattr(IndexWatcher, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    return IndexWatcher(index, "drawn-1")
 
 
 @every_role
 @every_harm
-def test_a_follower_keeps_its_version_says_so_once_and_goes_on_when_mended(
+def test_a_watcher_keeps_its_version_and_logs_once_until_the_index_is_fixed(
     index: Path,
-    follower: Follower,
+    watcher: IndexWatcher,
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
     role: str,
     harm: Callable[[Path], None],
 ) -> None:
-    before, query = follower.index, Drawn().embed(["x"])
+    before, query = watcher.index, Drawn().embed(["x"])
     found = before.search(query, 5, -1.0)
     path = file_of(index, role)
     shutil.copyfile(path, tmp_path / "kept")
     harm(path)
     for _ in range(40):
-        follower.look()
-    assert follower.index is before
+        watcher.check()
+    assert watcher.index is before
     assert before.search(query, 5, -1.0) == found
     assert tuple(before.statements) == tuple(some(12))
     (record,) = (r for r in caplog.records if r.levelno >= logging.WARNING)
@@ -440,8 +440,8 @@ def test_a_follower_keeps_its_version_says_so_once_and_goes_on_when_mended(
     shutil.copyfile(tmp_path / "kept", path)
     store.add(index, some(1, start=20), Drawn())
     for _ in range(200):
-        follower.look()
-    assert len(follower.index) == 13
+        watcher.check()
+    assert len(watcher.index) == 13
 
 
 SERVING = """

@@ -14,7 +14,7 @@ import pytest
 
 from guard import Guard
 from guard.detect.encoder import Encoder
-from guard.detect.following import Follower
+from guard.detect.index_watcher import IndexWatcher
 from guard.detect.weights import CONFIG, SHIPPED, open_weights, shipped_weights, write_manifest
 from guard.errors import BiasIndexError, ConfigError, WeightsError
 from guard.places import ENCODERS, shipped_index
@@ -131,14 +131,14 @@ def test_an_index_of_the_other_is_built_again_by_the_command_it_names(tmp_path: 
 def test_a_guard_that_follows_keeps_its_version_where_the_others_vectors_arrive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Follower, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    monkeypatch.setattr(IndexWatcher, "_start", lambda self: setattr(self, "_owner", os.getpid()))
     shutil.copytree(INDEX, tmp_path / "own")
-    follower = Follower(tmp_path / "own", open_weights(WEIGHTS).name)
-    before = follower.index
+    watcher = IndexWatcher(tmp_path / "own", open_weights(WEIGHTS).name)
+    before = watcher.index
     shutil.copytree(shipped_index("encoder"), tmp_path / "own", dirs_exist_ok=True)
     for _ in range(9):
-        follower.look()
-    assert follower.index is before
+        watcher.check()
+    assert watcher.index is before
     (record,) = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert open_weights(SHIPPED).name in record.getMessage()
 
@@ -213,7 +213,7 @@ def test_weights_in_another_shape_are_one_sentence_and_leave_nothing_behind(
         changed = {k: v for k, v in {**content, **wrong}.items() if v is not None}
         (tmp_path / "weights" / CONFIG).write_text(json.dumps(changed), "utf-8")
         write_manifest(tmp_path / "weights")
-        with pytest.raises(WeightsError, match=r"config\.json (lacks a setting|cannot be used)"):
+        with pytest.raises(WeightsError, match=r"config\.json (is incomplete|cannot be used)"):
             Guard()
         for command in (
             ("check", SAID),

@@ -107,7 +107,7 @@ print(guard.check(SAID).biased)
 """
     code, out, err = run(code)
     assert (code, out) == (0, "failure\n0\nTrue\n")
-    assert "was forked while a native call of its parent would not end" in err
+    assert "was forked during a native call of its parent that did not end in time" in err
     assert "Traceback" not in err
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import guard
-from guard.detect.language import foreign
+from guard.detect.language import is_other_language
 from guard.detect.weights import SHIPPED, TOKENIZER
 from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORDS
 from guard.gate.segmenter import split
@@ -38,7 +38,7 @@ SENTENCES = [
 
 
 def is_foreign(text: str) -> bool:
-    return foreign(text, lambda word: VOCABULARY.token_to_id(word) is not None)
+    return is_other_language(text, lambda word: VOCABULARY.token_to_id(word) is not None)
 
 
 def share(texts: list[str]) -> float:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import guard
-from guard.detect.language import foreign
+from guard.detect.language import is_other_language
 from guard.detect.lookalikes import CYRILLIC, FAINT, GREEK, RAISED, SMALL, STYLED
 from guard.detect.normalise import Normalised, normalise
 from guard.detect.script import mostly_latin
@@ -427,7 +427,7 @@ SENTENCES = rows(Path(__file__).parent / "languages.jsonl", "text")
 
 @pytest.mark.parametrize("text", SENTENCES)
 def test_other_languages_stay(text: str) -> None:
-    assert foreign(read(text).text, known) == foreign(text, known)
+    assert is_other_language(read(text).text, known) == is_other_language(text, known)
     assert read(text).text is text
 
 

@@ -73,7 +73,7 @@ def test_after_failures_in_a_row_the_detector_is_left_alone(
     assert failures(ask(judge, [WINDOW] * 4)) == [True] * 4
     assert detector.calls == 3
     said = [r.message for r in caplog.records if "in a row" in r.message]
-    assert said == ["detector scripted-1 failed 3 times in a row: not asked for 600 s"]
+    assert said == ["detector scripted-1 failed 3 times in a row: skipped for 600 s"]
 
 
 @both
@@ -89,7 +89,7 @@ def test_after_the_pause_one_window_is_tried_and_the_others_follow(
     detector.ill = False
     time.sleep(0.005)
     assert failures(ask(judge, [WINDOW] * 4)) == [False] * 4
-    assert caplog.records[-1].message == "detector scripted-1 judges again"
+    assert caplog.records[-1].message == "detector scripted-1 works again"
 
 
 @both

@@ -441,7 +441,9 @@ class TestNumberOfChoices:
             self.assert_second_choice_came(r.arun(run(args, kwargs)))
 
     @pytest.mark.parametrize("n", ["2", 2.0, [2]])
-    def test_what_is_no_number_is_refused_before_the_call(self, replay: Replay, n: Any) -> None:
+    def test_an_n_that_is_no_number_is_refused_before_the_call(
+        self, replay: Replay, n: Any
+    ) -> None:
         opened: list[int] = []
         replay.source = lambda: iter([opened.append(1)])
         call = {**r.CALL, "stream": True, "n": n}
@@ -511,7 +513,7 @@ class TestStreamObject:
         assert "BIAS" not in r.serialised(*stream.chunks)
         assert "BIAS" not in stream.response_uptil_now
 
-    def test_what_litellms_stream_holds_of_the_text_is_not_to_be_had(self, replay: Replay) -> None:
+    def test_litellms_unreleased_text_is_not_available(self, replay: Replay) -> None:
         sent = [r.chunk_of(Said(0, "content", t)) for t in ("Fine. ", "quagmire", " BIAS is.")]
         stream = r.stream(replay, sent, r.session(Policy(), Scripted()))
         next(stream)
@@ -528,5 +530,5 @@ class TestStreamObject:
 
 
 @pytest.mark.parametrize("content", [5, None, {"text": "x"}, [5], [{"text": 5}]])
-def test_a_message_of_an_unknown_kind_is_no_text_of_the_user(content: Any) -> None:
+def test_a_message_of_an_unknown_kind_is_not_the_users_text(content: Any) -> None:
     assert last_message([{"role": "user", "content": content}]) == ""

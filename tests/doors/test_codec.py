@@ -75,14 +75,14 @@ def test_parts_come_in_reading_order() -> None:
         (Delta(reasoning="r"), Part(THOUGHT, "r")),
     ],
 )
-def test_every_field_that_speaks_is_read(delta: Delta, part: Part) -> None:
+def test_every_field_with_text_is_read(delta: Delta, part: Part) -> None:
     made = chunk(Choice(delta=delta))
     assert ChatCodec().parts(made) == [part]
     cut = ChatCodec().cut(made, 0, {part.channel: ""})
     assert cut is None or ChatCodec().parts(cut) == []
 
 
-def test_thinking_blocks_are_read_apart_where_they_say_something_else() -> None:
+def test_thinking_blocks_are_a_channel_of_their_own_if_they_differ() -> None:
     blocks = [{"type": "thinking", "thinking": t, "signature": "s"} for t in ("Fine. ", "BIAS")]
     alike = Delta(reasoning_content="Fine. BIAS", thinking_blocks=blocks)
     assert ChatCodec().parts(chunk(Choice(delta=alike))) == [Part(THOUGHT, "Fine. BIAS")]
@@ -126,7 +126,7 @@ def test_a_custom_tools_input_is_read_and_cut() -> None:
 
 
 @pytest.mark.parametrize("content", [["a"], 3, {"text": "a"}])
-def test_what_is_not_text_is_refused(content: Any) -> None:
+def test_content_that_is_not_text_is_refused(content: Any) -> None:
     with pytest.raises(UsageError, match="judges text only"):
         ChatCodec().parts(chunk(Choice(delta=Delta(content=content))))
 
@@ -156,7 +156,7 @@ def test_an_unchanged_choice_of_a_split_chunk_keeps_all_its_fields() -> None:
     assert len(made.choices) == 2
 
 
-def test_a_copy_that_says_nothing_is_left_out() -> None:
+def test_a_copy_without_text_is_left_out() -> None:
     codec = ChatCodec()
     assert codec.cut(chunk(Choice(delta=Delta(content="BIAS"))), 0, {CONTENT: ""}) is None
     finish = chunk(Choice(delta=Delta(content="BIAS"), finish_reason="stop"))

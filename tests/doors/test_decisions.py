@@ -59,7 +59,7 @@ def test_text_at_rest_was_asked_of_no_model() -> None:
     assert decision.time is not None
 
 
-def test_the_router_tells_the_group_that_was_asked(world: World) -> None:
+def test_a_decision_of_a_router_names_the_model_group(world: World) -> None:
     row = TABLE[1]
     row.play(world, [[("content", 0, "All is well.")]], CHUNKS)
     params = {k: v for k, v in row.call(world).items() if k in ("model", "api_base", "api_key")}

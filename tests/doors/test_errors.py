@@ -15,7 +15,7 @@ from litellm.types.utils import ModelResponseStream
 from pydantic import TypeAdapter, ValidationError
 
 from guard.doors import chat
-from guard.doors.errors import cleaned
+from guard.doors.errors import redacted
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.replay import Replay, Said
@@ -32,11 +32,11 @@ def shown(error: BaseException) -> str:
 
 def test_an_error_that_quotes_nothing_stays_itself() -> None:
     error = ValueError("x is wrong")
-    assert cleaned(error, "", ["BIAS"], began=False) is error
-    assert cleaned(error, "", ["x"], began=False) is error
-    assert cleaned(error, "", ["x", "is"], began=False) is error
-    assert cleaned(error, "", [], began=False) is error
-    assert cleaned(error, "", ["x is wrong"], began=True, shown="That x is wrong.") is error
+    assert redacted(error, "", ["BIAS"], began=False) is error
+    assert redacted(error, "", ["x"], began=False) is error
+    assert redacted(error, "", ["x", "is"], began=False) is error
+    assert redacted(error, "", [], began=False) is error
+    assert redacted(error, "", ["x is wrong"], began=True, shown="That x is wrong.") is error
 
 
 def test_an_error_that_quotes_held_text_is_copied_without_it() -> None:
@@ -47,16 +47,16 @@ def test_an_error_that_quotes_held_text_is_copied_without_it() -> None:
             raise ValueError("cannot read BIAS is", 3) from first
     except ValueError as second:
         error = second
-    twin = cleaned(error, "", ["BIAS is"], began=True)
+    twin = redacted(error, "", ["BIAS is"], began=True)
     assert type(twin) is ValueError
     assert twin.args == ("cannot read [withheld]", 3)
     assert "BIAS" not in "".join(traceback.format_exception(twin))
     assert "BIAS" in str(error)
 
 
-def test_an_error_that_quotes_a_passage_is_told_in_one_sentence() -> None:
+def test_an_error_that_quotes_a_passage_becomes_one_sentence() -> None:
     error = ValueError(f"cannot read {SAID}", 3)
-    twin = cleaned(error, "", [SAID, "BIAS", "is"], began=True)
+    twin = redacted(error, "", [SAID, "BIAS", "is"], began=True)
     assert type(twin) is ValueError
     assert twin.args == (
         "The provider's stream failed with ValueError; the message is left out, as it quotes text"
@@ -79,7 +79,7 @@ def test_an_error_that_quotes_a_passage_is_told_in_one_sentence() -> None:
     ],
 )
 def test_a_run_of_a_passage_is_a_quotation_however_it_is_written(quoted: str) -> None:
-    twin = cleaned(ValueError(quoted), "", [SAID], began=True)
+    twin = redacted(ValueError(quoted), "", [SAID], began=True)
     assert "left out" in str(twin)
     assert quoted not in shown(twin)
 
@@ -114,7 +114,7 @@ class Unreadable(list[str]):
 
 
 def test_an_error_that_cannot_be_searched_is_taken_to_quote() -> None:
-    twin: Any = cleaned(Refused(7, Unreadable([SAID])), "", [SAID], began=True)
+    twin: Any = redacted(Refused(7, Unreadable([SAID])), "", [SAID], began=True)
     assert (type(twin), twin.code, twin.body) == (Refused, 7, None)
 
 
@@ -133,9 +133,9 @@ def test_an_error_that_cannot_be_searched_is_taken_to_quote() -> None:
     ],
     ids=lambda body: type(body).__name__,
 )
-def test_whatever_an_error_leads_to_is_searched(body: Any) -> None:
+def test_all_objects_reachable_from_an_error_are_searched(body: Any) -> None:
     error = Refused(7, body)
-    twin: Any = cleaned(error, "", [SAID], began=True)
+    twin: Any = redacted(error, "", [SAID], began=True)
     assert type(twin) is Refused
     assert twin.code == 7
     assert SAID not in shown(twin)
@@ -147,24 +147,24 @@ def test_whatever_an_error_leads_to_is_searched(body: Any) -> None:
     assert error.body is body
 
 
-def test_an_error_that_cannot_be_rebuilt_is_told_all_the_same() -> None:
-    twin = cleaned(Fussy({"text": SAID}), "", [SAID], began=True)
+def test_an_error_that_cannot_be_rebuilt_becomes_a_runtime_error() -> None:
+    twin = redacted(Fussy({"text": SAID}), "", [SAID], began=True)
     assert str(twin).startswith("The provider's stream failed with Fussy;")
     assert SAID not in shown(twin)
     with pytest.raises(ValidationError) as caught:
         TypeAdapter(int).validate_python(SAID)
-    twin = cleaned(caught.value, "", [SAID], began=True)
+    twin = redacted(caught.value, "", [SAID], began=True)
     assert str(twin).startswith("The provider's stream failed with ValidationError;")
     assert SAID not in shown(twin)
 
 
-def test_an_error_that_leads_back_to_itself_is_told_all_the_same() -> None:
+def test_an_error_with_a_reference_cycle_is_redacted() -> None:
     error = Refused(7, None)
     error.body = {"error": error, "text": SAID}
-    assert SAID not in shown(cleaned(error, "", [SAID], began=True))
+    assert SAID not in shown(redacted(error, "", [SAID], began=True))
     error.body = error
     error.args = (SAID,)
-    assert SAID not in shown(cleaned(error, "", [SAID], began=True))
+    assert SAID not in shown(redacted(error, "", [SAID], began=True))
 
 
 # Through the door.
@@ -195,7 +195,7 @@ def errors_of(body: Any) -> list[Exception]:
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 100])
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize(("action", "n"), [("redact", 1), ("redact", 2), ("terminate", 2)])
-def test_an_error_quotes_nothing_withheld_whatever_the_chunks(
+def test_an_error_quotes_no_withheld_text_whatever_the_chunks(
     replay: Replay, which: int, size: int, asynchronous: bool, action: str, n: int
 ) -> None:
     biased = pieces(f"All is well. {SAID}. More", size)
@@ -228,7 +228,7 @@ def test_an_error_quotes_nothing_withheld_whatever_the_chunks(
 
 @pytest.mark.parametrize("size", [1, 2, 100])
 @pytest.mark.parametrize("n", [1, 2])
-def test_an_error_that_quotes_what_was_shown_keeps_its_message(
+def test_an_error_that_quotes_released_text_keeps_its_message(
     replay: Replay, size: int, n: int
 ) -> None:
     texts = pieces("All is well. And so it goes on. More", size)

@@ -263,7 +263,7 @@ def test_a_detector_that_fails(row: Row, world: World, asynchronous: bool) -> No
 
 
 @of_rows(False, True)
-def test_a_provider_goes_on_while_a_verdict_is_out(
+def test_the_provider_continues_during_a_verdict(
     row: Row, world: World, asynchronous: bool
 ) -> None:
     # What it says meanwhile waits in the socket: a slow verdict adds nothing to a later one.

@@ -22,9 +22,9 @@ from guard.doors import text as text_completion
 from guard.doors.chat.codec import ChatCodec
 from guard.doors.fields import is_other
 from guard.doors.responses.codec import EventCodec
-from guard.doors.responses.events import made
+from guard.doors.responses.events import litellm_event
 from guard.doors.responses.names import EVENTS, ITEMS
-from guard.doors.strings import is_name, walked
+from guard.doors.strings import is_name, map_strings
 from guard.doors.text.codec import TextCompletionCodec
 from guard.errors import UsageError
 from guard.gate import ResponseGate
@@ -169,7 +169,7 @@ def ask(provider: Provider, **policy: Any) -> list[tuple[list[Any], GuardTrail]]
 
 
 @pytest.mark.parametrize("one", SAYING, ids=[f"{n}-{i['type']}" for n, i in enumerate(SAYING)])
-def test_what_an_item_says_is_judged(provider: Provider, one: dict[str, Any]) -> None:
+def test_text_of_an_item_is_judged(provider: Provider, one: dict[str, Any]) -> None:
     items = [message(), one]
     provider.script = Script(answer=response(*items), events=numbered(streamed(*items)))
     for out, trail in ask(provider):
@@ -178,7 +178,7 @@ def test_what_an_item_says_is_judged(provider: Provider, one: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("one", SILENT, ids=[f"{n}-{i['type']}" for n, i in enumerate(SILENT)])
-def test_what_a_tool_answers_is_not_judged(provider: Provider, one: dict[str, Any]) -> None:
+def test_output_of_a_tool_is_not_judged(provider: Provider, one: dict[str, Any]) -> None:
     items = [one, message()]
     provider.script = Script(answer=response(*items), events=numbered(streamed(*items)))
     for out, trail in ask(provider):
@@ -199,7 +199,7 @@ def test_what_a_tool_answers_is_not_judged(provider: Provider, one: dict[str, An
     ],
     ids=lambda more: next(iter(more)),
 )
-def test_what_a_response_says_beside_its_items_is_judged(
+def test_text_of_a_response_outside_its_items_is_judged(
     provider: Provider, more: dict[str, Any]
 ) -> None:
     for items in ([], [message()]):
@@ -248,7 +248,7 @@ WHERE = {"output_index": 0, "item_id": "i_1"}
     ],
     ids=lambda fields: str(fields["type"]) + "-" + sorted(fields)[0],
 )
-def test_what_an_event_says_is_judged(provider: Provider, fields: dict[str, Any]) -> None:
+def test_text_of_an_event_is_judged(provider: Provider, fields: dict[str, Any]) -> None:
     events = streamed(message())
     events[1:1] = [{**WHERE, **fields}]
     provider.script = Script(events=numbered(events))
@@ -356,7 +356,7 @@ CHAT = {
 
 @pytest.mark.parametrize("fields", CHAT.values(), ids=CHAT.keys())
 @pytest.mark.parametrize("action", ["terminate", "redact"])
-def test_what_a_chat_says_in_any_field_is_judged(
+def test_text_in_any_field_of_a_chat_is_judged(
     provider: Provider, fields: dict[str, Any], action: str
 ) -> None:
     more = {k: v for k, v in fields.items() if k in ("top", "choice")}
@@ -376,7 +376,7 @@ def test_what_a_chat_says_in_any_field_is_judged(
     assert stream.guard.biased or "BIAS" not in r.serialised(*plain(provider))
 
 
-def test_an_answer_without_choices_says_nothing(provider: Provider) -> None:
+def test_text_of_an_answer_without_choices_is_refused(provider: Provider) -> None:
     provider.script = Script(answer={**chat_answer(), "choices": [], "note": TEXT})
     with pytest.raises(Exception, match="without choices") as refused:
         guard().completion(**call(provider, messages=r.MESSAGES))
@@ -399,7 +399,7 @@ TEXT_CHOICE = {
 
 
 @pytest.mark.parametrize("choice", TEXT_CHOICE.values(), ids=TEXT_CHOICE.keys())
-def test_what_a_choice_of_a_text_says_in_any_field_is_judged(choice: dict[str, Any]) -> None:
+def test_text_in_any_field_of_a_text_choice_is_judged(choice: dict[str, Any]) -> None:
     said = {"index": 0, "text": "Fine.", "finish_reason": "stop", **choice}
     answer = TextCompletionResponse(id="c", created=1, model="x", choices=[said])
     out = text_completion.DOOR.guard(guard(action="redact").session(), answer)
@@ -411,7 +411,7 @@ def test_what_a_choice_of_a_text_says_in_any_field_is_judged(choice: dict[str, A
     "logprobs",
     [{"tokens": [], "content": TEXT}, {"content": [TEXT]}, {"content": [{"said": TEXT}]}],
 )
-def test_what_log_probabilities_say_beside_tokens_is_judged(
+def test_text_of_log_probabilities_outside_tokens_is_judged(
     provider: Provider, logprobs: dict[str, Any]
 ) -> None:
     choice = {"index": 0, "text": CLEAN, "finish_reason": "stop", "logprobs": logprobs}
@@ -421,7 +421,7 @@ def test_what_log_probabilities_say_beside_tokens_is_judged(
     assert leaks(out) == []
 
 
-def test_a_choice_with_a_text_for_its_number_is_refused(provider: Provider) -> None:
+def test_a_choice_with_a_string_as_index_is_refused(provider: Provider) -> None:
     choice = {"index": TEXT, "text": "x", "delta": {"content": "x"}}
     provider.script = Script(
         answer={"choices": [choice], "model": "x", "id": "1"},
@@ -432,12 +432,12 @@ def test_a_choice_with_a_text_for_its_number_is_refused(provider: Provider) -> N
         lambda: guard().text_completion(**asked),
         lambda: list(guard().completion(**call(provider, messages=r.MESSAGES), stream=True)),
     ):
-        with pytest.raises(UsageError, match="a text in place of its number"):
+        with pytest.raises(UsageError, match="a string as its index"):
             ask()
 
 
 @pytest.mark.parametrize("field", ["id", "model", "system_fingerprint"])
-def test_what_stands_around_the_choices_of_a_text_is_judged(field: str) -> None:
+def test_text_around_the_choices_is_judged(field: str) -> None:
     head = {"id": "c", "created": 1, "model": "x", field: TEXT}
     said = {"index": 0, "text": "Fine.", "finish_reason": "stop"}
     answer = TextCompletionResponse(**head, choices=[said])
@@ -518,7 +518,7 @@ def framed(*events: dict[str, Any], policy: Policy | None = None) -> tuple[list[
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=[f"{n}-{b['type']}" for n, b in enumerate(BLOCKS)])
-def test_what_a_block_of_a_message_says_is_judged(block: dict[str, Any]) -> None:
+def test_text_of_a_messages_block_is_judged(block: dict[str, Any]) -> None:
     whole = messages.DOOR.guard(
         r.session(Policy(), Scripted()), {**MESSAGE, "content": [block], "stop_reason": "end_turn"}
     )
@@ -530,7 +530,7 @@ def test_what_a_block_of_a_message_says_is_judged(block: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("block", RESULTS, ids=[b["type"] for b in RESULTS])
-def test_what_a_block_quotes_is_not_judged(block: dict[str, Any]) -> None:
+def test_quotations_of_a_block_are_not_judged(block: dict[str, Any]) -> None:
     message = {**MESSAGE, "content": [block], "stop_reason": "end_turn"}
     whole = messages.DOOR.guard(r.session(Policy(), Scripted()), message)
     assert not whole.guard.biased
@@ -538,7 +538,7 @@ def test_what_a_block_quotes_is_not_judged(block: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("delta", DELTAS, ids=[d["type"] for d in DELTAS])
-def test_what_a_delta_of_a_message_says_is_judged(delta: dict[str, Any]) -> None:
+def test_text_of_a_messages_delta_is_judged(delta: dict[str, Any]) -> None:
     kind = "tool_use" if "partial_json" in delta else "text"
     opened = (
         {"type": kind, "text": ""} if kind == "text" else {"type": kind, "id": "t", "name": "f"}
@@ -563,7 +563,7 @@ def test_what_a_delta_of_a_message_says_is_judged(delta: dict[str, Any]) -> None
     ],
     ids=lambda event: event["type"],
 )
-def test_what_an_event_of_a_message_says_is_judged(event: dict[str, Any]) -> None:
+def test_text_of_a_messages_event_is_judged(event: dict[str, Any]) -> None:
     out, trail = framed(event, *CLOSING[1:])
     assert trail.stopped
     assert leaks(*out) == []
@@ -581,7 +581,7 @@ def test_an_unknown_field_of_a_whole_message_is_judged_and_dropped_with_a_cut() 
 
 
 @pytest.mark.parametrize("more", [{"id": TEXT}, {"model": TEXT}, {"usage": {"zz": TEXT}}])
-def test_what_stands_around_a_message_is_judged(more: dict[str, Any]) -> None:
+def test_text_around_a_message_is_judged(more: dict[str, Any]) -> None:
     said = {**MESSAGE, **more}
     end = {"stop_reason": "end_turn", "content": [{"type": "text", "text": CLEAN}]}
     whole = messages.DOOR.guard(r.session(Policy(), Scripted()), {**said, **end})
@@ -732,9 +732,7 @@ def test_a_field_that_comes_with_every_chunk_is_judged_once(
 
 
 @streams
-def test_what_comes_with_every_chunk_is_dropped_from_all_of_them(
-    provider: Provider, stream: Any
-) -> None:
+def test_a_biased_field_of_every_chunk_is_dropped_from_all(provider: Provider, stream: Any) -> None:
     out = stream(provider, guard(action="redact"), {"maker": TEXT})
     assert leaks(*out) == []
     found = [decision for decision in out.guard if decision.verdict.biased]
@@ -782,7 +780,9 @@ def test_many_events_that_differ_at_one_place_are_read_one_by_one() -> None:
 
 def codec_event(name: str) -> Any:
     def of(query: str) -> Any:
-        return made(name, {"output_index": 0, "item_id": "i", "sequence_number": 1, "query": query})
+        return litellm_event(
+            name, {"output_index": 0, "item_id": "i", "sequence_number": 1, "query": query}
+        )
 
     return of
 
@@ -790,14 +790,14 @@ def codec_event(name: str) -> Any:
 # The walk itself.
 
 
-def test_what_is_not_json_is_refused_by_name() -> None:
+def test_a_value_that_is_not_json_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"carries a\.b of type bytes"):
-        walked({"b": b"x"}, "a", lambda path, text: text)
+        map_strings({"b": b"x"}, "a", lambda path, text: text)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("get_weather", True), ("", True), ("a b", False), ("a" * 129, False), ("wörd", False)],
 )
-def test_a_name_is_no_prose(name: str, expected: bool) -> None:
+def test_a_name_is_not_prose(name: str, expected: bool) -> None:
     assert is_name(name) == expected

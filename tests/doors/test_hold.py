@@ -169,7 +169,9 @@ class Order:
         ("none", ["sent It rained.", "read It rained.", "sent Women", "read Women"]),
     ],
 )
-def test_what_waits_for_no_verdict_is_read_before_one_is_taken(hold: str, first: list[str]) -> None:
+def test_text_that_needs_no_verdict_is_read_before_one_is_taken(
+    hold: str, first: list[str]
+) -> None:
     order = Order()
     guard = Guard({"hold": hold}, detector=Scripted(TIED, order.judged))
     for text in guard.stream(order.said("It rained.", " Women", " came. ")):

@@ -340,13 +340,13 @@ def test_an_unknown_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     unlike = known[0]._replace(takes=("prompts",))
     monkeypatch.setattr(compat, "FUNCTIONS", (*known[1:], unlike))
     with (
-        pytest.raises(ConfigError, match=r"litellm\.completion .* takes no 'prompts'"),
+        pytest.raises(ConfigError, match=r"litellm\.completion .* has no parameter 'prompts'"),
         guard_of().intercept(),
     ):
         pass
 
 
-def test_what_another_library_put_around_is_seen_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrappers_of_other_libraries_are_unwrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
     @functools.wraps(completion)
@@ -382,7 +382,7 @@ def internal(homes: str, names: str) -> compat.Internal:
     return compat.Internal(tuple(homes.split()), tuple(names.split()), "a test", ("1.106.2",))
 
 
-def test_a_newer_version_that_lacks_an_internal_is_refused_by_name(
+def test_a_newer_version_without_an_internal_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compat, "version", lambda: "1.200.0")
@@ -414,7 +414,7 @@ def test_a_name_is_looked_up_where_it_was(homes: str, names: str, missing: list[
     assert compat.missing(internal(homes, names)) == missing
 
 
-def test_the_tested_range_is_told_and_pip_enforces_only_its_beginning() -> None:
+def test_the_tested_range_is_reported_and_pip_enforces_only_its_lower_end() -> None:
     root = Path(__file__).parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text())
     needs = [Requirement(line) for line in project["project"]["dependencies"]]

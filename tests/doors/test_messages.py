@@ -168,7 +168,7 @@ def test_data_that_is_no_event_is_judged() -> None:
         b'data: {"type": "ping", "a": {"b": "All BIAS is.", "b": "x"}}\n\n',
     ],
 )
-def test_bytes_that_no_event_says_do_not_go_out(more: bytes, form: type[Any]) -> None:
+def test_bytes_outside_of_events_do_not_go_out(more: bytes, form: type[Any]) -> None:
     sent = [START, *text(0, "All is well."), *OVER]
     chunks: list[Any] = [more + sse(e) for e in sent]
     out = guarded(chunks if form is bytes else [c.decode() for c in chunks])
@@ -238,7 +238,7 @@ def test_a_message_cut_in_its_first_chunk_has_a_beginning() -> None:
     assert out[0] == START
 
 
-def test_what_is_redacted_in_one_chunk_ends_nothing_else_in_it() -> None:
+def test_a_redaction_ends_no_other_text_of_its_chunk() -> None:
     thought = [started(0, "thinking", thinking="", signature="")]
     thought += [delta(0, "thinking_delta", thinking="Let me see. BIAS is. Well."), stopped(0)]
     chunk = sse(START, *thought, *text(1, "So it is. ", "BIAS is. On."), *OVER)
@@ -302,7 +302,7 @@ def test_a_signature_leaves_with_its_thoughts() -> None:
     assert shown(events(out)) == GONE + "So."
 
 
-def test_what_explains_a_refusal_follows_the_text() -> None:
+def test_a_refusals_explanation_is_cut_with_the_text() -> None:
     def sent(explanation: str) -> list[bytes]:
         details = {"type": "refusal", "category": None, "explanation": explanation}
         ends = {

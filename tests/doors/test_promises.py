@@ -369,7 +369,7 @@ def test_whole_and_streamed_agree_where_one_stop_ends_all(
     assert r.whole(replay, everything, session).comparable == streamed.comparable
 
 
-def test_what_one_stop_leaves_of_other_choices_depends_on_what_had_come(replay: Replay) -> None:
+def test_a_stop_of_all_choices_keeps_the_text_released_before(replay: Replay) -> None:
     # Why the test above has one choice. A stop that ends all choices leaves of the others what
     # was judged by then: of a whole answer the choices before it, of a stream what had come of
     # each, as they interleave. And LiteLLM gives a stream of several choices one finish reason

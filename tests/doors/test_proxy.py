@@ -219,9 +219,7 @@ class TestRoutes:
         assert "".join(block["text"] for block in answer["content"]) == STOPPED
         assert "guard" not in answer
 
-    def test_what_is_harmless_goes_out_as_it_came(
-        self, client: openai.OpenAI, provider: Provider
-    ) -> None:
+    def test_harmless_output_is_unchanged(self, client: openai.OpenAI, provider: Provider) -> None:
         provider.script = Script([["All ", "is well. ", "Really."]])
         assert chat(client) == ("All is well. Really.", "stop")
         assert say(client) == "All is well. Really."
@@ -351,7 +349,7 @@ class TestSwitches:
 
     @pytest.mark.parametrize("stream", [False, True])
     @pytest.mark.parametrize("n", ["2", 2.5, [2]])
-    def test_a_number_of_choices_that_is_none_is_refused_before_a_model_is_asked(
+    def test_an_invalid_number_of_choices_is_refused_before_a_model_is_called(
         self, client: openai.OpenAI, provider: Provider, n: Any, stream: bool
     ) -> None:
         with pytest.raises(openai.BadRequestError, match="n must be a whole number"):
@@ -406,7 +404,7 @@ class TestWhoLoosens:
         assert named in str(raised.value)
         assert provider.served == []
 
-    def test_nor_through_what_litellm_reads_of_a_request(
+    def test_a_request_cannot_loosen_through_litellms_own_fields(
         self, client: openai.OpenAI, provider: Provider
     ) -> None:
         for settings in (
@@ -445,7 +443,7 @@ class TestWhoLoosens:
     def test_settings_for_a_guardrail_that_is_off_are_refused(
         self, proxy: Proxy, client: openai.OpenAI
     ) -> None:
-        with pytest.raises(openai.BadRequestError, match="is not on for this request"):
+        with pytest.raises(openai.BadRequestError, match="is not on for it"):
             whole(client_of(proxy, "sk-out"), guard="strict")
 
 
@@ -547,7 +545,7 @@ class TestAccounting:
             say(client)
         stream.close()
 
-    def test_a_client_that_leaves_closes_the_providers_connection(
+    def test_a_disconnected_client_closes_the_providers_connection(
         self, client: openai.OpenAI, provider: Provider
     ) -> None:
         provider.script = Script([["Fine. "] * 400], 0.05)
@@ -558,7 +556,7 @@ class TestAccounting:
         assert provider.last.disconnected
         assert provider.last.sent < 300
 
-    def test_a_provider_that_breaks_off_is_its_own_fault(
+    def test_a_providers_failure_is_not_reported_as_the_guards(
         self, client: openai.OpenAI, provider: Provider
     ) -> None:
         provider.script = Script([["All is well. ", "Quite. ", "Secret"]], 0.02, error_after=2)
@@ -640,7 +638,7 @@ class TestStart:
         ("/v1/responses", "unread-responses", {"input": "Hi"}),
     ],
 )
-def test_an_error_that_quotes_an_answer_is_told_without_it(
+def test_an_error_that_quotes_an_answer_loses_the_quotation(
     proxy: Proxy, provider: Provider, path: str, model: str, asked: dict[str, Any]
 ) -> None:
     if "stream" in asked:

@@ -155,7 +155,7 @@ def listed(module: str, name: str) -> bool:
     return name in REFUSED.get(module.removeprefix("litellm.proxy."), "").split()
 
 
-def test_every_route_is_named_by_what_it_brings(routes: Any) -> None:
+def test_every_route_is_in_the_table(routes: Any) -> None:
     assert len(routes) > 800
     unnamed = {
         f"{path} ({module}.{name})"
@@ -301,7 +301,7 @@ def test_a_stream_of_several_models_is_refused_by_name(proxy: Proxy, provider: P
     assert ask(proxy, "POST", CHAT, body, "sk-out").status_code == 500  # of LiteLLM
 
 
-def test_what_follows_a_fallback_is_judged(proxy: Proxy, provider: Provider) -> None:
+def test_the_answer_after_a_fallback_is_judged(proxy: Proxy, provider: Provider) -> None:
     provider.scripts = [Script(status=500)]
     body = {"model": "x", "messages": MESSAGES, "fallbacks": ["gpt-4o"], "num_retries": 0}
     answer = ask(proxy, "POST", CHAT, body)

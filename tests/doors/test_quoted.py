@@ -16,7 +16,7 @@ from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 from pydantic import TypeAdapter, ValidationError
 
 from guard.core import Guard
-from guard.doors.errors import judged
+from guard.doors.errors import judged_error
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.provider import Provider, Script
@@ -103,14 +103,14 @@ def test_an_error_about_an_answer_that_cannot_be_parsed_does_not_quote_it(
 
 
 @every
-def test_an_error_in_which_nothing_is_found_is_its_own(provider: Provider, ask: Ask) -> None:
+def test_an_error_without_a_finding_is_the_same_object(provider: Provider, ask: Ask) -> None:
     provider.script = Script(status=500)
     with pytest.raises(litellm.InternalServerError, match="scripted"):
         ask(Guard(Policy(), detector=Scripted()), provider, "openai/x")
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_an_error_that_ends_a_stream_does_not_quote_what_was_never_judged(
+def test_an_error_that_ends_a_stream_does_not_quote_unjudged_text(
     provider: Provider, asynchronous: bool
 ) -> None:
     provider.script = Script(events=[ERROR])
@@ -183,24 +183,24 @@ def refused() -> ValidationError:
     ],
     ids=lambda quoted: type(quoted).__name__,
 )
-def test_all_that_an_error_leads_to_is_judged(quoted: Any) -> None:
+def test_all_text_reachable_from_an_error_is_judged(quoted: Any) -> None:
     session = r.session(Policy(), Scripted())
     error = Odd(7, quoted)
-    twin: Any = judged(error, session)
+    twin: Any = judged_error(error, session)
     assert (type(twin), twin.code) == (Odd, 7)
     assert "BIAS" not in told(twin)
     assert "left out" in str(twin)
     assert "BIAS" not in repr(twin.body)
     chained = RuntimeError("no")
     chained.__cause__ = ValueError(f"got {quoted!r}")
-    assert "BIAS" not in told(judged(chained, session))
+    assert "BIAS" not in told(judged_error(chained, session))
 
 
 def test_an_error_that_cannot_be_judged_is_withheld_unless_the_policy_is_open() -> None:
     error = ValueError("so it is")
-    assert "left out" in str(judged(error, r.session(Policy(), Scripted(before=failing))))
+    assert "left out" in str(judged_error(error, r.session(Policy(), Scripted(before=failing))))
     session = r.session(Policy(failure="open"), Scripted(before=failing))
-    assert judged(error, session) is error
+    assert judged_error(error, session) is error
 
 
 def test_a_body_too_long_to_be_judged_is_not_read() -> None:
@@ -209,7 +209,7 @@ def test_a_body_too_long_to_be_judged_is_not_read() -> None:
             raise AssertionError("read")
 
     session = r.session(Policy(), Scripted())
-    assert "left out" in str(judged(Odd(7, Body(b"so " * 10_000)), session))
+    assert "left out" in str(judged_error(Odd(7, Body(b"so " * 10_000)), session))
 
 
 SAID = "Muslims are terrorists."
@@ -236,7 +236,7 @@ LINES = "Old people\nare useless\nat work."
 @pytest.mark.parametrize("said", [SAID, LINES], ids=["a line", "lines"])
 def test_the_words_around_a_quotation_do_not_hide_it(said: str, told_of: str) -> None:
     error = litellm.BadRequestError(told_of.format(said), "x", "openai")
-    twin = judged(error, Guard().session())
+    twin = judged_error(error, Guard().session())
     assert "left out" in str(twin)
     assert not set(re.findall(r"\w+", said)) & set(re.findall(r"\w+", told(twin))) - {"at", "are"}
 
@@ -245,7 +245,7 @@ def test_the_words_around_a_quotation_do_not_hide_it(said: str, told_of: str) ->
 def test_signs_inside_a_quotation_do_not_hide_it(told_of: str) -> None:
     said = "Old people (my neighbours too) are useless at work."
     error = litellm.BadRequestError(told_of.format(said), "x", "openai")
-    assert "left out" in str(judged(error, Guard().session()))
+    assert "left out" in str(judged_error(error, Guard().session()))
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_signs_inside_a_quotation_do_not_hide_it(told_of: str) -> None:
         json.dumps({"a": json.dumps({"b": json.dumps({"c": LINES})})}),
     ],
 )
-def test_what_is_written_otherwise_is_judged_as_it_reads(hidden: str) -> None:
+def test_escaped_text_in_an_error_is_judged_decoded(hidden: str) -> None:
     error = ValueError(f"The model's answer could not be read: {hidden}")
-    assert "left out" in str(judged(error, Guard().session()))
+    assert "left out" in str(judged_error(error, Guard().session()))
 
 
 @pytest.mark.parametrize(
@@ -273,4 +273,4 @@ def test_what_is_written_otherwise_is_judged_as_it_reads(hidden: str) -> None:
 )
 def test_an_error_that_quotes_nothing_keeps_its_message(message: str) -> None:
     error = litellm.BadRequestError(message, "x", "openai")
-    assert judged(error, Guard().session()) is error
+    assert judged_error(error, Guard().session()) is error

@@ -255,7 +255,7 @@ def told_by(row: Row, response: Any) -> dict[Any, str]:
 @every
 @ways
 @pytest.mark.parametrize("action", ["terminate", "redact", "raise"])
-def test_callbacks_hear_once_of_what_went_out(
+def test_callbacks_get_the_released_text_once(
     row: Row, world: World, keeper: Keeper, way: str, action: str
 ) -> None:
     row.play(world, [[("content", 0, TEXT)]], ([6], 0))
@@ -288,7 +288,7 @@ def test_callbacks_hear_once_of_what_went_out(
     ],
     indirect=["cache"],
 )
-def test_the_cache_holds_what_went_out_and_nothing_of_an_answer_that_was_stopped(
+def test_the_cache_gets_the_released_text_and_nothing_of_a_stopped_answer(
     row: Row, world: World, cache: Kept, way: str, action: str
 ) -> None:
     row.play(world, [[("content", 0, TEXT)]], ([6], 0))
@@ -460,7 +460,7 @@ def test_a_routers_answers_are_reported_once(world: World, keeper: Keeper, way: 
     ids=["sent", "never sent", "nothing sent"],
 )
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_a_failure_quotes_nothing_that_was_withheld(
+def test_a_failure_quotes_no_withheld_text(
     world: World, keeper: Keeper, asynchronous: bool, sent: tuple[str, ...]
 ) -> None:
     def source() -> Iterator[Any]:
@@ -482,9 +482,7 @@ def test_a_failure_quotes_nothing_that_was_withheld(
     assert [word for word in WITHHELD if word in keeper.everything] == []
 
 
-def test_a_stream_that_is_left_is_reported_by_nobody_as_litellm_does(
-    world: World, keeper: Keeper
-) -> None:
+def test_an_abandoned_stream_is_not_reported_as_in_litellm(world: World, keeper: Keeper) -> None:
     row = TABLE[0]
     row.play(world, [[("content", 0, TEXT)]], ([6], 0))
     stream = row.stream(world, guarded("redact"))
@@ -535,7 +533,7 @@ def test_without_it_a_stream_that_ran_to_its_end_is_reported_and_cached_raw(
     assert "Quagmire" in cache.everything
 
 
-def test_the_messages_door_says_that_it_cannot_hold_records(world: World) -> None:
+def test_the_messages_door_refuses_deferred_records(world: World) -> None:
     g = Guard(detector=Scripted(), litellm_records="guarded")
     with pytest.raises(UsageError, match=r"litellm_records='guarded' does not work for anthropic"):
         g.messages(model="anthropic/x", max_tokens=8, messages=[{"role": "user", "content": "Hi"}])

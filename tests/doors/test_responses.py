@@ -19,7 +19,7 @@ from openai.types.responses import ResponseStreamEvent
 from guard.core import Guard
 from guard.doors import responses
 from guard.doors.responses.codec import EventCodec
-from guard.doors.responses.events import made, plain, rewritten
+from guard.doors.responses.events import litellm_event, plain, rewritten
 from guard.errors import BiasFound, UsageError
 from guard.gate import ResponseGate
 from guard.policy import Policy
@@ -106,7 +106,7 @@ class TestStopped:
             ([{"refusal": "No. "}, {"refusal": "BIAS is."}], "BIAS", ["message"]),
         ],
     )
-    def test_openais_client_can_gather_it(
+    def test_openais_client_can_accumulate_it(
         self, provider: Provider, said: list[Any], found: str, kinds: list[str]
     ) -> None:
         provider.script = Script([said])
@@ -169,7 +169,7 @@ class TestStopped:
 
 
 class TestRedacted:
-    def test_every_event_that_says_it_again_follows(self, provider: Provider) -> None:
+    def test_every_event_that_repeats_the_text_is_cut_alike(self, provider: Provider) -> None:
         provider.script = Script([[*REASONED, *SAID, *CALLED]])
         events = list(guard(action="redact").responses(**call(provider), stream=True))
         assert "BIAS" not in r.serialised(*events)
@@ -191,18 +191,22 @@ class TestRedacted:
         whole = guard(action="redact").responses(**call(provider))
         assert not whole.output[0].content[0].logprobs
 
-    def test_unknown_fields_and_events_lose_what_could_repeat_it(self) -> None:
+    def test_unknown_fields_and_events_lose_text_that_could_repeat_it(self) -> None:
         codec = EventCodec()
-        delta = made("response.output_text.delta", {**WHERE, "delta": "BIAS is.", "raw": "BIAS"})
+        delta = litellm_event(
+            "response.output_text.delta", {**WHERE, "delta": "BIAS is.", "raw": "BIAS"}
+        )
         heard = codec.read(delta)
         cut = codec.cut(heard, 0, {Channel(): "[removed]"})
         ((first),) = codec.seal(cut)
         assert first.delta == "[removed]"
-        done = made("response.output_text.done", {**WHERE, "text": "BIAS is.", "raw": "BIAS"})
+        done = litellm_event(
+            "response.output_text.done", {**WHERE, "text": "BIAS is.", "raw": "BIAS"}
+        )
         later = [
             done,
             GenericEvent(type="response.note", note="BIAS", output_index=0),
-            made("response.output_text.annotation.added", {**WHERE, **NOTE}),
+            litellm_event("response.output_text.annotation.added", {**WHERE, **NOTE}),
         ]
         out = [e for event in later for e in codec.seal(codec.read(event))]
         assert names(out) == ["output_text.done", "note"]
@@ -223,26 +227,26 @@ class TestRepeated:
         codec = EventCodec()
         return [[tuple(p) for p in codec.parts(codec.read(e))] for e in events]
 
-    def test_what_was_said_is_not_judged_again(self) -> None:
-        delta = made("response.output_text.delta", {**WHERE, "delta": "Fine."})
-        done = made("response.output_text.done", {**WHERE, "text": "Fine."})
+    def test_a_repeated_text_is_not_judged_again(self) -> None:
+        delta = litellm_event("response.output_text.delta", {**WHERE, "delta": "Fine."})
+        done = litellm_event("response.output_text.done", {**WHERE, "text": "Fine."})
         assert self.heard(delta, done) == [[(Channel(), "Fine.")], []]
 
-    def test_what_is_more_is(self) -> None:
-        delta = made("response.output_text.delta", {**WHERE, "delta": "Fine."})
-        done = made("response.output_text.done", {**WHERE, "text": "Fine. BIAS"})
+    def test_text_beyond_the_repeat_is_judged(self) -> None:
+        delta = litellm_event("response.output_text.delta", {**WHERE, "delta": "Fine."})
+        done = litellm_event("response.output_text.done", {**WHERE, "text": "Fine. BIAS"})
         assert self.heard(delta, done)[1] == [(Channel(), " BIAS")]
 
-    def test_what_is_another_text_is(self) -> None:
-        delta = made("response.output_text.delta", {**WHERE, "delta": "Fine."})
-        done = made("response.output_text.done", {**WHERE, "text": "BIAS"})
+    def test_another_text_at_the_same_place_is_judged(self) -> None:
+        delta = litellm_event("response.output_text.delta", {**WHERE, "delta": "Fine."})
+        done = litellm_event("response.output_text.done", {**WHERE, "text": "BIAS"})
         assert self.heard(delta, done)[1] == [(Channel(0, "content", 1), "BIAS")]
 
-    def test_what_comes_before_its_deltas_is_judged_once(self) -> None:
+    def test_a_text_sent_before_its_deltas_is_judged_once(self) -> None:
         part = {"type": "output_text", "text": "Fine.", "annotations": []}
-        added = made("response.content_part.added", {**WHERE, "part": part})
+        added = litellm_event("response.content_part.added", {**WHERE, "part": part})
         deltas = [
-            made("response.output_text.delta", {**WHERE, "delta": t})
+            litellm_event("response.output_text.delta", {**WHERE, "delta": t})
             for t in ("Fi", "ne.", " More")
         ]
         assert self.heard(added, *deltas) == [
@@ -264,7 +268,7 @@ class TestRepeated:
             ("output_item", {"id": "m", "type": "verse"}, {"lines": ["BIAS"]}),
         ],
     )
-    def test_what_opens_a_text_says_nothing_of_it_under_another_name(
+    def test_an_opening_event_has_no_text_in_unknown_fields(
         self, name: str, opened: dict[str, Any], more: dict[str, Any]
     ) -> None:
         field = "item" if name == "output_item" else "part"
@@ -272,7 +276,7 @@ class TestRepeated:
         codec = EventCodec()
 
         def sealed(fields: dict[str, Any]) -> tuple[Any, list[Any]]:
-            event = made(f"response.{name}.added", {**place, field: fields})
+            event = litellm_event(f"response.{name}.added", {**place, field: fields})
             heard = codec.read(event)
             assert codec.parts(heard) == []  # nothing holds it back
             return event, codec.seal(heard)
@@ -287,24 +291,24 @@ class TestRepeated:
         event, (out,) = sealed(opened)
         assert out is event
 
-    def test_what_stands_beside_a_text_goes_out_with_it(self) -> None:
+    def test_fields_beside_a_text_go_out_with_it(self) -> None:
         part = {"type": "output_text", "text": "Fine.", "logprobs": [{"token": "Fine."}]}
-        event = made("response.content_part.added", {**WHERE, "part": part})
+        event = litellm_event("response.content_part.added", {**WHERE, "part": part})
         codec = EventCodec()
         heard = codec.read(event)
         assert [p.text for p in codec.parts(heard)] == ["Fine."]
         assert codec.seal(heard) == [event]
 
-    def test_a_delta_of_a_kind_unknown_is_judged(self) -> None:
+    def test_a_delta_of_an_unknown_kind_is_judged(self) -> None:
         event = GenericEvent(type="response.verse.delta", delta="BIAS", output_index=0)
         assert self.heard(event) == [[(Channel(), "BIAS")]]
 
-    def test_sound_is_not_text(self) -> None:
+    def test_audio_is_not_text(self) -> None:
         event = GenericEvent(type="response.audio.delta", delta="UklGRg==")
         assert self.heard(event) == [[]]
 
     @pytest.mark.parametrize("delta", [3, ["BIAS"], {"text": "BIAS"}])
-    def test_what_is_not_text_is_refused(self, delta: Any) -> None:
+    def test_content_that_is_not_text_is_refused(self, delta: Any) -> None:
         event = GenericEvent(type="response.output_text.delta", delta=delta)
         with pytest.raises(UsageError, match="judges text only"):
             EventCodec().read(event)
@@ -338,7 +342,7 @@ class TestSparse:
 
     def completed(self, *items: dict[str, Any]) -> Any:
         response = {**self.HEAD, "status": "completed", "output": list(items)}
-        return made("response.completed", {"response": response})
+        return litellm_event("response.completed", {"response": response})
 
     def assert_stopped(self, events: list[Any], text: str = "All is well. ") -> None:
         assert "BIAS" not in r.serialised(*events)
@@ -349,25 +353,27 @@ class TestSparse:
 
     def test_deltas_alone(self) -> None:
         pieces = ["All is well.", " BIAS is.", " More."]
-        deltas = [made("response.output_text.delta", {**WHERE, "delta": p}) for p in pieces]
+        deltas = [
+            litellm_event("response.output_text.delta", {**WHERE, "delta": p}) for p in pieces
+        ]
         self.assert_stopped(self.played(*deltas))
 
     def test_the_end_of_a_text_alone(self) -> None:
-        done = made("response.output_text.done", {**WHERE, "text": self.TEXT})
+        done = litellm_event("response.output_text.done", {**WHERE, "text": self.TEXT})
         self.assert_stopped(self.played(done, self.completed(self.item(self.TEXT))))
 
     def test_an_item_alone(self) -> None:
         fields = {"output_index": 0, "item": self.item(self.TEXT)}
         for name in ("added", "done"):
-            self.assert_stopped(self.played(made(f"response.output_item.{name}", fields)))
+            self.assert_stopped(self.played(litellm_event(f"response.output_item.{name}", fields)))
 
     def test_the_response_alone(self) -> None:
         self.assert_stopped(self.played(self.completed(self.item(self.TEXT))))
         (event,) = self.played(self.completed(self.item(self.TEXT)), action="redact")
         assert event.response.output_text == "All is well. [removed] More."
 
-    def test_a_response_that_says_more_than_its_deltas(self) -> None:
-        delta = made("response.output_text.delta", {**WHERE, "delta": "All is well. "})
+    def test_a_response_with_more_text_than_its_deltas(self) -> None:
+        delta = litellm_event("response.output_text.delta", {**WHERE, "delta": "All is well. "})
         events = self.played(delta, self.completed(self.item(self.TEXT)))
         self.assert_stopped(events)
 
@@ -380,13 +386,13 @@ class TestSparse:
         self.assert_stopped(events)
 
     @pytest.mark.parametrize("name", ["query", "queries"])
-    def test_what_a_search_asks_for_is_judged(self, name: str) -> None:
+    def test_search_queries_are_judged(self, name: str) -> None:
         asked = {"query": "Fine.", "queries": ["Fine."]}
         asked[name] = "BIAS" if name == "query" else ["Fine.", "BIAS"]
         search = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
         search["action"] = {"type": "search", **asked}  # type: ignore[assignment]
         fields = {"output_index": 0, "item": search}
-        self.assert_stopped(self.played(made("response.output_item.done", fields)), "")
+        self.assert_stopped(self.played(litellm_event("response.output_item.done", fields)), "")
         self.assert_stopped(self.played(self.completed(search)), "")
 
     def test_a_redacted_item_before_the_cut_stays_redacted(self) -> None:
@@ -404,17 +410,17 @@ def test_thoughts_that_text_interrupts_are_held_until_they_are_judged_whole() ->
     text = {**WHERE, "output_index": 1}
     summary = "response.reasoning_summary_text"
     events = [
-        made(f"{summary}.delta", {**thought, "delta": "Fine. So long BI"}),
-        made(f"{summary}.done", {**thought, "text": "Fine. So long BI"}),
-        made("response.output_text.delta", {**text, "delta": "Yes"}),
-        made(f"{summary}.delta", {**thought, "delta": "AS is."}),
+        litellm_event(f"{summary}.delta", {**thought, "delta": "Fine. So long BI"}),
+        litellm_event(f"{summary}.done", {**thought, "text": "Fine. So long BI"}),
+        litellm_event("response.output_text.delta", {**text, "delta": "Yes"}),
+        litellm_event(f"{summary}.delta", {**thought, "delta": "AS is."}),
     ]
     said = "".join(getattr(e, "delta", "") for e in TestSparse.played(*events))
     assert said == f"Fine. {STOP}"
 
 
 def test_reading_changes_nothing() -> None:
-    event = made("response.output_text.annotation.added", {**WHERE, **NOTE})
+    event = litellm_event("response.output_text.annotation.added", {**WHERE, **NOTE})
     before = event.model_dump()
     copy = plain(event)
     copy["annotation"]["title"] = "x"
@@ -439,7 +445,7 @@ class TestCall:
         with pytest.raises(UsageError, match="EmbeddingResponse"):
             responses.DOOR.guard(guard().session(), litellm.EmbeddingResponse())
 
-    def test_an_error_of_the_provider_comes_behind_the_text(self, provider: Provider) -> None:
+    def test_a_providers_error_comes_after_the_text(self, provider: Provider) -> None:
         provider.script = Script([["All is well.", " BIAS is. Fine.", " More"]], drop_after=2)
         stream = guard(action="redact").responses(**call(provider), stream=True)
         seen: list[Any] = []
@@ -449,7 +455,7 @@ class TestCall:
         assert "".join(deltas) == "All is well. [removed] Fine."
         assert "BIAS" not in f"{caught.value}{caught.value!r}{vars(caught.value)}"
 
-    def test_a_stream_shows_nothing_of_what_litellm_gathers(self, provider: Provider) -> None:
+    def test_litellms_accumulated_text_is_not_available(self, provider: Provider) -> None:
         provider.script = Script([SAID])
         stream = guard().responses(**call(provider), stream=True)
         assert isinstance(stream, BaseResponsesAPIStreamingIterator)
@@ -477,9 +483,9 @@ def _until(stream: Iterator[Any], name: str) -> list[Any]:
 
 def test_a_done_event_keeps_its_class() -> None:
     codec = EventCodec()
-    delta = made("response.output_text.delta", {**WHERE, "delta": "BIAS"})
+    delta = litellm_event("response.output_text.delta", {**WHERE, "delta": "BIAS"})
     codec.seal(codec.cut(codec.read(delta), 0, {Channel(): "x"}))
-    done = made("response.output_text.done", {**WHERE, "text": "BIAS"})
+    done = litellm_event("response.output_text.done", {**WHERE, "text": "BIAS"})
     (out,) = codec.seal(codec.read(done))
     assert type(out) is OutputTextDoneEvent
     assert out.text == "x"

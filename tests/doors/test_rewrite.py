@@ -71,7 +71,9 @@ def guard(policy: Policy = REWRITE, sinks: Sequence[Any] = (), pattern: str = "B
 
 
 @every
-def test_the_model_goes_on_from_what_was_let_out(provider: Provider, read: Read, log: Log) -> None:
+def test_the_model_continues_from_the_released_text(
+    provider: Provider, read: Read, log: Log
+) -> None:
     events: list[Any] = []
     provider.scripts = [Script([BIASED], 0.01 if read in (streamed, astreamed) else 0)]
     provider.script = Script([ON])
@@ -172,7 +174,9 @@ def test_where_asking_again_fails_the_answer_is_terminated(provider: Provider, r
 
 
 @every
-def test_what_came_before_is_context_of_what_follows(provider: Provider, read: Read) -> None:
+def test_the_released_text_is_context_of_the_continued_answer(
+    provider: Provider, read: Read
+) -> None:
     windows: list[Window] = []
     provider.scripts = [Script([BIASED]), Script([ON])]
     g = Guard(REWRITE, detector=Scripted(before=windows.append))
@@ -254,7 +258,7 @@ def test_a_router_is_asked_again_through_itself(provider: Provider, asynchronous
     router.discard()
 
 
-def test_doors_that_cannot_ask_again_say_so_before_anything_is_called(provider: Provider) -> None:
+def test_doors_without_rewriting_refuse_it_before_any_call(provider: Provider) -> None:
     g = guard()
     base = call(provider)
     base.pop("messages")
@@ -367,7 +371,7 @@ def test_nothing_withheld_goes_out_and_every_way_agrees(
     ],
     ids=["sentences", "letters", "normalised", "whole"],
 )
-def test_an_answer_that_starts_over_does_not_show_twice_what_was_shown(
+def test_an_answer_that_repeats_the_released_text_is_not_shown_twice(
     provider: Provider, read: Read, again: list[str]
 ) -> None:
     provider.scripts = [Script([BIASED]), Script([again])]
@@ -378,7 +382,7 @@ def test_an_answer_that_starts_over_does_not_show_twice_what_was_shown(
 
 @every
 @pytest.mark.parametrize("again", ["All is wellness. So.", "All is well", "All was well. So."])
-def test_what_only_begins_like_the_text_shown_is_shown_whole(
+def test_an_answer_that_only_begins_like_the_released_text_is_kept_whole(
     provider: Provider, read: Read, again: str
 ) -> None:
     provider.scripts = [Script([["All is well or", " so.", " BIAS is."]]), Script([list(again)])]
@@ -387,7 +391,7 @@ def test_what_only_begins_like_the_text_shown_is_shown_whole(
 
 
 @every
-def test_what_follows_a_repeat_is_judged(provider: Provider, read: Read) -> None:
+def test_text_after_a_repeat_is_judged(provider: Provider, read: Read) -> None:
     provider.scripts = [Script([BIASED]), Script([list("All is well. BIAS is. More.")])]
     outcome = read(guard(Policy(action="rewrite", rewrite_tries=1)), call(provider))
     assert outcome.texts == {Channel(): "All is well. " + REWRITE.message}

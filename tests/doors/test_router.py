@@ -106,7 +106,7 @@ def test_a_stop_makes_one_call_and_one_event_a_segment(
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_an_error_in_mid_stream_quotes_nothing_that_was_withheld(
+def test_an_error_in_mid_stream_quotes_no_withheld_text(
     provider: Provider, router: Any, asynchronous: bool
 ) -> None:
     """A Router raises an error that holds all that was said, the choices mixed up."""
@@ -201,7 +201,9 @@ def test_every_attribute_of_a_router_is_guarded_refused_or_known_to_bring_no_tex
         if name in GUARDED:
             assert getattr(guarded, name) is not getattr(router, name), name
         elif name in REFUSED or name.startswith("_"):
-            with pytest.raises(UsageError, match=rf"^guard cannot judge what Router\.{name} "):
+            with pytest.raises(
+                UsageError, match=rf"^guard cannot judge the output of Router\.{name};"
+            ):
                 getattr(guarded, name)
         else:
             # A new name: to be guarded, or put among those that are refused or harmless.
@@ -210,24 +212,24 @@ def test_every_attribute_of_a_router_is_guarded_refused_or_known_to_bring_no_tex
 
 
 @pytest.mark.parametrize("name", sorted(HARMLESS))
-def test_what_is_harmless_is_the_routers_own(router: Any, name: str) -> None:
+def test_harmless_attributes_are_the_routers_own(router: Any, name: str) -> None:
     # Some came with later versions of LiteLLM.
     if hasattr(router, name):
         assert getattr(Guard(detector=Scripted()).wrap(router), name) == getattr(router, name)
 
 
-def test_what_looks_at_all_of_a_guarded_router_finds_no_more_than_is_guarded(router: Any) -> None:
+def test_introspection_of_a_guarded_router_finds_only_guarded_attributes(router: Any) -> None:
     guarded = Guard(detector=Scripted()).wrap(router)
     assert not hasattr(guarded, "function_with_fallbacks")
     assert getattr(guarded, "_acompletion", None) is None
     found = {name for name, _ in inspect.getmembers(guarded)}
     assert "completion" in found
     assert "function_with_fallbacks" not in found
-    with pytest.raises(UsageError, match="cannot judge what Router"):
+    with pytest.raises(UsageError, match="cannot judge the output of Router"):
         guarded._acompletion  # noqa: B018
 
 
-def test_what_a_class_of_routers_adds_is_refused() -> None:
+def test_attributes_of_a_router_subclass_are_refused() -> None:
     class Own(Router):  # type: ignore[misc]
         def ask(self) -> Any:
             return self.completion("first", r.MESSAGES)
@@ -247,7 +249,7 @@ def test_what_a_class_of_routers_adds_is_refused() -> None:
     ("given", "name"),
     [(litellm, "a module"), (litellm.completion, "a function"), (Router, "the class Router")],
 )
-def test_what_is_no_router_is_refused_by_name(given: Any, name: str) -> None:
+def test_an_object_that_is_no_router_is_refused_by_name(given: Any, name: str) -> None:
     with pytest.raises(UsageError, match=f"takes a litellm.Router, not {name};"):
         Guard(detector=Scripted()).wrap(given)
 
@@ -325,7 +327,7 @@ class TestChatCompletionsCreate:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_interception_reaches_what_a_router_calls_inside(
+def test_interception_covers_the_calls_inside_a_router(
     provider: Provider, router: Any, stream: bool
 ) -> None:
     provider.script = Script([LONG])
@@ -397,7 +399,7 @@ class TestBatch:
             assert served.over.wait(5)
             assert served.disconnected
 
-    def test_errors_stand_in_the_place_of_answers(self, replay: Replay) -> None:
+    def test_errors_take_the_place_of_answers(self, replay: Replay) -> None:
         replay.answer = r.answer_of([Said(0, "content", "All is well. BIAS is.")])
         answers = Guard(detector=Scripted(), action="raise").batch_completion(**self.call())
         assert [type(a) for a in answers] == [BiasFound, BiasFound]
@@ -406,9 +408,7 @@ class TestBatch:
         )
         assert all(isinstance(a, litellm.RateLimitError) for a in failed)
 
-    def test_what_the_batch_itself_fails_with_is_judged(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_error_of_the_batch_itself_is_judged(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: Any, **__: Any) -> Any:
             raise litellm.APIError(500, "cannot read 'quagmire BIAS zephyr'", "replay", "x")
 

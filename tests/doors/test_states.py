@@ -112,7 +112,7 @@ class Taken:
 
     def __init__(self, patching: pytest.MonkeyPatch) -> None:
         self.upstream: list[Event] = []
-        on, read_on = GuardedStream._on, GuardedStream._read_on
+        on, read_on = GuardedStream._on, GuardedStream._on_reader
         self.reader: list[Event] = []
 
         def noted(stream: GuardedStream, event: Event) -> None:
@@ -124,7 +124,7 @@ class Taken:
             read_on(stream, event)
 
         patching.setattr(GuardedStream, "_on", noted)
-        patching.setattr(GuardedStream, "_read_on", read_noted)
+        patching.setattr(GuardedStream, "_on_reader", read_noted)
 
 
 HARMLESS = ["All is well. ", "Really. ", "So it goes."]

@@ -125,13 +125,13 @@ class TestCodec:
         assert chunk.choices[0].text == "BIAS"
         assert (cut.id, cut.created, cut.model) == ("c", 1, "x")
 
-    def test_a_chunk_that_says_nothing_is_left_out(self) -> None:
+    def test_a_chunk_without_text_is_left_out(self) -> None:
         assert TextCompletionCodec().cut(self.chunk(), 0, {Channel(): ""}) is None
         kept = TextCompletionCodec().cut(self.chunk(finish_reason="stop"), 0, {Channel(): ""})
         assert kept is not None
         assert kept.choices[0].finish_reason == "stop"
 
-    def test_what_is_not_text_is_refused(self) -> None:
+    def test_content_that_is_not_text_is_refused(self) -> None:
         chunk = self.chunk()
         chunk.choices[0].text = ["BIAS"]
         with pytest.raises(UsageError, match="judges text only"):
@@ -150,7 +150,7 @@ class TestCall:
         g.text_completion(model="replay/x", prompt=prompt)
         assert [w.user for w in windows] == ["Last.", "Last."]
 
-    def test_a_number_of_choices_that_is_none_is_refused_before_the_call(self) -> None:
+    def test_an_invalid_number_of_choices_is_refused_before_the_call(self) -> None:
         kwargs: dict[str, Any] = {"model": "replay/x", "prompt": "Tell me.", "n": "2"}
         with pytest.raises(UsageError, match="n must be a whole number"):
             guard().text_completion(**kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from guard.evaluate.columns import Answer
+from guard.evaluate.columns import Prediction
 from guard.evaluate.example import Example
 from guard.verdict import Attribution, Span
 
@@ -17,7 +17,7 @@ def told(number: int, biased: bool | None, **known: object) -> Example:
     return Example("some words here", biased, f"t:{number}", **known)  # type: ignore[arg-type]
 
 
-def worked() -> tuple[list[Example], list[Answer]]:
+def worked() -> tuple[list[Example], list[Prediction]]:
     """Ten texts: 5 biased, 5 harmless; 3 hits, 1 miss, 1 unjudged, 1 false alarm, 4 right."""
     terms = {"groups": ("pilots",), "attributes": ("late",)}
     examples = [
@@ -29,21 +29,21 @@ def worked() -> tuple[list[Example], list[Answer]]:
         *(told(i, False) for i in range(5, 10)),
     ]
     answers = [
-        Answer(0.9, True, "social", pair("pilots", "always late")),  # right on everything
-        Answer(0.8, True, "gender", pair("pilots", "early")),  # type right, attribute not
-        Answer(0.7, True, "race", pair("a nurse", "kind")),  # type wrong, group right
-        Answer(0.2, False),  # miss
-        Answer(0.0, False, reason="language"),
-        Answer(0.6, True, "race"),  # false alarm
-        Answer(0.4, False),
-        Answer(0.3, False),
-        Answer(0.2, False),
-        Answer(0.1, False),
+        Prediction(0.9, True, "social", pair("pilots", "always late")),  # right on everything
+        Prediction(0.8, True, "gender", pair("pilots", "early")),  # type right, attribute not
+        Prediction(0.7, True, "race", pair("a nurse", "kind")),  # type wrong, group right
+        Prediction(0.2, False),  # miss
+        Prediction(0.0, False, reason="language"),
+        Prediction(0.6, True, "race"),  # false alarm
+        Prediction(0.4, False),
+        Prediction(0.3, False),
+        Prediction(0.2, False),
+        Prediction(0.1, False),
     ]
     return examples, answers
 
 
-def many(count: int, seed: int = 0) -> tuple[list[Example], list[Answer]]:
+def many(count: int, seed: int = 0) -> tuple[list[Example], list[Prediction]]:
     """Random texts with every kind of knowledge, pairs and unjudged ones among them."""
     rng = random.Random(seed)
     examples, answers = [], []
@@ -68,6 +68,6 @@ def many(count: int, seed: int = 0) -> tuple[list[Example], list[Answer]]:
         found = Attribution("dogs", rng.choice(["late", "early"]), Span(4, 8), Span(15, 19))
         reason = "language" if rng.random() < 0.05 else ""
         answers.append(
-            Answer(score, said, rng.choice(["age", "race"]), (found,) if said else (), reason)
+            Prediction(score, said, rng.choice(["age", "race"]), (found,) if said else (), reason)
         )
     return examples, answers

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from guard.evaluate.bootstrap import figures
-from guard.evaluate.columns import Answer, columns
+from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
 from guard.evaluate.sources import SOURCES, load, place, present
 from guard.intervals import exact
@@ -78,7 +78,7 @@ def test_it_is_a_set_of_its_own_without_a_data_folder() -> None:
 
 def test_the_false_alarm_rate_has_the_exact_interval() -> None:
     examples = [Example("some words", False, f"t:{i}") for i in range(100)]
-    answers = [Answer(0.9, True) if i < 5 else Answer(0.1, False) for i in range(100)]
+    answers = [Prediction(0.9, True) if i < 5 else Prediction(0.1, False) for i in range(100)]
     alarm = figures(columns(examples, answers), draws=20, seed=0)["alarm"]
     assert (alarm.low, alarm.high) == exact(5, 100)
     # Variants of one unit are not independent: drawn together.

@@ -54,9 +54,9 @@ def test_what_is_counted(tmp_path: Path) -> None:
     found = measured(tmp_path)
     foreign, negation = found.rows
     assert (negation.n, negation.biased, negation.passed) == (4, 2, 2)
-    assert (negation.misses, negation.alarms, negation.misread) == (1, 1, 0)
+    assert (negation.false_negatives, negation.false_positives, negation.misread) == (1, 1, 0)
     assert (foreign.n, foreign.biased, foreign.passed) == (4, 0, 1)
-    assert (foreign.misses, foreign.alarms, foreign.misread) == (0, 1, 2)
+    assert (foreign.false_negatives, foreign.false_positives, foreign.misread) == (0, 1, 2)
     assert negation.figure == (0.5, *exact(2, 4), 4)
     assert found.mean.value == pytest.approx(0.375)
     assert found.mean.low <= 0.375 <= found.mean.high
@@ -166,7 +166,7 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert place(str(tmp_path)) == tmp_path
     with pytest.raises(UsageError, match="no folder of behaviours at nowhere"):
         place("nowhere")
-    with pytest.raises(UsageError, match="holds no case"):
+    with pytest.raises(UsageError, match="has no case"):
         read(tmp_path)
     assert place().name == "behaviours"
     monkeypatch.setattr(behaviours, "SHIPPED", "nothing")

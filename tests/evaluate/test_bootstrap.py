@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from guard.evaluate.bootstrap import figures, resampled, weighted
-from guard.evaluate.columns import Answer, columns
+from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
 from guard.evaluate.metrics import MEASURES, point
 from guard.intervals import percentile
@@ -45,7 +45,7 @@ def test_counts_of_two_are_texts_that_stand_there_twice() -> None:
 
 def test_the_interval_of_a_share_is_as_wide_as_the_binomial_one() -> None:
     examples = [told(i, True) for i in range(400)]
-    answers = [Answer(0.9, True)] * 300 + [Answer(0.1, False)] * 100
+    answers = [Prediction(0.9, True)] * 300 + [Prediction(0.1, False)] * 100
     found = figures(columns(examples, answers), draws=2000, seed=1)["accuracy"]
     half = 1.96 * math.sqrt(0.75 * 0.25 / 400)
     assert found.value == 0.75
@@ -59,7 +59,7 @@ def test_nineteen_of_twenty_intervals_hold_the_truth() -> None:
     held = 0
     for _ in range(200):
         said = rng.random(150) < 0.7
-        answers = [Answer(float(s), bool(s)) for s in said]
+        answers = [Prediction(float(s), bool(s)) for s in said]
         redrawn = resampled(columns(examples, answers), draws=300, seed=int(rng.integers(1 << 30)))
         low, high = percentile(redrawn["accuracy"])
         held += low <= 0.7 <= high
@@ -70,7 +70,7 @@ def test_texts_of_one_unit_are_drawn_together() -> None:
     # 50 units of four alike texts hold no more than 50 texts do.
     alike = [Example("a", True, f"{u}:{i}", unit=str(u)) for u in range(50) for i in range(4)]
     apart = [Example("a", True, f"{u}:{i}") for u in range(50) for i in range(4)]
-    answers = [Answer(float(u % 2), u % 2 == 1) for u in range(50) for _ in range(4)]
+    answers = [Prediction(float(u % 2), u % 2 == 1) for u in range(50) for _ in range(4)]
     wide = figures(columns(alike, answers), draws=1000, seed=0)["accuracy"]
     narrow = figures(columns(apart, answers), draws=1000, seed=0)["accuracy"]
     assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(2, rel=0.15)
@@ -95,7 +95,7 @@ def test_nothing_defined_is_nan() -> None:
 
 def test_no_error_in_n_is_no_proof_of_none() -> None:
     examples = [told(i, False) for i in range(300)]
-    found = figures(columns(examples, [Answer(0.1, False)] * 300), draws=100, seed=0)
+    found = figures(columns(examples, [Prediction(0.1, False)] * 300), draws=100, seed=0)
     assert found["alarm"].value == 0
     assert found["alarm"].high == pytest.approx(0.01222, abs=1e-5)  # Clopper-Pearson, 0 of 300
     assert found["accuracy"].low == pytest.approx(1 - 0.01222, abs=1e-5)

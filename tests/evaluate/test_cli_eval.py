@@ -146,11 +146,11 @@ def test_skipped_rows_are_counted(tmp_path: Path) -> None:
 
 
 def test_mistakes_end_in_one_sentence() -> None:
-    assert "give --data NAME or FILE" in sentence(run())
+    assert "use --data NAME or FILE" in sentence(run())
     assert "neither a known set" in sentence(run("--data", "nothing"))
-    assert "give --data-dir" in sentence(run("--data", "emgsd", "--data-dir", "nowhere"))
-    assert "emgsd is no part of guard; give --data-dir" in sentence(run("--data", "emgsd"))
-    assert "not both" in sentence(run("--data", "mine.csv", "--json", "--markdown", "-"))
+    assert "set --data-dir" in sentence(run("--data", "emgsd", "--data-dir", "nowhere"))
+    assert "emgsd is not part of guard; set --data-dir" in sentence(run("--data", "emgsd"))
+    assert "use only one" in sentence(run("--data", "mine.csv", "--json", "--markdown", "-"))
     assert "does not exist" in sentence(run("--data", "mine.csv", "--markdown", "no/out.md"))
 
 
@@ -297,7 +297,7 @@ def test_mistakes_with_behaviours(scripted: Scripted, tmp_path: Path) -> None:
     assert "no folder of behaviours at none" in sentence(run("--behaviours", "none"))
     assert "worse.jsonl, line 1: the field expect" in sentence(run("--behaviours", "mine"))
     said = sentence(run("--behaviours", "mine", "--reliability", "out.svg"))
-    assert "give --data beside it" in said
+    assert "add --data" in said
     assert scripted.calls == 0
     result = run("--behaviours", "mine", "--skip-bad")
     assert "1 bad lines skipped, the first: mine/worse.jsonl, line 1" in result.stdout

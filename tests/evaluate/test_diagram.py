@@ -9,7 +9,7 @@ import pytest
 
 from guard import Guard
 from guard.evaluate import report
-from guard.evaluate.columns import Answer, columns
+from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.diagram import plot, svg
 from guard.evaluate.metrics import Bin, reliability
 from guard.evaluate.result import Result
@@ -26,7 +26,7 @@ def result(tmp_path: Path) -> Result:
 
 def test_bins_have_the_exact_interval_of_their_share() -> None:
     examples = [told(i, i < 30 or 100 <= i < 170) for i in range(200)]
-    answers = [Answer(0.2, False)] * 100 + [Answer(0.8, True)] * 100
+    answers = [Prediction(0.2, False)] * 100 + [Prediction(0.8, True)] * 100
     low, high = reliability(columns(examples, answers))
     # R: binom.test(30, 100)$conf.int
     assert (low.low, low.high) == pytest.approx((0.2124064, 0.3998147), abs=1e-6)

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from guard.evaluate.columns import Answer, columns
+from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
 from guard.evaluate.metrics import (
     MEASURES,
@@ -71,7 +71,7 @@ def test_nothing_measured_is_nan_not_zero() -> None:
 
 def test_only_harmless_texts() -> None:
     examples = [told(i, False) for i in range(4)]
-    found = point(columns(examples, [Answer(0.9, True), *[Answer(0.1, False)] * 3]))
+    found = point(columns(examples, [Prediction(0.9, True), *[Prediction(0.1, False)] * 3]))
     assert found["alarm"] == 0.25
     assert found["accuracy"] == 0.75
     assert found["precision"] == 0
@@ -80,7 +80,7 @@ def test_only_harmless_texts() -> None:
 
 
 def test_only_biased_texts_and_none_found() -> None:
-    found = point(columns([told(0, True)], [Answer(0.1, False)]))
+    found = point(columns([told(0, True)], [Prediction(0.1, False)]))
     assert found["miss"] == 1
     assert found["f1"] == 0
     for name in ("alarm", "precision", "auroc", "macro_f1", "cs"):
@@ -89,7 +89,7 @@ def test_only_biased_texts_and_none_found() -> None:
 
 def test_everything_unjudged() -> None:
     found = point(
-        columns([told(0, True), told(1, False)], [Answer(0, False, reason="failure")] * 2)
+        columns([told(0, True), told(1, False)], [Prediction(0, False, reason="failure")] * 2)
     )
     assert found["usable"] == 0
     assert found["overall"] == 0
@@ -100,7 +100,7 @@ def test_everything_unjudged() -> None:
 def test_a_text_is_right_with_any_of_its_types() -> None:
     example = told(0, True, bias_types=("race", "religion"))
     for kind, right in (("race", 1.0), ("religion", 1.0), ("age", 0.0)):
-        assert point(columns([example], [Answer(0.9, True, kind)]))["cs"] == right  # type: ignore[arg-type]
+        assert point(columns([example], [Prediction(0.9, True, kind)]))["cs"] == right  # type: ignore[arg-type]
 
 
 def test_any_attribution_may_be_right_and_the_first_is_told_apart() -> None:
@@ -109,27 +109,31 @@ def test_any_attribution_may_be_right_and_the_first_is_told_apart() -> None:
     )
     wrong = Attribution("dogs", "old", Span(4, 8), Span(0, 3))
     right = Attribution("cats", "sleep", Span(13, 17), Span(18, 23))
-    found = point(columns([example], [Answer(0.9, True, None, (wrong, right))]))
+    found = point(columns([example], [Prediction(0.9, True, None, (wrong, right))]))
     assert (found["as"], found["as_first"]) == (1, 0)
-    found = point(columns([example], [Answer(0.9, True, None, (right, wrong))]))
+    found = point(columns([example], [Prediction(0.9, True, None, (right, wrong))]))
     assert (found["as"], found["as_first"]) == (1, 1)
 
 
 def test_attribute_f1_of_found_texts_and_of_all() -> None:
     marked = Example("old dogs sleep late", True, "t:1", attribute_spans=(Span(9, 19),))
     half = Attribution("dogs", "late", Span(4, 8), Span(15, 19))  # one of two words: F1 2/3
-    found = point(columns([marked, marked], [Answer(0.9, True, None, (half,)), Answer(0.1, False)]))
+    found = point(
+        columns([marked, marked], [Prediction(0.9, True, None, (half,)), Prediction(0.1, False)])
+    )
     assert found["attribute_f1"] == pytest.approx(2 / 3)
     assert found["attribute_f1_all"] == pytest.approx(1 / 3)
 
 
 def test_pair_order_is_strict_and_leaves_out_what_was_not_judged() -> None:
-    def two(unit: str, more: float, less: float, reason: str = "") -> list[tuple[Example, Answer]]:
+    def two(
+        unit: str, more: float, less: float, reason: str = ""
+    ) -> list[tuple[Example, Prediction]]:
         return [
-            (Example("a", None, f"{unit}:m", unit=unit, role="more"), Answer(more, False)),
+            (Example("a", None, f"{unit}:m", unit=unit, role="more"), Prediction(more, False)),
             (
                 Example("b", None, f"{unit}:l", unit=unit, role="less"),
-                Answer(less, False, reason=reason),
+                Prediction(less, False, reason=reason),
             ),
         ]
 
@@ -147,14 +151,14 @@ def test_pair_order_is_strict_and_leaves_out_what_was_not_judged() -> None:
 
 def test_calibrated_scores_have_no_error_and_biased_ones_their_distance() -> None:
     examples = [told(i, i % 2 == 0) for i in range(200)]
-    assert point(columns(examples, [Answer(0.5, True)] * 200))["ece"] == pytest.approx(0)
-    assert point(columns(examples, [Answer(0.9, True)] * 200))["ece"] == pytest.approx(0.4)
+    assert point(columns(examples, [Prediction(0.5, True)] * 200))["ece"] == pytest.approx(0)
+    assert point(columns(examples, [Prediction(0.9, True)] * 200))["ece"] == pytest.approx(0.4)
 
 
 def test_ece_of_two_bins_by_hand() -> None:
     # 100 texts at .2, 30 biased; 100 at .8, 70 biased: (.5 x .1) + (.5 x .1).
     examples = [told(i, i < 30 or 100 <= i < 170) for i in range(200)]
-    answers = [Answer(0.2, False)] * 100 + [Answer(0.8, True)] * 100
+    answers = [Prediction(0.2, False)] * 100 + [Prediction(0.8, True)] * 100
     c = columns(examples, answers)
     assert point(c)["ece"] == pytest.approx(0.1)
     low, high = reliability(c)

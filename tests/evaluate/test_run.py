@@ -16,7 +16,7 @@ from guard.datasets.terms import make
 from guard.evaluate import report
 from guard.evaluate.baselines import Terms, always_biased, term_list, terms_for
 from guard.evaluate.result import Result
-from guard.evaluate.run import BATCH, answer, evaluate, judged
+from guard.evaluate.run import BATCH, evaluate, judged, prediction
 from guard.evaluate.sources import SOURCES, Dataset, load
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Scores, Span, Window
 from tests.scripted import Scripted
@@ -94,7 +94,7 @@ def test_answers_are_what_check_gives(settings: dict[str, object]) -> None:
     guard = Guard(detector=Graded(), **settings)
     free = Guard(detector=Graded(), threshold=0.0)
     for text, verdict in zip(TEXTS, guard.check_many(TEXTS), strict=True):
-        found = answer(free.trail(text), guard.policy, guard.detector.operating_points)
+        found = prediction(free.trail(text), guard.policy, guard.detector.operating_points)
         assert found.biased == verdict.biased
         assert found.bias_type == verdict.bias_type
         assert found.attributions == verdict.attributions
@@ -105,7 +105,7 @@ def test_the_score_is_that_of_the_highest_segment_whatever_the_thresholds() -> N
     guard = Guard(detector=Graded())
     free = Guard(detector=Graded(), threshold=0.0)
     # Row 6 is of a type whose threshold it misses in `quiet`; the score stays.
-    found = answer(free.trail("A 6 here. A 3 there."), guard.policy, Graded.operating_points)
+    found = prediction(free.trail("A 6 here. A 3 there."), guard.policy, Graded.operating_points)
     assert found.score == 0.6
 
 
@@ -289,7 +289,7 @@ def test_published_figures_stand_beside_with_their_source(data: Path) -> None:
     assert [*row, "BiasAlert paper, Table 1"] in published.rows
     notes = " ".join(report.notes(result))
     assert "the group matches a target term" in notes
-    assert "A random 40 of 1728 texts (seed 0)" in notes
+    assert "A random sample of 40 of 1728 texts (seed 0)" in notes
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_lines_are_counted_where_rows_begin(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "is empty."),
-        ("text,label\n", "holds no text with a label"),
+        ("text,label\n", "has no text with a label"),
         ("text\nfine\n", "line 1: the header lacks label"),
         ("a,b\nfine,1\n", "line 1: the header lacks text and label"),
         ("text,label\nfine,1,2\n", "line 2: the row has 3 fields, the header 2"),
@@ -187,8 +187,8 @@ def test_names_that_are_nothing(tmp_path: Path) -> None:
     assert "neither a known set" in said
     assert "redditbias" in said
     (tmp_path / "rows.jsonl").write_text("{}")
-    assert "is no CSV" in mistake(str(tmp_path / "rows.jsonl"))
-    assert "no folder of evaluation data at nowhere; give --data-dir" in mistake("emgsd")
+    assert "is not a CSV file" in mistake(str(tmp_path / "rows.jsonl"))
+    assert "no folder of evaluation data at nowhere; set --data-dir" in mistake("emgsd")
     assert "The set emgsd needs" in mistake("emgsd", tmp_path)
 
 

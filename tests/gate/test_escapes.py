@@ -52,7 +52,7 @@ def escaped(text: str) -> str:
         ("\\" * 40 + "n", "\\" * 24 + "\n"),
     ],
 )
-def test_an_escape_is_read_as_the_character_it_stands_for(raw: str, reading: str) -> None:
+def test_an_escape_is_read_as_the_character_it_encodes(raw: str, reading: str) -> None:
     assert read(raw) == reading
     assert read(raw, [1]) == reading
 
@@ -62,7 +62,7 @@ def test_prose_is_read_without_the_escapes_of_single_letters() -> None:
 
 
 @given(CHARACTERS, st.integers(1, 3))
-def test_json_is_read_as_what_it_holds_at_any_depth(text: str, depth: int) -> None:
+def test_nested_json_escapes_are_decoded(text: str, depth: int) -> None:
     # Backslashes of the text itself are taken for escapes: the same text in deeper JSON.
     text = re.sub(r"[\\\ud800-\udfff]", "", text)
     raw = text
@@ -132,7 +132,7 @@ def judged(
                 text[slice(*a.group_span.shifted(begin))] for a in decision.verdict.attributions
             )
             decisions.append((decision.action, decision.span, decision.verdict.score))
-        for length, instead in gate.settled():
+        for length, instead in gate.take_edits():
             out += text[taken : taken + length] if instead is None else instead
             taken += length
 
@@ -144,7 +144,7 @@ def judged(
         most = max(most, at - taken - size)
     gate.finish()
     settle()
-    assert gate.stopped or (taken == len(text) and gate.settled_all)
+    assert gate.stopped or (taken == len(text) and gate.is_drained)
     limits = policy.max_segment_chars + policy.overlap + policy.lookahead
     assert most <= 6 * limits + 42
     return out, decisions, passages
@@ -156,9 +156,7 @@ def judged(
     st.integers(1, 2),
     st.lists(st.integers(1, 50), min_size=1, max_size=5),
 )
-def test_escaped_arguments_are_judged_as_what_they_hold(
-    before: str, depth: int, sizes: list[int]
-) -> None:
+def test_escaped_arguments_are_judged_decoded(before: str, depth: int, sizes: list[int]) -> None:
     raw = escaped("Women are")
     for _ in range(depth - 1):
         raw = json.dumps(raw)[1:-1]
@@ -182,7 +180,7 @@ def test_escapes_in_a_text_are_judged_and_replaced_where_they_were_sent(
     assert passages == [f"{escaped('Women')} are"]
 
 
-def test_free_text_of_a_tool_is_judged_as_it_stands() -> None:
+def test_free_text_of_a_tool_is_judged_unchanged() -> None:
     out, _, _ = judged(r"C:\data \d+. Women are weak.", [3])
     assert out == r"C:\data \d+. "
 
@@ -193,5 +191,5 @@ def test_many_escapes_are_forgotten_once_they_are_judged() -> None:
         gate.feed(escaped("It is so. "))
         for window, _ in gate.windows():
             gate.resolve(verdict_on(window.text))
-        gate.settled()
+        gate.take_edits()
     assert len(gate._escapes._after) < 1000

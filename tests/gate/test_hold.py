@@ -72,7 +72,7 @@ class Played:
 
     def _take(self) -> None:
         self.gate.flow()
-        for length, text in self.gate.settled():
+        for length, text in self.gate.take_edits():
             if text is None:
                 self.out.update(range(self._at, self._at + length))
                 self.early += max(0, self._at + length - max(self._at, self._judged))
@@ -199,10 +199,10 @@ def test_a_sentence_cut_by_force_stays_held_where_it_named_a_group() -> None:
             gate.resolve(ties(""))
             verdicts += 1
             gate.flow()
-            out += sum(length for length, _ in gate.settled())
+            out += sum(length for length, _ in gate.take_edits())
         gate.flow()
         # What follows the last verdict is the same sentence, so none of it flows.
-        assert gate.settled() == []
+        assert gate.take_edits() == []
     assert verdicts > 1
     assert 0 < out < len(text) - 80
 
@@ -221,7 +221,7 @@ def test_pronouns_follow_a_group_named_in_another_channel_of_the_choice() -> Non
     assert (views[0].named, views[1].named) == (True, False)
 
 
-def test_what_flows_waits_for_what_the_choice_said_before() -> None:
+def test_text_released_early_waits_for_earlier_segments_of_its_choice() -> None:
     """A whole answer must end where a stream would: behind nothing that still waits."""
     thought, said = Channel(0, "reasoning"), Channel(0)
     policy = Policy(hold="association", message="stop")

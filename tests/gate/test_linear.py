@@ -14,8 +14,8 @@ import guard.gate
 from guard.gate import ResponseGate
 from guard.policy import Policy
 from guard.verdict import Channel
+from tests.gate.test_fast_path import FastCodec
 from tests.gate.test_response import Chunk, ChunkCodec, marked
-from tests.gate.test_short_way import Short
 
 ROOM = os.path.dirname(guard.gate.__file__)
 CONTENT, THOUGHT = Channel(), Channel(0, "reasoning")
@@ -76,18 +76,18 @@ def lines_run(run: Callable[[], None]) -> int:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "turns_of",
     [words, letters, spaces, turns, tools, choices, one_chunk],
-    ids=lambda said: said.__name__,
+    ids=lambda turns_of: turns_of.__name__,
 )
-@pytest.mark.parametrize("codec", [ChunkCodec, Short], ids=["parts", "alone"])
+@pytest.mark.parametrize("codec", [ChunkCodec, FastCodec], ids=["parts", "alone"])
 @pytest.mark.parametrize("hold", ["sentence", "association"])
-def test_cost_grows_with_length(said: Any, codec: Any, hold: Any) -> None:
+def test_cost_grows_with_length(turns_of: Any, codec: Any, hold: Any) -> None:
     def cost(n: int) -> int:
-        chunks = list(said(n))
+        chunks = list(turns_of(n))
         gate = ResponseGate(codec(), Policy(hold=hold, action="redact"), n=3)
 
-        def settle() -> None:
+        def judge() -> None:
             while jobs := gate.pending():
                 for job in jobs:
                     gate.resolve(job, marked(job.window.text))
@@ -97,9 +97,9 @@ def test_cost_grows_with_length(said: Any, codec: Any, hold: Any) -> None:
             for chunk in chunks:
                 gate.push(chunk)
                 gate.emit()
-                settle()
+                judge()
             gate.finish()
-            settle()
+            judge()
 
         return lines_run(run)
 

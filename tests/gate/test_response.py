@@ -222,7 +222,7 @@ def test_scope_says_whether_other_choices_end_too(scope: str, other: str) -> Non
     assert run.gate.stopped == (scope == "response")
 
 
-def test_a_choice_that_was_let_out_to_its_end_stays_whole() -> None:
+def test_a_choice_released_to_its_end_stays_complete() -> None:
     chunks = [Chunk({Channel(0): "All is well."}, done=[0]), Chunk({Channel(1): "X."}, done=[1])]
     run = Run(chunks, Policy(scope="response", message="stop"), n=2)
     assert run.out[0] is chunks[0]
@@ -230,7 +230,7 @@ def test_a_choice_that_was_let_out_to_its_end_stays_whole() -> None:
     assert run.gate.stopped
 
 
-def test_a_choice_that_has_not_spoken_keeps_the_stream_open() -> None:
+def test_a_choice_without_text_keeps_the_stream_open() -> None:
     chunks = [Chunk({Channel(0): "X. "}), Chunk({Channel(1): "Fine. "}), Chunk({}, done=[1])]
     run = Run(chunks, Policy(), n=2)
     assert run.text(Channel(1)) == "Fine. "
@@ -245,7 +245,7 @@ def test_white_space_after_a_sentence_does_not_wait_for_the_next() -> None:
     assert gate.emit() == [chunks[0]]
 
 
-def test_raise_gives_the_error_after_what_was_judged_and_no_message() -> None:
+def test_raise_gives_the_error_after_the_harmless_text_and_no_message() -> None:
     run = Run(chunked("Fine. X here. ", [4] * 4), Policy(action="raise", message="found"))
     assert run.text() == "Fine. "
     assert isinstance(run.gate.error, BiasFound)

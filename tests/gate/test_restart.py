@@ -43,7 +43,7 @@ def read(said: str, text: str, sizes: list[int]) -> tuple[int, str]:
         ("Straße zwei", "STRASSE ZWEI.", 12),
     ],
 )
-def test_a_repeat_is_what_was_said_but_for_white_space_and_case(
+def test_a_repeat_equals_the_released_text_but_for_white_space_and_case(
     said: str, text: str, again: int
 ) -> None:
     assert read(said, text, [1]) == (again, text[again:])

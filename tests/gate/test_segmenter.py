@@ -115,7 +115,7 @@ def test_segments_tile_the_text_and_are_bounded(text: str, limit: tuple[int, int
 
 
 @given(texts, limits)
-def test_what_is_held_is_bounded_whatever_the_text(text: str, limit: tuple[int, int, int]) -> None:
+def test_the_text_held_is_bounded(text: str, limit: tuple[int, int, int]) -> None:
     longest, _, lookahead = limit
     segmenter = Segmenter(*limit)
     for char in text:

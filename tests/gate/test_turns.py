@@ -145,7 +145,7 @@ def test_white_space_of_another_channel_changes_nothing(
 
 @settings(deadline=None)
 @given(turns())
-def test_what_all_channels_hold_is_bounded(said: list[Turn]) -> None:
+def test_the_text_held_of_all_channels_is_bounded(said: list[Turn]) -> None:
     gate = ResponseGate(ChunkCodec(), Policy())
     came = went = 0
     for channel, text in said:
@@ -174,7 +174,7 @@ def test_a_sentence_that_is_complete_does_not_wait_for_its_channel_to_go_on() ->
     assert gate.emit() == chunks[:1]
 
 
-def test_a_sentence_that_is_not_complete_waits_until_others_have_said_so_much() -> None:
+def test_an_incomplete_sentence_waits_until_other_channels_reach_the_limit() -> None:
     gate = ResponseGate(ChunkCodec(), Policy())
     gate.push(Chunk({THOUGHT: "They ask for"}))
     gate.push(Chunk({SAID: "x" * LIMIT}))
@@ -184,7 +184,7 @@ def test_a_sentence_that_is_not_complete_waits_until_others_have_said_so_much() 
     assert (early.channel, early.window.text) == (THOUGHT, "They ask for")
 
 
-def test_what_was_judged_early_is_judged_again_with_what_follows() -> None:
+def test_a_segment_judged_early_is_judged_again_when_complete() -> None:
     chunks = [
         Chunk({SAID: "The grelks are"}),
         Chunk({THOUGHT: "hmm " * LIMIT}),
@@ -195,7 +195,7 @@ def test_what_was_judged_early_is_judged_again_with_what_follows() -> None:
     assert [d.span for d in run.gate.trail.findings] == [(0, 20)]
 
 
-def test_what_was_judged_early_and_is_not_continued_is_judged_once() -> None:
+def test_a_segment_judged_early_and_not_continued_is_judged_once() -> None:
     seen: list[str] = []
 
     def judge(text: str) -> Verdict:
@@ -218,7 +218,7 @@ def test_decisions_are_in_the_order_of_the_text() -> None:
     assert run.text(SAID) == "Let me see"
 
 
-def test_decisions_are_in_the_order_of_the_text_where_another_choice_speaks_between() -> None:
+def test_decisions_are_in_the_order_of_the_text_despite_another_choice_between() -> None:
     chunks = [
         Chunk({THOUGHT: "Let me see"}),
         Chunk({SAID: "Yes.\n\nI", Channel(1): "No.\n\nI"}, done=[0, 1]),
@@ -227,7 +227,7 @@ def test_decisions_are_in_the_order_of_the_text_where_another_choice_speaks_betw
     assert [d.channel for d in run.gate.trail if d.channel.choice == 0] == [THOUGHT, SAID, SAID]
 
 
-def test_a_redaction_of_what_was_judged_early_stands_once() -> None:
+def test_a_redaction_of_a_segment_judged_early_appears_once() -> None:
     chunks = [
         Chunk({SAID: "So grelks are lazy"}),
         Chunk({THOUGHT: "hmm " * LIMIT}),
@@ -263,7 +263,7 @@ def test_a_sentence_that_goes_on_in_the_next_part_is_judged_whole() -> None:
     assert gate.stopped
 
 
-def test_a_channel_that_speaks_after_its_end_goes_on_with_its_sentence() -> None:
+def test_text_after_a_channels_end_continues_its_sentence() -> None:
     class Ends(ChunkCodec):
         def closed(self, chunk: Chunk) -> list[Channel]:
             return list(chunk.texts)
@@ -296,7 +296,7 @@ def test_work_grows_with_the_text(channels: int) -> None:
     assert calls <= channels * (length / LIMIT + 2) + length / 100
 
 
-def test_turns_are_kept_only_as_far_as_text_is_open() -> None:
+def test_only_the_turns_of_open_text_are_kept() -> None:
     gate = ResponseGate(ChunkCodec(), Policy())
     for _ in range(500):
         for channel in (SAID, THOUGHT):
@@ -334,7 +334,7 @@ def test_an_escape_that_has_begun_does_not_hold_others_for_ever() -> None:
     assert not any("lazy" in text for chunk in out for text in chunk.texts.values())
 
 
-def test_a_channel_that_ends_in_the_chunk_that_says_it_in_pieces_is_judged_whole() -> None:
+def test_a_channel_that_ends_in_a_chunk_with_several_of_its_parts_is_judged_whole() -> None:
     """Several events may arrive at once: a call's deltas and its end."""
 
     class Frames(ChunkCodec):

@@ -163,7 +163,7 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(source: Source, cache: Path
 
 
 def test_an_unknown_name_is_the_users_mistake() -> None:
-    with pytest.raises(UsageError, match=r"no model 'big' to fetch; known are smollm2, mpnet\."):
+    with pytest.raises(UsageError, match=r"no model 'big' to download; known are smollm2, mpnet\."):
         download.get("big")
 
 

@@ -74,5 +74,5 @@ def test_vectors_that_cannot_be_used_name_the_embedder(tmp_path):
 
 def test_no_statement_makes_no_index(tmp_path):
     (tmp_path / "source.jsonl").write_text("\n", encoding="utf-8")
-    with pytest.raises(BiasIndexError, match="holds no statement"):
+    with pytest.raises(BiasIndexError, match="has no statement"):
         build(tmp_path / "source.jsonl", tmp_path / "index", Hashing())

@@ -102,25 +102,25 @@ def test_the_reference_is_the_statement_that_was_paraphrased(found: Measured) ->
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("kind", ["neutral", "opposed", "elsewhere"])
-def test_false_alarms_do_not_rise(found: Measured, point: str, kind: str) -> None:
+def test_false_positives_do_not_increase(found: Measured, point: str, kind: str) -> None:
     assert found.change(point, kind).rise <= MOST[point][kind]
 
 
 @pytest.mark.parametrize(("point", "most"), [("strict", 5), ("balanced", 3), ("quiet", 3)])
-def test_what_is_known_of_one_group_is_not_held_of_another(
+def test_statements_about_one_group_do_not_match_another(
     found: Measured, point: str, most: int
 ) -> None:
     assert abs(found.change(point, "renamed").rise) <= most
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_stereotypes_that_nobody_added_are_found_as_before(found: Measured, point: str) -> None:
+def test_other_stereotypes_are_found_as_before(found: Measured, point: str) -> None:
     """Knowing twenty stereotypes about a group is no reason to see others everywhere, or fewer."""
     change = found.change(point, "unlisted")
     assert -1 <= change.rise <= 4
 
 
-def test_a_running_guard_stops_what_it_let_pass() -> None:
+def test_a_running_guard_uses_the_added_statements() -> None:
     encoder = Encoder()
     guard = Guard(detector=encoder)
     first = "The valley has four villages and a railway station. "

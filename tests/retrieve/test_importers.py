@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from guard.errors import UsageError
 from guard.retrieve.importers import FORMATS, read
 from guard.retrieve.importers.frame import group_in, sentence
-from guard.retrieve.importers.named import named, said
+from guard.retrieve.importers.named import named, predicate
 from guard.retrieve.statement import Statement, lines, read_statements
 from guard.verdict import BIAS_TYPES, BiasType
 from tests.data import DATA, digest, needs_data
@@ -139,18 +139,18 @@ def test_sbic_aggregated(tmp_path: Path) -> None:
     assert told == [
         f"{path}: 1 of its statements left out: several groups are targeted, and the statement "
         "names none of them",
-        f"{path}: 1 of its statements left out: the bias type cannot be told",
+        f"{path}: 1 of its statements left out: unknown bias type",
     ]
 
 
-def test_half_a_character_in_a_list_of_sbic_is_named(tmp_path: Path) -> None:
+def test_a_lone_surrogate_in_a_list_of_sbic_is_named(tmp_path: Path) -> None:
     row = agg(["old folks"], ["body"], ["old folks are \ud800 slow"])
     path = table(tmp_path / "SBIC.v2.agg.trn.csv", SBIC_AGG, row)
-    with pytest.raises(UsageError, match=r"line 2: .*half a character"):
+    with pytest.raises(UsageError, match=r"line 2: .*lone surrogate"):
         list(read(path))
     row["targetStereotype"] = "[" * 100_000
     table(path, SBIC_AGG, row)
-    with pytest.raises(UsageError, match=r"line 2: 'targetstereotype' is no JSON list"):
+    with pytest.raises(UsageError, match=r"line 2: 'targetstereotype' is not a JSON list"):
         list(read(path))
 
 
@@ -164,7 +164,9 @@ def test_a_stereoset_item_nested_too_deeply_is_named(tmp_path: Path) -> None:
 def test_a_broken_list_of_sbic_is_named(tmp_path: Path) -> None:
     row = agg(["women"], ["gender"], ["women are weak"]) | {"targetStereotype": "[weak"}
     path = table(tmp_path / "agg.csv", SBIC_AGG, row)
-    with pytest.raises(UsageError, match=r"agg\.csv, line 2: 'targetstereotype' is no JSON list"):
+    with pytest.raises(
+        UsageError, match=r"agg\.csv, line 2: 'targetstereotype' is not a JSON list"
+    ):
         list(read(path))
 
 
@@ -193,7 +195,7 @@ def test_implicit_hate(tmp_path: Path, form: str) -> None:
     found = list(read(path, skipped=told.append))
     assert facts(found) == FROM_IMPLIED
     assert {s.note for s in found} == {"implicit-hate"}
-    assert told == [f"{path}: 1 of its statements left out: the bias type cannot be told"]
+    assert told == [f"{path}: 1 of its statements left out: unknown bias type"]
 
 
 # --- SeeGULL ---------------------------------------------------------------------------------
@@ -340,7 +342,7 @@ def test_emgsd_takes_the_group_that_a_row_states(tmp_path: Path) -> None:
     assert facts(read(path, "emgsd", skipped=told.append)) == [
         ("All queer folk are vain.", "orientation", "queer folk", "vain")
     ]
-    assert told == [f"{path}: 1 of its statements left out: the bias type cannot be told"]
+    assert told == [f"{path}: 1 of its statements left out: unknown bias type"]
 
 
 @pytest.mark.parametrize(
@@ -361,7 +363,7 @@ def test_groups_in_running_text(text: str, kind: str | None, group: str, attribu
         return
     assert found is not None
     assert (found.bias_type, text[slice(*found.group)]) == (kind, group)
-    span = said(text, found.group)
+    span = predicate(text, found.group)
     assert span is not None
     assert text[slice(*span)] == attribute
 
@@ -445,7 +447,7 @@ def test_an_unknown_label_of_stereoset_is_named(tmp_path: Path) -> None:
     rows = variants(ITEM, NATION)
     rows[1]["label"] = "funny"
     path = objects(tmp_path / "s.jsonl", *rows)
-    with pytest.raises(UsageError, match=r"line 1: a label is none of stereotype"):
+    with pytest.raises(UsageError, match=r"line 1: a label is not one of stereotype"):
         list(read(path))
     assert facts(read(path, skip_bad=True)) == FROM_ITEMS[1:]
 
@@ -458,7 +460,7 @@ HEADER = ("statement", "bias_type", "group", "attribute", "implicit", "note")
 
 @settings(max_examples=40)
 @given(st.lists(statement, max_size=4), st.sampled_from(",;\t|"), st.booleans())
-def test_what_is_written_as_csv_is_read_back(
+def test_statements_written_as_csv_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, many: list[Statement], delimiter: str, bom: bool
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "own.csv"
@@ -473,7 +475,7 @@ def test_what_is_written_as_csv_is_read_back(
 
 @settings(max_examples=40)
 @given(st.lists(statement, min_size=1, max_size=4))
-def test_what_is_written_as_json_lines_is_read_back(
+def test_statements_written_as_json_lines_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, many: list[Statement]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "own.jsonl"
@@ -539,7 +541,7 @@ def test_a_broken_first_row_is_named(tmp_path: Path) -> None:
         (json.dumps(asdict(OWN) | {"note": "\ud800"}), "'note' is not UTF-8 text"),
         ("[" * 200_000, "nested too deeply"),
         (json.dumps(asdict(OWN) | {"implicit": "perhaps"}), "'implicit' must be true or false"),
-        (json.dumps(asdict(OWN) | {"group": 7}), "'group' must be a text"),
+        (json.dumps(asdict(OWN) | {"group": 7}), "'group' must be a string"),
         (json.dumps({"statement": "They are rude."}), "'bias_type' is missing"),
     ],
 )
@@ -563,12 +565,12 @@ def test_a_quote_left_open_is_named_by_the_line_it_opens_in(tmp_path: Path) -> N
     [
         (b"", "is empty"),
         (b"\n \n", "is empty"),
-        (b"colour,size\nred,2\n", "is of no known source by its columns (colour, size)"),
+        (b"colour,size\nred,2\n", "the format is not recognised by the columns (colour, size)"),
         (b'[{"statement": "x"}]', "is a JSON list"),
         (GOOD.encode("utf-16"), "is UTF-16; save it as UTF-8"),
         (GOOD.encode("utf-16-be"), "is UTF-16; save it as UTF-8"),
         (GOOD.encode().replace(b"\n", b"\r"), "ends its lines with CR alone"),
-        (b"statement,bias_type,group\n", "has no column attribute; statements of one's own"),
+        (b"statement,bias_type,group\n", "has no column attribute; a file of statements"),
         (b"statement,type\n", "has no column bias_type, no column group, no column attribute;"),
     ],
 )
@@ -592,7 +594,7 @@ def test_a_missing_file_and_a_wrong_format_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_columns_that_are_not_used_are_told_once(tmp_path: Path, form: str) -> None:
+def test_unused_columns_are_reported_once(tmp_path: Path, form: str) -> None:
     path, told = tmp_path / f"own.{form}", list[str]()
     rows = [{**asdict(OWN), "implicit": "no", "id": str(n), "source": "x"} for n in range(3)]
     if form == "csv":
@@ -601,7 +603,7 @@ def test_columns_that_are_not_used_are_told_once(tmp_path: Path, form: str) -> N
         objects(path, *rows)
     assert list(read(path, skipped=told.append)) == [OWN] * 3
     (reason,) = told
-    assert "not used are the columns id, source; those that are used: statement" in reason
+    assert "unused columns: id, source; the columns in use are statement" in reason
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")

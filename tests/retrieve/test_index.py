@@ -74,7 +74,7 @@ def test_equal_vectors_come_in_order_of_rows():
     assert [h.row for h in index.search(unit(1), 5, 0.0)[0]] == [0, 1, 2, 3, 4]
 
 
-def test_a_query_finds_the_same_alone_and_in_a_batch():
+def test_a_query_has_the_same_result_alone_and_in_a_batch():
     index, asked = make(300), unit(64, seed=5)
     together = index.search(asked, 5, -1.0)
     assert together == [index.search(asked[i : i + 1], 5, -1.0)[0] for i in range(64)]
@@ -193,7 +193,7 @@ def test_extended_refuses_another_dimension():
 
 
 @given(count=st.integers(0, 30), seed=st.integers(0, 100))
-def test_what_is_saved_is_loaded(tmp_path_factory, count, seed):
+def test_a_saved_index_is_loaded_unchanged(tmp_path_factory, count, seed):
     folder = tmp_path_factory.getbasetemp() / "saved"
     index = make(count, seed)
     index.save(folder)

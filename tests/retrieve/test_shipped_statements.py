@@ -79,7 +79,7 @@ def test_the_harmless_texts_of_the_training_are_no_statements(statements):
             assert not known & {fold(json.loads(line)[key]) for line in file}
 
 
-def test_the_datasheet_counts_right(statements):
+def test_the_datasheets_counts_are_right(statements):
     """Rows of the table are `| type | statements | implicit |`."""
     rows = re.findall(
         r"^\| (\w+) \| (\d+) \| (\d+) \|$", (FOLDER / "README.md").read_text("utf-8"), re.M

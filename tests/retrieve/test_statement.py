@@ -30,7 +30,7 @@ statement = st.builds(
 
 
 @given(st.lists(statement))
-def test_what_is_written_is_read_back(tmp_path_factory, many):
+def test_written_statements_are_read_back(tmp_path_factory, many):
     path = tmp_path_factory.getbasetemp() / "some.jsonl"
     path.write_text(lines(many), encoding="utf-8")
     assert read_statements(path) == tuple(many)
@@ -60,7 +60,7 @@ def test_optional_keys_and_blank_lines(tmp_path):
         (json.dumps(GOOD | {"bias_type": "nationality"}), "unknown bias type 'nationality'"),
         (json.dumps(GOOD | {"statement": " "}), "'statement' is empty"),
         (json.dumps(GOOD | {"statement": "?!"}), "'statement' has no word"),
-        (json.dumps(GOOD | {"attribute": None}), "'attribute' must be a text"),
+        (json.dumps(GOOD | {"attribute": None}), "'attribute' must be a string"),
         (json.dumps(GOOD | {"note": "a\nb"}), "'note' has a line break"),
         (json.dumps(GOOD | {"implicit": "yes"}), "'implicit' must be true or false"),
     ],

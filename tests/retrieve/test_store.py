@@ -46,7 +46,7 @@ def files(folder: Path) -> list[str]:
     return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
 
-def test_what_is_created_is_loaded(folder):
+def test_a_created_index_is_loaded_unchanged(folder):
     change = store.create(folder, some(5), Drawn())
     index = load(folder)
     assert change == store.Change(5, 0, 0, 5, index.version)
@@ -127,7 +127,9 @@ CHANGES = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(changes=CHANGES, graph_from=st.sampled_from([1, 8, 1000]), seed=st.integers(0, 99))
-def test_any_changes_give_what_they_say(tmp_path_factory, changes, graph_from, seed):
+def test_any_sequence_of_changes_gives_its_reported_result(
+    tmp_path_factory, changes, graph_from, seed
+):
     folder = tmp_path_factory.mktemp("changed")
     expected = {fold(s.statement): s for s in some(4)}
     with pytest.MonkeyPatch.context() as patch:
@@ -376,7 +378,7 @@ def _unreadable(*_: object) -> None:
     raise BiasIndexError("Input/output error")
 
 
-def test_what_is_no_index_is_not_replaced(folder):
+def test_a_folder_that_is_no_index_is_not_replaced(folder):
     folder.mkdir()
     for content in (
         '{"name": "an app"}',
@@ -386,7 +388,7 @@ def test_what_is_no_index_is_not_replaced(folder):
     ):
         (folder / "manifest.json").write_text(content, "utf-8")
         for replace in (False, True):
-            with pytest.raises(BiasIndexError, match="belongs to something else"):
+            with pytest.raises(BiasIndexError, match="does not belong to a bias index"):
                 store.create(folder, some(2), Drawn(), replace=replace)
         assert (folder / "manifest.json").read_text("utf-8") == content
         assert os.listdir(folder) == ["manifest.json"]
@@ -438,7 +440,7 @@ class Stopping(Drawn):
 
 
 @pytest.mark.parametrize("command", ["create", "add"])
-def test_what_was_embedded_is_not_embedded_again(folder, monkeypatch, command):
+def test_finished_vectors_are_not_computed_again(folder, monkeypatch, command):
     monkeypatch.setattr(resume, "BATCH", 4)
     if command == "add":
         store.create(folder, batch("a", 0), Drawn())
@@ -460,7 +462,7 @@ def test_what_was_embedded_is_not_embedded_again(folder, monkeypatch, command):
     assert not [n for n in os.listdir(folder) if re.fullmatch(r"\.embedded-\w+", n)]
 
 
-def test_another_command_leaves_what_is_to_be_resumed(folder, monkeypatch):
+def test_another_command_keeps_the_vectors_of_an_interrupted_build(folder, monkeypatch):
     monkeypatch.setattr(resume, "BATCH", 4)
     store.create(folder, batch("a", 0), Drawn())
     with pytest.raises(KeyboardInterrupt):
@@ -506,7 +508,7 @@ def test_a_build_that_ends_leaves_nothing_to_resume(folder, monkeypatch):
     assert not kept_in(folder)
 
 
-def test_a_writer_removes_what_other_embedders_left_but_not_what_they_write(folder, monkeypatch):
+def test_a_writer_removes_other_embedders_finished_but_not_open_files(folder, monkeypatch):
     monkeypatch.setattr(resume, "BATCH", 4)
     other = Stopping(2)
     other.name = "other-2"
@@ -567,7 +569,7 @@ def test_a_folder_that_was_there_outlives_a_failed_build(folder):
     assert folder.is_dir()
 
 
-def test_an_error_of_the_embedder_is_not_told_as_one_of_the_folder(folder):
+def test_an_embedders_error_is_not_reported_as_one_of_the_folder(folder):
     def unreachable(_: object) -> None:
         raise ConnectionError("no route")
 
@@ -705,7 +707,7 @@ def test_two_writers_at_once_both_land(folder):
     assert set(load(folder).statements) == expected | set(batch("first", 0))
 
 
-def test_a_writer_says_that_it_waits_for_another(folder):
+def test_a_writer_reports_that_it_waits_for_another(folder):
     store.create(folder, batch("first", 0), Drawn())
     told, other = [], FileLock(folder / ".lock")
     other.acquire()

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from guard.places import shipped
 from guard.train import calibrate, pools
 from guard.train.calibrate import (
-    ALARMS,
     COMMENTS,
     GRID,
     HARMLESS,
     LEAST,
+    MAX_FALSE_POSITIVE_RATE,
     PLAIN,
     QUIET_FINDS,
     QUIET_SHARE,
@@ -96,7 +96,7 @@ def test_points_are_ordered_and_keep_their_word(seed: int) -> None:
         assert 0 < strict <= balanced <= quiet < 1
     found = {name: measured(texts, scores, limits) for name, limits in points.items()}
     for name, of in found.items():
-        assert of.harmless.hits <= ALARMS[name] * of.harmless.n
+        assert of.harmless.hits <= MAX_FALSE_POSITIVE_RATE[name] * of.harmless.n
         assert of.harmless.bound >= of.harmless.hits / of.harmless.n
     assert found["balanced"].accuracy == pytest.approx(0.79, abs=0.03)
     assert found["strict"].recall >= 0.87
@@ -199,7 +199,9 @@ def test_where_alarms_forbid_it_quiet_finds_less_of_all_types_alike(seed: int) -
 
     def calm(limits: dict[BiasType, float]) -> bool:
         of = measured(texts, scores, limits)
-        few = max(ALARMS["quiet"] * of.harmless.n, QUIET_SHARE * balanced.harmless.hits)
+        few = max(
+            MAX_FALSE_POSITIVE_RATE["quiet"] * of.harmless.n, QUIET_SHARE * balanced.harmless.hits
+        )
         return of.harmless.hits <= few and of.alarms <= QUIET_SHARE * balanced.alarms
 
     assert calm(points["quiet"])

@@ -20,7 +20,7 @@ from guard.train.card import card, is_known
 
 SHARE = {"hits": 2, "n": 100, "bound": 0.061}
 AT = {m: [0.5, 0.4, 0.6] for m in release._MEASURES} | {"as": [None, None, None]}
-SET = {"n": 1234} | dict.fromkeys(calibrate.ALARMS, AT)
+SET = {"n": 1234} | dict.fromkeys(calibrate.MAX_FALSE_POSITIVE_RATE, AT)
 RUN = {
     "method": "full", "base": "mpnet", "layers": None, "frozen": 4, "steps": 2688,
     "batch_size": 48, "epochs": 1.0, "lr": 3e-5, "head_lr": 3e-4, "seed": 17,
@@ -40,7 +40,7 @@ FIGURES: dict[str, Any] = {
         "reliability": [{"weight": 0.5, "score": s, "biased": s} for s in (0.1, 0.9)],
         "measured": {
             point: {"accuracy": 0.81, "recall": 0.7, "harmless": SHARE, "pools": {"unseen": SHARE}}
-            for point in calibrate.ALARMS
+            for point in calibrate.MAX_FALSE_POSITIVE_RATE
         },
     },
     "flips": {"n": 84, "before": 1.0, "after": 0.94, "verbatim": 1.0, "neutral": 1.0,
@@ -97,7 +97,7 @@ def test_a_card_names_the_run_of_the_references() -> None:
 def test_without_figures_there_is_no_card(tmp_path: Path) -> None:
     result = written(tmp_path)
     assert result.exit_code == 2
-    assert "is not there" in result.stderr
+    assert "does not exist" in result.stderr
 
 
 @pytest.mark.parametrize("content", ["none", "[]", '{"training": []}'])
@@ -105,7 +105,7 @@ def test_figures_of_another_kind_make_no_card(content: str, tmp_path: Path) -> N
     (tmp_path / "figures.json").write_text(content, encoding="utf-8")
     result = written(tmp_path)
     assert result.exit_code == 2, result.exception
-    assert "is not what this version's `guard train release` writes" in result.stderr
+    assert "was not written by this version's `guard train release`" in result.stderr
     assert not (tmp_path / "CARD.md").exists()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from guard.errors import UsageError
-from guard.retrieve.spans import (
+from guard.retrieve.phrases import (
     changed_part,
     find_phrase,
     find_stem,

@@ -81,7 +81,7 @@ def test_sentence_transformers_loads_the_encoder(restored: Path, tmp_path: Path)
     assert torch.allclose(found, torch.stack(ours), atol=1e-5)
     again = CliRunner().invoke(main, [*command, str(tmp_path / "st")])
     assert again.exit_code == 2
-    assert "is there already; name a new folder" in again.output
+    assert "already exists; name a new folder" in again.output
     empty = CliRunner().invoke(main, ["train", "sentence-model", "--work", str(tmp_path), "--to",
                                       str(tmp_path / "other")])  # fmt: skip
     assert empty.exit_code == 2

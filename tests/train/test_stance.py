@@ -55,7 +55,7 @@ def test_spans_are_known_of_biased_rows_alone_and_lie_in_their_text() -> None:
 
 
 def test_what_is_filled_in_reads_as_its_place_wants() -> None:
-    one = stance.Said("women", "are late", "gender")
+    one = stance.Claim("women", "are late", "gender")
     filled = stance._filled("{G} {p}; {S}, and {G}? He said {s} {P1}.", {"": one, "1": one}, one)
     assert filled == "Women are late; Women are late, and women? He said women are late are late."
 

@@ -1,4 +1,4 @@
-"""The batch door: ``litellm.batch_completion``, guarded, each of its answers by itself."""
+"""The batch door: ``litellm.batch_completion``, with each of its answers guarded separately."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import litellm
 from guard.doors.chat.door import DOOR
 from guard.doors.context import guarded, inside
 from guard.doors.door import number_of_choices
-from guard.doors.errors import judged
+from guard.doors.errors import judged_error
 from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import DoorSession
 from guard.errors import GuardError
@@ -23,8 +23,8 @@ def batch_completion(
 ) -> list[Any]:
     """Call ``litellm.batch_completion`` and guard each answer, whole or streamed.
 
-    An error stands in the place of its answer, as LiteLLM has it; so do the guard's own. Raises
-    UsageError under the action ``rewrite``.
+    As in LiteLLM, the list holds an error in the place of an answer that failed; this includes
+    the guard's own errors. Raises UsageError under the action ``rewrite``.
     """
     if guarded():
         return list(litellm.batch_completion(*args, **kwargs))
@@ -42,13 +42,13 @@ def batch_completion(
             answers = litellm.batch_completion(*args, **kwargs)
     except Exception as error:
         failed = error
-    if failed is not None:  # raised out here, it does not lead to the one that it stands for
-        raise judged(failed, session)
+    if failed is not None:  # raised outside `except`, so that it does not chain the original
+        raise judged_error(failed, session)
     return [_guarded(session, a, user, n) for a, user in zip(answers, users, strict=True)]
 
 
 def _each(session: DoorSession, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Make the calls that LiteLLM would make, each with records of its own."""
+    """Make the calls that LiteLLM would make, each with its own deferred records."""
     bound = inspect.signature(litellm.batch_completion).bind(*args, **kwargs)
     bound.apply_defaults()
     call = {**bound.arguments, **bound.arguments.pop("kwargs", {})}
@@ -67,7 +67,7 @@ def _each(session: DoorSession, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 def _guarded(session: DoorSession, answer: Any, user: str, n: int) -> Any:
     if isinstance(answer, Exception):
-        return judged(answer, session)
+        return judged_error(answer, session)
     try:
         return DOOR.guard(session, answer, user=user, n=n)
     except GuardError as error:

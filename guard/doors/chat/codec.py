@@ -21,12 +21,13 @@ from guard.doors.fields import (
     REFUSAL,
     THINKING,
     Repeats,
-    around,
     envelope,
+    has_content,
     index_of,
     is_custom,
     may_repeat,
     name_channel,
+    parts_around,
     parts_of,
     thinking_blocks,
     tool_number,
@@ -37,17 +38,18 @@ from guard.doors.tools import breaker
 from guard.gate import Codec, Part
 from guard.verdict import Channel
 
-# Extra fields of a delta that says content alone: that, its role, and the three asked for.
+# Number of extra fields of a delta with content only: content, role, tool_calls, function_call,
+# audio.
 _USUAL = 5
 _ROLES = (None, "assistant")
-# Fields of a choice that says no more than its delta.
+# Number of fields of a choice that carries nothing but its delta.
 _FIELDS = 4
-# What a chunk is called: the same in each of a response.
+# Identifies the response of a chunk: the same in all of its chunks.
 _names = itemgetter("id", "model", "object", "system_fingerprint")
 
 
 class _Choice(NamedTuple):
-    """What one choice of a chunk says."""
+    """One choice of a chunk, as the gate reads it."""
 
     choice: int
     ends: bool
@@ -55,31 +57,31 @@ class _Choice(NamedTuple):
 
 
 def _parts(chunk: ModelResponseStream, choice: StreamingChoices) -> list[Part]:
-    """Return the texts of a choice, and of the chunk around it: that goes out with each choice."""
+    """Return the texts of a choice, and of the chunk around it, which goes out with each choice."""
     index = index_of(choice)
     parts = parts_of(members(choice).get("delta"), index)
-    return [*parts, *around(choice, index, "delta"), *envelope(chunk, index)]
+    return [*parts, *parts_around(choice, index, "delta"), *envelope(chunk, index)]
 
 
 class ChatCodec(Codec[ModelResponseStream]):
-    """The gate's codec for LiteLLM's ``ModelResponseStream``; never changes one it was given.
+    """The gate's codec for LiteLLM's ``ModelResponseStream``; never changes a chunk in place.
 
-    ``n`` is the number of choices that were asked for.
+    ``n`` is the number of choices requested.
     """
 
     def __init__(self, n: int = 1) -> None:
         self._n = n
         self._read: tuple[ModelResponseStream | None, list[_Choice]] = (None, [])
         self._sent: dict[Channel, int] = {}  # characters the provider sent, by tool channel
-        self._changed: set[int] = set()  # choices of which text was cut or replaced
+        self._changed: set[int] = set()  # choices whose text was cut or replaced
         self._repeats = Repeats()
         self._names: tuple[Any, ...] = ()
-        self._fast_channel: Channel | None = None  # where ``alone`` read, and so many characters
-        self._fast_length = 0
+        self._fast_channel: Channel | None = None  # the last channel that ``alone`` read
+        self._fast_length = 0  # characters read there since the last `_note_fast`
         self._last: dict[int, ModelResponseStream] = {}
 
     def parts(self, chunk: ModelResponseStream) -> list[Part]:
-        """Return the chunk's texts in reading order; raises UsageError on text not a string."""
+        """Return the chunk's texts in reading order; raises UsageError if one is not a string."""
         choices = self._choices(chunk)
         if len(choices) == 1:
             parts = choices[0].parts
@@ -91,27 +93,31 @@ class ChatCodec(Codec[ModelResponseStream]):
         return parts
 
     def alone(self, chunk: ModelResponseStream, channel: Channel) -> str:
-        """Return the content of a chunk that says it in ``channel`` and nothing else; else ""."""
-        # Asked of every chunk: where LiteLLM keeps these fields, not by names, which takes longer.
+        """Return the content of a chunk with text in ``channel`` only; "" for any other chunk."""
+        # Called for every chunk, so it reads pydantic's storage: attribute access is slower.
         fields = chunk.__dict__
         choices = fields["choices"]
-        around: Any = chunk.__pydantic_extra__
-        if len(choices) != 1 or fields["provider_specific_fields"] or (around and _says(around)):
+        extra: Any = chunk.__pydantic_extra__
+        if (
+            len(choices) != 1
+            or fields["provider_specific_fields"]
+            or (extra and any(has_content(name, value) for name, value in extra.items()))
+        ):
             return ""
         names = _names(fields)
         if names != self._names:
             if envelope(fields, 0):
                 return ""
-            self._names = names  # the same in each chunk, and no text to judge
-        said: Any = choices[0].__pydantic_extra__
+            self._names = names  # hold no text to judge, here and in all other chunks
+        choice: Any = choices[0].__pydantic_extra__
         try:
-            delta: Any = said["delta"]
+            delta: Any = choice["delta"]
             more = delta.__pydantic_extra__
             if (
-                said["index"] == channel.choice
-                and len(said) == _FIELDS
-                and said["logprobs"] is None
-                and said["finish_reason"] is None
+                choice["index"] == channel.choice
+                and len(choice) == _FIELDS
+                and choice["logprobs"] is None
+                and choice["finish_reason"] is None
                 and len(more) == _USUAL
                 and more["tool_calls"] is None
                 and more["function_call"] is None
@@ -133,7 +139,7 @@ class ChatCodec(Codec[ModelResponseStream]):
     def choices(self, chunk: ModelResponseStream) -> list[int]:
         """Return the choice indexes in the chunk.
 
-        LiteLLM gives a chunk that brings only usage an empty first choice; it has none.
+        A chunk that carries only usage has an empty first choice in LiteLLM; it is left out.
         """
         choices = self._choices(chunk)
         if members(chunk).get("usage") is not None and not any(c.ends or c.parts for c in choices):
@@ -141,24 +147,24 @@ class ChatCodec(Codec[ModelResponseStream]):
         return [c.choice for c in choices]
 
     def finished(self, chunk: ModelResponseStream) -> list[int]:
-        """Return the choice whose finish reason the chunk brings.
+        """Return the choice whose finish reason the chunk carries.
 
-        None where several were asked for: LiteLLM then gives one finish reason for all, the
-        first that came, and puts it on the first choice, which may go on.
+        Nothing if several choices were requested: LiteLLM then reports one finish reason for all,
+        the first one, on the first choice, whose text may continue.
         """
         if self._n > 1:
             return []
         return [c.choice for c in self._choices(chunk) if c.ends]
 
     def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:
-        # The gate asks three questions of a chunk before it turns to the next.
+        # Cached: the gate calls this three times for each chunk.
         if self._read[0] is not chunk:
             self._note_fast()
             self._read = (chunk, [self._choice(chunk, c) for c in chunk.choices])
         return self._read[1]
 
     def _note_fast(self) -> None:
-        """Note what ``alone`` read since the last call."""
+        """Note the length of the text that ``alone`` read since the last call."""
         if self._fast_channel is not None:
             self._repeats.note(self._fast_channel, self._fast_length)
         self._fast_length = 0
@@ -175,11 +181,11 @@ class ChatCodec(Codec[ModelResponseStream]):
         *,
         ends: bool = False,
     ) -> ModelResponseStream | None:
-        """Return a copy with this choice alone, its texts replaced; None where it says nothing."""
+        """Return a copy with this choice alone, its texts replaced; None if nothing is left."""
         one = next(c for c in chunk.choices if c.index == choice)
         before: dict[Channel, str] = {}
         for channel, text in _parts(chunk, one):
-            if channel in texts or not may_repeat(channel):  # else it was judged before
+            if channel in texts or not may_repeat(channel):  # else a repeat, judged before
                 before[channel] = before.get(channel, "") + text
         if before == dict(texts) and not ends:
             return _with_choices(chunk, [one])
@@ -207,10 +213,10 @@ class ChatCodec(Codec[ModelResponseStream]):
     def seal(
         self, chunk: ModelResponseStream, released: Iterable[ModelResponseStream]
     ) -> ModelResponseStream:
-        """Return ``chunk`` as it may leave, ``released`` being what left before it.
+        """Return ``chunk`` as it may go out; ``released`` are the chunks emitted before it.
 
-        A choice's last chunk breaks the tool calls that were cut, and names the role where the
-        choice never spoke. After a replacement, fields that could repeat it are taken off.
+        A choice's last chunk makes cut tool calls unparseable, and carries the role if the choice
+        had no chunk before. After a replacement, fields that could repeat the text are removed.
         """
         if not self.seals:
             return chunk
@@ -219,17 +225,17 @@ class ChatCodec(Codec[ModelResponseStream]):
                 self._complete(last.choices[0], choice, released)
                 return chunk
         changed = [c for c in chunk.choices if c.index in self._changed]
-        if changed and (_repeats(members(chunk)) or any(_choice_repeats(c) for c in changed)):
+        if changed and (_may_repeat(members(chunk)) or any(map(_choice_may_repeat, changed))):
             return _bare(chunk, [_stripped(c) for c in chunk.choices])
         return chunk
 
     def _complete(
         self, end: StreamingChoices, choice: int, released: Iterable[ModelResponseStream]
     ) -> None:
-        spoke = False
+        began = False
         texts: dict[Channel, list[str]] = {}
         for one in (c for chunk in released for c in chunk.choices if c.index == choice):
-            spoke = True
+            began = True
             for position, call in enumerate(one.delta.tool_calls or ()):
                 if not is_custom(call):
                     texts.setdefault(Channel(choice, "tool", tool_number(call, position)), [])
@@ -238,7 +244,7 @@ class ChatCodec(Codec[ModelResponseStream]):
             for channel, text in parts_of(one.delta, choice):
                 if channel in texts:
                     texts[channel].append(text)
-        if not spoke:
+        if not began:
             end.delta.role = "assistant"
         for channel, pieces in texts.items():
             whole = "".join(pieces)
@@ -253,7 +259,7 @@ class ChatCodec(Codec[ModelResponseStream]):
 
 
 def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta:
-    """Return a delta with ``texts`` and nothing else that could repeat what they replace."""
+    """Return a delta with ``texts`` and no other field that could repeat the replaced text."""
 
     def text(kind: Any, number: int = 0) -> str | None:
         return texts.get(Channel(choice, kind, number))
@@ -262,14 +268,14 @@ def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta
     call: Any
     for position, call in enumerate(delta.tool_calls or ()):
         number = tool_number(call, position)
-        said = text("tool", number) or ""
-        name = _named(_name(call), name_channel(choice, number), texts)
+        arguments = text("tool", number) or ""
+        name = _released_name(_name(call), name_channel(choice, number), texts)
         identity = call.id if is_data(call.id) else None
         if is_custom(call):
-            payload = type(call.custom)(name=name, input=said)
+            payload = type(call.custom)(name=name, input=arguments)
             calls.append(type(call)(id=identity, type=call.type, index=number, custom=payload))
         else:
-            named = Function(arguments=said, name=name)
+            named = Function(arguments=arguments, name=name)
             calls.append(
                 ChatCompletionDeltaToolCall(
                     id=identity, type=call.type, index=number, function=named
@@ -277,11 +283,11 @@ def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta
             )
     older = delta.function_call
     if older is not None:
-        name = _named(older.name, name_channel(choice, FUNCTION_CALL), texts)
+        name = _released_name(older.name, name_channel(choice, FUNCTION_CALL), texts)
         older = FunctionCall(name=name, arguments=text("tool", FUNCTION_CALL) or "")
     refusal = text("content", REFUSAL)
     more: dict[str, Any] = {"refusal": refusal} if refusal else {}
-    # A transcript follows its audio: both go.
+    # Audio cannot be cut, so it is left out together with its transcript.
     return Delta(
         content=text("content"),
         role=delta.role if is_name(delta.role or "") else None,
@@ -293,13 +299,13 @@ def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta
     )
 
 
-def _named(name: str | None, channel: Channel, texts: Mapping[Channel, str]) -> str | None:
-    """Return a tool's name where it may go out: one that reads as text follows its verdict."""
+def _released_name(name: str | None, channel: Channel, texts: Mapping[Channel, str]) -> str | None:
+    """Return a tool's name if it may go out: one that is no valid name is judged as text."""
     return name if name is None or is_name(name) else texts.get(channel) or None
 
 
 def _announces(delta: Delta) -> bool:
-    """Whether a delta without text is still worth sending: it names the role or a call."""
+    """Whether a delta without text must be sent: it carries the role or begins a call."""
     calls = delta.tool_calls or ()
     named = any(_name(c) or c.id for c in calls)
     return bool(delta.role or named or (delta.function_call and delta.function_call.name))
@@ -310,17 +316,12 @@ def _name(call: Any) -> str | None:
     return name
 
 
-def _says(fields: Mapping[str, Any]) -> bool:
-    """Whether extra fields say anything: by their values, or by names that are none."""
-    return any(fields.values()) or not all(map(is_name, fields))
+def _may_repeat(fields: Mapping[str, Any]) -> bool:
+    return any(value and name not in FIELDS_AFTER_CUT for name, value in fields.items())
 
 
-def _repeats(said: Mapping[str, Any]) -> bool:
-    return any(value and name not in FIELDS_AFTER_CUT for name, value in said.items())
-
-
-def _choice_repeats(choice: StreamingChoices) -> bool:
-    return _repeats(members(choice)) or _repeats(members(choice.delta))
+def _choice_may_repeat(choice: StreamingChoices) -> bool:
+    return _may_repeat(members(choice)) or _may_repeat(members(choice.delta))
 
 
 def _stripped(choice: StreamingChoices) -> StreamingChoices:

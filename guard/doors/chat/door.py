@@ -23,8 +23,8 @@ def _wrap(response: object, session: DoorSession, user: str, n: int) -> ChatStre
     raise unreadable(response, "chat")
 
 
-def _go_on(call: Arguments, said: str, instruction: str) -> dict[str, Any]:
-    answer = [{"role": "assistant", "content": said}] if said else []
+def _continuation(call: Arguments, released: str, instruction: str) -> dict[str, Any]:
+    answer = [{"role": "assistant", "content": released}] if released else []
     asked = {"role": "user", "content": instruction}
     return {**call, "messages": [*call["messages"], *answer, asked]}
 
@@ -36,19 +36,19 @@ DOOR = Door(
     _wrap,
     user=lambda call: last_message(call.get("messages")),
     choices=number_of_choices,
-    go_on=_go_on,
+    continuation=_continuation,
 )
 
 
 def created(completions: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the call that ``completions.create(*args, **kwargs)`` of LiteLLM's makes.
+    """Return the arguments of LiteLLM's ``completions.create(*args, **kwargs)``.
 
-    LiteLLM keeps the arguments of one call for all later ones; here a call has its own alone, or
-    ``guard``, ``stream`` and records of the call would go on to others.
+    LiteLLM itself stores the arguments of a call in ``completions.params`` for all later calls.
+    This does not, or ``guard``, ``stream`` and the call's records would leak into other calls.
     """
-    given = {**dict(zip(("messages", "model"), args, strict=False)), **kwargs}
-    model = given.get("model") or completions.params.get("model")
-    return {**completions.params, **given, "model": model}
+    own = {**dict(zip(("messages", "model"), args, strict=False)), **kwargs}
+    model = own.get("model") or completions.params.get("model")
+    return {**completions.params, **own, "model": model}
 
 
 completion, acompletion, guard, aguard = DOOR.call, DOOR.acall, DOOR.guard, DOOR.aguard

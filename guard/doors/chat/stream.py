@@ -18,31 +18,30 @@ from guard.doors.stream_text import StreamText, joined, withheld
 class ChatStream(GuardedStream, CustomStreamWrapper):
     """LiteLLM's chat stream, guarded.
 
-    What says how the call was made is read from the stream underneath; what else LiteLLM's stream
-    holds, the provider's own stream and pieces of text among it, is not to be had here. ``chunks``
-    and ``response_uptil_now`` hold released text only. ``n`` is the number of choices that were
-    asked for.
+    Attributes that describe the call are read from LiteLLM's stream. Its other attributes are not
+    available, because they hold the provider's stream or unreleased text. ``chunks`` and
+    ``response_uptil_now`` hold released text only. ``n`` is the number of choices requested.
     """
 
     def __init__(
         self, upstream: CustomStreamWrapper, session: DoorSession, *, user: str = "", n: int = 1
     ) -> None:
         self.chunks: list[ModelResponseStream] = []
-        self._sent: list[ModelResponseStream] = []  # a Router's stream keeps no chunks
-        self._before = 0  # chunks of the answers before the present one
-        self._usage: Any = None  # of a stopped stream, where its reader asked for that
+        self._sent: list[ModelResponseStream] = []  # the provider's; a Router's stream has none
+        self._before = 0  # number of chunks of the answers before the present one
+        self._usage: Any = None  # of a stopped stream, if its reader requested usage
         self._codec = ChatCodec(n)
         super().__init__(upstream, session, self._codec, user=user, n=n)
 
     @property
     def response_uptil_now(self) -> str:  # type: ignore[override]
-        """The released text so far, as LiteLLM keeps it: of each chunk's first choice."""
+        """The released text so far; as in LiteLLM, of each chunk's first choice."""
         first = (c.choices[0].delta.content for c in self.chunks if c.choices)
         return "".join(text for text in first if text)
 
     @property
     def completion_stream(self) -> Any:
-        """This stream itself; LiteLLM's Router asks whether there is one."""
+        """This stream itself; LiteLLM's Router checks that the attribute exists."""
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -68,7 +67,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         over = super()._release()
         usage, self._usage = self._usage, None
         if usage is not None and self._error is None:
-            # LiteLLM's last chunk has the usage; a stopped stream never comes to it.
+            # LiteLLM's last chunk carries the usage; a stopped stream never reaches it.
             chunk = self._upstream.model_response_creator()
             chunk.usage = usage
             self.chunks.append(chunk)
@@ -100,7 +99,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
             withheld(ChatCodec, self._sent, self.chunks),
         )
 
-    def _following(self, answer: Any) -> CustomStreamWrapper | None:
+    def _next_upstream(self, answer: Any) -> CustomStreamWrapper | None:
         self._before = len(self.chunks)
         return closing.under(answer, CustomStreamWrapper)
 
@@ -112,7 +111,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
 
 
 def same_answer(chunk: ModelResponseStream, first: ModelResponseStream) -> ModelResponseStream:
-    """Return ``chunk`` of an answer that goes on, as one of the answer that ``first`` began."""
+    """Return ``chunk`` of a continued answer, with the identity of the answer's ``first`` chunk."""
     same = {name: getattr(first, name) for name in ("id", "created", "model")}
     copy: ModelResponseStream = chunk.model_copy(update=same)
     return copy

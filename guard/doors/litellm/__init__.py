@@ -1,1 +1,1 @@
-"""What concerns LiteLLM itself: interception, its Router and proxy, closing, records, internals."""
+"""LiteLLM itself: interception, its Router and proxy, closing, records, internals."""

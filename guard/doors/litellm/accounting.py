@@ -1,8 +1,8 @@
 """Report a stream that the guard stopped to LiteLLM's callbacks: once, and as a success.
 
-LiteLLM reports a stream when it has been read to its end, so one that is closed early would cost
-nothing by its count. What is reported is built from the chunks that were let out; the tokens are
-those of everything the provider sent, as it charges for them.
+LiteLLM reports a stream when it has been read to its end; one that is closed early would be
+counted as free. The report is built from the released chunks. Its token counts are those of
+everything the provider sent, because the provider charges for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from guard.doors.litellm.compat import (
     reports_late,
 )
 
-_reporting: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+_reporting: set[asyncio.Task[Any]] = set()  # an event loop holds its tasks weakly
 
 
 def report(logging: Any, answer: Callable[[], object]) -> None:
@@ -34,11 +34,11 @@ def report(logging: Any, answer: Callable[[], object]) -> None:
 
 
 async def areport(logging: Any, answer: Callable[[], object]) -> None:
-    """Report what ``answer`` returns to the callbacks of ``logging``, in a task of its own.
+    """Report what ``answer`` returns to the callbacks of ``logging``, in a separate task.
 
-    Tokens are counted in a thread, which is waited for; a cancellation then leaves the rest to the
-    task. On LiteLLM's proxy a stream is reported behind all of its guardrails, which have things
-    to add: then the answer is only left with ``logging``.
+    Waits until the tokens are counted (in a thread); a cancellation after that does not stop the
+    task. LiteLLM's proxy reports a stream after all guardrails have run, because they add to it;
+    in that case the answer is only stored in ``logging``.
     """
     if logging is None or litellm.disable_streaming_logging:
         return
@@ -63,7 +63,7 @@ async def areport(logging: Any, answer: Callable[[], object]) -> None:
 
 
 def defer(logging: Any) -> None:
-    """Have LiteLLM's proxy report a stream behind its guardrails, on routes where it would not.
+    """Have LiteLLM's proxy report a stream after its guardrails, also on routes that report before.
 
     The proxy asks for the report once its hooks have read the stream to the end.
     """
@@ -85,7 +85,7 @@ def defer(logging: Any) -> None:
 def charge(logging: Any, response: object) -> None:
     """Have LiteLLM's proxy charge for a whole answer that it reports as a failure.
 
-    The provider charges for it. LiteLLM can do so for chats only.
+    The provider charges for it, too. LiteLLM supports this for chats only.
     """
     record = getattr(logging, "record_assembled_response_for_failure", None)
     if record is not None and isinstance(response, ModelResponse):
@@ -93,7 +93,7 @@ def charge(logging: Any, response: object) -> None:
 
 
 def answer(upstream: CustomStreamWrapper, released: Sequence[Any]) -> Any:
-    """Return the answer to report: the chunks ``released``, with the usage of all that was sent."""
+    """Return the answer to report: the ``released`` chunks, with the usage of all chunks sent."""
     response: Any = _built(upstream, released) or ModelResponse(
         model=upstream.model, usage=calculate_total_usage(upstream.chunks)
     )

@@ -1,11 +1,11 @@
 """Close the provider's connection under a LiteLLM stream.
 
-LiteLLM closes unevenly: its stream wrapper has ``aclose()`` and no ``close()``; some provider
-iterators have neither, and hide the HTTP response in the frame of a suspended generator. So the
-objects under a stream are walked down to the response, and closed from the bottom up: the
-connection first, then whatever stands on it.
+LiteLLM has no uniform way to close a stream: its stream wrapper has ``aclose()`` but no
+``close()``; some provider iterators have neither, and hold the HTTP response in the frame of a
+suspended generator. So this module follows the references from a stream down to the response and
+closes all objects on the way, innermost first.
 
-Closing never raises, and closing twice is harmless. What is out of reach, :data:`TRANSPORTS` says.
+Closing never raises, and closing twice is harmless. :data:`TRANSPORTS` lists what cannot be closed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import httpx
 
 from guard.doors.litellm.compat import LINKS, STREAM_LINKS
 
-# Deeper than any chain in LiteLLM; a bound, should objects ever be chained in earnest.
+# Upper bound of the objects under a stream, above that of any stream of LiteLLM.
 _MOST = 64
 
 
 class Transport(NamedTuple):
-    """Whether streams over one kind of connection can be closed, and what to know about it."""
+    """Whether streams over one kind of connection can be closed, with a note for users."""
 
     name: str
     closes: bool
@@ -75,7 +75,7 @@ def under(stream: object, kind: type[T]) -> T | None:
 
 
 def local(stream: object, name: str) -> Any:
-    """Return a variable of a generator that is suspended under ``stream``; None without one."""
+    """Return a local variable of a suspended generator under ``stream``; None if there is none."""
     frames = (getattr(x, "ag_frame", None) or getattr(x, "gi_frame", None) for x in _under(stream))
     return next((f.f_locals[name] for f in frames if f is not None and name in f.f_locals), None)
 
@@ -92,20 +92,19 @@ def close(
 ) -> None:
     """Close everything under ``stream`` from synchronous code.
 
-    ``known`` are connections found under it earlier: a generator that an exception has ended no
-    longer leads to the one it read from. Parts that only an event loop can close are closed on
-    ``loop``, the one they were opened in: at once by its next turn if it runs, never if it has
-    ended.
+    ``known`` are connections found under it earlier: a generator that ended with an exception no
+    longer references its connection. Objects that only an event loop can close are closed on
+    ``loop``, in which they were opened: in its next iteration if it runs, never if it has ended.
     """
-    parts = _under(stream, known)
-    _wake_readers(parts)
-    late = [x for x in reversed(parts) if _needs_loop(x)]
-    for part in reversed(parts):
-        if part not in late:
+    objects = _under(stream, known)
+    _wake_readers(objects)
+    late = [x for x in reversed(objects) if _needs_loop(x)]
+    for one in reversed(objects):
+        if one not in late:
             with contextlib.suppress(Exception):
-                _close_now(part)
+                _close_now(one)
     if late and loop is not None and not loop.is_closed():
-        # A loop that is neither running nor closed may run again; the call then waits for it.
+        # A loop that is neither running nor closed may run again, and then makes this call.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_spawn, loop, late)
 
@@ -113,18 +112,18 @@ def close(
 async def aclose(stream: object, known: Iterable[httpx.Response] = ()) -> None:
     """Close everything under ``stream``; a pending cancellation waits until that is done."""
     with anyio.CancelScope(shield=True):
-        parts = _under(stream, known)
-        _wake_readers(parts)
-        await _aclose_all(list(reversed(parts)))
+        objects = _under(stream, known)
+        _wake_readers(objects)
+        await _aclose_all(list(reversed(objects)))
 
 
-async def _aclose_all(parts: list[object]) -> None:
-    for part in parts:
+async def _aclose_all(objects: list[object]) -> None:
+    for one in objects:
         with contextlib.suppress(Exception):
-            if hasattr(part, "aclose") and not _is_sync_response(part):
-                await part.aclose()
+            if hasattr(one, "aclose") and not _is_sync_response(one):
+                await one.aclose()
                 continue
-            result = _close_now(part)
+            result = _close_now(one)
             if inspect.isawaitable(result):
                 await result
 
@@ -132,8 +131,8 @@ async def _aclose_all(parts: list[object]) -> None:
 _closing: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
 
 
-def _spawn(loop: asyncio.AbstractEventLoop, parts: list[object]) -> None:
-    task = loop.create_task(_aclose_all(parts))
+def _spawn(loop: asyncio.AbstractEventLoop, objects: list[object]) -> None:
+    task = loop.create_task(_aclose_all(objects))
     _closing.add(task)
     task.add_done_callback(_closing.discard)
 
@@ -143,76 +142,76 @@ def _under(stream: object, known: Iterable[httpx.Response] = ()) -> list[object]
     found: list[object] = []
     waiting = [stream, *known]
     while waiting and len(found) < _MOST:
-        part = waiting.pop(0)
-        if not any(part is x for x in found):
-            found.append(part)
-            if not isinstance(part, httpx.Response):
-                waiting.extend(_below(part))
+        one = waiting.pop(0)
+        if not any(one is x for x in found):
+            found.append(one)
+            if not isinstance(one, httpx.Response):
+                waiting.extend(_below(one))
     return found
 
 
-def _below(part: object) -> Iterator[object]:
+def _below(owner: object) -> Iterator[object]:
     frame: FrameType | None = None
-    if isinstance(part, GeneratorType):
-        frame = part.gi_frame
-    elif isinstance(part, AsyncGeneratorType):
-        frame = part.ag_frame
+    if isinstance(owner, GeneratorType):
+        frame = owner.gi_frame
+    elif isinstance(owner, AsyncGeneratorType):
+        frame = owner.ag_frame
     if frame is not None:
         for value in list(frame.f_locals.values()):
             streams = isinstance(value, (GeneratorType, AsyncGeneratorType, httpx.Response))
-            if streams or _leads_on(value, STREAM_LINKS):
+            if streams or _has_link(value, STREAM_LINKS):
                 yield value
         return
-    fields = getattr(part, "__dict__", {})
+    fields = getattr(owner, "__dict__", {})
     for name in LINKS:
         value = fields.get(name)
-        if value is not None and (_can_close(value) or _leads_on(value, LINKS)):
+        if value is not None and (_can_close(value) or _has_link(value, LINKS)):
             yield value
 
 
-def _leads_on(part: object, links: Iterable[str]) -> bool:
-    fields = getattr(part, "__dict__", None)
+def _has_link(owner: object, links: Iterable[str]) -> bool:
+    fields = getattr(owner, "__dict__", None)
     return any(link in fields for link in links) if fields else False
 
 
-def _can_close(part: object) -> bool:
-    return callable(getattr(part, "aclose", None)) or callable(getattr(part, "close", None))
+def _can_close(one: object) -> bool:
+    return callable(getattr(one, "aclose", None)) or callable(getattr(one, "close", None))
 
 
-def _is_sync_response(part: object) -> bool:
-    return isinstance(part, httpx.Response) and isinstance(part.stream, httpx.SyncByteStream)
+def _is_sync_response(one: object) -> bool:
+    return isinstance(one, httpx.Response) and isinstance(one.stream, httpx.SyncByteStream)
 
 
-def _needs_loop(part: object) -> bool:
-    if isinstance(part, httpx.Response):
-        return not _is_sync_response(part)
-    if isinstance(part, AsyncGeneratorType):
+def _needs_loop(one: object) -> bool:
+    if isinstance(one, httpx.Response):
+        return not _is_sync_response(one)
+    if isinstance(one, AsyncGeneratorType):
         return True
-    close = getattr(part, "close", None)
-    return inspect.iscoroutinefunction(close) or (close is None and hasattr(part, "aclose"))
+    close = getattr(one, "close", None)
+    return inspect.iscoroutinefunction(close) or (close is None and hasattr(one, "aclose"))
 
 
-def _close_now(part: Any) -> object:
-    if isinstance(part, httpx.Response) and part.is_closed:
+def _close_now(one: Any) -> object:
+    if isinstance(one, httpx.Response) and one.is_closed:
         return None
-    close = getattr(part, "close", None)
+    close = getattr(one, "close", None)
     return close() if callable(close) else None
 
 
-def _wake_readers(parts: Iterable[object]) -> None:
+def _wake_readers(objects: Iterable[object]) -> None:
     """Shut the sockets down before anything is closed.
 
-    What stands on a connection closes it; and a socket closed under a blocked read neither wakes
-    the reader nor tells the provider.
+    Closing an outer object closes its connection; but closing a socket during a blocked read
+    neither wakes the reader nor notifies the provider.
     """
-    for part in parts:
-        if isinstance(part, httpx.Response) and _is_sync_response(part) and not part.is_closed:
+    for one in objects:
+        if isinstance(one, httpx.Response) and _is_sync_response(one) and not one.is_closed:
             with contextlib.suppress(Exception):
-                _shut_down(part)
+                _shut_down(one)
 
 
 def _shut_down(response: httpx.Response) -> None:
-    """Wake a thread that is blocked in a read of ``response``: closing its socket would not."""
+    """Shut down a response's socket, which wakes a thread blocked in a read of it."""
     if response.http_version.startswith("HTTP/2"):
         return
     stream = response.extensions.get("network_stream")

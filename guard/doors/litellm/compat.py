@@ -1,7 +1,7 @@
-"""LiteLLM's internals: each name that guard reads, calls or replaces and LiteLLM does not document.
+"""LiteLLM's internals: every undocumented name that guard reads, calls or replaces.
 
-The rest of guard reaches for them through this module alone (``tests/test_architecture.py``). They
-are listed in ``internals.toml``; ``guard doctor`` looks each up in the LiteLLM that is installed.
+The rest of guard uses them through this module only (``tests/test_architecture.py``). They are
+listed in ``internals.toml``; ``guard doctor`` looks each up in the installed LiteLLM.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 TESTED = ">=1.106.2,<1.110"
-"""The versions of LiteLLM that the tests stand for. An older one is refused, a newer one warns."""
+"""The tested versions of LiteLLM. An older one is refused; with a newer one, guard warns."""
 OLDEST, NEWEST = "1.106.2", "1.109.1"
-"""The ends of that range on which the tests ran."""
+"""The oldest and the newest version on which the tests ran."""
 
 try:
     from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucket
@@ -65,12 +65,12 @@ except ImportError as error:
         raise
     raise ConfigError(
         f"guard does not find {error.name} in LiteLLM {metadata.version('litellm')} ({error}); "
-        f"install one of {TESTED}."
+        f"install litellm{TESTED}."
     ) from None
 
 
 class Internal(NamedTuple):
-    """A row of ``internals.toml``, which says what its fields are."""
+    """A row of ``internals.toml``, which describes the fields."""
 
     homes: tuple[str, ...]
     names: tuple[str, ...]
@@ -100,17 +100,17 @@ STREAM_LINKS = tuple(
     "_async_generator _anthropic_wrapper _byte_stream _source_iterator _frames _wrapper _stream "
     "responses_stream".split()
 )
-"""Attributes by which LiteLLM's streams, and those of the OpenAI SDK, hold what they read from."""
+"""Attributes in which streams of LiteLLM and the OpenAI SDK hold the stream they read from."""
 LINKS = (*STREAM_LINKS, "async_response_iterator", "http_response", "response", "_response")
-"""The same, with those that lead to an HTTP response."""
+"""The same, with attributes that hold an HTTP response."""
 PROXY_LINKS = ("_source", "inner")
-"""The same, of what LiteLLM's proxy and its Router put around a stream."""
+"""The same, of the wrappers that LiteLLM's proxy and its Router put around a stream."""
 HIDDEN = "_hidden_params"
 CHAT_FIELDS = frozenset(
     "model messages custom_llm_provider logging_obj logging_loop stream_options send_stream_usage "
     "created _hidden_params _response_headers".split()
 )
-"""What a guarded chat stream passes on of LiteLLM's: how the call was made, and no text."""
+"""LiteLLM's attributes that a guarded chat stream passes on: they describe the call, not text."""
 RESPONSES_FIELDS = frozenset(
     "model logging_obj litellm_logging_obj custom_llm_provider litellm_metadata request_data "
     "call_type start_time _hidden_params".split()
@@ -119,10 +119,10 @@ MESSAGES_FIELDS = frozenset("model messages _hidden_params has_buffered_provider
 
 
 class Function(NamedTuple):
-    """A function of LiteLLM's that interception changes, and parameters that it has to have."""
+    """A LiteLLM function that interception patches, and the parameters that it must have."""
 
     name: str
-    home: str  # the module beside litellm itself that also has it
+    home: str  # a module, other than litellm itself, that also has it
     takes: tuple[str, ...]
 
 
@@ -154,39 +154,39 @@ METHODS: Mapping[str, tuple[Function, ...]] = {
     "litellm.main.Completions": (Function("create", "", _CHAT),),
     "litellm.main.AsyncCompletions": (Function("create", "", _CHAT),),
 }
-"""The same for methods, by their class."""
-MADE = ("responses", "aresponses", "anthropic_messages", "aanthropic_messages")
-"""Methods that a Router makes for each instance."""
+"""The same for methods, by class."""
+PER_INSTANCE = ("responses", "aresponses", "anthropic_messages", "aanthropic_messages")
+"""Methods that a Router creates for each instance."""
 
 
 def version() -> str:
-    """Return the version of LiteLLM that is installed."""
+    """Return the installed version of LiteLLM."""
     return metadata.version("litellm")
 
 
 def is_tested() -> bool:
-    """Whether that version is one that the tests stand for."""
+    """Whether the installed version is in the tested range."""
     return SpecifierSet(TESTED).contains(version(), prereleases=True)
 
 
 def check() -> None:
-    """Raise ConfigError where LiteLLM is older than what guard knows, or newer and lacks a name."""
+    """Raise ConfigError if LiteLLM is older than the tested range, or newer with names missing."""
     if is_tested():
         return
     if Version(version()) < Version(OLDEST):
         raise ConfigError(
-            f"guard knows LiteLLM {TESTED} and found {version()}; install one of that range, or "
-            "call the functions of guard itself."
+            f"guard supports LiteLLM {TESTED} and found {version()}; install a version in that "
+            "range, or call the functions of guard itself."
         )
-    if lacks := [name for internal in internals() for name in missing(internal)]:
+    if absent := [name for internal in internals() for name in missing(internal)]:
         raise ConfigError(
-            f"guard was tested with LiteLLM {TESTED} and does not find {', '.join(lacks)} in "
-            f"{version()}; install one of that range."
+            f"guard was tested with LiteLLM {TESTED} and does not find {', '.join(absent)} in "
+            f"{version()}; install a version in that range."
         )
 
 
 def missing(internal: Internal) -> list[str]:
-    """Return the names that are not where they were, in the LiteLLM that is installed."""
+    """Return the names of ``internal`` that the installed LiteLLM does not have."""
     home = _home(internal)
     if internal.optional or (home is None and internal.homes[0].startswith("litellm.proxy.")):
         return []
@@ -241,42 +241,42 @@ def _mentioned(home: Any) -> frozenset[str]:
 
 
 def router_class(router: Any) -> Any:
-    """Return the class that has a Router's methods: from LiteLLM 1.109 on, one behind it."""
+    """Return the class that defines a Router's methods: since LiteLLM 1.109, its core class."""
     return getattr(router, "_core_class", router)
 
 
 def hidden_params(answer: Any) -> Any:
-    """Return what LiteLLM notes beside an answer, chunk or stream; None where it notes nothing."""
+    """Return LiteLLM's hidden parameters of an answer, chunk or stream; None if it has none."""
     return getattr(answer, "_hidden_params", None)
 
 
 def set_hidden_params(answer: Any, noted: Any) -> None:
-    """Have LiteLLM read ``noted`` beside an answer, chunk or stream."""
+    """Set LiteLLM's hidden parameters of an answer, chunk or stream."""
     answer._hidden_params = noted
 
 
 def reports_late(logging: Any) -> bool:
-    """Whether LiteLLM's proxy reports a stream behind its guardrails."""
+    """Whether LiteLLM's proxy reports a stream after its guardrails have run."""
     return getattr(logging, "_on_deferred_stream_complete", None) is not None
 
 
 def report_late(logging: Any, report: Callable[[object, object], Awaitable[None]]) -> None:
-    """Have LiteLLM's proxy do so by ``report``, which takes an answer and whether it was cached."""
+    """Have LiteLLM's proxy call ``report`` then, with the answer and whether it was cached."""
     logging._on_deferred_stream_complete = report
 
 
 def leave_report(logging: Any, answer: object) -> None:
-    """Leave the answer with the proxy that is to report it."""
+    """Store the answer that the proxy will report."""
     logging._deferred_stream_complete_args = (answer, False)
 
 
 def decide_storing(handler: Any, decide: Callable[..., bool]) -> None:
-    """Have ``decide`` say whether a caching handler stores the answer of a stream."""
+    """Have ``decide`` determine whether a caching handler stores the answer of a stream."""
     handler._should_store_result_in_cache = decide
 
 
 def emit_guardrail_metrics(**facts: Any) -> None:
-    """Count in LiteLLM's metrics of guardrails; LiteLLM has no public way."""
+    """Add to LiteLLM's guardrail metrics, for which LiteLLM has no public function."""
     from litellm.proxy.utils import ProxyLogging
 
     if (emit := getattr(ProxyLogging, "_emit_guardrail_metrics", None)) is not None:
@@ -284,14 +284,14 @@ def emit_guardrail_metrics(**facts: Any) -> None:
 
 
 async def request_body(connection: Any) -> dict[str, Any]:
-    """Return what a request to the proxy asks for."""
+    """Return the body of a request to the proxy."""
     from litellm.proxy.common_utils.http_parsing_utils import _read_request_body
 
     return dict(await _read_request_body(connection) or {})
 
 
 async def name_guardrails(body: dict[str, Any], key: Any) -> None:
-    """Put the guardrails that a key, its team and policies ask for into a request's metadata."""
+    """Put the guardrails of a key, its team and its policies into a request's metadata."""
     from litellm.proxy.litellm_pre_call_utils import move_guardrails_to_metadata
 
     await move_guardrails_to_metadata(body, "metadata", key)
@@ -305,10 +305,10 @@ def name_in_headers(request: dict[str, Any], guardrail: str | None) -> None:
 
 
 class Untraced:
-    """A logging object of LiteLLM's that tells no trace of why there is no price.
+    """A LiteLLM logging object that stores no traceback when it cannot compute a price.
 
-    LiteLLM takes it while it handles the provider's error, which may quote what was withheld, and
-    keeps it for later calls.
+    LiteLLM takes that traceback while it handles the provider's error, which may quote withheld
+    text, and keeps it for later calls.
     """
 
     model_call_details: dict[str, Any]
@@ -326,18 +326,18 @@ class Untraced:
 
 @cache
 def untraced(kind: Any) -> Any:
-    """Return ``kind``, a class of LiteLLM's logging objects, without these traces."""
+    """Return ``kind``, a class of LiteLLM's logging objects, without these tracebacks."""
     if issubclass(kind, Untraced):
         return kind
     return type(kind.__name__, (Untraced, kind), {"__doc__": kind.__doc__})
 
 
 def warn_of_newer() -> None:
-    """Warn where LiteLLM is newer than what the tests stand for."""
+    """Warn if LiteLLM is newer than the tested range."""
     if not is_tested() and Version(version()) > Version(NEWEST):
         warnings.warn(
-            f"guard was tested with LiteLLM {TESTED} and runs with {version()}; guard doctor says "
-            "whether it finds there what it needs.",
+            f"guard was tested with LiteLLM {TESTED} and runs with {version()}; run guard doctor "
+            "to check that it has the internals that guard needs.",
             stacklevel=2,
         )
 

@@ -1,13 +1,13 @@
 """Interception: LiteLLM's own functions, guarded for a whole process or for a block.
 
-What is changed is the code of LiteLLM's functions, not the names they go by: a name that was bound
-earlier (``from litellm import completion``), a partial, a table all lead to the same function, and
-so to the guard. The function objects stay the same, and get their own code back. A Router makes
-some of its methods for each instance; these are guarded where they are looked up.
+It replaces the code objects of LiteLLM's functions, not their names. So every earlier reference
+(``from litellm import completion``, a partial, a dispatch table) is guarded, too. The function
+objects stay the same, and uninstalling restores their code. A Router creates some of its methods
+for each instance; these are guarded at attribute lookup.
 
-Not reached: ``router.aresponses`` and its like, if the very method was taken from a Router earlier
-(what it calls is guarded, below the Router); and what carries text past LiteLLM's doors, as its
-pass-through routes, realtime and assistants do.
+Not reached: bound methods such as ``router.aresponses`` that were looked up earlier (the calls
+they make below the Router are guarded), and text outside LiteLLM's doors: pass-through routes,
+realtime, assistants.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from guard.errors import ConfigError, UsageError
 from guard.forks import Lock
 
 Sessions = Callable[[Any], DoorSession]
-"""What a guard makes a session with, given a call's own settings."""
+"""Makes a session of a guard, given a call's own settings."""
 
 
 @dataclass(eq=False, slots=True)
@@ -54,10 +54,10 @@ _own: ContextVar[tuple[_Block, ...]] = ContextVar("guard_blocks", default=())
 
 
 def install(sessions: Sessions) -> None:
-    """Guard every call of LiteLLM's in this process, until :func:`uninstall`.
+    """Guard every LiteLLM call in this process, until :func:`uninstall`.
 
-    Installed again, the newer guard is in force until its own uninstall. Raises ConfigError where
-    LiteLLM is not of the supported range or a function is not as expected; nothing is changed then.
+    A second install takes precedence until it is uninstalled. Raises ConfigError, and changes
+    nothing, if LiteLLM is outside the supported range or a function is not as expected.
     """
     global _installed
     with _lock:
@@ -66,7 +66,7 @@ def install(sessions: Sessions) -> None:
 
 
 def uninstall() -> None:
-    """Take back the last :func:`install`; with the last of all, LiteLLM is as it was."""
+    """Undo the last :func:`install`; after the first is undone, LiteLLM is unpatched."""
     global _installed
     with _lock:
         _installed = _installed[:-1]
@@ -77,9 +77,9 @@ def uninstall() -> None:
 def intercept(sessions: Sessions) -> Iterator[None]:
     """Guard the calls made while the block is open.
 
-    Those are the calls of the block's own context, which tasks begun in it share, before all. A
-    call of another thread or task goes by its own open block, else by the guard installed, else by
-    the newest block open in the process: threads that a framework starts know no context.
+    Calls in the block's own context (which tasks started in it share) use this block. A call in
+    another thread or task uses its own open block, else the installed guard, else the newest open
+    block of the process, because threads that a framework starts do not inherit the context.
     """
     global _blocks
     block = _Block(sessions)
@@ -90,16 +90,16 @@ def intercept(sessions: Sessions) -> Iterator[None]:
     try:
         yield
     finally:
-        block.open = False  # wherever its context was copied to
-        with suppress(ValueError):  # a generator may be closed in another context than its own
+        block.open = False  # also in copies of its context
+        with suppress(ValueError):  # a generator may be closed in another context
             _own.reset(token)
         with _lock:
             _blocks = tuple(b for b in _blocks if b is not block)
             _unpatch()
 
 
-def _in_force() -> Sessions | None:
-    """Return what guards a call made here; None where nothing does, or a door does already."""
+def _active() -> Sessions | None:
+    """Return the sessions for a call made here; None if it is unguarded or guarded already."""
     own = next((b.sessions for b in reversed(_own.get()) if b.open), None)
     if own is None:
         installed, blocks = _installed, _blocks
@@ -107,17 +107,17 @@ def _in_force() -> Sessions | None:
             own = installed[-1]
         elif blocks:
             own = blocks[-1].sessions
-    # A detector may ask a model itself.
+    # Calls that a detector makes itself are not guarded.
     return None if own is None or guarded() or on_worker() else own
 
 
 @dataclass(eq=False)
 class _Patch:
-    """One function of LiteLLM's whose code is changed, and the door that it is to lead through."""
+    """One LiteLLM function whose code is replaced, and its door."""
 
     name: str
     function: FunctionType
-    door: Door | None  # None: one that has no door
+    door: Door | None  # None: no door can guard it, so calls are refused
     takes: tuple[str, ...]
     method: bool = False
     code: CodeType = field(init=False)
@@ -128,20 +128,20 @@ class _Patch:
         missing = [name for name in self.takes if name not in known]
         if missing:
             raise ConfigError(
-                f"guard does not know {self.name} of LiteLLM {compat.version()}, which takes no "
-                f"{missing[0]!r}; call the functions of guard itself."
+                f"guard does not know {self.name} of LiteLLM {compat.version()}, which has no "
+                f"parameter {missing[0]!r}; call the functions of guard itself."
             )
         self.code = self.function.__code__
         self.original = _copy(self.function)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        sessions = _in_force()
+        sessions = _active()
         if sessions is None:
             return self.original(*args, **kwargs)
         return self._door().call(sessions(kwargs.pop("guard", None)), *self._asked(args, kwargs))
 
     async def acall(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        sessions = _in_force()
+        sessions = _active()
         if sessions is None:
             return await self.original(*args, **kwargs)
         session = sessions(kwargs.pop("guard", None))
@@ -162,30 +162,30 @@ class _Patch:
 
 
 class _Batch:
-    """The batch door, as a patch asks for one."""
+    """The batch door, with the methods that a patch calls."""
 
     def call(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         return chat.batch_completion(session, args, kwargs)
 
 
 class _Create:
-    """The chat door, for ``create`` of LiteLLM's clients: ``chat.completions``, a Router's too."""
+    """The chat door for ``chat.completions.create`` of LiteLLM's clients and Routers."""
 
     def call(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
-        return chat.DOOR.call(session, (), chat.created(own, args, kwargs), _asked_by(own))
+        return chat.DOOR.call(session, (), chat.created(own, args, kwargs), _client_of(own))
 
     async def acall(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
-        return await chat.DOOR.acall(session, (), chat.created(own, args, kwargs), _asked_by(own))
+        return await chat.DOOR.acall(session, (), chat.created(own, args, kwargs), _client_of(own))
 
 
-def _asked_by(completions: Any) -> Any:
+def _client_of(completions: Any) -> Any:
     return litellm if completions.router_obj is None else completions.router_obj
 
 
-class _Made:
-    """A method that a Router makes for each instance; a descriptor on the class sees it first."""
+class _InstanceMethod:
+    """Guards a method that a Router creates for each instance: a descriptor on its class."""
 
     def __init__(self, name: str, door: Door) -> None:
         self._name = name
@@ -196,8 +196,7 @@ class _Made:
             return self
         if self._name not in router.__dict__:
             raise AttributeError(self._name)
-        made = router.__dict__[self._name]
-        return _through(self._door, made)
+        return _through(self._door, router.__dict__[self._name])
 
     def __set__(self, router: Any, value: Any) -> None:
         router.__dict__[self._name] = value
@@ -206,24 +205,24 @@ class _Made:
         del router.__dict__[self._name]
 
 
-def _through(door: Door, made: Any) -> Any:
-    """Return a Router's own method, led through its door."""
-    if inspect.iscoroutinefunction(made):
+def _through(door: Door, method: Any) -> Any:
+    """Return a Router's own method, guarded by its door."""
+    if inspect.iscoroutinefunction(method):
 
-        @functools.wraps(made)
+        @functools.wraps(method)
         async def acall(*args: Any, **kwargs: Any) -> Any:
-            if (sessions := _in_force()) is None:
-                return await made(*args, **kwargs)
-            owner = SimpleNamespace(**{door.async_function: made})
+            if (sessions := _active()) is None:
+                return await method(*args, **kwargs)
+            owner = SimpleNamespace(**{door.async_function: method})
             return await door.acall(sessions(kwargs.pop("guard", None)), args, kwargs, owner)
 
         return acall
 
-    @functools.wraps(made)
+    @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if (sessions := _in_force()) is None:
-            return made(*args, **kwargs)
-        owner = SimpleNamespace(**{door.function: made})
+        if (sessions := _active()) is None:
+            return method(*args, **kwargs)
+        owner = SimpleNamespace(**{door.function: method})
         return door.call(sessions(kwargs.pop("guard", None)), args, kwargs, owner)
 
     return call
@@ -232,7 +231,7 @@ def _through(door: Door, made: Any) -> Any:
 _RETRIES = replace(
     chat.DOOR, function="completion_with_retries", async_function="acompletion_with_retries"
 )
-# The doors that LiteLLM's functions lead through; one that is not here has none.
+# The doors of LiteLLM's functions; a function that is not here has none.
 _DOORS: Mapping[str, Any] = {
     **dict.fromkeys(("completion", "acompletion"), chat.DOOR),
     **dict.fromkeys(("completion_with_retries", "acompletion_with_retries"), _RETRIES),
@@ -249,17 +248,17 @@ _CLASSES: Mapping[str, type[Any]] = {
     "litellm.main.Completions": compat.Completions,
     "litellm.main.AsyncCompletions": compat.AsyncCompletions,
 }
-_patches: dict[str, _Patch] = {}  # what the changed code looks itself up in
+_patches: dict[str, _Patch] = {}  # by key; the replaced code looks its patch up here
 _patched = False
 
 
 def called(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Stand in for one of LiteLLM's functions: its changed code calls this."""
+    """Replace one of LiteLLM's functions: its new code calls this."""
     return _patches[key].call(args, kwargs)
 
 
 async def acalled(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Do the same for an async function."""
+    """Do the same as :func:`called` for an async function."""
     return await _patches[key].acall(args, kwargs)
 
 
@@ -271,9 +270,9 @@ def _patch() -> None:
     found = {patch.name: patch for patch in _targets()}
     _patches.update(found)
     for key, patch in found.items():
-        patch.function.__code__ = _leading_here(patch.function, key)
-    for name in compat.MADE:
-        setattr(_ROUTER, name, _Made(name, _DOORS[name]))
+        patch.function.__code__ = _redirecting(patch.function, key)
+    for name in compat.PER_INSTANCE:
+        setattr(_ROUTER, name, _InstanceMethod(name, _DOORS[name]))
     _patched = True
 
 
@@ -283,7 +282,7 @@ def _unpatch() -> None:
         return
     for patch in _patches.values():
         patch.function.__code__ = patch.code
-    for name in compat.MADE:
+    for name in compat.PER_INSTANCE:
         delattr(_ROUTER, name)
     _patched = False
 
@@ -306,16 +305,16 @@ def _targets() -> Iterator[_Patch]:
             where = f"{label}.{name}"
             function = _function(where, _CLASSES[label].__dict__.get(name))
             yield _Patch(where, function, _DOORS[name], takes, method=True)
-    made = [name for name in compat.MADE if name in _ROUTER.__dict__]
-    if made:
+    defined = [name for name in compat.PER_INSTANCE if name in _ROUTER.__dict__]
+    if defined:
         raise ConfigError(
-            f"guard does not know litellm.Router.{made[0]} of LiteLLM {compat.version()}, which is "
-            "no method made for each Router; call the functions of guard itself."
+            f"guard does not know litellm.Router.{defined[0]} of LiteLLM {compat.version()}: it is "
+            "a method of the class, not of each instance; call the functions of guard itself."
         )
 
 
 def _function(name: str, value: Any) -> FunctionType:
-    """Return LiteLLM's own function under what another library may have put around it."""
+    """Return LiteLLM's own function, inside wrappers that another library may have added."""
     function = value
     while function is not None and not (
         isinstance(function, FunctionType)
@@ -324,14 +323,14 @@ def _function(name: str, value: Any) -> FunctionType:
         function = getattr(function, "__wrapped__", None)
     if function is None:
         raise ConfigError(
-            f"guard expected {name} of LiteLLM {compat.version()} to be a function of LiteLLM's, "
+            f"guard expected {name} of LiteLLM {compat.version()} to be a function of LiteLLM "
             f"and found {type(value).__name__}; call the functions of guard itself."
         )
     return function
 
 
 def _copy(function: FunctionType) -> FunctionType:
-    """Return another function of the same code, that keeps it."""
+    """Return another function with the same code."""
     copy = FunctionType(
         function.__code__,
         function.__globals__,
@@ -345,11 +344,11 @@ def _copy(function: FunctionType) -> FunctionType:
     return copy
 
 
-def _leading_here(function: FunctionType, key: str) -> CodeType:
-    """Return code that calls :func:`called`, and fits where the function's own is.
+def _redirecting(function: FunctionType, key: str) -> CodeType:
+    """Return code that calls :func:`called` and can replace the function's own.
 
-    That is, of the same kind and with the same number of variables of a closure, which Python asks
-    for; they are named behind the ``return``.
+    Python requires the same kind of function and the same number of closure variables; the code
+    names them after its ``return``.
     """
     asynchronous = inspect.iscoroutinefunction(function)
     free = function.__code__.co_freevars

@@ -1,4 +1,4 @@
-"""Answers and streams on LiteLLM's proxy: the door that each belongs to, and its state there."""
+"""Answers and streams on LiteLLM's proxy: the door of each, and the state of a request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from litellm.types.utils import (
 
 from guard.doors import chat, messages, responses, text
 from guard.doors.chat.stream import ChatStream
-from guard.doors.door import Arguments, Door, asked_by, unreadable
+from guard.doors.door import Arguments, Door, session_of_call, unreadable
 from guard.doors.driver import GuardedStream
 from guard.doors.litellm import closing
 from guard.doors.litellm.compat import (
@@ -46,23 +46,23 @@ from guard.policy import Policy
 from guard.verdict import BIAS_TYPES, Decision
 
 _STREAMS = (TextCompletionStreamWrapper, CustomStreamWrapper, BaseResponsesAPIStreamingIterator)
-# Answers of routes on which LiteLLM does not say what kind of call it was.
+# Textless answers of routes on which LiteLLM does not set the call type.
 _TEXTLESS = (
     *(EmbeddingResponse, RerankResponse, TranscriptionResponse, HttpxBinaryResponseContent),
     *(OpenAIFileObject, LiteLLMBatch, LiteLLMFineTuningJob),
 )
-# Deeper than the proxy's hooks can be stacked in earnest.
+# Upper bound of the wrappers around a stream.
 _MOST = 256
 
 
 class Layers:
-    """Reads a stream through the layers that other hooks of the proxy have put on it.
+    """Reads a stream through the wrappers of the proxy's other hooks.
 
-    Whatever else is asked of it is the stream's own.
+    All other attributes are those of the stream itself.
     """
 
     def __init__(self, chunks: Any, stream: Any) -> None:
-        # Named as guard.doors.litellm.closing looks for them.
+        # Names that guard.doors.litellm.closing follows.
         self._async_generator = chunks
         self.streaming_response = stream
 
@@ -77,13 +77,13 @@ class Layers:
 
 
 async def guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> GuardedStream:
-    """Return the guarded stream of what a hook of the proxy is given to read.
+    """Return the guarded stream of the chunks that the proxy passes to a hook.
 
-    ``call`` holds the request's arguments. Raises UsageError where no stream of a door lies
-    beneath; what was to be read is closed then.
+    ``call`` holds the request's arguments. Raises UsageError, and closes ``chunks``, if they are
+    not read from a stream that a door can guard.
     """
     try:
-        return _guarded_stream(chunks, asked_by(session, call), call)
+        return _guarded_stream(chunks, session_of_call(session, call), call)
     except BaseException:
         await closing.aclose(chunks)
         raise
@@ -91,24 +91,24 @@ async def guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> 
 
 def _guarded_stream(chunks: Any, session: DoorSession, call: Arguments) -> GuardedStream:
     if _of_messages(call):
-        session, user, _ = _asked(messages.DOOR, session, call)
+        session, user, _ = _read_call(messages.DOOR, session, call)
         return MessagesStream(Layers(chunks, _unwrapped(chunks)), session, user=user)
     stream = beneath(chunks)
     upstream: Any = Layers(chunks, stream)
     if isinstance(stream, TextCompletionStreamWrapper):
-        session, user, n = _asked(text.DOOR, session, call)
+        session, user, n = _read_call(text.DOOR, session, call)
         return TextCompletionStream(upstream, session, user=user, n=n)
     if isinstance(stream, CustomStreamWrapper):
-        session, user, n = _asked(chat.DOOR, session, call)
+        session, user, n = _read_call(chat.DOOR, session, call)
         return ChatStream(upstream, session, user=user, n=n)
     if isinstance(stream, BaseResponsesAPIStreamingIterator):
-        session, user, _ = _asked(responses.DOOR, session, call)
+        session, user, _ = _read_call(responses.DOOR, session, call)
         return ResponsesStream(upstream, session, user=user)
     raise unreadable(chunks, "streamed")
 
 
 def beneath(chunks: Any) -> Any:
-    """Return LiteLLM's stream under the proxy's layers; None where there is none of a door."""
+    """Return LiteLLM's stream inside the proxy's wrappers; None if no door can guard it."""
     waiting = [chunks]
     for _ in range(_MOST):
         if not waiting:
@@ -125,19 +125,16 @@ def beneath(chunks: Any) -> Any:
     return None
 
 
-def check_asked(call: Arguments, call_type: str) -> None:
-    """Raise UsageError where a request of LiteLLM's kind ``call_type`` has an ``n`` of no use.
-
-    So it is told before a model is asked.
-    """
+def check_choices(call: Arguments, call_type: str) -> None:
+    """Raise UsageError if a request has an invalid ``n``, before a model is called."""
     if call_type.endswith("completion"):
         chat.DOOR.choices(call)
 
 
 def textless(response: object, call: Arguments, *, expected: bool = False) -> bool:
-    """Whether a whole answer is known to hold no text of a model, as an embedding does.
+    """Whether a whole answer is known to hold no text of a model (an embedding, for example).
 
-    Where none was ``expected``, that is all but what a door reads.
+    ``expected``: the route returns no text, so every answer is textless that no door reads.
     """
     if isinstance(response, list):
         return all(textless(element, call, expected=expected) for element in response)
@@ -147,7 +144,7 @@ def textless(response: object, call: Arguments, *, expected: bool = False) -> bo
 
 
 def _unwrapped(chunks: Any) -> Any:
-    """Return what is read behind the proxy's wrappers, which may be a bare generator."""
+    """Return the stream inside the proxy's wrappers, which may be a bare generator."""
     for name in PROXY_LINKS:
         inner = getattr(chunks, name, None)
         if hasattr(type(inner), "__anext__"):
@@ -156,11 +153,11 @@ def _unwrapped(chunks: Any) -> Any:
 
 
 async def guarded_answer(response: Any, session: DoorSession, call: Arguments) -> Any:
-    """Return a whole answer as it may go out; of a list of answers, each.
+    """Return a whole answer as it may go out; for a list of answers, each of them.
 
-    LiteLLM answers with a list where a request names several models, and leaves in it the errors
-    of those that failed; these may quote what a model said, so only their kind goes out. Raises
-    BiasFound and DetectorError under the action ``raise``; UsageError where no door reads it.
+    LiteLLM returns a list if a request names several models. It may hold the errors of models
+    that failed; these may quote a model's text, so only their type goes out. Raises BiasFound and
+    DetectorError under the action ``raise``; UsageError if no door can read the answer.
     """
     if isinstance(response, list) and not _of_messages(call):
         return [await guarded_answer(element, session, call) for element in response]
@@ -173,9 +170,9 @@ async def guarded_answer(response: Any, session: DoorSession, call: Arguments) -
     door = _door(response, call)
     if door is None:
         raise unreadable(response, "whole")
-    session, user, n = _asked(door, session, call)
-    answer = await door.aguard(asked_by(session, call), response, user=user, n=n)
-    # The proxy serialises what it is given; the trail is the caller's.
+    session, user, n = _read_call(door, session, call)
+    answer = await door.aguard(session_of_call(session, call), response, user=user, n=n)
+    # The proxy serialises the answer; the trail is for the caller only.
     object.__delattr__(answer, "guard")
     return answer
 
@@ -190,13 +187,14 @@ async def guarded_text(text: str, session: DoorSession) -> str:
 
 
 async def _guarded_images(response: ImageResponse, session: DoorSession) -> ImageResponse:
-    """Judge the prompts that a model has revised; the pictures themselves are no text."""
+    """Judge the prompts that a model has revised; the images themselves are not judged."""
     images = []
     for image in response.data or []:
-        said = image.revised_prompt
-        heard = await guarded_text(said, session) if said else said
-        unchanged = heard == said
-        images.append(image if unchanged else image.model_copy(update={"revised_prompt": heard}))
+        prompt = image.revised_prompt
+        released = await guarded_text(prompt, session) if prompt else prompt
+        if released != prompt:
+            image = image.model_copy(update={"revised_prompt": released})
+        images.append(image)
     return response.model_copy(update={"data": images}) if response.data else response
 
 
@@ -205,7 +203,7 @@ def _kind(value: object) -> str:
 
 
 def _of_messages(call: Arguments) -> bool:
-    """Whether a request is one of Anthropic's messages: no class of an answer tells."""
+    """Whether a request uses Anthropic's Messages API; the answer's class does not show it."""
     return getattr(call.get("litellm_logging_obj"), "call_type", None) == "anthropic_messages"
 
 
@@ -219,7 +217,7 @@ def _door(response: object, call: Arguments) -> Door | None:
     return responses.DOOR if isinstance(response, ResponsesAPIResponse) else None
 
 
-def _asked(door: Door, session: DoorSession, call: Arguments) -> tuple[DoorSession, str, int]:
+def _read_call(door: Door, session: DoorSession, call: Arguments) -> tuple[DoorSession, str, int]:
     """Return the session at ``door``, the user's message and the number of choices."""
     session = replace(session, door=door.name)
     return session, door.user_shown(session, call), door.choices(call)
@@ -227,12 +225,12 @@ def _asked(door: Door, session: DoorSession, call: Arguments) -> tuple[DoorSessi
 
 @dataclass
 class Call:
-    """One request on the proxy: its session, and what the guard did, without a word of the text."""
+    """One request on the proxy: its session and the guard's decisions, without the text."""
 
     session: DoorSession
-    kind: str = ""  # LiteLLM's name for the kind of call, where it gave one
-    over: bool = False  # all of it was judged
-    entry: dict[str, Any] | None = None  # its place in LiteLLM's log of guardrails
+    kind: str = ""  # LiteLLM's call type, if it set one
+    over: bool = False  # whether all of it was judged
+    entry: dict[str, Any] | None = None  # its entry in LiteLLM's guardrail log
     began: float = field(default_factory=time.time)
     decisions: list[Decision] = field(default_factory=list)
 
@@ -258,7 +256,7 @@ class Call:
 
     @property
     def status(self) -> str:
-        """LiteLLM's word for what came of it."""
+        """LiteLLM's name of the outcome."""
         if any(d.verdict.biased and d.action != "flag" for d in self.decisions):
             return "guardrail_intervened"
         failed = any(d.verdict.unjudged in ("failure", "overload") for d in self.decisions)
@@ -284,7 +282,7 @@ class Call:
         }
 
     def measure(self, guardrail_name: str | None, error: Exception | None) -> None:
-        """Count a stream in LiteLLM's metrics of guardrails, as it does whole answers itself."""
+        """Count a stream in LiteLLM's guardrail metrics; LiteLLM itself counts whole answers."""
         intervened = self.status == "guardrail_intervened" and error is None
         emit_guardrail_metrics(
             guardrail_name=guardrail_name,
@@ -295,7 +293,7 @@ class Call:
         )
 
     def headers(self) -> dict[str, str]:
-        """Return the response headers; those of a stream leave before anything is found."""
+        """Return the response headers; those of a stream are sent before its findings are known."""
         policy = self.session.policy
         known: dict[str, str] = {
             **{f"x-guard-{k.replace('_', '-')}": _text(v) for k, v in _judged_by(policy).items()},
@@ -313,7 +311,7 @@ class Call:
 
 
 def _judged_by(policy: Policy) -> dict[str, Any]:
-    """Return what sets the thresholds in force: an operating point only where one still does."""
+    """Return the settings of the thresholds: the operating point only if it still sets one."""
     by: dict[str, Any] = {}
     if set(policy.thresholds) != set(BIAS_TYPES):
         by = {"operating_point": policy.operating_point}

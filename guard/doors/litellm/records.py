@@ -1,10 +1,10 @@
-"""LiteLLM's reports and cache writes of one call, held back until the guard knows what went out.
+"""LiteLLM's reports and cache writes of one call, deferred until the released text is known.
 
 LiteLLM reports an answer to its callbacks, and writes it to its cache, before the guard has judged
-it. Under ``litellm_records="guarded"`` a call is given a logging object of ours (LiteLLM's own,
-made by its ``function_setup`` as its proxy does, with :class:`DeferringLogging` as its
-class), which notes what LiteLLM does with it. Once the guard knows what went out, that is done as
-LiteLLM would have: with LiteLLM's own answer where all of it went out, else with what did.
+it. Under ``litellm_records="guarded"`` a call gets a logging object of ours: LiteLLM's own, made by
+its ``function_setup`` as its proxy does, with its class changed to :class:`DeferringLogging`. It
+records the calls that LiteLLM makes on it. Once the released text is known, these calls are
+replayed: with LiteLLM's own answer if all of it was released, else with the released answer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
 
 
 class _Entry(NamedTuple):
-    """One thing that LiteLLM did: ``do`` does it with the answer that it is given."""
+    """One recorded call of LiteLLM: ``do`` replays it with the answer that it takes."""
 
     kind: str  # "received", "report", "failure" or "store"
     do: Do
@@ -52,38 +52,38 @@ class _Entry(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """How a call ended: what of it went out, and what is to be done with that."""
+    """How a call ended: the released answer, and how to report it."""
 
-    answer: Any  # None where nothing that LiteLLM can be told went out
+    answer: Any  # None if nothing was released that LiteLLM can report
     changed: bool = False
-    stopped: bool = False  # then it is no answer that a cache could give again
-    reported: bool = False  # the guard has told the callbacks
-    clean: Callable[[Exception], Exception] | None = None  # returns an error as it may be told
+    stopped: bool = False  # if so, the answer is not cached
+    reported: bool = False  # the guard has reported to the callbacks itself
+    clean: Callable[[Exception], Exception] | None = None  # returns a reportable error
 
 
 class DeferredLogging:
-    """What LiteLLM reports and stores of one call, deferred until :meth:`close`.
+    """LiteLLM's reports and cache writes of one call, deferred until :meth:`close`.
 
-    ``logging`` is LiteLLM's logging object of the call. What LiteLLM does after that, from a thread
-    or a task of its own, is done at once.
+    ``logging`` is LiteLLM's logging object of the call. Records that LiteLLM makes after ``close``,
+    from a thread or task of its own, are made at once.
     """
 
     def __init__(self, logging: Any) -> None:
-        self.streaming = False  # whether the consumer has a stream: what fails then may quote it
+        self.streaming = False  # whether a stream was returned; later errors may quote its text
         self._held = logging
         self._kind: Any = Logging if isinstance(logging, DeferringLogging) else type(logging)
         self._immediate: Any = None
         self._lock = threading.Lock()
-        self._reporting = threading.Lock()  # nested calls report twice: LiteLLM drops the second
+        self._reporting = threading.Lock()  # nested calls report twice; LiteLLM drops the second
         self._entries: list[_Entry] = []
         self._outcome: _Outcome | None = None
 
     def __deepcopy__(self, memo: object) -> DeferredLogging:
-        return self  # LiteLLM copies the arguments of a call that it makes again
+        return self  # LiteLLM copies a call's arguments when it retries
 
     @property
     def immediate(self) -> Any:
-        """LiteLLM's logging object as it was made: what it is told, it tells."""
+        """A copy of LiteLLM's logging object that reports at once."""
         if self._immediate is None:
             self._immediate = copy.copy(self._held)
             self._immediate.__class__ = untraced(self._kind)
@@ -91,11 +91,11 @@ class DeferredLogging:
 
     @property
     def closed(self) -> bool:
-        """Whether what went out is known."""
+        """Whether the released answer is known."""
         return self._outcome is not None
 
     def record(self, kind: str, do: Do, result: Any) -> None:
-        """Take what LiteLLM does; do it now if what went out is known."""
+        """Record a call of LiteLLM; make it now if the released answer is known."""
         entry = _Entry(kind, do, result, copy_context())
         with self._lock:
             if self._outcome is None:
@@ -104,7 +104,7 @@ class DeferredLogging:
         self._run(entry)
 
     async def arecord(self, kind: str, do: Do, result: Any) -> None:
-        """Do the same for what LiteLLM awaits."""
+        """Do the same as :meth:`record` for a call that LiteLLM awaits."""
         entry = _Entry(kind, do, result, copy_context(), asynchronous=True)
         with self._lock:
             if self._outcome is None:
@@ -121,11 +121,11 @@ class DeferredLogging:
         reported: bool = False,
         clean: Callable[[Exception], Exception] | None = None,
     ) -> None:
-        """Have done what LiteLLM did; a second call changes nothing.
+        """Replay the recorded calls; a second ``close`` does nothing.
 
-        ``answer`` is what went out of the answer, ``changed`` whether that is not all of it,
-        ``stopped`` whether the guard ended it, ``reported`` whether the guard tells the callbacks
-        itself. ``clean`` returns a provider's error as it may be told.
+        ``answer`` is the released answer; ``changed``: it differs from the provider's;
+        ``stopped``: the guard ended it; ``reported``: the guard reports to the callbacks itself.
+        ``clean`` returns a provider's error in a form that may be reported.
         """
         with self._lock:
             if self._outcome is not None:
@@ -145,12 +145,12 @@ class DeferredLogging:
                 self._run(entry)
 
     def fail(self, error: BaseException) -> None:
-        """Report that the call failed on the guard's side: its answer can be told to nobody."""
+        """Report that the guard failed the call; its answer is not reported."""
         self.close(None, changed=True, stopped=True, reported=True)
         self.immediate.failure_handler(error, "")
 
     async def afail(self, error: BaseException) -> None:
-        """Do the same from a coroutine."""
+        """Do the same as :meth:`fail` from a coroutine."""
         self.fail(error)
         await self.immediate.async_failure_handler(error, "")
 
@@ -164,20 +164,20 @@ class DeferredLogging:
         self.immediate.success_handler(chunk, None, None, False)
 
     def _run(self, entry: _Entry) -> None:
-        if not self._wanted(entry):
+        if not self._is_due(entry):
             return
         with self._reporting if entry.kind == "report" else contextlib.nullcontext():
             entry.context.copy().run(entry.do, self._replacement(entry))
 
     async def _arun(self, entry: _Entry) -> None:
-        if not self._wanted(entry):
+        if not self._is_due(entry):
             return
         if entry.kind == "failure":  # it is judged first
             await entry.do(await asyncio.to_thread(self._replacement, entry))
         else:
             await entry.do(self._replacement(entry))
 
-    def _wanted(self, entry: _Entry) -> bool:
+    def _is_due(self, entry: _Entry) -> bool:
         end = self._outcome
         assert end is not None
         if entry.kind == "report":
@@ -186,12 +186,13 @@ class DeferredLogging:
             return not end.reported
         if entry.kind == "received":
             return not end.changed
-        # Of an answer in another shape than the one that went out there is no guarded one.
+        # LiteLLM may store another form of the answer (a chat for a response): only the released
+        # form exists guarded.
         shape = ResponsesAPIResponse if entry.result is None else type(entry.result)
         return not end.stopped and (not end.changed or type(_response(end.answer)) is shape)
 
     def _replacement(self, entry: _Entry) -> Any:
-        """Return what LiteLLM is to be told in place of what it said itself."""
+        """Return the answer or error to report instead of LiteLLM's own."""
         end = self._outcome
         assert end is not None
         if entry.kind == "failure":
@@ -201,18 +202,18 @@ class DeferredLogging:
             return entry.result if own else _response(end.answer)
         if not end.changed:
             return entry.result
-        # LiteLLM counts in the object that it is told, and may be told twice.
+        # A copy: LiteLLM writes to the answer that it reports, and may report twice.
         return end.answer.model_copy(deep=True)
 
 
 class DeferringLogging(Untraced, Logging):
-    """LiteLLM's logging object of a call whose records are held back."""
+    """LiteLLM's logging object of a call whose records are deferred."""
 
     guard_deferred: DeferredLogging
 
     @property
     def llm_caching_handler(self) -> Any:
-        """LiteLLM's handler of the call's cache; its writes wait."""
+        """LiteLLM's cache handler of the call; its writes are deferred."""
         return self.__dict__.get("llm_caching_handler")
 
     @llm_caching_handler.setter
@@ -222,7 +223,7 @@ class DeferringLogging(Untraced, Logging):
         self.__dict__["llm_caching_handler"] = handler
 
     def post_call(self, original_response: Any, *args: Any, **kwargs: Any) -> None:
-        """Note the answer as it came from the provider."""
+        """Record the provider's answer."""
         deferred = self.guard_deferred
         deferred.record(
             "received",
@@ -231,7 +232,7 @@ class DeferringLogging(Untraced, Logging):
         )
 
     def success_handler(self, result: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Note a report to the callbacks; of single chunks the guard reports those that go out."""
+        """Record a report to the callbacks; the guard itself reports the released chunks."""
         deferred = self.guard_deferred
         if not isinstance(result, ModelResponseStream):
             deferred.record(
@@ -239,7 +240,7 @@ class DeferringLogging(Untraced, Logging):
             )
 
     async def async_success_handler(self, result: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Note a report to the async callbacks."""
+        """Record a report to the async callbacks."""
         deferred = self.guard_deferred
         if not isinstance(result, ModelResponseStream):
             await deferred.arecord(
@@ -251,7 +252,7 @@ class DeferringLogging(Untraced, Logging):
     async def dispatch_success_handlers(
         self, result: Any = None, *args: Any, **kwargs: Any
     ) -> None:
-        """Note a report to all callbacks."""
+        """Record a report to all callbacks."""
         deferred = self.guard_deferred
         if not isinstance(result, ModelResponseStream):
             await deferred.arecord(
@@ -263,7 +264,7 @@ class DeferringLogging(Untraced, Logging):
     def failure_handler(
         self, exception: Any, traceback_exception: Any, *args: Any, **kwargs: Any
     ) -> None:
-        """Report a failure; note it where the answer had begun, as it may quote that."""
+        """Report a failure; only record it if a stream was returned, whose text it may quote."""
         deferred = self.guard_deferred
 
         def do(error: Any) -> None:
@@ -278,7 +279,7 @@ class DeferringLogging(Untraced, Logging):
     async def async_failure_handler(
         self, exception: Any, traceback_exception: Any, *args: Any, **kwargs: Any
     ) -> None:
-        """Do the same for the async callbacks."""
+        """Do the same as :meth:`failure_handler` for the async callbacks."""
         deferred = self.guard_deferred
 
         async def do(error: Any) -> None:
@@ -291,7 +292,7 @@ class DeferringLogging(Untraced, Logging):
             await super().async_failure_handler(exception, traceback_exception, *args, **kwargs)
 
     def update_environment_variables(self, *args: Any, **kwargs: Any) -> None:
-        """Begin an attempt: each that fails is reported, as where each has an object of its own."""
+        """Begin an attempt; each failed attempt is reported, as with one logging object each."""
         for event in ("sync_failure", "async_failure"):
             self.model_call_details.pop(f"has_logged_{event}", None)
         if "original_response" in kwargs:  # an answer from the cache
@@ -309,28 +310,28 @@ def defer_logging(
 ) -> tuple[DeferredLogging, dict[str, Any]]:
     """Return the deferred logging of a call of ``function``, and the arguments that defer it.
 
-    A logging object that is given with the call (LiteLLM's proxy does) is held as it is. Raises
-    what LiteLLM raises on arguments that it cannot use.
+    A logging object passed with the call (as LiteLLM's proxy does) is used. Raises LiteLLM's
+    errors on invalid arguments.
     """
-    made = {"litellm_call_id": str(uuid.uuid4()), **kwargs}
-    logging: Any = made.get("litellm_logging_obj")
+    arguments = {"litellm_call_id": str(uuid.uuid4()), **kwargs}
+    logging: Any = arguments.get("litellm_logging_obj")
     if logging is None:
-        logging, made = function_setup(
+        logging, arguments = function_setup(
             function,
             Rules(),
             datetime.now(),
             *args,
             is_async_call=inspect.iscoroutinefunction(getattr(litellm, function)),
-            **made,
+            **arguments,
         )
     deferred = DeferredLogging(logging)
     logging.__class__ = DeferringLogging
     logging.guard_deferred = deferred
-    return deferred, {**made, "litellm_logging_obj": logging}
+    return deferred, {**arguments, "litellm_logging_obj": logging}
 
 
 def _defer_writes(handler: Any, deferred: DeferredLogging) -> None:
-    """Defer what a caching handler of LiteLLM's writes."""
+    """Defer the cache writes of a LiteLLM caching handler."""
     store, astore = handler.sync_set_cache, handler.async_set_cache
     stores = handler.should_store_result_in_cache
 
@@ -341,7 +342,7 @@ def _defer_writes(handler: Any, deferred: DeferredLogging) -> None:
         await deferred.arecord("store", lambda r: astore(r, *args, **kwargs), result)
 
     def streamed(original_function: Any, kwargs: Any) -> bool:
-        # LiteLLM's streams of responses ask this, and write to the cache themselves.
+        # LiteLLM's Responses streams call this and then write to the cache themselves.
         if stores(original_function=original_function, kwargs=kwargs):
             arguments = {**kwargs, "dynamic_cache_object": handler.dual_cache}
             deferred.record("store", lambda r: _store_response(r, arguments), None)
@@ -365,7 +366,7 @@ def _store_response(response: ResponsesAPIResponse, arguments: Mapping[str, Any]
 
 
 def _response(answer: Any) -> Any:
-    """Return the response in the event that ended a stream; anything else as it is."""
+    """Return the response in the last event of a stream; anything else unchanged."""
     return getattr(answer, "response", answer)
 
 
@@ -374,15 +375,15 @@ def _text(answer: Any) -> str:
 
 
 def _trace(error: Exception, own: Exception, trace: str) -> str:
-    """Return the trace of a failure; it quotes the provider's error, not one that was cleaned."""
+    """Return the traceback of a failure; a short one without quotations for a cleaned error."""
     return trace if error is own else "".join(traceback.format_exception_only(error))
 
 
 def _spawn(awaitable: Any) -> None:
-    """Run what LiteLLM would await: on the running loop, else on one of LiteLLM's threads."""
+    """Run an awaitable on the running loop, else on one of LiteLLM's threads."""
 
     async def run() -> None:
-        with contextlib.suppress(Exception):  # a callback's or a cache's own affair
+        with contextlib.suppress(Exception):  # errors of callbacks and caches are not the guard's
             await awaitable
 
     try:

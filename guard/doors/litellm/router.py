@@ -1,11 +1,11 @@
 """LiteLLM's Router with its completion methods guarded.
 
-Router is guarded from outside: to its fallbacks and retries a stop below it would look like a
-failure, and another model would be asked.
+The Router is guarded from outside: inside it, its retries and fallbacks would take a stop for a
+failure and ask another model.
 
-A Router has some 340 public attributes, and each release of LiteLLM brings more. What no door
-guards goes out only where it is known to bring no text of a model: a method by its name, anything
-else by being plain data. The rest is refused by name, private names too.
+A Router has some 340 public attributes, and each release of LiteLLM adds more. An attribute that
+no door guards is available only if it is known to return no text of a model: a method listed in
+``HARMLESS``, or plain data. All others, including private ones, raise NotGuarded.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from guard.errors import UsageError
 _DOORS = (chat.DOOR, text.DOOR, responses.DOOR)
 _SYNC = {door.function: door for door in _DOORS}
 _ASYNC = {door.async_function: door for door in _DOORS}
-# A Router has one such method, async, by two names.
+# A Router has one such method, async, under two names.
 _ASYNC |= dict.fromkeys(("aanthropic_messages", "anthropic_messages"), messages.DOOR)
-#: What a guarded Router has by a door of guard's.
+#: The attributes of a guarded Router that a door guards.
 GUARDED = frozenset({*_SYNC, *_ASYNC, "chat"})
-#: Methods that bring no text of a model: they look after the Router, or give back vectors, scores,
-#: sounds and the like.
+#: Methods that return no text of a model: they manage the Router, or return vectors, scores, audio
+#: and the like.
 HARMLESS = frozenset(
     """
     add_deployment add_optional_pre_call_checks apply_default_settings are_all_deployments_blocked
@@ -81,13 +81,13 @@ HARMLESS = frozenset(
 
 
 class NotGuarded(UsageError, AttributeError):
-    """An attribute of a Router that no door guards; to ``hasattr`` and the like it is not there."""
+    """An attribute of a Router that no door guards; ``hasattr`` is False for it."""
 
 
 class GuardedRouter:
-    """Stands for a Router; ``isinstance`` takes it for one, and what is not guarded is its own.
+    """A proxy of a Router; ``isinstance(_, Router)`` holds. Harmless attributes are the Router's.
 
-    What may bring text and has no door raises NotGuarded: take it from the Router itself.
+    An attribute that may return text and has no door raises NotGuarded: use the Router itself.
     """
 
     def __init__(self, router: Any, session: Callable[[Any], DoorSession]) -> None:
@@ -95,7 +95,7 @@ class GuardedRouter:
             kind = f"the class {router.__name__}" if isinstance(router, type) else type(router)
             name = kind if isinstance(kind, str) else f"a {kind.__name__}"
             raise UsageError(
-                f"Guard.wrap takes a litellm.Router, not {name}; give it a Router, or guard other "
+                f"Guard.wrap takes a litellm.Router, not {name}; pass a Router, or guard other "
                 "calls with the guard's own functions or Guard.intercept()."
             )
         self._router = router
@@ -106,7 +106,7 @@ class GuardedRouter:
         return type(self._router)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_router", "_session"):  # not there yet: a copy is being made
+        if name in ("_router", "_session"):  # not set yet while a copy is being made
             raise AttributeError(name)
         router, session = self._router, self._session
         if name in _SYNC:
@@ -121,14 +121,14 @@ class GuardedRouter:
                 return await _ASYNC[name].acall(session(guard), args, kwargs, router)
 
             return acall
-        value = getattr(router, name)  # AttributeError where the Router has none
+        value = getattr(router, name)  # raises AttributeError if the Router has none
         if name == "chat":
             return _chat(value, self)
         if name in HARMLESS or (not name.startswith("_") and _plain(value)):
             return value
         raise NotGuarded(
-            f"guard cannot judge what Router.{name} may bring; take it from the Router itself, "
-            "where it is not guarded."
+            f"guard cannot judge the output of Router.{name}; use the Router itself for it, where "
+            "it is not guarded."
         )
 
 
@@ -149,12 +149,12 @@ class _AsyncCompletions(AsyncCompletions):
 
 
 def _chat(own: Any, router: Any) -> Chat:
-    """Return a Router's ``chat``, which asks the guarded ``router``."""
+    """Return a Router's ``chat`` that calls the guarded ``router``."""
     params = own.completions.params
-    made = Chat({}, router)
+    guarded = Chat({}, router)
     kind = _AsyncCompletions if isinstance(own.completions, AsyncCompletions) else _Completions
-    made.params, made.completions = params, kind(params, router)
-    return made
+    guarded.params, guarded.completions = params, kind(params, router)
+    return guarded
 
 
 _SCALARS = (str, bytes, int, float, type(None), BaseModel)
@@ -162,7 +162,7 @@ _SERIES = (list, tuple, set, frozenset)
 
 
 def _plain(value: object) -> bool:
-    """Whether ``value`` is data; of a container its members are looked at, but not theirs."""
+    """Whether ``value`` is data, or a container whose direct members are data or containers."""
     members: Any = value.values() if isinstance(value, dict) else value
     if not isinstance(value, (dict, *_SERIES)):
         return isinstance(value, _SCALARS)

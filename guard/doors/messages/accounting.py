@@ -1,8 +1,8 @@
-"""How LiteLLM hears of a stream of messages that the guard stopped: once, and as a success.
+"""Report a stopped stream of messages to LiteLLM: once, and as a success.
 
-LiteLLM comes by such a stream in three ways. What it makes of a chat or of the Responses API is
-reported as those are. What a provider sends itself, LiteLLM reports when its own stream is closed,
-from a list of the bytes that came; before that, the list is filled with what was let out.
+LiteLLM has three kinds of such streams. One made from a chat or from the Responses API is
+reported like those. One that a provider sends itself is reported by LiteLLM when its stream is
+closed, from its list of received bytes; before that, the list is replaced by the released events.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from guard.doors.messages.events import encoded
 from guard.verdict import Channel, ChannelKind
 
 
-class Account:
-    """What is to be reported of one stream; ``usage`` is that of all the provider sent.
+class MessagesReport:
+    """The report of one stopped stream; ``usage`` is that of everything the provider sent.
 
-    ``logging`` is None where LiteLLM reports it by itself.
+    ``logging`` is None if LiteLLM reports the stream by itself.
     """
 
     def __init__(self, upstream: Any, codec: MessagesCodec) -> None:
@@ -36,10 +36,10 @@ class Account:
         self.logging: Any = None
 
     def count(self) -> None:
-        """Count what the provider sent.
+        """Count the tokens that the provider sent.
 
-        The connection is closed by now, LiteLLM's stream is not. Counting may take long the first
-        time.
+        Call it after the connection was closed and before LiteLLM's stream is. The first call may
+        be slow: it loads a tokenizer.
         """
         chat = closing.under(self._upstream, CustomStreamWrapper)
         events: Any = closing.under(self._upstream, BaseResponsesAPIStreamingIterator)
@@ -50,38 +50,38 @@ class Account:
                 self._count(counted.prompt_tokens, counted.completion_tokens)
             elif events is not None:
                 self.logging = events.logging_obj
-                told = events.partial_response_on_disconnect().response.usage
-                self._count(told.input_tokens, told.output_tokens)
+                usage = events.partial_response_on_disconnect().response.usage
+                self._count(usage.input_tokens, usage.output_tokens)
             else:
                 self._native()
 
     def fill(self) -> None:
-        """Have LiteLLM report what was let out, all of it by now, and no more."""
+        """Have LiteLLM report the released events only; call it when all of them are known."""
         if self._collected is not None:
             self._collected[:] = [encoded(event, bytes) for event in self._events()]
             self._collected += self._codec.ended(self.usage, bytes)
 
-    def _count(self, sent: int | None, came: int | None) -> None:
-        self.usage = {"input_tokens": sent or 0, "output_tokens": came or 0}
+    def _count(self, inputs: int | None, outputs: int | None) -> None:
+        self.usage = {"input_tokens": inputs or 0, "output_tokens": outputs or 0}
 
     def _native(self) -> None:
-        came = "".join(text for pieces in self._codec.said.values() for text in pieces)
+        received = "".join(text for pieces in self._codec.received.values() for text in pieces)
         model = self._codec.start["message"].get("model") or ""
-        count = litellm.token_counter(model=model, text=came, count_response_tokens=True)
-        told = self._codec.usage
-        self._count(told.get("input_tokens"), max(count, told.get("output_tokens", 0)))
+        count = litellm.token_counter(model=model, text=received, count_response_tokens=True)
+        usage = self._codec.usage
+        self._count(usage.get("input_tokens"), max(count, usage.get("output_tokens", 0)))
         collected = closing.local(self._upstream, "raw_bytes")
         if isinstance(collected, list):
             self._collected = collected
             return
-        # LiteLLM reads ahead of its reader here, in a task that would go on without one.
+        # Here LiteLLM reads ahead in a task, which would continue without a reader.
         pump = closing.local(self._upstream, "pump_task")
         if isinstance(pump, asyncio.Task):
             pump.get_loop().call_soon_threadsafe(pump.cancel)
             self.logging = closing.local(self._upstream, "self").litellm_logging_obj
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what was let out as a stream of its own: each channel is one block."""
+        """Yield the released text as the events of a stream, with one block for each channel."""
         yield self._codec.start
         for index, (channel, text) in enumerate(self._released()):
             block: Mapping[str, Any] = {"type": "text", "text": ""}
@@ -100,7 +100,7 @@ class Account:
         return [(c, text) for c, text in self._codec.joined(self._codec.released).items() if text]
 
     def answer(self) -> ModelResponse:
-        """Return the answer that is reported."""
+        """Return the released text as the answer to report."""
         texts = dict(self._released())
         calls = [
             {
@@ -119,8 +119,10 @@ class Account:
             reasoning_content=_of_kind(texts, "reasoning"),
             tool_calls=calls or None,
         )
-        sent, came = self.usage.get("input_tokens", 0), self.usage.get("output_tokens", 0)
-        usage = Usage(prompt_tokens=sent, completion_tokens=came, total_tokens=sent + came)
+        inputs, outputs = self.usage.get("input_tokens", 0), self.usage.get("output_tokens", 0)
+        usage = Usage(
+            prompt_tokens=inputs, completion_tokens=outputs, total_tokens=inputs + outputs
+        )
         started = self._codec.start["message"]
         choice = Choices(finish_reason="content_filter", index=0, message=message)
         return ModelResponse(

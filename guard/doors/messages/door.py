@@ -1,6 +1,6 @@
 """The messages door: ``litellm.anthropic.messages``, guarded.
 
-That is ``litellm.anthropic_messages``, and ``anthropic_messages_handler`` for synchronous code.
+The functions are ``litellm.anthropic_messages`` and, synchronous, ``anthropic_messages_handler``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from guard.doors.driver import GuardedStream
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.litellm import closing
 from guard.doors.litellm.compat import HIDDEN, MESSAGES_FIELDS
-from guard.doors.messages.accounting import Account
+from guard.doors.messages.accounting import MessagesReport
 from guard.doors.messages.codec import MessagesCodec
 from guard.doors.messages.events import MESSAGE, STOPPED, Event, Frame, Framer, textless
 from guard.doors.session import DoorSession
@@ -27,16 +27,16 @@ from guard.verdict import GuardTrail
 
 
 class MessagesStream(GuardedStream):
-    """A stream of Anthropic's messages, guarded: bytes, text or dicts, as LiteLLM's gives them.
+    """A guarded stream of Anthropic's messages; its chunks are bytes, text or dicts, as LiteLLM's.
 
-    It is of the class of the stream that it guards, where that is no bare generator. What LiteLLM's
-    stream gathers of the text is not to be had here.
+    It is a subclass of the class of the stream that it guards, unless that is a bare generator.
+    LiteLLM's accumulated text is not available here.
     """
 
     def __init__(self, upstream: Any, session: DoorSession, *, user: str = "") -> None:
         self._codec = MessagesCodec()
         self._framer = Framer()
-        self._account = Account(upstream, self._codec)
+        self._message_report = MessagesReport(upstream, self._codec)
         self._counted = False
         super().__init__(upstream, session, self._codec, user=user)
 
@@ -47,7 +47,7 @@ class MessagesStream(GuardedStream):
 
     @property
     def chunks(self) -> None:
-        """Nothing: the chunks of LiteLLM's own stream hold what was not let out."""
+        """None: the chunks of LiteLLM's own stream hold unreleased text."""
         return
 
     def _read(self, chunk: Frame) -> Frame:
@@ -68,7 +68,7 @@ class MessagesStream(GuardedStream):
     def _sealed(self, chunk: Frame) -> Iterable[Any]:
         yield from self._codec.seal(chunk, self._framer.form)
         if chunk.message is not None:
-            yield from self._codec.ended(self._account.usage, self._framer.form)
+            yield from self._codec.ended(self._message_report.usage, self._framer.form)
 
     def _stream_text(self) -> StreamText:
         released = self._codec.joined(self._codec.released)
@@ -89,32 +89,32 @@ class MessagesStream(GuardedStream):
             await super()._ashut()
 
     async def _report_follows(self, either: Either) -> bool:
-        """Make a stopped stream ready to be closed: LiteLLM reports it then. Return whether it is.
+        """Prepare LiteLLM's report of a stopped stream, made when its stream is closed.
 
-        It is not while what goes out last is still unknown, as the report is to have that.
+        Returns False while the last events to go out are still unknown: the report has them, too.
         """
         if self._gate.stopped and not self._state.closed:
             for connection in closing.connections(self._upstream):
                 await either(partial(closing.close, loop=self._loop), closing.aclose, connection)
             if not self._counted:
                 self._counted = True
-                # It may count tokens.
-                count = self._account.count
+                # May be slow: it may count tokens.
+                count = self._message_report.count
                 await either(count, partial(asyncio.to_thread, count))
                 if self._reader is not GONE:
                     return False
-            self._account.fill()
+            self._message_report.fill()
         return True
 
     def _logging(self) -> Any:
-        return self._account.logging
+        return self._message_report.logging
 
     def _answer(self) -> Any:
-        return self._account.answer()
+        return self._message_report.answer()
 
 
 class Message(dict[str, Any]):
-    """A whole message as LiteLLM gives it, a dict, that also has the trail as its ``guard``."""
+    """A whole message: a dict, as LiteLLM's, with the trail as its attribute ``guard``."""
 
     def __init__(self, fields: Mapping[str, Any], trail: GuardTrail) -> None:
         super().__init__(fields)
@@ -122,7 +122,7 @@ class Message(dict[str, Any]):
 
 
 class WholeMessage:
-    """A whole message and the gate that it waits in: the events that would stream it."""
+    """A whole message and its gate, which reads it as the events of a stream."""
 
     def __init__(self, message: Mapping[str, Any], session: DoorSession, user: str) -> None:
         self._message = message
@@ -138,9 +138,9 @@ class WholeMessage:
     def released(self) -> Message:
         """Return the message as it may go out, with the trail as its ``guard``.
 
-        What it holds is the provider's own where nothing was cut. A call that was cut is left out:
-        half of its input would be no less an input. Raises the gate's error under the action
-        ``raise``.
+        Its values are the provider's own objects if nothing was cut. A tool call that was cut is
+        left out, because a tool may run on partial input. Raises the gate's error under the
+        action ``raise``.
         """
         delivered = self.delivered()
         if self.gate.error is not None:
@@ -148,7 +148,7 @@ class WholeMessage:
         return delivered
 
     def delivered(self) -> Message:
-        """Return what of the message was let out."""
+        """Return the message as released so far."""
         out = self.gate.emit()
         if [*map(id, out)] == [*map(id, self._frames)]:
             return Message(self._message, self.gate.trail)
@@ -162,8 +162,8 @@ class WholeMessage:
                 own = fields["content_block"] is self._blocks.get(index)
                 content[index] = self._own(index) if own else fields["content_block"]
             elif fields["type"] == "content_block_delta":  # the guard's message
-                said = _plain(content[index])
-                content[index] = {**said, "text": said["text"] + fields["delta"]["text"]}
+                block = _plain(content[index])
+                content[index] = {**block, "text": block["text"] + fields["delta"]["text"]}
             elif fields["type"] == "message_delta":
                 made |= fields["delta"]
         return Message({**made, "content": [content[n] for n in sorted(content)]}, self.gate.trail)
@@ -192,7 +192,7 @@ class WholeMessage:
 
 
 def _plain(block: Any) -> Mapping[str, Any]:
-    """Return a block as a dict: LiteLLM makes some as objects of pydantic."""
+    """Return a block as a dict; LiteLLM makes some as pydantic objects."""
     plain: Mapping[str, Any] = block if isinstance(block, Mapping) else block.model_dump()
     return plain
 
@@ -209,7 +209,7 @@ def _wrap(response: object, session: DoorSession, user: str, n: int) -> Messages
 
 @lru_cache
 def _guarded(kind: Any) -> Any:
-    """Return the guarded stream of a class of LiteLLM's; a bare generator has none to share."""
+    """Return the guarded subclass of one of LiteLLM's stream classes; not of a generator."""
     if kind in (GeneratorType, AsyncGeneratorType):
         return MessagesStream
     return type(

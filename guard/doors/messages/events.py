@@ -1,7 +1,7 @@
-"""Where Anthropic's Messages API carries text, and how its events travel.
+"""Where Anthropic's Messages API carries text, and how its events are encoded.
 
-An event is a dict, or a server-sent event in bytes or text. What a transport hands over at once may
-hold several events or a part of one; a :class:`Framer` puts them together.
+An event is a dict, or a server-sent event in bytes or text. A transport's chunk may hold several
+events or a part of one; a :class:`Framer` reassembles them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from guard.doors.responses.events import Place, visited
-from guard.doors.strings import is_name, says
-from guard.doors.strings import walked as strings_of
+from guard.doors.responses.events import Place, visit_text
+from guard.doors.strings import has_prose, is_name, map_strings
 from guard.verdict import Channel, ChannelKind
 
 Visit = Callable[[Place, ChannelKind, str], str]
 
 STOPPED: Mapping[str, Any] = {"stop_reason": "refusal", "stop_sequence": None}
-"""How a stopped message ends: with Anthropic's own reason for when its classifiers intervene.
+"""The end of a stopped message: Anthropic's own stop reason for interventions of its classifiers.
 
-It has no ``stop_details``: by these LiteLLM knows a provider's refusal, and falls back from it.
+It has no ``stop_details``: LiteLLM would take them for a provider's refusal and fall back.
 """
 TERMINAL = ("message_stop", "error")
 KNOWN = frozenset(
@@ -42,23 +41,23 @@ _DELTAS: Mapping[str, tuple[ChannelKind, str, str]] = {
     "compaction_delta": ("content", "content", "compaction"),
 }
 ERROR = "error"
-"""The slot of what an error says: it is no text of the message."""
+"""The slot of an error's message, which is no text of the message."""
 CALL = "input"
-"""The slot of what a call gives its tool."""
-# Blocks of which the content is what a tool answers.
+"""The slot of a tool call's input."""
+# Blocks whose content is a tool's output.
 _ANSWERS = frozenset(
     "web_search_tool_result web_fetch_tool_result code_execution_tool_result "
     "bash_code_execution_tool_result text_editor_code_execution_tool_result mcp_tool_result "
     "tool_search_tool_result tool_result".split()
 )
-# What a citation quotes of its source.
+# Fields of a citation that quote its source.
 _QUOTED = ("cited_text", "document_title", "title", "url", "source")
-# All that a rewritten block keeps beside its texts: none of it can repeat them.
+# The fields, beside its texts, of a rewritten block: none of them can repeat the texts.
 _BLOCK = ("type", "id", "name", "server_name", "caller")
 MESSAGE = ("id", "type", "role", "model", "usage", "stop_reason", "stop_sequence")
-"""The same of a message."""
+"""The same for a message."""
 _END = re.compile(rb"\r\n\r\n|\n\r?\n|\r\r")
-_LINE = re.compile(r"\r\n|\n|\r")  # not what str.splitlines knows besides: JSON may hold that
+_LINE = re.compile(r"\r\n|\n|\r")  # not str.splitlines: its other separators may occur in JSON
 
 
 # Comments that keep a connection alive.
@@ -66,14 +65,14 @@ _ALIVE = frozenset({"", "ping", "keep alive", "keep-alive", "keepalive", "heartb
 
 
 class Event(NamedTuple):
-    """One event: its fields, or where it has none that can be read, its data as text."""
+    """One event: its fields, or its data as text if that is not a JSON object."""
 
     fields: Mapping[str, Any] | None
     data: str = ""
 
     @property
     def type(self) -> str:
-        """The event's name; empty for a comment and for data that is no JSON object."""
+        """The event's name; empty for a comment and for data that is not a JSON object."""
         return str(self.fields.get("type")) if self.fields is not None else ""
 
     @property
@@ -83,15 +82,15 @@ class Event(NamedTuple):
 
     @property
     def delta_type(self) -> str:
-        """The kind of delta that the event brings; empty where it brings none."""
+        """The kind of the event's delta; empty if it has none."""
         delta = self.fields.get("delta") if self.fields is not None else None
         return str(delta.get("type", "")) if isinstance(delta, Mapping) else ""
 
 
 class FrameText(NamedTuple):
-    """A text in a frame: the event that has it, and its channel.
+    """A text in a frame: the number of its event, and its channel.
 
-    ``repeated`` marks one that was said and judged before: it follows what became of it then.
+    ``repeated`` marks a repeat of a judged text; that text's decision applies to it.
     """
 
     event: int
@@ -103,12 +102,11 @@ class FrameText(NamedTuple):
 
 @dataclass(slots=True)
 class Frame:
-    """Whole events that arrived together; ``chunk`` is what brought them.
+    """Complete events that arrived together, and their ``chunk``.
 
-    It is None for one made here, and where what brought them says more than they do.
-
-    ``texts`` are what they say, filled in by the codec; ``message`` stands for a stopped message's
-    end.
+    ``chunk`` is None for a frame made here, and if the chunk carries more than these events.
+    ``texts`` are the events' texts, filled in by the codec. ``message`` is set on the frame that
+    ends a stopped message.
     """
 
     chunk: Any
@@ -118,7 +116,7 @@ class Frame:
 
 
 class Framer:
-    """Puts a transport's chunks together to frames: each chunk is one, if it ends with an event.
+    """Assembles a transport's chunks into frames: one for each chunk that completes an event.
 
     ``form`` is the type of the chunks: dict, bytes or str.
     """
@@ -150,7 +148,7 @@ class Framer:
         return [frame]
 
     def rest(self) -> list[Frame]:
-        """Return what is left at the end of the stream: an event without the line that ends it."""
+        """Return the rest at the end of the stream: an event without its final blank line."""
         if not self._pending:
             return []
         frame = _frame(self._made(len(self._pending)), bytes(self._pending))
@@ -163,7 +161,7 @@ class Framer:
 
 
 def _frame(chunk: Any, data: bytes) -> Frame:
-    """Return the frame of ``data``: its own bytes go out only where its events say all of them."""
+    """Return the frame of ``data``; with its chunk only if the events cover all of the bytes."""
     events: list[Event] = []
     plain = True
     for block in _END.split(data):
@@ -175,7 +173,7 @@ def _frame(chunk: Any, data: bytes) -> Frame:
 
 
 def _event(lines: list[str]) -> tuple[Event, bool]:
-    """Return the event of some lines, and whether they say nothing else."""
+    """Return the event in some lines, and whether they hold nothing else."""
     plain = True
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -184,10 +182,10 @@ def _event(lines: list[str]) -> tuple[Event, bool]:
         plain = plain and len(made) == len(pairs)
         return made
 
-    said = [line[5:].removeprefix(" ") for line in lines if line.startswith("data:")]
-    text = "\n".join(said)
+    data = [line[5:].removeprefix(" ") for line in lines if line.startswith("data:")]
+    text = "\n".join(data)
     try:
-        fields = json.loads(text, object_pairs_hook=once) if said else None
+        fields = json.loads(text, object_pairs_hook=once) if data else None
     except ValueError:
         fields = None
     if isinstance(fields, dict):
@@ -204,24 +202,24 @@ def _event(lines: list[str]) -> tuple[Event, bool]:
 
 
 def encoded(event: Mapping[str, Any], form: type[Any]) -> Any:
-    """Return an event as the stream's consumer reads it: a dict, or bytes or text of a SSE."""
+    """Return an event in the form of the stream: a dict, or a server-sent event."""
     if form is dict:
         return dict(event)
     text = f"event: {event.get('type', 'message')}\ndata: {json.dumps(event)}\n\n"
     return text if form is str else text.encode()
 
 
-def walked(event: Event, visit: Visit) -> Mapping[str, Any] | None:
-    """Return an event's fields with each text as ``visit`` gives it.
+def map_texts(event: Event, visit: Visit) -> Mapping[str, Any] | None:
+    """Return an event's fields with each text replaced by ``visit``.
 
-    Of a block or a delta whose text ``visit`` changed, nothing is kept that could repeat it; None
-    where nothing is left of it that is worth sending. Raises UsageError on text that is no string:
-    it cannot be judged, so it cannot go out.
+    If ``visit`` changes a text, fields of its block or delta that could repeat it are removed.
+    Returns None if nothing is left to send. Raises UsageError on text that is not a string: it
+    cannot be judged, so it cannot go out.
     """
     if event.fields is None:
         if not event.data:
             return None
-        visited(visit, Place(0, "other"), "content", event.data)
+        visit_text(visit, Place(0, "other"), "content", event.data)
         return None
     fields, index = event.fields, event.block
     read = {"type", "index"}
@@ -241,13 +239,13 @@ def walked(event: Event, visit: Visit) -> Mapping[str, Any] | None:
         blocks = [_block(b, n, visit) for n, b in enumerate(content) if isinstance(b, Mapping)]
         rest = _rest(fields["message"], {"content"}, Place(index, "message."), visit)
         if rest is None or any(made is not b for made, b in zip(blocks, content, strict=False)):
-            kept = fields["message"] if rest is not None else textless(fields["message"], MESSAGE)
-            made = {**fields, "message": {**kept, "content": [b for b in blocks if b]}}
+            same = fields["message"] if rest is not None else textless(fields["message"], MESSAGE)
+            made = {**fields, "message": {**same, "content": [b for b in blocks if b]}}
     elif event.type == "message_delta" and isinstance(fields.get("delta"), Mapping):
         read |= {"delta"}
         details = fields["delta"].get("stop_details")
-        said = details.get("explanation") if isinstance(details, Mapping) else None
-        changed = visited(visit, Place(0, "explanation"), "content", said) != said
+        text = details.get("explanation") if isinstance(details, Mapping) else None
+        changed = visit_text(visit, Place(0, "explanation"), "content", text) != text
         more = {**details} if isinstance(details, Mapping) else {"details": details}
         more.pop("explanation", None)
         place = Place(0, "delta.")
@@ -258,12 +256,12 @@ def walked(event: Event, visit: Visit) -> Mapping[str, Any] | None:
     elif event.type == "error" and isinstance(fields.get("error"), Mapping):
         read |= {"error"}
         error = fields["error"]
-        text = visited(visit, Place(0, ERROR), "content", error.get("message"))
-        same = _rest(error, {"message"}, Place(0, f"{ERROR}."), visit) is not None
-        if not same or text != error.get("message"):
+        text = visit_text(visit, Place(0, ERROR), "content", error.get("message"))
+        unchanged = _rest(error, {"message"}, Place(0, f"{ERROR}."), visit) is not None
+        if not unchanged or text != error.get("message"):
             made = {**fields, "error": {**textless(error, ("type",)), "message": text}}
     if _rest(fields, read, Place(index, f"{event.type}."), visit) is None:
-        # An event of an unknown kind is all rest.
+        # All fields of an unknown event are in the rest.
         if not made or event.type not in KNOWN:
             return None
         return {name: value for name, value in made.items() if name in read}
@@ -277,7 +275,7 @@ def _rest(
     visit: Visit,
     kind: ChannelKind = "content",
 ) -> Mapping[str, Any] | None:
-    """Visit each string of the fields that are not ``read`` by name; None where one was changed."""
+    """Visit each string of the fields that are not ``read`` by name; None if one was changed."""
     changed = False
 
     def one(path: str, text: str) -> str:
@@ -290,19 +288,19 @@ def _rest(
         if name not in read:
             if not is_name(name):
                 one(f"{name}.key", name)
-            strings_of(value, name, one)
+            map_strings(value, name, one)
     return None if changed else owner
 
 
 def textless(owner: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
-    """Return those of the fields in which nothing is to be judged."""
-    return {name: v for name, v in owner.items() if name in names and not says(name, v)}
+    """Return the fields in ``names`` that hold no text to judge."""
+    return {name: v for name, v in owner.items() if name in names and not has_prose(name, v)}
 
 
 def without_details(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a message's delta without what explains its stop reason, in the words it refused."""
-    kept = {key: value for key, value in fields["delta"].items() if key != "stop_details"}
-    return {**fields, "delta": kept}
+    """Return a message delta without ``stop_details``, which may quote the refused text."""
+    delta = {key: value for key, value in fields["delta"].items() if key != "stop_details"}
+    return {**fields, "delta": delta}
 
 
 def _delta(delta: Mapping[str, Any], index: int, visit: Visit) -> Mapping[str, Any] | None:
@@ -311,7 +309,7 @@ def _delta(delta: Mapping[str, Any], index: int, visit: Visit) -> Mapping[str, A
     channel: ChannelKind = "reasoning" if kind == "signature_delta" else "content"
     if kind in _DELTAS:
         channel, name, slot = _DELTAS[kind]
-        made[name] = visited(visit, Place(index, slot), channel, delta.get(name))
+        made[name] = visit_text(visit, Place(index, slot), channel, delta.get(name))
     same = all(made[name] == delta.get(name) for name in made if name != "type")
     rest = _rest(_unquoted(delta), made.keys(), Place(index, f"{kind}."), visit, channel)
     if rest is not None and same:
@@ -320,7 +318,7 @@ def _delta(delta: Mapping[str, Any], index: int, visit: Visit) -> Mapping[str, A
 
 
 def _unquoted(owner: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a block or delta without what its citations quote."""
+    """Return a block or delta without the quotations in its citations."""
 
     def cited(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -338,29 +336,29 @@ def _block(block: Mapping[str, Any], index: int, visit: Visit) -> Mapping[str, A
     if kind in _BLOCKS:
         channel, name = _BLOCKS[kind]
         slot = "compaction" if kind == "compaction" else name
-        text = visited(visit, Place(index, slot), channel, block.get(name))
+        text = visit_text(visit, Place(index, slot), channel, block.get(name))
         same = _rest(_unquoted(block), {name}, place, visit, channel) is not None
         if same and text == block.get(name):
             return block
         made = textless(block, _BLOCK) | {name: text}
         return {**made, "signature": ""} if kind == "thinking" else made
     if text := input_of(block):
-        # A call is one thing: cut anywhere, none of it goes out.
+        # A tool call goes out whole or not at all.
         read |= {CALL}
-        if visited(visit, Place(index, CALL), "tool", text) != text:
+        if visit_text(visit, Place(index, CALL), "tool", text) != text:
             return None
     channel = "tool" if CALL in block else "content"
     if kind == "redacted_thinking":
         channel = "reasoning"
     if _rest(block, read, place, visit, channel) is not None:
         return block
-    # Later events belong to a block that begins.
+    # A block that begins must go out: later events refer to it.
     return None if channel == "tool" else textless(block, _BLOCK) or None
 
 
 def input_of(block: Mapping[str, Any]) -> str:
-    """Return what a block that calls a tool gives it, as JSON; empty where it comes in deltas."""
-    given = block.get("input")
-    if not given:
+    """Return a tool call's input as JSON; empty if it comes in deltas."""
+    value = block.get("input")
+    if not value:
         return ""
-    return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

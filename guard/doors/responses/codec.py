@@ -7,17 +7,17 @@ from typing import Any
 
 from guard.doors.responses.events import (
     Place,
-    around,
     delta_of,
-    made,
+    litellm_event,
     meaning,
     name_of,
     opens_with_more,
     plain,
     plain_delta,
+    response_fields,
     rewritten,
     rewritten_item,
-    visited,
+    visit_text,
 )
 from guard.doors.responses.names import CALLS, EVENTS, TERMINAL
 from guard.doors.responses.transcript import Item, Text, Transcript
@@ -48,10 +48,10 @@ class ReadEvent:
         self.name = name
         self.means = meaning(name)
         self.fields = fields
-        self.new: list[tuple[Text, str]] = []  # what no event said before
-        self.texts_at: dict[Place, Text] = {}  # where the event says which text
-        self.place: Place | None = None  # where a delta's text belongs
-        self.texts: Mapping[Channel, str] | None = None  # what of the new goes out, where cut
+        self.new: list[tuple[Text, str]] = []  # texts that were in no earlier event
+        self.texts_at: dict[Place, Text] = {}  # the event's texts by place
+        self.place: Place | None = None  # the place of a delta's text
+        self.texts: Mapping[Channel, str] | None = None  # the released part of `new`, if cut
         self.ends = False
         self.message: str | None = None
 
@@ -62,12 +62,12 @@ class ReadEvent:
 
 
 class EventCodec(Codec[ReadEvent]):
-    """The gate's codec for the events of one response, and the keeper of what they say.
+    """The gate's codec for the events of one response; records their texts.
 
-    A response is one choice. An event that repeats text has no text of its own: it waits behind
-    the text, and is rewritten where that was. What opens an item or a part and says nothing of its
-    text would be first out: whatever it holds that is not read here is taken off, for that may be
-    the text under another name. The event that ends the item or part has it, behind the text.
+    A response is one choice. An event that repeats text has no new text: it waits behind the text
+    and is rewritten if the text was. An event that opens an item or part without text goes out
+    first, so its unknown fields are removed: they may hold the text under another name. The event
+    that ends the item or part carries them, behind the text.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class EventCodec(Codec[ReadEvent]):
         self._changed = False  # whether any text was cut or replaced
 
     def read(self, event: Any) -> ReadEvent:
-        """Read an event of the provider; raises UsageError on text not a string."""
+        """Read an event of the provider; raises UsageError if a text is not a string."""
         read_event = ReadEvent(event, name_of(event), plain(event))
         delta = delta_of(read_event.fields, read_event.means)
         read_event.place = delta and delta[0]
@@ -94,60 +94,62 @@ class EventCodec(Codec[ReadEvent]):
             return text
 
         if delta is not None and plain_delta(read_event.fields, read_event.means):
-            visited(visit, delta[0], read_event.means.kind, delta[1])
+            visit_text(visit, delta[0], read_event.means.kind, delta[1])
             return read_event
         holds = "item" in read_event.fields or "part" in read_event.fields
         opens = holds and read_event.verb == "added" and read_event.name in EVENTS
         read = rewritten(read_event.fields, read_event.name, visit, opens=opens)
         if opens and read_event.texts_at:
-            rewritten(read_event.fields, read_event.name, visit)  # it waits: all of it is judged
+            rewritten(read_event.fields, read_event.name, visit)  # it waits, so all is judged
         elif opens and opens_with_more(read_event.fields, read):
-            read_event.event, read_event.fields = made(read_event.name, read, event), read
+            event = litellm_event(read_event.name, read, event)
+            read_event.event, read_event.fields = event, read
         return read_event
 
     def parts(self, chunk: ReadEvent) -> list[Part]:
-        """Return the texts that no event said before."""
+        """Return the texts that were in no earlier event."""
         return [Part(text.channel, new) for text, new in chunk.new]
 
     def choices(self, chunk: ReadEvent) -> list[int]:
-        """Return the one choice there is."""
+        """Return the only choice, 0."""
         return [0]
 
     def finished(self, chunk: ReadEvent) -> list[int]:
-        """Return the choice where the event ends the response."""
+        """Return the choice if the event ends the response."""
         return [0] if chunk.name in TERMINAL else []
 
     def closed(self, chunk: ReadEvent) -> list[Channel]:
-        """Return the channels of the texts that the event says as a whole.
+        """Return the channels of the texts that the event ends.
 
-        Thoughts end with the response: LiteLLM ends a chat's whenever something comes between.
+        Reasoning ends with the response only: LiteLLM ends a chat's reasoning item whenever
+        another item interrupts it.
         """
         if chunk.verb != "done" and chunk.name not in TERMINAL:
             return []
-        said = [text.channel for text in chunk.texts_at.values()]
-        return [c for c in said if c.kind != "reasoning" or chunk.name in TERMINAL]
+        ended = [text.channel for text in chunk.texts_at.values()]
+        return [c for c in ended if c.kind != "reasoning" or chunk.name in TERMINAL]
 
     def continued(self, channel: Channel) -> Channel | None:
-        """Return the channel of the part or item that a reader joins this one to."""
+        """Return the channel of the part or item that this one continues for a reader."""
         return self.transcript.before(channel)
 
     def cut(
         self, chunk: ReadEvent, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
     ) -> ReadEvent:
-        """Return the event as it was read, with what of its texts may go out."""
+        """Return the event with the texts that may go out."""
         cut = ReadEvent(chunk.event, chunk.name, chunk.fields)
         cut.new, cut.texts_at, cut.place = chunk.new, chunk.texts_at, chunk.place
         cut.texts, cut.ends = dict(texts), ends
         return cut
 
     def last(self, template: ReadEvent, choice: int, message: str) -> ReadEvent:
-        """Return what ends the response with ``message``."""
+        """Return the marker that ends the response with ``message``."""
         last = ReadEvent(template.event, "", {})
         last.message = message
         return last
 
     def seal(self, chunk: ReadEvent, usage: Any = None) -> list[Any]:
-        """Return the events that leave for one that the gate let out, in order."""
+        """Return the events to emit for one that the gate released, in order."""
         if chunk.message is not None:
             return [*self.transcript.ending(chunk.message), self.transcript.ended(usage)]
         for text, new in chunk.new:
@@ -155,19 +157,19 @@ class EventCodec(Codec[ReadEvent]):
             self._changed = self._changed or chunk.ends or out != new
             text.release(out)
         if chunk.ends and chunk.verb != "delta":
-            self._keep(chunk, chunk.fields)  # what it says goes out with the end
+            self._record(chunk, chunk.fields)  # its text goes out with the end
             return []
         fields = chunk.fields
         if self._changed:
             fields = rewritten(fields, chunk.name, self._rewriter(chunk))
         else:
             self._show(chunk)
-        self._keep(chunk, fields)
+        self._record(chunk, fields)
         if not self._changed:
             return [] if chunk.event is None else [chunk.event]
         if chunk.verb == "delta" and not fields.get("delta"):
             return []
-        event = made(chunk.name, fields, chunk.event)
+        event = litellm_event(chunk.name, fields, chunk.event)
         return [] if event is None else [event]
 
     def _show(self, chunk: ReadEvent) -> None:
@@ -175,53 +177,53 @@ class EventCodec(Codec[ReadEvent]):
             if place == chunk.place:
                 text.show(len(chunk.fields["delta"]))
             elif chunk.verb != "added":
-                text.unshown()
+                text.take_unshown()
 
     def _rewriter(self, chunk: ReadEvent) -> Any:
-        def visit(place: Place, kind: ChannelKind, said: str) -> str:
+        def visit(place: Place, kind: ChannelKind, sent: str) -> str:
             text = chunk.texts_at[place]
             if chunk.verb == "delta":
-                return text.unshown()
+                return text.take_unshown()
             if chunk.verb == "added":
                 return ""  # it comes in the deltas
-            text.unshown()
+            text.take_unshown()
             return "".join(text.released)
 
         return visit
 
-    def _keep(self, chunk: ReadEvent, fields: Mapping[str, Any]) -> None:
-        """Note what the end of a stopped response is made of."""
-        kept = self.transcript
+    def _record(self, chunk: ReadEvent, fields: Mapping[str, Any]) -> None:
+        """Record the response's fields, items and parts, from which a stopped response is ended."""
+        transcript = self.transcript
         number = fields.get("output_index") or 0
         if isinstance(fields.get("sequence_number"), int):
-            kept.sequence = fields["sequence_number"]
+            transcript.sequence = fields["sequence_number"]
         if isinstance(fields.get("response"), Mapping):
-            kept.response = around(fields["response"])
+            transcript.response = response_fields(fields["response"])
             if chunk.ends:
-                self._keep_output(chunk, fields["response"].get("output") or ())
+                self._record_output(chunk, fields["response"].get("output") or ())
         elif isinstance(fields.get("item"), Mapping):
-            known = kept.items.get(number)
+            known = transcript.items.get(number)
             announced = not chunk.ends or (known is not None and known.announced)
             if chunk.verb == "done" and not chunk.ends:
-                kept.items[number] = Item(fields["item"], announced=True, done=True)
+                transcript.items[number] = Item(fields["item"], announced=True, done=True)
             else:
                 blank = rewritten_item(fields["item"], number, _nothing)
-                kept.items[number] = Item(blank, announced=announced)
-        elif number not in kept.items:
+                transcript.items[number] = Item(blank, announced=announced)
+        elif number not in transcript.items:
             for text in chunk.texts_at.values():  # of an item that was not announced
                 if "output_index" not in fields and "item_id" not in fields:
-                    break  # of none
+                    break  # of no item
                 kind = CALLS.get(text.place.slot, _TYPES.get(text.channel.kind, "message"))
                 item = {"id": fields.get("item_id"), "type": kind, "role": "assistant"}
-                kept.items[number] = Item(item, announced=text.shown)
+                transcript.items[number] = Item(item, announced=text.shown)
         if chunk.verb == "added" and isinstance(fields.get("part"), Mapping):
             place = (number, fields.get("content_index") or 0)
-            kept.parts[place] = str(fields["part"].get("type"))
+            transcript.parts[place] = str(fields["part"].get("type"))
 
-    def _keep_output(self, chunk: ReadEvent, output: Iterable[Any]) -> None:
-        """Note the items of a response that is cut, up to the one in which it is."""
+    def _record_output(self, chunk: ReadEvent, output: Iterable[Any]) -> None:
+        """Record the items of a cut response, up to the one that contains the cut."""
         assert chunk.texts is not None
-        channel = list(chunk.texts)[-1]  # nothing behind the cut is among the texts
+        channel = list(chunk.texts)[-1]  # texts behind the cut are not among them
         cut = next(p.item for p, text in chunk.texts_at.items() if text.channel == channel)
         for number, item in enumerate(output):
             texts = [text for place, text in chunk.texts_at.items() if place.item == number]

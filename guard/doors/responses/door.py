@@ -25,10 +25,10 @@ from guard.doors.stream_text import StreamText
 
 
 class ResponsesStream(GuardedStream):
-    """A stream of the Responses API, guarded; of the class of the stream that it guards.
+    """A guarded stream of the Responses API; a subclass of the class of the stream it guards.
 
-    What LiteLLM's stream gathers of the text is not to be had here; ``completed_response`` is the
-    event that ended what was let out.
+    LiteLLM's accumulated text is not available here. ``completed_response`` is the last event
+    that went out.
     """
 
     def __init__(self, upstream: Any, session: DoorSession, *, user: str) -> None:
@@ -42,7 +42,7 @@ class ResponsesStream(GuardedStream):
         return getattr(self._upstream, name)
 
     def partial_response_on_disconnect(self) -> Any:
-        """Return the event by which LiteLLM's proxy bills a stream whose client has left."""
+        """Return the event from which LiteLLM's proxy bills a stream whose client has left."""
         return None if self._state.over else self._codec.transcript.ended(self._usage())
 
     def _read(self, chunk: Any) -> ReadEvent:
@@ -64,13 +64,14 @@ class ResponsesStream(GuardedStream):
     def _stream_text(self) -> StreamText:
         texts = self._codec.transcript.all()
         shown = {text: "".join(text.released) for text in texts}
-        content = (said for text, said in shown.items() if text.channel.kind == "content")
+        content = (out for text, out in shown.items() if text.channel.kind == "content")
         held = [text for text in texts if not text.whole]
         return StreamText(
             any(shown.values()),
             "".join(content),
             "\n".join(shown.values()),
-            ["".join(text.said) for text in held] + [one for text in held for one in text.said],
+            ["".join(text.received) for text in held]
+            + [piece for text in held for piece in text.received],
         )
 
     def _count(self) -> None:
@@ -82,11 +83,11 @@ class ResponsesStream(GuardedStream):
     def _answer(self) -> Any:
         usage = self._counted if self._gate.stopped else self._usage()
         event = self.completed_response or self._codec.transcript.ended(usage)
-        # LiteLLM counts in the object that it is given, and in a thread of its own.
+        # A copy: LiteLLM writes the usage into its argument, in another thread.
         return event.model_copy(deep=True)
 
     def _usage(self) -> Any:
-        """Return the usage of all that the provider sent, as LiteLLM counts it."""
+        """Return the usage of everything that the provider sent, as LiteLLM counts it."""
         partial: Any = None
         with contextlib.suppress(Exception):
             partial = self._upstream.partial_response_on_disconnect()
@@ -94,22 +95,22 @@ class ResponsesStream(GuardedStream):
 
 
 class WholeResponse:
-    """A whole response and the gate that it waits in: the event that would end a stream of it."""
+    """A whole response and its gate, which reads it as the last event of a stream."""
 
     def __init__(self, response: ResponsesAPIResponse, session: DoorSession, user: str) -> None:
         event = ResponseCompletedEvent(type="response.completed", response=response)
         self._response = response
         self._codec = EventCodec()
-        self._heard = self._codec.read(event)
+        self._event = self._codec.read(event)
         self.gate = session.gate(self._codec, user=user)
-        self.gate.push(self._heard)
+        self.gate.push(self._event)
         self.gate.finish()
         self._delivered: Any = None
 
     def released(self) -> Any:
         """Return the response as it may go out, with the trail as its ``guard``.
 
-        It is the provider's own object where nothing was cut. Raises the gate's error under the
+        It is the provider's own object if nothing was cut. Raises the gate's error under the
         action ``raise``.
         """
         delivered = self.delivered()
@@ -118,13 +119,13 @@ class WholeResponse:
         return with_trail(delivered, self.gate)
 
     def delivered(self) -> Any:
-        """Return what of the response was let out; its own object where that is all."""
+        """Return the response as released so far; the provider's object if nothing was cut."""
         if self._delivered is None:
             self._delivered = self._made(self.gate.emit())
         return self._delivered
 
     def _made(self, out: list[ReadEvent]) -> Any:
-        if out == [self._heard]:
+        if out == [self._event]:
             return self._response
         events = [event for read_event in out for event in self._codec.seal(read_event)]
         end = events[-1] if events else self._codec.transcript.ended(self._response.usage)
@@ -134,7 +135,7 @@ class WholeResponse:
 
 def _wrap(response: object, session: DoorSession, user: str, n: int) -> ResponsesStream | Whole:
     if isinstance(response, BaseResponsesAPIStreamingIterator):
-        # LiteLLM's Router makes a class for each stream: one that all streams share stands for it.
+        # LiteLLM's Router makes a class for each stream: use the base class that all share.
         kind: Any = next(k for k in type(response).__mro__ if "<locals>" not in k.__qualname__)
         stream: ResponsesStream = _guarded(kind)(response, session, user=user)
         return stream
@@ -145,7 +146,7 @@ def _wrap(response: object, session: DoorSession, user: str, n: int) -> Response
 
 @lru_cache
 def _guarded(kind: Any) -> Any:
-    """Return the guarded stream of a class of LiteLLM's."""
+    """Return the guarded subclass of one of LiteLLM's stream classes."""
     return type(f"Guarded{kind.__name__}", (ResponsesStream, kind), {"__doc__": kind.__doc__})
 
 

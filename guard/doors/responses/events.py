@@ -1,8 +1,8 @@
 """Where the Responses API carries text: one walk over its events, items and whole responses.
 
-A text is known by its place: the output item, the slot in it, and the number of the part. The same
-text comes in deltas, in the events that end a part or an item, and in the whole response at the
-end; LiteLLM's replay of a whole answer even sends it before its deltas.
+A text is identified by its place: the output item, the slot in it, and the number of the part.
+The same text comes in deltas, in the events that end a part or an item, and in the whole response
+at the end. LiteLLM's replay of a whole answer also sends it before its deltas.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from guard.doors.responses.names import CALLS, ITEMS, SLOTS, SOUND, TEXTS
 from guard.doors.strings import (
     is_data,
     is_name,
+    map_strings,
     members,
     not_text,
-    walked,
     without_prose,
     without_text,
 )
@@ -32,7 +32,7 @@ from guard.verdict import ChannelKind
 
 
 class Place(NamedTuple):
-    """Where a text stands in a response."""
+    """The place of a text in a response."""
 
     item: int
     slot: str
@@ -41,15 +41,15 @@ class Place(NamedTuple):
 
 Visit = Callable[[Place, ChannelKind, str], str]
 
-# All that a rewritten event or item keeps beside its texts: none of it can repeat them.
+# The fields, beside its texts, of a rewritten event or item: none of them can repeat the texts.
 _EVENT = tuple("type sequence_number output_index content_index summary_index item_id".split())
 _ITEM = frozenset(
     "id type status role call_id name namespace phase server_label container_id "
-    # What a call is to do, in the model's words, which follow their verdict.
+    # What a call is to do, in the model's words; these are judged.
     "action actions operation queries revised_prompt arguments".split()
 )
 _READ = frozenset({*_EVENT, "delta", "item", "part", "response", "logprobs", "obfuscation"})
-# What the API says of a response, and what a response repeats of its request besides.
+# The API's own fields of a response, and all fields, including those repeated from the request.
 _ANSWERED = frozenset(
     "id created_at incomplete_details model object previous_response_id status usage".split()
 )
@@ -63,7 +63,7 @@ _RESPONSE = (set(ResponsesAPIResponse.model_fields) - {"output", "error"}) | {
 
 
 class Meaning(NamedTuple):
-    """What the name of an event says: what happens, to what, and where its text belongs."""
+    """The parts of an event's name: what happens, to what, and where its text belongs."""
 
     verb: str
     stem: str
@@ -73,7 +73,7 @@ class Meaning(NamedTuple):
 
 @lru_cache(256)
 def meaning(name: str) -> Meaning:
-    """Return what an event's name says."""
+    """Parse an event's name."""
     stem, _, verb = name.removeprefix("response.").rpartition(".")
     kind: ChannelKind = "tool" if "call" in stem else "content"
     return Meaning(verb, stem, *SLOTS.get(stem, (kind, stem)))
@@ -86,11 +86,11 @@ def name_of(event: Any) -> str:
 
 
 def plain(event: Any) -> dict[str, Any]:
-    """Return an event as a dict of its own."""
-    # What LiteLLM notes on the object itself is in no dump of it.
-    told = getattr(event, "__pydantic_extra__", None) or {}
-    said = members(event).items()
-    return {name: _plain(v) for name, v in said if not name.startswith("_") or name in told}
+    """Return a copy of an event as a dict."""
+    # Leaves out attributes that LiteLLM sets on the object itself; its dump has none of them.
+    extra = getattr(event, "__pydantic_extra__", None) or {}
+    fields = members(event).items()
+    return {name: _plain(v) for name, v in fields if not name.startswith("_") or name in extra}
 
 
 def _plain(value: Any) -> Any:
@@ -100,11 +100,11 @@ def _plain(value: Any) -> Any:
 
 
 def delta_of(event: Mapping[str, Any], means: Meaning) -> tuple[Place, Any] | None:
-    """Return where a delta's text belongs and the text; None where it is no text."""
+    """Return the place of a delta's text and the text; None if it carries no text."""
     if means.verb != "delta" or (means.stem in SOUND and is_data(event.get("delta"))):
         return None
     if means.slot == means.stem and not isinstance(event.get("delta"), str):
-        return None  # of an unknown kind: what is in it is read as of any unknown field
+        return None  # an unknown kind: read as any unknown field
     part = event.get("summary_index" if means.slot == "summary" else "content_index") or 0
     return Place(event.get("output_index") or 0, means.slot, part), event.get("delta")
 
@@ -112,10 +112,10 @@ def delta_of(event: Mapping[str, Any], means: Meaning) -> tuple[Place, Any] | No
 def rewritten(
     event: Mapping[str, Any], name: str, visit: Visit, *, opens: bool = False
 ) -> dict[str, Any]:
-    """Return a plain event with each text as ``visit`` gives it, and nothing that could repeat it.
+    """Return a plain event with each text replaced by ``visit``, without fields that repeat it.
 
-    Of one that ``opens`` an item or a part, fields of an unknown kind are not visited.
-    Raises UsageError on text that is not a string: it cannot be judged, so it cannot go out.
+    In an event that ``opens`` an item or a part, unknown fields are not visited. Raises
+    UsageError on text that is not a string: it cannot be judged, so it cannot go out.
     """
     made = {key: event[key] for key in _EVENT if key in event}
     verb, stem, kind, slot = means = meaning(name)
@@ -123,16 +123,16 @@ def rewritten(
     part = event.get("summary_index" if "summary" in stem else "content_index") or 0
     read = _READ
     if (delta := delta_of(event, means)) is not None:
-        made["delta"] = visited(visit, delta[0], kind, delta[1])
+        made["delta"] = visit_text(visit, delta[0], kind, delta[1])
     elif verb == "done":
         read |= {field for field in (*TEXTS, *CALLS) if field in event}
         for field in read - _READ:
-            made[field] = visited(visit, Place(item, slot, part), kind, event[field])
+            made[field] = visit_text(visit, Place(item, slot, part), kind, event[field])
     elif "delta" in event and not (stem in SOUND and is_data(event["delta"])):
         read -= {"delta"}
     if stem == "output_text" and verb in ("delta", "done"):
-        said = event.get("delta" if verb == "delta" else "text")
-        _tokens(event.get("logprobs"), said, Place(item, "logprobs", part), visit)
+        text = event.get("delta" if verb == "delta" else "text")
+        _tokens(event.get("logprobs"), text, Place(item, "logprobs", part), visit)
         made["logprobs"] = []
     if isinstance(event.get("item"), Mapping):
         made["item"] = rewritten_item(event["item"], item, visit, opens=opens)
@@ -152,7 +152,7 @@ def rewritten(
 
 
 def plain_delta(event: Mapping[str, Any], means: Meaning) -> bool:
-    """Whether an event is a delta that says its text and nothing else."""
+    """Whether an event is a delta that carries its text and nothing else."""
     if event.get("logprobs") or delta_of(event, means) is None:
         return False
     return all(name in _READ or (not value and is_name(name)) for name, value in event.items())
@@ -164,16 +164,16 @@ def _response(response: Mapping[str, Any], visit: Visit) -> dict[str, Any]:
         rewritten_item(one if isinstance(one, Mapping) else {"unknown": one}, number, visit)
         for number, one in enumerate(output)
     ]
-    # What a response says beside its items stands behind them.
+    # Texts of a response outside its items come after them.
     behind = Place(len(made), "response.")
     read = (_RESPONSE - _ANSWERED) | {"output"}
-    if response.get("output_text") == "".join(_spoken(output)):
+    if response.get("output_text") == "".join(_output_texts(output)):
         read |= {"output_text"}
     _rest(response, read, behind, "content", visit)
-    return {**around(response), "output": made}
+    return {**response_fields(response), "output": made}
 
 
-def _spoken(output: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _output_texts(output: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     items = (item for item in output if isinstance(item, Mapping))
     for part in (part for item in items for part in item.get("content") or ()):
         if isinstance(part, Mapping) and part.get("type") == "output_text":
@@ -183,25 +183,25 @@ def _spoken(output: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def _rest(
     owner: Mapping[str, Any], read: Container[str], place: Place, kind: ChannelKind, visit: Visit
 ) -> dict[str, Any]:
-    """Return the fields that are not ``read`` by name, each string in them a text of its own."""
+    """Return the fields that are not ``read`` by name, with each string in them visited."""
 
     def one(path: str, text: str) -> str:
         return visit(place._replace(slot=place.slot + path), kind, text)
 
     return {
-        name: walked(value, name, one)
+        name: map_strings(value, name, one)
         for name, value in owner.items()
         if name not in read and (is_name(name) or one(f"{name}.key", name) == name)
     }
 
 
-def _tokens(logprobs: object, said: object, place: Place, visit: Visit) -> None:
-    """Read the tokens of log probabilities where they are not those of what is ``said``."""
+def _tokens(logprobs: object, text: object, place: Place, visit: Visit) -> None:
+    """Visit the tokens of log probabilities unless they are part of ``text``."""
     if isinstance(logprobs, (list, tuple)):
         tokens = [one.get("token") for one in logprobs if isinstance(one, Mapping)]
-        text = "".join(token for token in tokens if isinstance(token, str))
-        if text and text not in str(said):
-            visit(place, "content", text)
+        joined = "".join(token for token in tokens if isinstance(token, str))
+        if joined and joined not in str(text):
+            visit(place, "content", joined)
 
 
 def _annotation(annotation: Any, place: Place, visit: Visit) -> None:
@@ -212,25 +212,25 @@ def _annotation(annotation: Any, place: Place, visit: Visit) -> None:
 
 
 def opens_with_more(event: Mapping[str, Any], read: Mapping[str, Any]) -> bool:
-    """Whether a plain event that opens an item or part holds more than was ``read`` of it."""
+    """Whether an event that opens an item or part has fields beside those that were ``read``."""
     return not _all_in({key: event[key] for key in event if key != "obfuscation"}, read)
 
 
-def _all_in(said: Any, read: Any) -> bool:
-    if isinstance(said, Mapping):
+def _all_in(value: Any, read: Any) -> bool:
+    if isinstance(value, Mapping):
         known: Mapping[Any, Any] = read if isinstance(read, Mapping) else {}
         return all(
-            (key in known or is_name(str(key))) and _all_in(value, known.get(key))
-            for key, value in said.items()
+            (key in known or is_name(str(key))) and _all_in(one, known.get(key))
+            for key, one in value.items()
         )
-    if isinstance(said, (list, tuple)):
+    if isinstance(value, (list, tuple)):
         rest: list[Any] = read if isinstance(read, list) else []
-        return all(map(_all_in, said, [*rest, *[None] * (len(said) - len(rest))]))
-    return not said or bool(said == read)
+        return all(map(_all_in, value, [*rest, *[None] * (len(value) - len(rest))]))
+    return not value or bool(value == read)
 
 
-def around(response: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a plain response says beside its output, and what of that is no prose."""
+def response_fields(response: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known fields of a response without its output; the API's own without prose."""
     return {
         key: without_prose(key, value) if key in _ANSWERED else value
         for key, value in response.items()
@@ -241,7 +241,7 @@ def around(response: Mapping[str, Any]) -> dict[str, Any]:
 def rewritten_item(
     item: Mapping[str, Any], number: int, visit: Visit, *, opens: bool = False
 ) -> dict[str, Any]:
-    """Return an output item with each text as ``visit`` gives it, and no answers of tools."""
+    """Return an output item with each text replaced by ``visit``, without outputs of tools."""
     named = str(item.get("type"))
     answers = ITEMS.get(named, frozenset())
     if named == "image_generation_call" and is_data(item.get("result")):
@@ -263,8 +263,8 @@ def rewritten_item(
                 for position, part in enumerate(parts)
             ]
     for field in CALLS:
-        if isinstance(given := item.get(field, 0), str) or given is None:
-            made[field] = visited(visit, Place(number, field), "tool", given)
+        if isinstance(text := item.get(field, 0), str) or text is None:
+            made[field] = visit_text(visit, Place(number, field), "tool", text)
     if named == "web_search_call" and isinstance(action := item.get("action"), Mapping):
         item = {**item, "action": {k: v for k, v in action.items() if k != "sources"}}
     kind: ChannelKind = "tool" if "call" in named else "content"
@@ -277,10 +277,10 @@ def rewritten_item(
     return {key: rest[key] for key in rest if key in _ITEM} | made
 
 
-def made(name: str, fields: Mapping[str, Any], like: Any = None) -> Any:
-    """Return LiteLLM's event of that name; None where it cannot be without what was taken off.
+def litellm_event(name: str, fields: Mapping[str, Any], like: Any = None) -> Any:
+    """Return LiteLLM's event of that name; None if the remaining fields are not valid.
 
-    What LiteLLM keeps beside a response is taken over from ``like``, an event.
+    The class and the response's hidden parameters are those of the event ``like``.
     """
     kind = OpenAIResponsesAPIConfig.get_event_model_class(name) if like is None else type(like)
     try:
@@ -288,16 +288,16 @@ def made(name: str, fields: Mapping[str, Any], like: Any = None) -> Any:
     except ValidationError:
         return None
     response = getattr(like, "response", None)
-    # LiteLLM gives an event of a kind that it does not model its response as a dict.
+    # In an event that LiteLLM does not model, the response is a dict.
     if isinstance(getattr(event, "response", None), BaseModel):
         set_hidden_params(event.response, hidden(response))
     return event
 
 
 def hidden(response: Any) -> dict[str, Any]:
-    """Return what LiteLLM keeps beside a response, without what the model said."""
-    kept = hidden_params(response)
-    return without_text(kept) if kept else {}
+    """Return a response's hidden parameters without the model's text."""
+    noted = hidden_params(response)
+    return without_text(noted) if noted else {}
 
 
 def _part(
@@ -317,7 +317,7 @@ def _part(
     for field in TEXTS:
         if field in part:
             slot = "summary" if summary else "refusal" if field == "refusal" else "text"
-            made[field] = visited(visit, Place(item, slot, number), kind, part[field])
+            made[field] = visit_text(visit, Place(item, slot, number), kind, part[field])
     if part.get("text"):
         _tokens(part.get("logprobs"), part["text"], Place(item, "logprobs", number), visit)
     if not opens:
@@ -330,8 +330,8 @@ def _part(
     return made
 
 
-def visited(visit: Visit, place: Place, kind: ChannelKind, text: object) -> Any:
-    """Return a text as ``visit`` gives it; one that is empty or missing as it is."""
+def visit_text(visit: Visit, place: Place, kind: ChannelKind, text: object) -> Any:
+    """Return a text replaced by ``visit``; an empty or missing one unchanged."""
     if text is None or text == "":
         return text
     if not isinstance(text, str):

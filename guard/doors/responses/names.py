@@ -1,4 +1,4 @@
-"""The names that the Responses API gives to events, items and the fields of either."""
+"""The Responses API's names of events, of items and of their fields."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SLOTS: Mapping[str, tuple[ChannelKind, str]] = {
     "custom_tool_call_input": ("tool", "input"),
     "code_interpreter_call_code": ("tool", "code"),
 }
-"""What an event says, by its name without "response." and the verb: channel's kind and slot."""
+"""The channel's kind and slot of an event's text, by its name without "response." and the verb."""
 STEMS: Mapping[tuple[ChannelKind, str], str] = {v: k for k, v in reversed(list(SLOTS.items()))}
-"""The name of the events that bring a slot's text."""
+"""The name of the events that carry a slot's text."""
 CALLS: Mapping[str, str] = {
     "arguments": "function_call",
     "input": "custom_tool_call",
     "code": "code_interpreter_call",
 }
-"""Slots of an item that holds one text, and the type of item."""
+"""Slots of items that hold a single text, and the item's type."""
 TEXTS = ("text", "refusal", "reasoning", "transcript")
 """The texts of a part, and of the event that ends one."""
 SOUND = ("audio", "output_audio")
@@ -53,7 +53,7 @@ EVENTS = frozenset(
         "mcp_list_tools.failed"
     ).split()
 )
-"""The events that say a thing once, or as their verb tells; text of any other is a stream of it."""
+"""The known events. Text in any other event is read as a delta."""
 _NONE: frozenset[str] = frozenset()
 ITEMS: Mapping[str, frozenset[str]] = {
     "message": _NONE,
@@ -85,7 +85,7 @@ ITEMS: Mapping[str, frozenset[str]] = {
     "mcp_approval_request": _NONE,
     "mcp_approval_response": frozenset({"reason"}),
 }
-"""The types of items, and their fields that hold no words of the model: what tools answer.
+"""The known types of items, and their fields that hold a tool's output, not the model's text.
 
-All strings of an item of another type are the model's.
+All strings in items of other types count as the model's.
 """

@@ -1,4 +1,4 @@
-"""What was said and let out of one response of the Responses API, and how it ends when stopped."""
+"""The received and the released text of one response, and how a stopped response ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from guard.doors.fields import Repeats, other
-from guard.doors.responses.events import Place, made, rewritten_item
+from guard.doors.responses.events import Place, litellm_event, rewritten_item
 from guard.doors.responses.names import CALLS, STEMS
 from guard.doors.tools import breaker
 from guard.gate import Part
@@ -16,65 +16,74 @@ from guard.verdict import Channel, ChannelKind
 
 
 class Text:
-    """One text of a response: what the provider said of it, and what was let out."""
+    """One text of a response: what the provider sent of it, and what was released."""
 
-    __slots__ = ("ahead", "channel", "heard", "length", "place", "released", "said", "shown")
+    __slots__ = (
+        "channel",
+        "in_deltas",
+        "length",
+        "place",
+        "received",
+        "released",
+        "shown",
+        "unshown",
+    )
 
     def __init__(self, place: Place, channel: Channel) -> None:
         self.place = place
         self.channel = channel
-        self.said: list[str] = []  # each piece of it that the gate was given
-        self.length = 0  # of what was said
-        self.heard = 0  # of what the provider's deltas brought
+        self.received: list[str] = []  # the pieces, as they were fed to the gate
+        self.length = 0  # characters received
+        self.in_deltas = 0  # characters received in deltas
         self.released: list[str] = []
-        self.ahead: deque[str] = deque()  # what was released and is still to be shown
+        self.unshown: deque[str] = deque()  # released, but in no emitted event yet
         self.shown = False  # whether any of it went out in an event
 
-    def say(self, text: str) -> str:
-        """Note what the provider said more; return it."""
-        self.said.append(text)
+    def receive(self, text: str) -> str:
+        """Add text of the provider; return it."""
+        self.received.append(text)
         self.length += len(text)
         return text
 
     def delta(self, text: str) -> str:
-        """Take a delta; return what of it is new: the same may have come in whole before."""
-        ahead = "".join(self.said)[self.heard :] if self.heard < self.length else ""
-        self.heard += len(text)
+        """Add a delta; return its new text: an earlier event may have had the text in whole."""
+        ahead = "".join(self.received)[self.in_deltas :] if self.in_deltas < self.length else ""
+        self.in_deltas += len(text)
         if ahead.startswith(text):
             return ""
         new = text.removeprefix(ahead)
-        self.heard = self.length + len(new)
-        return self.say(new)
+        self.in_deltas = self.length + len(new)
+        return self.receive(new)
 
     @property
     def whole(self) -> bool:
-        """Whether all that was said was let out unchanged."""
-        return self.released == self.said or "".join(self.released) == "".join(self.said)
+        """Whether everything received was released unchanged."""
+        return self.released == self.received or "".join(self.released) == "".join(self.received)
 
     def release(self, text: str) -> None:
-        """Note what was let out."""
+        """Add released text."""
         self.released.append(text)
-        self.ahead.append(text)
+        self.unshown.append(text)
 
     def show(self, length: int) -> None:
-        """Take so much of what was let out as shown."""
+        """Mark the next ``length`` released characters as shown."""
         self.shown = True
-        while length and self.ahead:
-            first = self.ahead.popleft()
+        while length and self.unshown:
+            first = self.unshown.popleft()
             if len(first) > length:
-                self.ahead.appendleft(first[length:])
+                self.unshown.appendleft(first[length:])
             length = max(0, length - len(first))
 
-    def unshown(self) -> str:
-        """Return what was let out and not shown yet, and take it as shown."""
-        rest = "".join(self.ahead)
-        self.ahead.clear()
+    def take_unshown(self) -> str:
+        """Return the released text that was not shown yet, and mark it as shown."""
+        rest = "".join(self.unshown)
+        self.unshown.clear()
         self.shown = self.shown or bool(rest)
         return rest
 
 
 class Item:
-    """One item of the output as it was let out."""
+    """One item of the output, as released."""
 
     def __init__(self, fields: Mapping[str, Any], *, announced: bool, done: bool = False) -> None:
         self.fields = dict(fields)
@@ -87,26 +96,26 @@ class Transcript:
 
     def __init__(self) -> None:
         self.texts: dict[Place, Text] = {}  # the first text at each place
-        self.more: dict[Place, list[Text]] = {}  # others that were said there
+        self.more: dict[Place, list[Text]] = {}  # further texts at the same place
         self.items: dict[int, Item] = {}
-        self.parts: dict[tuple[int, int], str] = {}  # the type of each part that was announced
+        self.parts: dict[tuple[int, int], str] = {}  # the type of each announced part
         self.response: dict[str, Any] = {}
-        self.sequence: int | None = None  # the number of the last event, where they are numbered
+        self.sequence: int | None = None  # the number of the last event, if they are numbered
         self._numbers: dict[tuple[ChannelKind, bool], int] = {}
         self._repeats = Repeats()
         self._grown: dict[Place, Text] = {}  # texts that came in pieces
-        self._wholes: dict[tuple[ChannelKind, str], Text] = {}  # texts that came whole
+        self._wholes: dict[tuple[ChannelKind, str], Text] = {}  # texts that came in one event
         self._latest: dict[tuple[ChannelKind, str, int], Channel] = {}
         self._before: dict[Channel, Channel | None] = {}
 
     def text(self, place: Place, kind: ChannelKind) -> Text:
-        """Return the text at a place, to be gone on with; each is a channel of its own."""
+        """Return the text at a place, to be continued; each is a channel of its own."""
         text = self.texts.get(place) or self._begun(place, kind)
         self._grown[place] = text
         return text
 
     def _begun(self, place: Place, kind: ChannelKind, *, beside: bool = False) -> Text:
-        """Return a new text at a place, numbered by kind; ``beside`` others in a stream of them."""
+        """Return a new text at a place; ``beside``: of an unknown field, beside a known text."""
         number = self._numbers.get((kind, beside), 0)
         self._numbers[kind, beside] = number + 1
         channel = Channel(0, kind, number)
@@ -116,66 +125,70 @@ class Transcript:
             more = self.more.setdefault(place, [])
             more.append(text)
             behind = len(more)
-        # Texts that stand alone, as the arguments of a call do, go on from none.
+        # The arguments of a call continue no other text.
         line = (kind, place.slot, behind)
         self._before[text.channel] = None if kind == "tool" else self._latest.get(line)
         self._latest[line] = text.channel
         return text
 
     def all(self) -> list[Text]:
-        """Return all texts, those said at one place with the others."""
+        """Return all texts, including further ones at the same place."""
         return [*self.texts.values(), *(text for more in self.more.values() for text in more)]
 
     def before(self, channel: Channel) -> Channel | None:
-        """Return the channel of the text that this one goes on from: one before it, of its kind."""
+        """Return the channel of the text that this one continues: the one before, of its kind."""
         return self._before.get(channel)
 
     def streamed(self, place: Place, kind: ChannelKind, text: str) -> tuple[Text, str]:
-        """Return the text that a string of no known place goes on with, and what of it is new."""
+        """Return the text that a string of an unknown place continues, and its new characters."""
         if place not in self.texts:
             self._begun(place, kind, beside=True)
         known = self.text(place, kind)
-        return known, "" if self._repeats(Part(known.channel, text)) else known.say(text)
+        repeated = self._repeats.repeated(Part(known.channel, text))
+        return known, "" if repeated else known.receive(text)
 
     def repeated(self, place: Place, kind: ChannelKind, text: str) -> tuple[Text, str]:
-        """Return the text that an event says as a whole, and what of it is new.
+        """Return the text that an event carries in whole, and its new characters.
 
-        It is what was said at its place at first or at last, perhaps with more behind it; or what
-        was said elsewhere, as LiteLLM moves reasoning about; or a text of its own.
+        It equals or continues the first or the last text at its place; or it equals a text of
+        another place (LiteLLM moves reasoning between items); otherwise it is a new text.
         """
         first = self.texts.get(place)
         own = [] if first is None else [first, *self.more.get(place, ())[-1:]]
         for known in own:
-            said = "".join(known.said)
-            if said and said.startswith(text):
+            received = "".join(known.received)
+            if received and received.startswith(text):
                 return known, ""
-            if said and text.startswith(said):
+            if received and text.startswith(received):
                 self._wholes[kind, text] = known
-                return known, known.say(text[len(said) :])
-        if (again := self._said(kind, text)) is not None:
-            return again, ""
-        new = first if first is not None and not first.said else self._begun(place, kind)
+                return known, known.receive(text[len(received) :])
+        if (equal := self._equal(kind, text)) is not None:
+            return equal, ""
+        new = first if first is not None and not first.received else self._begun(place, kind)
         self._wholes[kind, text] = new
-        return new, new.say(text)
+        return new, new.receive(text)
 
-    def _said(self, kind: ChannelKind, text: str) -> Text | None:
-        """Return a text that says just that."""
+    def _equal(self, kind: ChannelKind, text: str) -> Text | None:
+        """Return the text of this kind that equals ``text``."""
         whole = self._wholes.get((kind, text))
         if whole is not None and whole.length == len(text):
             return whole
-        alike = (t for t in self._grown.values() if t.length == len(text))
-        return next((t for t in alike if t.channel.kind == kind and "".join(t.said) == text), None)
+        for known in self._grown.values():
+            same = known.length == len(text) and known.channel.kind == kind
+            if same and "".join(known.received) == text:
+                return known
+        return None
 
     def ending(self, message: str) -> Iterator[Any]:
         """Yield the events that end a stopped response with ``message``.
 
-        Open items are completed with what was let out of them; the message is the last delta.
+        Open items are completed with their released text; the message is the last delta.
         """
         open_ = [number for number, item in sorted(self.items.items()) if not item.done]
         target = next((n for n in reversed(open_) if self._type(n) == "message"), None)
         if target is None:
             target = max(self.items, default=-1) + 1
-            # Texts of items behind were not let out: the message takes their place.
+            # Later items were not released: the message takes their place.
             self.texts = {place: t for place, t in self.texts.items() if place.item < target}
             self.items[target] = Item(_message(), announced=False)
         for number in [n for n in open_ if n != target]:
@@ -183,7 +196,7 @@ class Transcript:
         yield from self._completed(target, message)
 
     def ended(self, usage: Any = None) -> Any:
-        """Return the event by which a response ends incomplete, as it was let out so far."""
+        """Return the event that ends a response as incomplete, with its released text."""
         fields = {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
@@ -205,7 +218,7 @@ class Transcript:
         for text in self._own(number):
             yield from self._rest(text, where)
         if message:
-            text = self._speaking(number)
+            text = self._message_text(number)
             text.release(message)
             yield from self._rest(text, where)
         if self._type(number) == "message":
@@ -216,12 +229,12 @@ class Transcript:
         yield self._event("response.output_item.done", output_index=number, item=item.fields)
 
     def _rest(self, text: Text, where: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield what was let out of a text and not shown yet."""
+        """Yield the events for the released text that was not shown yet."""
         kind, slot, part = text.channel.kind, text.place.slot, text.place.part
         if slot == "arguments":
-            said = "".join(text.released)
-            text.release(breaker(said, complete=len(said) == text.length))
-        rest = text.unshown()
+            arguments = "".join(text.released)
+            text.release(breaker(arguments, complete=len(arguments) == text.length))
+        rest = text.take_unshown()
         if not rest:
             return
         place = dict(where)
@@ -233,21 +246,21 @@ class Transcript:
         yield self._event(f"response.{STEMS[kind, slot]}.delta", **place, delta=rest, logprobs=[])
 
     def _part_done(self, text: Text, where: Mapping[str, Any]) -> Iterator[Any]:
-        slot, said = text.place.slot, "".join(text.released)
+        slot, released = text.place.slot, "".join(text.released)
         place = {**where, "content_index": text.place.part}
         stem = STEMS["content", slot]
-        yield self._event(f"response.{stem}.done", **place, **{slot: said}, logprobs=[])
-        yield self._event("response.content_part.done", **place, part=_part(slot, said))
+        yield self._event(f"response.{stem}.done", **place, **{slot: released}, logprobs=[])
+        yield self._event("response.content_part.done", **place, part=_part(slot, released))
 
     def _announce(self, text: Text) -> bool:
-        """Whether the part that holds a text is still to be announced; it then counts as such."""
+        """Mark a text's part as announced; return whether it was not announced before."""
         key = (text.place.item, text.place.part)
-        new = key not in self.parts and text.heard == 0
+        new = key not in self.parts and text.in_deltas == 0
         self.parts.setdefault(key, "refusal" if text.place.slot == "refusal" else "output_text")
         return new
 
-    def _speaking(self, number: int) -> Text:
-        """Return the text of a message that goes on with the guard's."""
+    def _message_text(self, number: int) -> Text:
+        """Return the text of an item that the guard's message continues."""
         parts = {part: kind for (item, part), kind in self.parts.items() if item == number}
         parts |= {t.place.part: _part(t.place.slot, "")["type"] for t in self._own(number)}
         last = max(parts, default=0)
@@ -265,7 +278,7 @@ class Transcript:
         return str(named) if named else "message"
 
     def _fields(self, number: int) -> dict[str, Any]:
-        """Return an item as it was let out."""
+        """Return an item as released."""
         item = self.items[number]
         if item.done:
             return item.fields
@@ -276,15 +289,16 @@ class Transcript:
         elif kind == "reasoning":
             fields |= {"summary": [], "content": []}
         for text in self._own(number):
-            slot, said = text.place.slot, "".join(text.released)
+            slot, released = text.place.slot, "".join(text.released)
             if slot in CALLS:
-                fields[slot] = said
+                fields[slot] = released
             elif slot == "summary":
-                fields.setdefault("summary", []).append({"type": "summary_text", "text": said})
+                fields.setdefault("summary", []).append({"type": "summary_text", "text": released})
             elif text.channel.kind == "reasoning":
-                fields.setdefault("content", []).append({"type": "reasoning_text", "text": said})
+                part = {"type": "reasoning_text", "text": released}
+                fields.setdefault("content", []).append(part)
             else:
-                fields.setdefault("content", []).append(_part(slot, said))
+                fields.setdefault("content", []).append(_part(slot, released))
         return fields
 
     def _event(self, name: str, **fields: Any) -> Any:
@@ -293,7 +307,7 @@ class Transcript:
         if self.sequence is not None:
             self.sequence += 1
             fields["sequence_number"] = self.sequence
-        return made(name, fields)
+        return litellm_event(name, fields)
 
 
 def _message() -> dict[str, Any]:

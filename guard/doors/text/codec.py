@@ -7,38 +7,38 @@ from typing import Any
 
 from litellm.types.utils import TextChoices, TextCompletionResponse
 
-from guard.doors.fields import Repeats, around, envelope, index_of, may_repeat, parts_of
+from guard.doors.fields import Repeats, envelope, index_of, may_repeat, parts_around, parts_of
 from guard.doors.strings import members, without_prose
-from guard.doors.whole import Answer
+from guard.doors.whole import ChoiceText
 from guard.doors.whole import joined as texts_of
 from guard.gate import Codec, Part
 from guard.verdict import Channel
 
 
 class TextCompletionCodec(Codec[TextCompletionResponse]):
-    """The gate's codec for LiteLLM's ``TextCompletionResponse``; never changes one it was given.
+    """The gate's codec for LiteLLM's ``TextCompletionResponse``; never changes a chunk in place.
 
-    ``n`` is the number of choices that the stream tells apart.
+    ``n`` is the number of choices that the stream distinguishes.
     """
 
     def __init__(self, n: int = 1) -> None:
         self._n = n
-        self._changed: set[int] = set()  # choices of which text was cut or replaced
+        self._changed: set[int] = set()  # choices whose text was cut or replaced
         self._repeats = Repeats()
 
     def parts(self, chunk: TextCompletionResponse) -> list[Part]:
-        """Return the chunk's texts; raises UsageError on text not a string."""
-        said = [part for choice in chunk.choices for part in _parts(chunk, choice)]
-        return self._repeats.new(said)
+        """Return the chunk's texts; raises UsageError if one is not a string."""
+        parts = [part for choice in chunk.choices for part in _parts(chunk, choice)]
+        return self._repeats.new(parts)
 
     def choices(self, chunk: TextCompletionResponse) -> list[int]:
-        """Return the choices that say something or end; usage alone belongs to none."""
+        """Return the choices that have text or end; a chunk with usage only has none."""
         return [c.index for c in chunk.choices if c.finish_reason or _parts(chunk, c)]
 
     def finished(self, chunk: TextCompletionResponse) -> list[int]:
-        """Return the choice whose finish reason the chunk brings.
+        """Return the choice whose finish reason the chunk carries.
 
-        None where several were asked for: LiteLLM then gives one finish reason for all.
+        Nothing if several were requested: LiteLLM then reports one finish reason for all.
         """
         return [] if self._n > 1 else [c.index for c in chunk.choices if c.finish_reason]
 
@@ -50,15 +50,15 @@ class TextCompletionCodec(Codec[TextCompletionResponse]):
         *,
         ends: bool = False,
     ) -> TextCompletionResponse | None:
-        """Return a copy with this choice alone, its texts replaced; None where it says nothing."""
+        """Return a copy with this choice alone, its texts replaced; None if nothing is left."""
         one = next(c for c in chunk.choices if c.index == choice)
-        said = dict(_parts(chunk, one))
-        if any(said.get(c) != texts.get(c) for c in said if c in texts or not may_repeat(c)):
+        before = dict(_parts(chunk, one))
+        if any(before.get(c) != texts.get(c) for c in before if c in texts or not may_repeat(c)):
             self._changed.add(choice)
         reason = None if ends else one.finish_reason
-        return (
-            _bare(chunk, _rewritten(one, texts, reason)) if reason or any(texts.values()) else None
-        )
+        if not reason and not any(texts.values()):
+            return None
+        return _bare(chunk, _rewritten(one, texts, reason))
 
     def last(
         self, template: TextCompletionResponse, choice: int, message: str
@@ -67,7 +67,7 @@ class TextCompletionCodec(Codec[TextCompletionResponse]):
         return _bare(template, TextChoices("content_filter", choice, message))
 
     def seal(self, chunk: TextCompletionResponse) -> TextCompletionResponse:
-        """Return ``chunk`` as it may leave: after a replacement, with no field that repeats it."""
+        """Return ``chunk`` as it may go out: after a replacement, without fields that repeat it."""
         if not any(c.index in self._changed for c in chunk.choices):
             return chunk
         choices = [
@@ -77,13 +77,11 @@ class TextCompletionCodec(Codec[TextCompletionResponse]):
 
 
 def parts_of_choice(choice: TextChoices, number: int) -> list[Part]:
-    """Return what a choice says."""
-    said = members(choice)
-    parts = parts_of(
-        _Speech(content=said.get("text"), reasoning_content=said.get("reasoning_content")), number
-    )
-    rest = _Speech(**{name: value for name, value in said.items() if name != "reasoning_content"})
-    return parts + around(rest, number, "text")
+    """Return the texts of a choice."""
+    fields = members(choice)
+    message = _Fields(content=fields.get("text"), reasoning_content=fields.get("reasoning_content"))
+    rest = _Fields(**{name: v for name, v in fields.items() if name != "reasoning_content"})
+    return parts_of(message, number) + parts_around(rest, number, "text")
 
 
 def _parts(chunk: TextCompletionResponse, choice: TextChoices) -> list[Part]:
@@ -92,7 +90,7 @@ def _parts(chunk: TextCompletionResponse, choice: TextChoices) -> list[Part]:
     return parts_of_choice(choice, index) + envelope(chunk, index)
 
 
-def cut_choice(choice: TextChoices, said: Answer, out: list[Answer]) -> TextChoices:
+def cut_choice(choice: TextChoices, read: ChoiceText, out: list[ChoiceText]) -> TextChoices:
     """Return ``choice`` with the texts of ``out`` and no field that could repeat the others."""
     terminated = any(a.terminated for a in out)
     reason = "content_filter" if terminated else choice.finish_reason
@@ -100,8 +98,8 @@ def cut_choice(choice: TextChoices, said: Answer, out: list[Answer]) -> TextChoi
     return _rewritten(choice, texts, reason)
 
 
-class _Speech:
-    """Fields of a text choice, as an object with them."""
+class _Fields:
+    """An object with the given attributes."""
 
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)

@@ -1,7 +1,7 @@
 """The text door: ``litellm.text_completion`` and ``litellm.atext_completion``, guarded.
 
-LiteLLM gives every choice of a stream that a provider's text API sends the index 0; the guard
-judges what LiteLLM gives, as one text.
+In a stream from a provider's text API, LiteLLM sets the index of every choice to 0. Guard judges
+such choices as one text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from guard.doors.whole import WholeAnswer
 
 
 class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
-    """LiteLLM's text stream, guarded; ``chunks`` holds what was let out."""
+    """LiteLLM's text stream, guarded; ``chunks`` holds the released chunks."""
 
     def __init__(
         self, upstream: TextCompletionStreamWrapper, session: DoorSession, *, user: str, n: int
@@ -33,8 +33,8 @@ class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
         self.custom_llm_provider = upstream.custom_llm_provider
         self.chunks: list[TextCompletionResponse] = []
         self._sent: list[TextCompletionResponse] = []
-        # What a chat API says comes through LiteLLM's chat stream. A text API's stream is begun
-        # at the first pull, and tells no choices apart.
+        # For a chat API, LiteLLM wraps its chat stream. For a text API, the stream is created at
+        # the first pull and does not distinguish choices.
         self._chat = closing.under(upstream, CustomStreamWrapper)
         n = n if self._chat is not None else 1
         self._codec = TextCompletionCodec(n)

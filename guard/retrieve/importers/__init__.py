@@ -1,7 +1,7 @@
-"""Importers: published datasets and files of one's own, as statements for a bias index.
+"""Importers: published datasets and custom files, as statements for a bias index.
 
-Nothing is downloaded and no dataset is shipped: whoever imports one has it as a file and has read
-its licence. The texts are offensive by nature.
+Nothing is downloaded and no dataset is shipped: the user has the file and has read its licence.
+The texts are offensive by nature.
 """
 
 from __future__ import annotations
@@ -21,38 +21,39 @@ __all__ = ["FORMATS", "read"]
 
 
 class _Format(NamedTuple):
-    """A source: how a row becomes statements, and the columns it needs.
+    """A source: how its rows become statements, and the columns it needs.
 
-    Of every tuple in ``columns`` a file has at least one name; of those in ``telling``, too, where
-    the columns alone are those of any labelled texts and the source is to be guessed. ``optional``
-    are further columns; where they are known, whoever gives others is told that these are unused.
+    A file has at least one name of every tuple in ``columns``. To detect the source it must also
+    have one of ``distinctive``, if these columns alone could be those of any labelled texts.
+    ``optional`` are further columns; if they are known, all others are reported as unused.
     """
 
     statements: Callable[[Values], Iterator[Found]]
     columns: tuple[tuple[str, ...], ...]
     gathered: Callable[[Iterator[Row]], Iterator[Row]] = iter
-    telling: tuple[str, ...] = ()
+    distinctive: tuple[str, ...] = ()
     optional: tuple[str, ...] | None = None
 
-    def guessed(self, found: Iterable[str]) -> bool:
-        """Whether a file with these columns is of this source."""
-        there = set(found)
-        return not self.lacks(there) and (not self.telling or not there.isdisjoint(self.telling))
+    def detects(self, found: Iterable[str]) -> bool:
+        """Whether a file with the columns ``found`` is of this source."""
+        names = set(found)
+        known = not self.distinctive or not names.isdisjoint(self.distinctive)
+        return known and not self.missing(names)
 
-    def lacks(self, found: Iterable[str]) -> list[str]:
-        """Return which columns are missing from those found."""
-        there = set(found)
-        return [" or ".join(names) for names in self.columns if not there & set(names)]
+    def missing(self, found: Iterable[str]) -> list[str]:
+        """Return the columns that are not among those ``found``."""
+        present = set(found)
+        return [" or ".join(names) for names in self.columns if not present & set(names)]
 
     def unused(self, found: Iterable[str]) -> list[str]:
-        """Return which of the columns found nobody looks at, none where that is not known."""
+        """Return the columns in ``found`` that are not used; empty if that is not known."""
         if self.optional is None:
             return []
         used = {*self.optional, *(name for names in self.columns for name in names)}
         return [name for name in found if name not in used]
 
 
-# How many unused columns are named.
+# At most this many unused columns are named in a message.
 _SHOWN = 8
 
 
@@ -61,7 +62,7 @@ def _each(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
 
 
 _PLAIN = _Format(plain.statements, _each(plain.COLUMNS), optional=plain.OPTIONAL)
-# In the order in which they are guessed.
+# In the order of detection.
 _FORMATS = {
     "sbic": _Format(sbic.statements, _each(sbic.COLUMNS)),
     "implicit-hate": _Format(implicit_hate.statements, _each(implicit_hate.COLUMNS)),
@@ -69,7 +70,7 @@ _FORMATS = {
     "jsonl": _PLAIN,
     "seegull": _Format(seegull.statements, (*_each(seegull.COLUMNS), seegull.COUNTS)),
     "stereoset": _Format(stereoset.statements, _each(stereoset.COLUMNS), stereoset.gathered),
-    "emgsd": _Format(emgsd.statements, (emgsd.TEXTS, emgsd.LABELS), telling=emgsd.TELLING),
+    "emgsd": _Format(emgsd.statements, (emgsd.TEXTS, emgsd.LABELS), distinctive=emgsd.DISTINCTIVE),
 }
 
 #: The names that ``read`` takes.
@@ -85,18 +86,18 @@ def read(
     skip_bad: bool = False,
     skipped: Callable[[str], None] | None = None,
 ) -> Iterator[Statement]:
-    """Yield the statements of a file, row by row; the file is never held whole.
+    """Yield the statements of a file, row by row; the file is never held in memory whole.
 
-    Without ``format`` the source is told by the file's columns or keys. Rows that the source does
-    not mean as a stereotype are passed over. Statements of which the bias type, the group or what
-    is said of it cannot be told are left out, and ``skipped`` gets one sentence a reason with their
-    number at the end; so it does where a file of one's own has columns that are not used. The note
-    of a statement names its source; files of one's own keep their own.
+    Without ``format`` the source is detected by the file's columns or keys. Rows that are not
+    labelled a stereotype are ignored. Statements without a recognisable bias type, group or
+    attribute are left out; at the end, ``skipped`` is called with one sentence for each reason and
+    their number, and with one that names the unused columns of a custom file. The note of a
+    statement names its source; custom files keep their own notes.
 
     Raises:
-        UsageError: the file cannot be read, is of no known source or, unless ``skip_bad``, has a
-            broken row: the message names file and line and what is wrong. With ``skip_bad`` that
-            message goes to ``skipped`` and the row is passed over.
+        UsageError: the file cannot be read, is of no known source or, unless ``skip_bad``, has an
+            invalid row: the message names file, line and fault. With ``skip_bad`` that message
+            goes to ``skipped`` and the row is ignored.
 
     """
     source, found = _opened(path, format)
@@ -110,21 +111,21 @@ def _opened(path: Path, format: str | None) -> tuple[_Format, Iterator[Row]]:
         return _FORMATS["stereoset"]._replace(gathered=iter), nested(path, stereoset.LIST)
     found = columns(path)
     if format is None:
-        fitting = [one for one in _FORMATS.values() if one.guessed(found)]
+        fitting = [one for one in _FORMATS.values() if one.detects(found)]
         if not fitting and plain.COLUMNS[0] in found:
             raise UsageError(
-                f"{path} has no column {', no column '.join(_PLAIN.lacks(found))}; statements of "
-                f"one's own have the columns {', '.join(plain.COLUMNS)}."
+                f"{path} has no column {', no column '.join(_PLAIN.missing(found))}; a file of "
+                f"statements has the columns {', '.join(plain.COLUMNS)}."
             )
         if not fitting:
             raise UsageError(
-                f"{path} is of no known source by its columns ({', '.join(found) or 'none'}); "
-                f"give the format: {', '.join(FORMATS)}."
+                f"{path}: the format is not recognised by the columns "
+                f"({', '.join(found) or 'none'}); name the format: {', '.join(FORMATS)}."
             )
         source = fitting[0]
     else:
         source = _FORMATS[format]
-        if missing := source.lacks(found):
+        if missing := source.missing(found):
             raise UsageError(
                 f"{path} is not {format}: it has no {', no '.join(missing)}; its columns are "
                 f"{', '.join(found) or 'none'}."
@@ -144,7 +145,7 @@ def _statements(
 
     def statements(row: Row) -> list[Found]:
         unused.update(dict.fromkeys(source.unused(row.values)))
-        # A row counts as a whole: none of a broken one's statements is kept.
+        # All or nothing: an invalid row gives no statement.
         return list(source.statements(row.values))
 
     for of_row in made(path, found, statements, skipped if skip_bad else None):
@@ -156,6 +157,6 @@ def _statements(
     if unused:
         shown = ", ".join([*unused][:_SHOWN]) + (", ..." if len(unused) > _SHOWN else "")
         known = ", ".join((*plain.COLUMNS, *plain.OPTIONAL))
-        skipped(f"{path}: not used are the columns {shown}; those that are used: {known}")
+        skipped(f"{path}: unused columns: {shown}; the columns in use are {known}")
     for reason, count in left.most_common():
         skipped(f"{path}: {count} of its statements left out: {reason}")

@@ -1,9 +1,9 @@
-"""EMGSD (King et al. 2024), of stereotypes from StereoSet, SeeGULL and WinoQueer.
+"""EMGSD (King et al. 2024): stereotypes from StereoSet, SeeGULL and WinoQueer.
 
 Read from the published CSV (``text``, ``text_with_marker``, ``category``, ``stereotype_type``,
-``data_source``, ``label``), or from rows with a text and a label alone; the earlier MGSD and HEARTS
-files have the same shape. Only rows labelled a stereotype are used. Where the row states no type or
-group, they are looked for in the text.
+``data_source``, ``label``), or from rows with only a text and a label; the earlier MGSD and HEARTS
+files have the same columns. Only rows labelled a stereotype are used. If the row has no type or
+group, they are searched in the text.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from guard.datasets.groups import bias_type
 from guard.datasets.rows import BadRow, Values, text
 from guard.retrieve.importers.found import NO_GROUP, NO_TYPE, Found, LeftOut, explicit, mention
-from guard.retrieve.importers.named import Named, named, said
-from guard.retrieve.spans import find_phrase
+from guard.retrieve.importers.named import Named, named, predicate
+from guard.retrieve.phrases import find_phrase
 from guard.verdict import BiasType, Span
 
 NAME = "EMGSD"
 TEXTS = ("text", "text_no_marker", "text_with_marker", "marked")
 LABELS = ("category", "label")
-# A text with a label alone may be anything.
-TELLING = ("text_with_marker", "marked", "stereotype_type", "data_source", "original_dataset")
+# Text and label alone do not identify the source.
+DISTINCTIVE = ("text_with_marker", "marked", "stereotype_type", "data_source", "original_dataset")
 
 _MARKED = re.compile(r"===\s*(.*?)\s*===")
 _STEREOTYPE = "stereotype"
@@ -43,7 +43,7 @@ def statements(row: Values) -> Iterator[Found]:
     if isinstance(found, LeftOut):
         yield found
         return
-    attribute = _attribute(marked, plain, found.group) or said(plain, found.group)
+    attribute = _attribute(marked, plain, found.group) or predicate(plain, found.group)
     yield explicit(plain, found.bias_type, found.group, attribute, NAME)
 
 
@@ -62,7 +62,7 @@ def _label(row: Values) -> str:
 
 
 def _type(row: Values, label: str) -> BiasType | None:
-    """Return the type that the row states, in its own column or behind the label."""
+    """Return the row's type, from its own column or after the label."""
     stated = text(row, "stereotype_type") if "stereotype_type" in row else label.partition("_")[2]
     kind = bias_type(stated)
     if stated and kind is None:
@@ -71,12 +71,12 @@ def _type(row: Values, label: str) -> BiasType | None:
 
 
 def _group(row: Values, plain: str, kind: BiasType | None) -> Named | LeftOut:
-    """Return the group that the row states or its text names; of the stated type, where one is."""
+    """Return the row's group, or one that its text names; of type ``kind``, if that is known."""
     stated = text(row, "group") if "group" in row else ""
     if stated and (span := mention(plain, stated)) is not None:
         listed = named(stated)
-        told = kind or (listed.bias_type if listed else None)
-        return LeftOut(NO_TYPE) if told is None else Named(span, told)
+        kind = kind or (listed.bias_type if listed else None)
+        return LeftOut(NO_TYPE) if kind is None else Named(span, kind)
     found = named(plain, kind)
     if found is None and kind == "culture":
         # The source counts Africans and Arabs as nationalities.

@@ -1,27 +1,27 @@
-"""What an importer makes of a row: statements, or the reason why one is left out."""
+"""The results of an importer: statements, or reasons why one is left out."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from guard.retrieve.spans import find_phrase, find_stem, predicate_after
+from guard.retrieve.phrases import find_phrase, find_stem, predicate_after
 from guard.retrieve.statement import Statement, fold
 from guard.verdict import BiasType, Span
 
-NO_TYPE = "the bias type cannot be told"
+NO_TYPE = "unknown bias type"
 NO_GROUP = "no group is named"
-NO_ATTRIBUTE = "nothing is said of the group"
+NO_ATTRIBUTE = "no attribute of the group"
 
 MOST_WORDS = 12
 _SHORT = 4
 _ENDING = re.compile(r"(?:ish|s)$", re.IGNORECASE)
-# Words of a group's name that do not tell it from others.
+# Words of a group's name that do not distinguish it from others.
 _PLAIN = frozenset(
     "a all an and any are as at be by folk folks for from in individuals is like most no not of on "
     "or other people peoples person persons that the their to who with without".split()
 )
-# A statement that begins so has lost its subject.
+# A statement that begins with one of these has no subject.
 _PREDICATE = re.compile(
     r"(?:are|aren't|can|can't|cannot|could|deserve|do|don't|have|haven't|must|need|should"
     r"|shouldn't|were|will|won't|would)\b",
@@ -39,7 +39,7 @@ _TRAILING = re.compile(
 
 
 class LeftOut(NamedTuple):
-    """A statement that the source means, but of which too little can be told."""
+    """A stereotype of the source that cannot become a statement, and why."""
 
     reason: str
 
@@ -48,7 +48,7 @@ Found = Statement | LeftOut
 
 
 def mention(text: str, group: str) -> Span | None:
-    """Return where ``text`` names ``group``: by the whole name, or by a word that tells it.
+    """Return where ``text`` names ``group``: by the whole name, or by a distinguishing word.
 
     "black people" names the group "black folks".
     """
@@ -61,7 +61,7 @@ def mention(text: str, group: str) -> Span | None:
 
 
 def with_people(text: str, group: Span) -> Span:
-    """Return the group with the noun it goes with, where one follows: "Bengali woman"."""
+    """Return the group with the noun after it, if there is one: "Bengali woman"."""
     more = _PEOPLE.match(text, group.end)
     return Span(group.start, more.end()) if more else group
 
@@ -70,13 +70,13 @@ def _inflected(text: str, word: str) -> Span | None:
     stem = _ENDING.sub("", word)
     if len(stem) > _SHORT:
         return find_stem(text, word)
-    # The stem of a short word begins many others: "men" is no mention in "mental".
+    # The stem of a short word begins many others: "men" is not mentioned in "mental".
     hit = re.search(rf"(?<!\w){re.escape(stem)}(?:e?s|ish)?(?!\w)", text, re.IGNORECASE)
     return Span(*hit.span()) if hit else None
 
 
-def said_of(text: str, group: Span) -> Span | None:
-    """Return what a sentence says of the group in it: the words after it, else those before."""
+def predicate_of(text: str, group: Span) -> Span | None:
+    """Return the attribute of the group in a sentence: the words after it, else those before."""
     owns = 2 if text[group.end : group.end + 2] in ("'s", "’s") else 0
     name = Span(group.start, group.end + owns)
     if (after := predicate_after(text, name, most=MOST_WORDS)) is not None:
@@ -91,17 +91,17 @@ def said_of(text: str, group: Span) -> Span | None:
 
 
 def explicit(text: str, kind: BiasType, group: Span, attribute: Span | None, note: str) -> Found:
-    """Return the statement whose group and attribute stand in ``text``."""
+    """Return the statement whose group and attribute occur in ``text``."""
     if attribute is None or not fold(text[slice(*attribute)]):
         return LeftOut(NO_ATTRIBUTE)
     return Statement(text, kind, text[slice(*group)], text[slice(*attribute)], note=note)
 
 
 def implied(text: str, kind: BiasType, group: str, note: str) -> Found:
-    """Return what annotators say that a post implies of ``group``.
+    """Return the statement of ``text``, which annotators wrote: what a post implies of ``group``.
 
-    Where the text does not name the group, the text is all that can be said of it, and the
-    statement counts as implicit; a text without a subject gets the group's name before it.
+    If the text does not name the group, the whole text is the attribute and the statement is
+    implicit. A text without a subject gets the group's name before it.
     """
     if not fold(text) or not fold(group):
         return LeftOut(NO_GROUP if fold(text) else NO_ATTRIBUTE)
@@ -111,4 +111,4 @@ def implied(text: str, kind: BiasType, group: str, note: str) -> Found:
         named = find_phrase(text, group)
     if named is None:
         return Statement(text, kind, group, text.rstrip(" .!?"), implicit=True, note=note)
-    return explicit(text, kind, named, said_of(text, named), note)
+    return explicit(text, kind, named, predicate_of(text, named), note)

@@ -1,8 +1,7 @@
-"""Makes a plain sentence of a people's name and a word said of it, as word lists pair them.
+"""Makes a sentence of a people's name and an attribute, which word lists give as a pair.
 
-The words come without context and often without their endings. What kind a word is decides
-whether the people *are* it, *are known for* it, *have* it or *do* it; where that cannot be told,
-they *are*.
+The attributes have no context and often lack their endings. The kind of word decides the verb:
+the people *are*, *are known for*, *have* or *do* it; the default is *are*.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _PERSONS = frozenset(
     "thief thug vagabond wetback whore witch wizard yobbo zealot".split()
 )
 _PERSON = re.compile(r"(?:[aeo]r|ist|ard|man|lord|head|eater|hombre)$")
-# Words that end like a person's and are none, or are better read as a quality.
+# Words with a person's ending that are qualities.
 _QUALITIES = frozenset(
     "awkward backward bitter clever eager familiar forward german hard human inferior minor "
     "peculiar poor popular proper secular similar singular sinister slender slimmer smarter "
@@ -63,7 +62,7 @@ _THINGS = frozenset(
 )
 _THING = re.compile(r"(?:[ts]ion|ism|ness|hood|ship|ity|ery|ment)s?$")
 _HAD = frozenset("bad big blonde blue broad dark good large long no small".split())
-# What a list without endings has left of "educated" and of "self disciplined".
+# Verbs that have lost their ending, such as "educate(d)" and "self discipline(d)".
 _CUT = re.compile(r"[^\W_]{3,}(?:ate|ize|ise|ify)$")
 _WHOLE = frozenset(
     "adequate affectionate articulate compassionate considerate corporate delicate desperate "
@@ -74,14 +73,14 @@ _SELF = frozenset("absorb center centre discipline obsess".split())
 
 
 class Made(NamedTuple):
-    """A sentence and where the attribute stands in it."""
+    """A sentence and the span of the attribute in it."""
 
     text: str
     attribute: Span
 
 
 def group_in(identity: str) -> str:
-    """Return the people as a sentence begins with it: "Zimbabwean people", "People from Laos"."""
+    """Return the subject of a sentence about a people: "Zimbabwean people", "People from Laos"."""
     folded = identity.casefold()
     if folded in _PLACES:
         return f"People from {_PLACES[folded]}"
@@ -93,19 +92,19 @@ def group_in(identity: str) -> str:
 
 
 def sentence(group: str, attribute: str) -> Made:
-    """Return the plain sentence that says ``attribute`` of ``group``."""
+    """Return the sentence that ascribes ``attribute`` to ``group``."""
     words = attribute.split()
     if words[0].casefold() == "who" and len(words) > 1:
         words = words[1:]
     words[0] = _PRESENT.get(words[0].casefold(), words[0])
     link, words = _linked(words)
     start = f"{group} {link} " if link else f"{group} "
-    said = " ".join(words)
-    return Made(f"{start}{said}.", Span(len(start), len(start) + len(said)))
+    rest = " ".join(words)
+    return Made(f"{start}{rest}.", Span(len(start), len(start) + len(rest)))
 
 
 def _linked(words: list[str]) -> tuple[str, list[str]]:
-    """Return what joins the words to the group, "" for a verb, and the words as they then go."""
+    """Return the linking verb ("" if the words begin with a verb), and the words inflected."""
     first, last = words[0].casefold(), words[-1].casefold()
     before = words[:-1]
     person = last in _PERSONS or (

@@ -1,7 +1,7 @@
 """Latent Hatred (ElSherief et al. 2021), stage 3: target and implied statement of a post.
 
-Read from ``implicit_hate_v1_stg3_posts.tsv`` or as JSON lines with the same names. The post itself
-is no statement. The type is what the target's name points to.
+Read from ``implicit_hate_v1_stg3_posts.tsv`` or from JSON lines with the same names. The post
+itself is not used. The bias type is that of the target's name.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ COLUMNS = ("target", "implied_statement")
 
 
 def statements(row: Values) -> Iterator[Found]:
-    """Yield the implied statement; a few published rows have no target or none."""
-    group, said = text(row, "target"), text(row, "implied_statement")
-    if not group or not said:
+    """Yield the implied statement; a few published rows have no target or no statement."""
+    group, statement = text(row, "target"), text(row, "implied_statement")
+    if not group or not statement:
         return
     kind = group_type(group)
-    yield LeftOut(NO_TYPE) if kind is None else implied(said, kind, group, NAME)
+    yield LeftOut(NO_TYPE) if kind is None else implied(statement, kind, group, NAME)

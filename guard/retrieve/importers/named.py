@@ -1,6 +1,6 @@
-"""Finds the group that a running text names, and what the text says of it.
+"""Finds the group that a running text names, and its attribute.
 
-Serves sources whose rows are whole sentences with no group stated beside them.
+For sources whose rows are whole sentences without a column for the group.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, cast
 
-from guard.retrieve.importers.found import MOST_WORDS, mention, said_of, with_people
-from guard.retrieve.spans import find_pronoun, predicate_after
+from guard.retrieve.importers.found import MOST_WORDS, mention, predicate_of, with_people
+from guard.retrieve.phrases import find_pronoun, predicate_after
 from guard.verdict import BiasType, Span
 
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
@@ -20,7 +20,7 @@ _SENTENCE_END = re.compile(r"[.!?]+[\"')]*\s+(?=\S)")
 
 
 class Named(NamedTuple):
-    """A group that a text names, with the type its name points to."""
+    """A group that a text names, with the bias type of its name."""
 
     group: Span
     bias_type: BiasType
@@ -37,7 +37,7 @@ class _Known(NamedTuple):
 def named(text: str, kind: BiasType | None = None) -> Named | None:
     """Return the group that ``text`` names; with ``kind``, only one of that type.
 
-    Of several the one of the rarest type, then the first.
+    If there are several, the one of the rarest type, then the first.
     """
     known = _known()
     words = list(_WORD.finditer(text))
@@ -55,15 +55,15 @@ def named(text: str, kind: BiasType | None = None) -> Named | None:
     return best[1] if best else None
 
 
-def said(text: str, group: Span) -> Span | None:
-    """Return what ``text`` says of the group it names, in its last sentence.
+def predicate(text: str, group: Span) -> Span | None:
+    """Return the attribute of a text's group, from its last sentence.
 
-    There the group may be named again, stand as a pronoun, or be left to the sentence before.
+    There the group may be named again, be a pronoun, or be missing.
     """
     starts = [0, *(hit.end() for hit in _SENTENCE_END.finditer(text))]
     last = starts[-1]
     if group.start >= last:
-        found = said_of(text[last:], Span(group.start - last, group.end - last))
+        found = predicate_of(text[last:], Span(group.start - last, group.end - last))
         return found and found.shifted(last)
     sentence = text[last:]
     again = mention(sentence, text[slice(*group)]) or find_pronoun(sentence, it=True)

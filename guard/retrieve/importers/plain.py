@@ -1,7 +1,7 @@
-"""Statements of one's own: a table or JSON lines whose columns are a statement's fields.
+"""Custom statements: a table or JSON lines whose columns are a statement's fields.
 
-Everything is taken as it is written, the note too: whoever writes the file names the source there.
-Other columns, an id of one's own for instance, are passed over.
+All fields are taken unchanged; the note should name the source. Other columns, such as an id, are
+ignored.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _FLAGS = {"": False, "0": False, "false": False, "no": False, "1": True, "true":
 
 
 def statements(row: Values) -> Iterator[Found]:
-    """Yield the row's statement; BadRow says what is wrong with it."""
+    """Yield the row's statement; raises BadRow that states the fault."""
     for name in (*COLUMNS, "note"):
         if name in row or name in COLUMNS:
-            # For the errors it raises: the value is kept as it is.
+            # Only for the errors that it raises; the value is used unchanged.
             text(row, name)
     fields: dict[str, Any] = {name: row[name] for name in row if name in (*COLUMNS, *OPTIONAL)}
     if isinstance(flag := fields.get("implicit", False), str):

@@ -1,9 +1,9 @@
 """Social Bias Frames (Sap et al. 2020), both published layouts.
 
 ``SBIC.v2.*.csv`` has a row for every annotation of a post, ``SBIC.v2.agg.*.csv`` a row for every
-post with JSON lists of what all annotators wrote. The statement is the implied one
-(``targetStereotype``); posts are no statements. The column ``hasBiasedImplication`` says the
-opposite of its name in the published files and is not read.
+post with JSON lists of all annotations. The statement is the implied one (``targetStereotype``);
+the posts are not used. The column ``hasBiasedImplication`` means the opposite of its name in the
+published files and is not read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from guard.verdict import BIAS_TYPES, BiasType
 NAME = "SBIC"
 COLUMNS = ("targetminority", "targetcategory", "targetstereotype")
 
-UNTOLD = "several groups are targeted, and the statement names none of them"
+AMBIGUOUS = "several groups are targeted, and the statement names none of them"
 
 
 class _Category(NamedTuple):
-    """The type of a category, and what the group's name may make of it.
+    """The bias type of a category, and others that the group's name may select.
 
-    The source's gender takes in orientation, its culture religion and its body age.
+    The source's gender includes orientation, its culture religion, its body age.
     """
 
     usual: BiasType
@@ -47,23 +47,23 @@ _CATEGORIES = {
 def statements(row: Values) -> Iterator[Found]:
     """Yield the statements of an annotation or of an aggregated post; most rows have none."""
     aggregated = "hasbiasedimplication" in row
-    groups, categories, said = (_texts(row, name, aggregated) for name in COLUMNS)
-    parts = [part.strip() for group in groups for part in group.split(",") if part.strip()]
-    for one in said:
-        named = [group for group in parts if mention(one, group) is not None]
-        if not parts:
+    lists, categories, implications = (_texts(row, name, aggregated) for name in COLUMNS)
+    groups = [name.strip() for names in lists for name in names.split(",") if name.strip()]
+    for one in implications:
+        named = [group for group in groups if mention(one, group) is not None]
+        if not groups:
             yield LeftOut(NO_GROUP)
-        elif not named and aggregated and len(parts) > 1:
-            yield LeftOut(UNTOLD)
+        elif not named and aggregated and len(groups) > 1:
+            yield LeftOut(AMBIGUOUS)
         else:
-            # An annotation with several groups says the same of all of them.
-            group = max(named, key=len) if named else ", ".join(parts)
+            # One annotation with several groups applies to all of them.
+            group = max(named, key=len) if named else ", ".join(groups)
             kind = _type(categories, group)
             yield LeftOut(NO_TYPE) if kind is None else implied(one, kind, group, NAME)
 
 
 def _type(categories: list[str], group: str) -> BiasType | None:
-    """Return the type of the one category, or of that one of several that the group's name has."""
+    """Return the type of the only category; with several, that of the group's name among them."""
     known = [_CATEGORIES[c] for c in dict.fromkeys(categories) if c in _CATEGORIES]
     named = group_type(group)
     if len(known) == 1:
@@ -80,5 +80,5 @@ def _texts(row: Values, name: str, aggregated: bool) -> list[str]:
     except (json.JSONDecodeError, RecursionError):
         found = None
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise BadRow(f"'{name}' is no JSON list of texts")
+        raise BadRow(f"'{name}' is not a JSON list of strings")
     return [folded for one in found if (folded := " ".join(one.split()))]

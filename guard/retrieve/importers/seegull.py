@@ -1,9 +1,9 @@
 """SeeGULL (Jha et al. 2023): an identity, an attribute, and how many raters know the stereotype.
 
-Read from the published CSV files (``region_stereo``) or as JSON lines (``region_votes``). A pair is
-used when ``VOTES`` raters of the identity's own region call it a stereotype, which is
-most of the usual three. The attributes are words without a sentence, mostly stripped of their
-endings; one plain frame makes a sentence of them.
+Read from the published CSV files (``region_stereo``) or from JSON lines (``region_votes``). A pair
+is used if at least ``VOTES`` raters of the identity's own region call it a stereotype (usually
+there are three). The attributes are single words, mostly without their endings;
+:mod:`guard.retrieve.importers.frame` makes sentences of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COUNTS = ("region_stereo", "region_votes")
 
 def statements(row: Values) -> Iterator[Found]:
     """Yield the sentence of a pair that enough raters know."""
-    # A few names and words of the published files begin with a stray mark.
+    # A few names in the published files begin with a stray punctuation mark.
     identity = re.sub(r"^\W+", "", text(row, "identity"))
     attribute = text(row, "attribute").replace("_", " ").strip(" .,")
     if _votes(row) < VOTES:
@@ -33,7 +33,7 @@ def statements(row: Values) -> Iterator[Found]:
     if not identity or not attribute:
         raise BadRow("the identity or the attribute is empty")
     if set(fold(attribute).split()) & set(fold(identity).split()):
-        # "Italian" of Italians says nothing.
+        # "Italian" is no attribute of Italians.
         yield LeftOut(NO_ATTRIBUTE)
         return
     group = group_in(identity)

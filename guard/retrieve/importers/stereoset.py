@@ -1,9 +1,9 @@
-"""StereoSet (Nadeem et al. 2021), intrasentence: a sentence filled in three ways.
+"""StereoSet (Nadeem et al. 2021), intrasentence: a sentence with three fillers of one blank.
 
-Read from the published ``dev.json`` or as JSON lines with one variant a line, those of an item one
-after another. The variant labelled a stereotype is the statement; its attribute is what the others
-do not share. The source's race takes in nationality: a group whose name is a country's or people's
-is culture.
+Read from the published ``dev.json`` or from JSON lines with one variant in each, the variants of
+an item in a row. The variant labelled a stereotype is the statement; its attribute is the part that
+the others do not share. The source's race includes nationality: a group with the name of a country
+or people gets the type culture.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from guard.datasets.groups import bias_type
 from guard.datasets.rows import BadRow, Row, Values, text
-from guard.retrieve.importers.found import NO_GROUP, Found, LeftOut, explicit, mention, said_of
+from guard.retrieve.importers.found import NO_GROUP, Found, LeftOut, explicit, mention, predicate_of
 from guard.retrieve.importers.named import named
-from guard.retrieve.spans import changed_part
+from guard.retrieve.phrases import changed_part
 
 NAME = "StereoSet"
 COLUMNS = ("text", "label", "target", "bias_type", "item")
@@ -26,7 +26,7 @@ _LABELS = ("stereotype", "anti-stereotype", "unrelated", "related")
 
 
 def gathered(rows: Iterator[Row]) -> Iterator[Row]:
-    """Join the lines of an item into the shape that the published file has."""
+    """Join the lines of an item into one row, as in the published file."""
 
     def item(numbered: tuple[int, Row]) -> object:
         number, row = numbered
@@ -49,33 +49,33 @@ def statements(row: Values) -> Iterator[Found]:
     """Yield the stereotypes of an item."""
     target, kind = text(row, "target"), bias_type(text(row, "bias_type"))
     if kind is None:
-        raise BadRow("'bias_type' is none of StereoSet's")
+        raise BadRow("'bias_type' is not one of StereoSet's")
     variants = [_variant(one) for one in _sentences(row)]
-    for said, label in variants:
+    for statement, label in variants:
         if label != "stereotype":
             continue
-        group = mention(said, target)
+        group = mention(statement, target)
         if group is None:
             yield LeftOut(NO_GROUP)
             continue
         # The source counts nationalities as race.
         listed = named(target) if kind == "race" else None
-        told = "culture" if listed is not None and listed.bias_type == "culture" else kind
-        attribute = changed_part(said, [other for other, _ in variants if other != said])
+        own = "culture" if listed is not None and listed.bias_type == "culture" else kind
+        attribute = changed_part(statement, [other for other, _ in variants if other != statement])
         if attribute is None or (attribute.start < group.end and attribute.end > group.start):
-            attribute = said_of(said, group)
-        yield explicit(said, told, group, attribute, NAME)
+            attribute = predicate_of(statement, group)
+        yield explicit(statement, own, group, attribute, NAME)
 
 
 def _sentences(row: Values) -> list[Values]:
     found = row.get("sentences")
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise BadRow("'sentences' is no list of objects")
+        raise BadRow("'sentences' is not a list of objects")
     return found
 
 
 def _variant(one: Any) -> tuple[str, str]:
     label = text(one, "gold_label")
     if label not in _LABELS:
-        raise BadRow(f"a label is none of {', '.join(_LABELS)}")
+        raise BadRow(f"a label is not one of {', '.join(_LABELS)}")
     return text(one, "sentence"), label

@@ -1,4 +1,4 @@
-"""From token scores to a group and an attribute in the text."""
+"""Turns token scores into attributions: groups and attributes in the text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from guard.verdict import Attribution, Span
 MAX_GROUP_WORDS = 5
 MAX_ATTRIBUTE_WORDS = 14
 MOST_GROUPS, MOST_ATTRIBUTES = 2, 3
-# A word may carry a span although its own logit is slightly negative.
+# Added to each logit: a word with a slightly negative logit may belong to a span.
 _SLACK = 0.7
-# Where no word stands out, the likeliest one is taken as long as its logit is above this.
+# If no run is positive, the word with the highest logit is taken, provided it is above this.
 _LEAST = -2.5
-# A further group or attribute needs words that stand out by themselves.
+# The same slack for a second group or attribute: none.
 _FURTHER_SLACK = 0.0
 
 
@@ -34,8 +34,8 @@ def attributions(
     """Return the (group, attribute) pairs of a segment, the likeliest first; often one, or none.
 
     ``scores`` (t, 2) are the logits of the whole input's tokens. A span is the run of words with
-    the greatest sum of logits; groups and attributes never overlap. Each attribute is tied to the
-    group nearest to it, and a group that is nearest to none to the attribute nearest to it.
+    the greatest sum of logits; groups and attributes never overlap. Each attribute is paired with
+    the nearest group; a group without an attribute is then paired with its nearest attribute.
     """
     words = _words(text, encoded, scores)
     groups = _runs([w.scores[0] for w in words], MAX_GROUP_WORDS, MOST_GROUPS)
@@ -54,7 +54,7 @@ _NEVER = -1e3
 
 
 def _runs(scores: list[float], width: int, most: int) -> list[tuple[int, int]]:
-    """Return the best run of words and further ones that stand out by themselves."""
+    """Return the best run of words and further runs with a positive sum."""
     first = _best_run(scores, width, _SLACK)
     if first is None:
         best = max(range(len(scores)), key=scores.__getitem__, default=None)
@@ -83,7 +83,7 @@ def _attribution(
 
 
 def _words(text: str, encoded: Encoded, scores: NDArray[np.float32]) -> list[_Word]:
-    """Join word pieces, and what punctuation joins without a space ("don't", "non-white")."""
+    """Join word pieces, and words with inner punctuation ("don't", "non-white")."""
     words: list[_Word] = []
     counts: list[int] = []
     for i, (start, end) in enumerate(encoded.offsets):

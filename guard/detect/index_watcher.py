@@ -1,4 +1,4 @@
-"""Follows a bias index in its folder, so that what writers change there is soon in use."""
+"""Watches a bias index in its folder and loads new versions."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ from guard.retrieve.index import BiasIndex
 
 _log = logging.getLogger("guard")
 
-# Seconds between looks at the manifest, a file of 1 KB, and at the sizes of what it names. With the
-# loading of 100,000 statements a change is in use within a second of the manifest's replacement.
+# Seconds between checks of the manifest (1 KB) and the sizes of its files. With 100,000 statements
+# to load, a new version is in use within a second after its manifest was replaced.
 INTERVAL = 0.2
-# An index that cannot be used is tried again, in case its files are still being copied; at most
-# this many looks lie between two tries.
+# An unusable index is tried again, as its files may still be being copied; with at most this many
+# checks between two tries.
 _LONGEST_PAUSE = 120
 
 
-class Follower:
-    """Keeps the newest usable index of a folder at hand. Thread-safe.
+class IndexWatcher:
+    """Holds the newest usable index of a folder. Thread-safe.
 
-    A daemon thread looks at the folder and loads what is new, so nobody waits for it; nobody
-    asks the folder while text is judged, but for the first to ask after a fork. The thread ends
-    with this object.
+    A daemon thread checks the folder and loads new versions, so that judging never waits for it
+    (except the first call after a fork). The thread ends with this object.
 
     Raises:
-        BiasIndexError: the folder holds no index that can be used; later ones that cannot be are
-            logged once, and the index before stays in use.
+        BiasIndexError: the folder has no usable index. A later unusable version is logged once,
+            and the previous one stays in use.
 
     """
 
     def __init__(self, folder: Path, embedder: str, dim: int | None = None) -> None:
         self._folder = folder
         self._load = partial(BiasIndex.load, folder, embedder, dim)
-        # Read first: a change while the index is loaded is then a change.
+        # Read before loading, so that a change during loading is noticed.
         self._seen = state(folder)
         #: The index in use.
         self.index = self._load()
@@ -50,26 +49,26 @@ class Follower:
         self._start()
 
     def current(self) -> BiasIndex:
-        """Return the index in use, and go on following."""
+        """Return the index in use; restart the watching thread after a fork."""
         if self._owner != os.getpid():  # a fork has left the thread behind
             with _forked:
                 if self._owner != os.getpid():
-                    # The only look that somebody waits for: the fork may be long ago.
-                    self.look()
+                    # The caller waits for this check: the fork may be long ago.
+                    self.check()
                     self._start()
         return self.index
 
     def stop(self) -> None:
-        """Follow no longer."""
+        """Stop watching."""
         self._stop.set()
 
     def leave(self) -> list[threading.Thread]:
-        """Follow no longer; return the thread, which may not be done yet."""
+        """Stop watching; return the thread, which may still run."""
         self.stop()
         return [self._thread]
 
-    def look(self) -> None:
-        """Load the index if its manifest, or a file that it names, is another than before."""
+    def check(self) -> None:
+        """Load the index if its manifest, or a file that it names, has changed."""
         manifest = b""
         try:
             found = state(self._folder)
@@ -82,17 +81,17 @@ class Follower:
                 return
             index = self._load()
         except Exception as error:
-            self._note(manifest, error)
+            self._failed_with(manifest, error)
             return
         self._seen, self._failed = found, None
         if index.version != self.index.version:
             self.index = index
             _log.info("the bias index at %s has the version %s now", self._folder, index.version)
 
-    def _note(self, manifest: bytes, error: Exception) -> None:
+    def _failed_with(self, manifest: bytes, error: Exception) -> None:
         if manifest != self._failed:
             self._fails = 0
-            # Errors of an index quote its files and no passage; of others the type is enough.
+            # A BiasIndexError quotes file names only; of other errors only the type is logged.
             what = str(error) if isinstance(error, BiasIndexError) else type(error).__name__
             _log.error("version %s of the bias index stays in use: %s", self.index.version, what)
         self._failed = manifest
@@ -101,23 +100,23 @@ class Follower:
 
     def _start(self) -> None:
         self._owner = os.getpid()
-        # A forked event may have been copied while somebody held its lock.
+        # A new event: a forked copy's lock may be held for ever.
         self._stop = threading.Event()
         weakref.finalize(self, self._stop.set).atexit = False
         args = (weakref.ref(self), self._stop)
-        self._thread = threading.Thread(target=_follow, args=args, name="guard-index", daemon=True)
+        self._thread = threading.Thread(target=_watch, args=args, name="guard-index", daemon=True)
         self._thread.start()
         leaves_at_exit(self)
 
 
-# Threads of a forked process that ask first wait for one look.
+# In a forked process, one thread makes the first check and the others wait for it.
 _forked = Lock()
 
 
-def _follow(reference: weakref.ref[Follower], stop: threading.Event) -> None:
+def _watch(reference: weakref.ref[IndexWatcher], stop: threading.Event) -> None:
     while not stop.wait(INTERVAL):
-        follower = reference()
-        if follower is None:
+        watcher = reference()
+        if watcher is None:
             return
-        follower.look()
-        del follower  # or it would never end
+        watcher.check()
+        del watcher  # otherwise the object would never be collected

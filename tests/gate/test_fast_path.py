@@ -1,4 +1,4 @@
-"""A chunk that goes on with one text is held a shorter way, which nobody can tell from outside."""
+"""The fast path for chunks that only continue one text gives the same output as the full path."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from guard.verdict import Channel
 from tests.gate.test_response import Chunk, ChunkCodec, marked
 
 
-class Short(ChunkCodec):
-    """Reads a chunk that says one content alone the shorter way."""
+class FastCodec(ChunkCodec):
+    """Offers the fast path for chunks that carry one content text and nothing else."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -37,7 +37,7 @@ words = st.sampled_from(
 channels = st.sampled_from(
     [Channel()] * 8 + [Channel(1)] * 2 + [Channel(0, "reasoning"), Channel(1, "tool", 1)]
 )
-single = st.tuples(channels, words).map(lambda said: Chunk({said[0]: said[1]}))
+single = st.tuples(channels, words).map(lambda one: Chunk({one[0]: one[1]}))
 several = st.dictionaries(channels, words, min_size=2, max_size=3).map(Chunk)
 ends = st.sampled_from([0, 1]).map(lambda choice: Chunk({}, [choice]))
 usage = st.just(Chunk({}, usage=True))
@@ -78,31 +78,32 @@ def played(chunks: list[Chunk], policy: Policy, codec: Codec[Any], lazy: bool) -
 
 @settings(deadline=None, max_examples=300)
 @given(streams, policies)
-def test_the_shorter_way_lets_out_the_same_at_the_same_time(
-    chunks: list[Chunk], policy: Policy
-) -> None:
-    long = list(played(chunks, policy, ChunkCodec(), lazy=False))
-    short = list(played(chunks, policy, Short(), lazy=True))
-    assert short == long
-    for a, b in zip(long[:-1], short[:-1], strict=True):  # the provider's own objects in both
+def test_the_fast_path_emits_the_same_at_the_same_time(chunks: list[Chunk], policy: Policy) -> None:
+    full = list(played(chunks, policy, ChunkCodec(), lazy=False))
+    fast = list(played(chunks, policy, FastCodec(), lazy=True))
+    assert fast == full
+    for a, b in zip(full[:-1], fast[:-1], strict=True):  # the provider's own objects in both
         assert [any(x is c for c in chunks) for x in a] == [any(x is c for c in chunks) for x in b]
 
 
-def test_most_chunks_go_the_shorter_way() -> None:
-    codec = Short()
+def test_most_chunks_take_the_fast_path() -> None:
+    codec = FastCodec()
     chunks = [Chunk({Channel(): f" word{n}" + "." * (n % 12 == 0)}) for n in range(200)]
     list(played(chunks, Policy(), codec, lazy=True))
     assert codec.taken == 199
 
 
-def said(delta: Delta, index: int = 0, finish: str | None = None) -> ModelResponseStream:
+def chunk_of(delta: Delta, index: int = 0, finish: str | None = None) -> ModelResponseStream:
     choice = StreamingChoices(index=index, delta=delta, finish_reason=finish)
     return ModelResponseStream(id="c", created=1, model="m", choices=[choice])
 
 
-def test_litellm_keeps_its_fields_where_the_codec_looks_for_them() -> None:
-    assert ChatCodec().alone(said(Delta(content="a word")), Channel()) == "a word"
-    assert ChatCodec().alone(said(Delta(content="a word", role="assistant")), Channel()) == "a word"
+def test_the_fast_path_reads_litellms_own_chunks() -> None:
+    assert ChatCodec().alone(chunk_of(Delta(content="a word")), Channel()) == "a word"
+    assert (
+        ChatCodec().alone(chunk_of(Delta(content="a word", role="assistant")), Channel())
+        == "a word"
+    )
 
 
 call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}
@@ -111,18 +112,18 @@ call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "ar
 @pytest.mark.parametrize(
     "chunk",
     [
-        said(Delta(content="")),
-        said(Delta(content=None)),
-        said(Delta(content="x"), index=1),
-        said(Delta(content="x"), finish="stop"),
-        said(Delta(content="x", tool_calls=[call])),
-        said(Delta(content="x", function_call={"name": "f", "arguments": "{"})),
-        said(Delta(content="x", audio={"transcript": "said"})),
-        said(Delta(content="x", reasoning_content="why")),
-        said(Delta(content="x", thinking_blocks=[{"type": "thinking", "thinking": "why"}])),
-        said(Delta(content="x", refusal="no")),
-        said(Delta(content="x", provider_specific_fields={"refusal": "no"})),
-        said(Delta(content="x", unheard_of="text")),
+        chunk_of(Delta(content="")),
+        chunk_of(Delta(content=None)),
+        chunk_of(Delta(content="x"), index=1),
+        chunk_of(Delta(content="x"), finish="stop"),
+        chunk_of(Delta(content="x", tool_calls=[call])),
+        chunk_of(Delta(content="x", function_call={"name": "f", "arguments": "{"})),
+        chunk_of(Delta(content="x", audio={"transcript": "said"})),
+        chunk_of(Delta(content="x", reasoning_content="why")),
+        chunk_of(Delta(content="x", thinking_blocks=[{"type": "thinking", "thinking": "why"}])),
+        chunk_of(Delta(content="x", refusal="no")),
+        chunk_of(Delta(content="x", provider_specific_fields={"refusal": "no"})),
+        chunk_of(Delta(content="x", unheard_of="text")),
         ModelResponseStream(id="c", created=1, model="m", choices=[]),
         ModelResponseStream(
             id="c",
@@ -132,5 +133,5 @@ call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "ar
         ),
     ],
 )
-def test_what_says_more_goes_the_long_way(chunk: ModelResponseStream) -> None:
+def test_a_chunk_with_other_fields_takes_the_full_path(chunk: ModelResponseStream) -> None:
     assert ChatCodec().alone(chunk, Channel()) == ""

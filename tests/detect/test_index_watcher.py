@@ -17,7 +17,7 @@ import pytest
 
 from guard.core import Guard
 from guard.detect.encoder import Encoder
-from guard.detect.following import Follower
+from guard.detect.index_watcher import IndexWatcher
 from guard.errors import BiasIndexError
 from guard.retrieve import store
 from guard.retrieve.folder import MANIFEST, read_manifest
@@ -49,17 +49,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def follower(folder: Path) -> Iterator[Follower]:
-    follower = Follower(folder, "drawn-1")
-    yield follower
-    follower.stop()
+def watcher(folder: Path) -> Iterator[IndexWatcher]:
+    watcher = IndexWatcher(folder, "drawn-1")
+    yield watcher
+    watcher.stop()
 
 
 @pytest.fixture
-def still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Follower]:
-    """A follower that looks only when it is told to."""
-    monkeypatch.setattr(Follower, "_start", lambda self: setattr(self, "_owner", os.getpid()))
-    return Follower(folder, "drawn-1")
+def still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexWatcher]:
+    """A watcher that looks only when it is told to."""
+    monkeypatch.setattr(IndexWatcher, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    return IndexWatcher(folder, "drawn-1")
 
 
 def test_new_streams_see_a_change_and_a_running_one_keeps_its_version(tmp_path: Path) -> None:
@@ -101,22 +101,22 @@ def test_an_encoder_follows_the_folder_it_was_last_given(tmp_path: Path) -> None
     assert encoder.snapshot().index_version == kept
 
 
-def test_a_follower_serves_the_newest_index(folder: Path, follower: Follower) -> None:
-    first = follower.current()
+def test_a_watcher_serves_the_newest_index(folder: Path, watcher: IndexWatcher) -> None:
+    first = watcher.current()
     assert len(first) == 5
     store.add(folder, some(1, start=5), Drawn())
-    assert soon(lambda: len(follower.current()) == 6)
+    assert soon(lambda: len(watcher.current()) == 6)
     assert len(first) == 5
-    np.testing.assert_array_equal(first.vectors, follower.current().vectors[:5])
+    np.testing.assert_array_equal(first.vectors, watcher.current().vectors[:5])
 
 
 def test_nothing_is_loaded_while_nothing_changes(
-    still: Follower, monkeypatch: pytest.MonkeyPatch
+    still: IndexWatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, loaded = still.index, []
     monkeypatch.setattr(BiasIndex, "load", lambda *args: loaded.append(args))
     for _ in range(3):
-        still.look()
+        still.check()
     assert loaded == []
     assert still.index is before
 
@@ -143,7 +143,7 @@ def _gone(folder: Path) -> None:
 )
 def test_an_index_that_cannot_be_used_is_logged_once(
     folder: Path,
-    still: Follower,
+    still: IndexWatcher,
     caplog: pytest.LogCaptureFixture,
     change: Callable[[Path], None],
     wrong: str,
@@ -152,56 +152,56 @@ def test_an_index_that_cannot_be_used_is_logged_once(
     store.add(folder, some(1, start=5), Drawn())
     change(folder)
     for _ in range(40):
-        still.look()
+        still.check()
     assert still.index is before
     (record,) = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert wrong in record.getMessage()
     assert before.version in record.getMessage()
     # And once it is mended, it serves.
     store.create(folder, some(9), Drawn(), replace=True)
-    still.look()
+    still.check()
     assert len(still.index) == 9
 
 
-def test_files_that_arrive_late_are_waited_for(folder: Path, still: Follower) -> None:
+def test_files_that_arrive_late_are_waited_for(folder: Path, still: IndexWatcher) -> None:
     store.add(folder, some(1, start=5), Drawn())
     path = read_manifest(folder).path("vectors")
     assert path is not None
     path.rename(path.with_suffix(".late"))
-    still.look()
+    still.check()
     path.with_suffix(".late").rename(path)
     for _ in range(10):
-        still.look()
+        still.check()
     assert len(still.index) == 6
 
 
-def test_a_follower_begins_with_a_usable_index(tmp_path: Path) -> None:
+def test_a_watcher_begins_with_a_usable_index(tmp_path: Path) -> None:
     with pytest.raises(BiasIndexError, match="no bias index"):
-        Follower(tmp_path, "drawn-1")
+        IndexWatcher(tmp_path, "drawn-1")
 
 
 def test_its_thread_ends_with_it(folder: Path) -> None:
     before = set(threading.enumerate())
-    follower = Follower(folder, "drawn-1")
-    reference = weakref.ref(follower)
+    watcher = IndexWatcher(folder, "drawn-1")
+    reference = weakref.ref(watcher)
     assert set(threading.enumerate()) > before
-    del follower
+    del watcher
     assert soon(lambda: gc.collect() is not None and reference() is None)
     assert soon(lambda: set(threading.enumerate()) <= before)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_follows_too(folder: Path, follower: Follower) -> None:
+def test_a_forked_process_watches_too(folder: Path, watcher: IndexWatcher) -> None:
     told, tell = os.pipe()
     answered, answer = os.pipe()
     child = os.fork()
     if not child:
         os.read(told, 1)
         # The change came after the fork: the first to ask has it already.
-        first = len(follower.current())
+        first = len(watcher.current())
         os.write(answer, b"!")
-        later = soon(lambda: len(follower.current()) == 7)
+        later = soon(lambda: len(watcher.current()) == 7)
         os._exit(0 if first == 6 and later else 1)
     store.add(folder, some(1, start=5), Drawn())
     os.write(tell, b"!")
@@ -214,20 +214,20 @@ def test_a_forked_process_follows_too(folder: Path, follower: Follower) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_threads_that_ask_first_after_a_fork_start_one_follower(
-    still: Follower, monkeypatch: pytest.MonkeyPatch
+def test_threads_that_ask_first_after_a_fork_start_one_watcher(
+    still: IndexWatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []
 
-    def start(self: Follower) -> None:
+    def start(self: IndexWatcher) -> None:
         started.append(os.getpid())
         self._owner = os.getpid()
 
-    def slow(self: Follower) -> None:
+    def slow(self: IndexWatcher) -> None:
         time.sleep(0.05)
 
-    monkeypatch.setattr(Follower, "_start", start)
-    monkeypatch.setattr(Follower, "look", slow)
+    monkeypatch.setattr(IndexWatcher, "_start", start)
+    monkeypatch.setattr(IndexWatcher, "check", slow)
     child = os.fork()
     if not child:
         asking = [threading.Thread(target=still.current) for _ in range(6)]

@@ -1,4 +1,4 @@
-"""Where the group and the attribute of a sentence stand."""
+"""Finds the spans of the group and the attribute in a sentence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from guard.verdict import Span
 
-# Words between a group and what is said of it: left out of the attribute.
+# Words between a group and its attribute; they belong to neither.
 _LINK = re.compile(
     r"\s*(?:(?:people|person|persons|folks?|community|men|women|individuals)\b\s*)?"
     r"(?:(?:are|is|were|was|be|being|must be|should be|can be|will be)\b\s*)?"
@@ -18,7 +18,7 @@ MAX_ATTRIBUTE_WORDS = 8
 
 
 def find_phrase(text: str, phrase: str) -> Span | None:
-    """Return the first place where ``phrase`` stands as whole words, ignoring case."""
+    """Return the first place where ``phrase`` occurs as whole words, ignoring case."""
     if not phrase.strip():
         return None
     hit = re.search(rf"(?<!\w){re.escape(phrase.strip())}(?!\w)", text, re.IGNORECASE)
@@ -39,10 +39,9 @@ def find_stem(text: str, phrase: str) -> Span | None:
 
 
 def predicate_after(text: str, group: Span, *, most: int = MAX_ATTRIBUTE_WORDS) -> Span | None:
-    """Return what a plain statement says of its group: the words after the linking verb.
+    """Return the predicate of a simple statement: the words after the group and the linking verb.
 
-    At most ``most`` words, without the closing punctuation; None where the group ends the
-    sentence.
+    At most ``most`` words, without closing punctuation; None if the group ends the sentence.
     """
     link = _LINK.match(text, group.end)
     start = link.end() if link else group.end
@@ -70,10 +69,10 @@ def find_pronoun(text: str, *, it: bool = False) -> Span | None:
     return Span(*hit.span()) if hit and hit.start() <= len(text) / 2 else None
 
 
-def said_of_pronoun(text: str) -> tuple[Span | None, Span | None]:
-    """Return the pronoun that stands for a group named before, and the rest after it.
+def pronoun_and_predicate(text: str) -> tuple[Span | None, Span | None]:
+    """Return the pronoun that refers to a group named before, and the rest after it.
 
-    (None, None) where no pronoun stands in the first half of the sentence.
+    (None, None) if there is no pronoun in the first half of the sentence.
     """
     pronoun = find_pronoun(text)
     if pronoun is None:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guard.detect.attributions import MOST_ATTRIBUTES, MOST_GROUPS, attributions
 from guard.detect.fusion import FusionHead
 from guard.detect.script import mostly_latin
-from guard.detect.spans import MOST_ATTRIBUTES, MOST_GROUPS, attributions
 from guard.detect.tokens import MAX_TOKENS, Encoded, WindowTokens
 from guard.detect.weights import CONFIG, FILES, TOKENIZER, open_weights, write_manifest
 from guard.errors import WeightsError
