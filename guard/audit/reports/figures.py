@@ -12,7 +12,6 @@ from guard.audit.outcomes import judges_both
 from guard.audit.reports.charts import Chart, Series, axis_text, by_arm, found_in, series
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import differences
-from guard.suites import Suite
 from guard.suites.badf import Badf
 from guard.suites.conclusions import ALPHA
 from guard.suites.hbb.base import HbbSuite
@@ -33,7 +32,7 @@ Share = (0.0, 1.0)
 
 def charts(content: SuiteContent, prefix: str = "") -> list[Chart]:
     """Return the charts of a suite that show anything, their names with ``prefix``."""
-    drawers: list[tuple[type[Suite], Callable[[SuiteContent], Iterator[Chart]]]] = [
+    drawers: list[tuple[type, Callable[[SuiteContent], Iterator[Chart]]]] = [
         (Mist, _mist),
         (HbbSuite, _hbb),
         (SaiAsa, _sai_asa),
