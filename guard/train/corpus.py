@@ -13,7 +13,7 @@ from typing import NamedTuple
 from guard.train import own as own_texts
 from guard.train import sources, stance
 from guard.train.config import REPEATS, TrainConfig
-from guard.train.rows import BAGGED, PAIRED, TrainingRow, Statement, fold, share
+from guard.train.rows import BAGGED, PAIRED, Statement, TrainingRow, fold, share
 
 VALIDATION_SHARE = 0.08
 # Fields of the evaluation files that hold a text.

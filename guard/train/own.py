@@ -10,7 +10,7 @@ from guard.gate.context import in_context
 from guard.places import shipped
 from guard.retrieve.phrases import find_phrase, find_stem
 from guard.train.groups import invented_group
-from guard.train.rows import TrainingRow, Statement, fold, share
+from guard.train.rows import Statement, TrainingRow, fold, share
 from guard.train.sources import pieces, read_jsonl
 from guard.verdict import BIAS_TYPES, BiasType
 

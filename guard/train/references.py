@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.train.model import DIM
-from guard.train.rows import TrainingRow, Statement
+from guard.train.rows import Statement, TrainingRow
 from guard.verdict import BIAS_TYPES
 
 Vectors = NDArray[np.float32]

@@ -29,7 +29,7 @@ from guard.retrieve.phrases import (
     predicate_after,
     pronoun_and_predicate,
 )
-from guard.train.rows import TrainingRow, Statement, fold
+from guard.train.rows import Statement, TrainingRow, fold
 from guard.verdict import BiasType, Span
 
 _IMPLIED: dict[str, bool | None] = {
