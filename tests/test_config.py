@@ -442,5 +442,5 @@ class TestActions:
 def test_records_of_what_went_out_and_rewriting_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="litellm_records='guarded' cannot be combined with"):
         policy_from({"litellm_records": "guarded", "action": "rewrite"})
-    with pytest.raises(ConfigError, match="beside the action 'rewrite'"):
+    with pytest.raises(ConfigError, match="combined with the action 'rewrite'"):
         policy_from({"litellm_records": "guarded", "actions": {"age": "rewrite"}})

@@ -11,7 +11,7 @@ from torch import Tensor
 from guard.detect.tokens import Encoded, WindowTokens
 from guard.train.model import Targets
 from guard.train.references import Hits, Vectors
-from guard.train.rows import BAGGED, PAIRED, Row
+from guard.train.rows import BAGGED, PAIRED, TrainingRow
 
 
 class Batch(NamedTuple):
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     targets: Targets
 
 
-def twins(rows: Sequence[Row]) -> list[tuple[int, int]]:
+def twins(rows: Sequence[TrainingRow]) -> list[tuple[int, int]]:
     """Return the (biased, harmless) positions of rows that are variants of one sentence."""
     families: dict[str, list[int]] = {}
     for i, row in enumerate(rows):
@@ -38,7 +38,7 @@ def twins(rows: Sequence[Row]) -> list[tuple[int, int]]:
     ]  # fmt: skip
 
 
-def bags(rows: Sequence[Row]) -> Tensor:
+def bags(rows: Sequence[TrainingRow]) -> Tensor:
     """Return for each row the number of the text it is a segment of, -1 where it stands alone.
 
     Numbers count from 0 in order. A biased text whose annotated segment is missing is no bag.
@@ -68,7 +68,7 @@ def padded(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor, Tensor
 
 
 def collate(
-    rows: Sequence[Row],
+    rows: Sequence[TrainingRow],
     contexts: Sequence[tuple[str, ...]],
     tokens: WindowTokens,
     hits: Hits,

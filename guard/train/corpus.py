@@ -13,7 +13,7 @@ from typing import NamedTuple
 from guard.train import own as own_texts
 from guard.train import sources, stance
 from guard.train.config import REPEATS, TrainConfig
-from guard.train.rows import BAGGED, PAIRED, Row, Statement, fold, share
+from guard.train.rows import BAGGED, PAIRED, Statement, TrainingRow, fold, share
 
 VALIDATION_SHARE = 0.08
 # Fields of the evaluation files that hold a text.
@@ -26,8 +26,8 @@ _LEAST_WORDS = 5
 class Corpus:
     """Rows to learn from, rows to validate on, and the statements of the training-time index."""
 
-    train: list[Row]
-    validation: list[Row]
+    train: list[TrainingRow]
+    validation: list[TrainingRow]
     statements: list[Statement]
 
     def digest(self) -> str:
@@ -60,7 +60,7 @@ def eval_folds(data: Path) -> set[str]:
     return folds
 
 
-def licensed_rows(data: Path) -> Iterator[Row]:
+def licensed_rows(data: Path) -> Iterator[TrainingRow]:
     """Yield the rows of every licensed source."""
     for reader in (
         sources.redditbias,
@@ -113,7 +113,7 @@ def build(config: TrainConfig) -> Corpus:
     return Corpus(train, validation, statements)
 
 
-def assert_no_leak(rows: Iterable[Row], forbidden: set[str]) -> None:
+def assert_no_leak(rows: Iterable[TrainingRow], forbidden: set[str]) -> None:
     """Fail if a training text, or a reference it brings along, is an evaluation text."""
     for row in rows:
         if any(says(t, forbidden) for t in (row.text, *(p.text for p in row.partners))):
@@ -125,12 +125,12 @@ def says(text: str, folds: set[str]) -> bool:
     return any(fold(t) in folds for t in (text, *sources.pieces(text)))
 
 
-def _without_partners(row: Row, forbidden: set[str]) -> Row:
+def _without_partners(row: TrainingRow, forbidden: set[str]) -> TrainingRow:
     selected = tuple(p for p in row.partners if not says(p.text, forbidden))
     return row if len(selected) == len(row.partners) else replace(row, partners=selected)
 
 
-def _capped(rows: list[Row], config: TrainConfig, rng: random.Random) -> list[Row]:
+def _capped(rows: list[TrainingRow], config: TrainConfig, rng: random.Random) -> list[TrainingRow]:
     """Leave out, at random, what no epoch will ever draw; the order stays."""
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
@@ -142,11 +142,11 @@ def _capped(rows: list[Row], config: TrainConfig, rng: random.Random) -> list[Ro
     return [row for i, row in enumerate(rows) if i in selected]
 
 
-def _as_bare(row: Row) -> Row:
+def _as_bare(row: TrainingRow) -> TrainingRow:
     return replace(row, source="bare") if row.family.startswith("bare:") else row
 
 
-def _kept(rows: list[Row], train: bool) -> list[Row]:
+def _kept(rows: list[TrainingRow], train: bool) -> list[TrainingRow]:
     # Nothing can be validated on a segment whose own label nobody knows.
     return [
         r for r in rows
@@ -154,7 +154,7 @@ def _kept(rows: list[Row], train: bool) -> list[Row]:
     ]  # fmt: skip
 
 
-def _without_repeats(rows: list[Row]) -> list[Row]:
+def _without_repeats(rows: list[TrainingRow]) -> list[TrainingRow]:
     """Keep the first row of each text; sources with more to say about a text come first."""
     seen: set[tuple[str, tuple[str, ...], str]] = set()
     selected = []
@@ -168,7 +168,7 @@ def _without_repeats(rows: list[Row]) -> list[Row]:
     return selected
 
 
-def _stated(rows: list[Row]) -> list[Statement]:
+def _stated(rows: list[TrainingRow]) -> list[Statement]:
     """Return the biased statements of licensed training rows that name their type."""
     return [
         Statement(r.text, r.bias_type, r.family)
@@ -192,7 +192,7 @@ class Sampler:
     """Draws each epoch's rows by the quotas, in batches of similar length, from the seed alone."""
 
     def __init__(
-        self, rows: list[Row], config: TrainConfig, left_out: Collection[int] = ()
+        self, rows: list[TrainingRow], config: TrainConfig, left_out: Collection[int] = ()
     ) -> None:
         self._rows = rows
         self._config = config
@@ -267,7 +267,7 @@ class Sampler:
     def _length(self, unit: list[Pick]) -> int:
         return max(len(self._rows[p.row].text) + sum(map(len, p.context)) for p in unit)
 
-    def _context(self, row: Row, rng: random.Random) -> tuple[str, ...]:
+    def _context(self, row: TrainingRow, rng: random.Random) -> tuple[str, ...]:
         """Return the row's own context, or sometimes an unrelated one, which must not matter."""
         if not self._config.context:
             return ()

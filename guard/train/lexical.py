@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from guard.detect.lexical import BUCKETS, Floats, LexicalHead, grams, values
-from guard.train.rows import Row
+from guard.train.rows import TrainingRow
 
 _SIZE = 2 * BUCKETS
 # What the n-grams' logit weighs beside the network's, chosen on validation rows.
@@ -17,7 +17,7 @@ WEIGHT = 0.3
 _REPEATS = {"redditbias": 3}
 
 
-def fit_rows(rows: Sequence[Row]) -> LexicalHead:
+def fit_rows(rows: Sequence[TrainingRow]) -> LexicalHead:
     """Fit the rows whose label follows from their text alone."""
     known = [r for r in rows if r.known and r.alone is not None]
     weights = [float(_REPEATS.get(r.source, 1)) for r in known]

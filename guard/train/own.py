@@ -10,7 +10,7 @@ from guard.gate.context import in_context
 from guard.places import shipped
 from guard.retrieve.phrases import find_phrase, find_stem
 from guard.train.groups import invented_group
-from guard.train.rows import Row, Statement, fold, share
+from guard.train.rows import Statement, TrainingRow, fold, share
 from guard.train.sources import pieces, read_jsonl
 from guard.verdict import BIAS_TYPES, BiasType
 
@@ -30,7 +30,7 @@ def own_statements(path: Path) -> list[Statement]:
     ]
 
 
-def own(statements: Path, folder: Path | None = None) -> Iterator[Row]:
+def own(statements: Path, folder: Path | None = None) -> Iterator[TrainingRow]:
     """Rows from the index's statements, the hard negatives and the minimal pairs.
 
     ``folder`` holds the last two, by default the corpus.
@@ -39,7 +39,7 @@ def own(statements: Path, folder: Path | None = None) -> Iterator[Row]:
     for item in read_jsonl(statements):
         text = item["statement"]
         group, attribute = find_stem(text, item["group"]), find_stem(text, item["attribute"])
-        yield Row(
+        yield TrainingRow(
             text=text,
             biased=True,
             source="own",
@@ -55,7 +55,7 @@ def own(statements: Path, folder: Path | None = None) -> Iterator[Row]:
         kind = item.get("bias_type") or None
         family = f"own:{fold(item['text'])}"
         for text, context in in_context(pieces(item["text"])):
-            yield Row(text, False, "negatives", family, context, kind, alone=False)
+            yield TrainingRow(text, False, "negatives", family, context, kind, alone=False)
     for item in read_jsonl(folder / "pairs.jsonl"):
         # The biased half stands in the index when the harmless half is read: quoting, opposing
         # or limiting a stereotype is not bias, whatever is retrieved.
@@ -69,10 +69,12 @@ def own(statements: Path, folder: Path | None = None) -> Iterator[Row]:
         )
         group, attribute = find_stem(biased, item["group"]), find_stem(biased, item["attribute"])
         known = group is not None and attribute is not None
-        yield Row(biased, True, "pairs", family, context, kind, group, attribute, known, alone=True)
+        yield TrainingRow(
+            biased, True, "pairs", family, context, kind, group, attribute, known, alone=True
+        )
         partner = (Statement(item["biased"], kind, family),)
         harmless, context = in_context(pieces(item["harmless"]))[-1]
-        yield Row(
+        yield TrainingRow(
             harmless, False, "pairs", family, context, kind, alone=False, partners=partner,
             partner_share=0.5,
         )  # fmt: skip
@@ -131,8 +133,8 @@ NEUTRAL = (
 
 
 def invented(
-    rng: random.Random, rows: list[Row], predicates: list[tuple[str, str]], count: int
-) -> Iterator[Row]:
+    rng: random.Random, rows: list[TrainingRow], predicates: list[tuple[str, str]], count: int
+) -> Iterator[TrainingRow]:
     """Yield ``count`` rows about groups that exist nowhere, five kinds in turn.
 
     1. a plain predicate with its paraphrase in the index: biased, by the reference alone;
@@ -172,14 +174,14 @@ def _made(
     known: list[tuple[str, str]],
     *,
     biased: bool = False,
-) -> Row:
+) -> TrainingRow:
     text = rng.choice(frames).format(g=group, p=predicate)
     text = text.lower() if rng.random() < 0.15 else text
     partners = tuple(
         Statement(rng.choice(_STATEMENTS).format(g=g, p=p), kind, family) for g, p in known
     )
     attribute = find_phrase(text, predicate)
-    return Row(
+    return TrainingRow(
         text=text,
         biased=biased,
         source="invented",
@@ -195,7 +197,7 @@ def _made(
     )
 
 
-def _renamed(rng: random.Random, row: Row, group: str, family: str) -> Row:
+def _renamed(rng: random.Random, row: TrainingRow, group: str, family: str) -> TrainingRow:
     assert row.group is not None
     assert row.bias_type is not None
     old = row.text[row.group.start : row.group.end]
@@ -205,7 +207,7 @@ def _renamed(rng: random.Random, row: Row, group: str, family: str) -> Row:
         f"{group}: {phrase}." if rng.random() < 0.2 else text, row.bias_type, family
     )
     attribute = find_phrase(text, phrase) if phrase and phrase != old else None
-    return Row(
+    return TrainingRow(
         text=text,
         biased=True,
         source="renamed",
@@ -222,7 +224,7 @@ def _renamed(rng: random.Random, row: Row, group: str, family: str) -> Row:
 
 
 def plain_without_reference(rng: random.Random, predicates: list[tuple[str, str]], count: int
-) -> Iterator[Row]:  # fmt: skip
+) -> Iterator[TrainingRow]:  # fmt: skip
     """Yield plain predicates about invented groups with nothing in the index: not biased."""
     for i in range(count):
         group = invented_group(rng)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.train.model import DIM
-from guard.train.rows import Row, Statement
+from guard.train.rows import Statement, TrainingRow
 from guard.verdict import BIAS_TYPES
 
 Vectors = NDArray[np.float32]
@@ -64,7 +64,7 @@ class TrainIndex:
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[TrainingRow],
         statements: Sequence[Statement],
         embed: Callable[[Sequence[str]], Vectors],
         cache: Path,

@@ -29,7 +29,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One training example, in the shape the detector meets at run time.
 
     ``biased`` is the label with the references at hand; ``alone`` the label of the text by

@@ -29,7 +29,7 @@ from guard.retrieve.phrases import (
     predicate_after,
     pronoun_and_predicate,
 )
-from guard.train.rows import Row, Statement, fold
+from guard.train.rows import Statement, TrainingRow, fold
 from guard.verdict import BiasType, Span
 
 _IMPLIED: dict[str, bool | None] = {
@@ -78,11 +78,11 @@ def _row(
     group: Span | None = None,
     attribute: Span | None = None,
     **more: Any,
-) -> Row:
+) -> TrainingRow:
     """Return the row of a text, or of a segment ``text`` of it, of which the label is known."""
     both = of.biased and group is not None and attribute is not None
     fields = {"alone": of.biased, **more}
-    return Row(
+    return TrainingRow(
         of.text if text is None else text, of.biased, source or of.pool, of.family, context,
         bias_type, group, attribute, both, **fields,
     )  # fmt: skip
@@ -96,7 +96,7 @@ def redditbias_texts(data: Path) -> Iterator[tuple[Text, registry.AnnotatedComme
             yield Text("redditbias", item.comment, item.bias_sent, family), item
 
 
-def redditbias(data: Path) -> Iterator[Row]:
+def redditbias(data: Path) -> Iterator[TrainingRow]:
     """Comments as the guard meets them, segment by segment, and once more in one piece.
 
     The segment that holds the annotated phrase has the comment's label. Other segments of a
@@ -145,7 +145,7 @@ def emgsd_texts(data: Path) -> Iterator[tuple[Text, list[str]]]:
         yield Text("emgsd", item.text, item.label, f"emgsd:{fold(first)}"), parts
 
 
-def emgsd(data: Path) -> Iterator[Row]:
+def emgsd(data: Path) -> Iterator[TrainingRow]:
     """Texts as the guard reads them: the last sentence is judged, the first is its context.
 
     By itself the first is harmless.
@@ -167,7 +167,7 @@ def stereoset_texts(data: Path) -> Iterator[tuple[Text, registry.Variant]]:
         yield Text("stereoset", item.text, biased, f"stereoset:{item.item}"), item
 
 
-def stereoset(data: Path) -> Iterator[Row]:
+def stereoset(data: Path) -> Iterator[TrainingRow]:
     """Minimal pairs; the attribute is what differs between the variants of an item."""
     items: dict[str, list[tuple[Text, registry.Variant]]] = defaultdict(list)
     for of, item in stereoset_texts(data):
@@ -188,7 +188,7 @@ def hearts_texts(data: Path) -> Iterator[tuple[Text, registry.GroupStatement]]:
             yield Text("hearts", item.repaired, item.label == "stereotype", family), item
 
 
-def hearts(data: Path) -> Iterator[Row]:
+def hearts(data: Path) -> Iterator[TrainingRow]:
     """Rows with the group and, after it or as the phrase has it, the attribute."""
     for of, item in hearts_texts(data):
         group = find_stem(of.text, item.group)
@@ -200,7 +200,7 @@ def hearts(data: Path) -> Iterator[Row]:
         yield _row(of, bias_type=item.bias_type, group=group, attribute=attribute)
 
 
-def toxigen(data: Path) -> Iterator[Row]:
+def toxigen(data: Path) -> Iterator[TrainingRow]:
     """Demonstrations of ToxiGen: neutral and hateful statements about the same groups."""
     for item in registry.TOXIGEN_DEMOS.training(data):
         of = Text("toxigen", item.text, item.label == "hate", f"toxigen:{fold(item.text)}")
@@ -214,7 +214,7 @@ def bold_texts(data: Path) -> Iterator[tuple[Text, registry.Sentence]]:
             yield Text("bold", item.text, False, f"bold:{fold(item.text)}"), item
 
 
-def bold(data: Path) -> Iterator[Row]:
+def bold(data: Path) -> Iterator[TrainingRow]:
     """Read the training share of BOLD's sentences as rows."""
     return (_row(of) for of, _ in bold_texts(data))
 
@@ -235,7 +235,7 @@ def post_texts(data: Path) -> Iterator[tuple[Text, registry.Post]]:
         yield Text("implicit_hate", item.post, item.label != "not_hate", family), item
 
 
-def implicit_hate(data: Path) -> Iterator[Row]:
+def implicit_hate(data: Path) -> Iterator[TrainingRow]:
     """Read posts with their label, and the implied statements of the implicit ones.
 
     A post's own implied statement is its partner: put into the index, it says in plain words
@@ -283,7 +283,7 @@ def texts(data: Path) -> Iterator[Text]:
     return (text for text, _ in found)
 
 
-def seegull(data: Path) -> Iterator[Row]:
+def seegull(data: Path) -> Iterator[TrainingRow]:
     """Plain sentences made of SeeGULL pairs that at least two raters of a region know."""
     for item in registry.SEEGULL.training(data):
         if not item.known:
@@ -301,7 +301,7 @@ def seegull(data: Path) -> Iterator[Row]:
             )
         )
         text = frame.format(g=item.identity, a=item.attribute)
-        yield Row(
+        yield TrainingRow(
             text=text,
             biased=True,
             source="seegull",

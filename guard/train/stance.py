@@ -17,7 +17,7 @@ from typing import NamedTuple
 from guard.gate.context import CONTEXT_SEGMENTS, in_context, is_heading
 from guard.retrieve.phrases import find_phrase
 from guard.train.own import corpus_folder
-from guard.train.rows import Row, fold
+from guard.train.rows import TrainingRow, fold
 from guard.train.sources import pieces, read_jsonl
 from guard.verdict import BiasType
 
@@ -71,7 +71,7 @@ def plain(statements: Path) -> list[Claim]:
     return list(found.values())
 
 
-def framed(statements: Path) -> Iterator[Row]:
+def framed(statements: Path) -> Iterator[TrainingRow]:
     """Yield statements in frames that endorse them (biased) or oppose and report them (harmless).
 
     The segment with the predicate is judged, those before it are its context.
@@ -85,7 +85,7 @@ def framed(statements: Path) -> Iterator[Row]:
             yield from _judged(text, one, biased, "framed", f"frame:{fold(frame)}")
 
 
-def listed(statements: Path) -> Iterator[Row]:
+def listed(statements: Path) -> Iterator[TrainingRow]:
     """Yield the lines of lists with those before them, as far as the guard shows these."""
     by_group: dict[str, list[Claim]] = defaultdict(list)
     for one in plain(statements):
@@ -104,7 +104,7 @@ def listed(statements: Path) -> Iterator[Row]:
 
 def _list(
     lines: list[str], biased: list[bool], claims: dict[str, Claim], family: str
-) -> Iterator[Row]:
+) -> Iterator[TrainingRow]:
     first = next(iter(claims.values()))
     before: list[str] = []
     for number, (line, label) in enumerate(zip(lines, biased, strict=True)):
@@ -124,7 +124,7 @@ def _filled(pattern: str, claims: Mapping[str, Claim], default: Claim) -> str:
     return _SLOT.sub(fill, pattern)
 
 
-def carried() -> Iterator[Row]:
+def carried() -> Iterator[TrainingRow]:
     """Yield sentences that are biased behind one sentence, and harmless behind another."""
     for item in read_jsonl(corpus_folder() / "carried.jsonl"):
         text, kind = item["text"], item["bias_type"]
@@ -134,7 +134,7 @@ def carried() -> Iterator[Row]:
             before = [part for one in sentences for part in pieces(one)]
             segment, context = in_context([*before, *pieces(text)])[-1]
             attribute = find_phrase(segment, item["attribute"]) if biased else None
-            yield Row(
+            yield TrainingRow(
                 segment, biased, "carried", family, context, kind, attribute=attribute,
                 spans=attribute is not None, alone=biased,
             )  # fmt: skip
@@ -142,7 +142,7 @@ def carried() -> Iterator[Row]:
 
 def _judged(
     text: str, claim: Claim, biased: bool, source: str, family: str, before: list[str] | None = None
-) -> Iterator[Row]:
+) -> Iterator[TrainingRow]:
     """Yield the segment of ``text`` that has the predicate, or the last where none has it."""
     parts = [*(before or ()), *pieces(text)]
     own = in_context(parts)[len(before or ()) :]
@@ -151,7 +151,7 @@ def _judged(
     segment, context = next((s for s in own if find_phrase(s[0], claim.predicate)), own[-1])
     group, attribute = find_phrase(segment, claim.group), find_phrase(segment, claim.predicate)
     known = biased and attribute is not None
-    yield Row(
+    yield TrainingRow(
         segment, biased, source, family, context, claim.bias_type,
         group=group if known else None, attribute=attribute if known else None,
         spans=known, alone=biased,

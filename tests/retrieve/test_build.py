@@ -67,7 +67,7 @@ def test_the_shipped_statements_can_be_built_in_place(tmp_path):
 def test_vectors_that_cannot_be_used_name_the_embedder(tmp_path):
     source = tmp_path / "source.jsonl"
     source.write_text(lines(some(3)), encoding="utf-8")
-    with pytest.raises(BiasIndexError, match="'hashing-1' gave vectors"):
+    with pytest.raises(BiasIndexError, match="'hashing-1' returned unusable vectors"):
         build(source, tmp_path / "index", Hashing(scale=2))
     assert not (tmp_path / "index").exists()
 

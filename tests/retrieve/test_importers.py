@@ -327,7 +327,7 @@ def test_emgsd_of_a_text_and_a_label(tmp_path: Path) -> None:
         {"text": "The Peruvian woman came in. She was very loud.", "label": 1},
         {"text": "The Peruvian woman came in.", "label": 0},
     )
-    with pytest.raises(UsageError, match="no known source"):
+    with pytest.raises(UsageError, match="not recognised by the columns"):
         read(path)
     assert facts(read(path, "emgsd")) == [
         ("The Peruvian woman came in. She was very loud.", "culture", "Peruvian woman", "loud")

@@ -167,7 +167,7 @@ def test_the_shipped_index_is_never_changed(detector):
         lambda: store.remove(folder, groups=["women"]),
         lambda: store.create(folder, some(1), Drawn(), replace=True),
     ):
-        with pytest.raises(BiasIndexError, match="guard ships"):
+        with pytest.raises(BiasIndexError, match="shipped with guard"):
             change()
     assert manifest_bytes(folder) == before
 
@@ -293,7 +293,7 @@ def test_a_changed_file_is_refused_by_its_name(folder, role, small_graphs):
     [
         (r'"version": "\w+"', '"version": "0000"', "its manifest says 0000"),
         (r'"vectors-', '"../vectors-', "outside its folder"),
-        (r'"statements-\w+.jsonl"', '"other.jsonl"', "no file of statements"),
+        (r'"statements-\w+.jsonl"', '"other.jsonl"', "no file with statements"),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_refused(folder, before, after, wrong):
@@ -515,7 +515,7 @@ def test_a_writer_removes_other_embedders_finished_but_not_open_files(folder, mo
     store.create(folder, batch("a", 0), Drawn())
     with pytest.raises(KeyboardInterrupt):
         store.create(folder, some(10), other, replace=True)
-    with resume.kept(folder, "other-2"):
+    with resume.vector_cache(folder, "other-2"):
         store.add(folder, batch("b", 0), Drawn())
         assert len(kept_in(folder)) == 1
     store.add(folder, batch("c", 0), Drawn())
@@ -556,7 +556,7 @@ class Odd(Drawn):
 
 @pytest.mark.parametrize("change", [lambda v: 2 * v, lambda v: v[1:], lambda v: v[0]])
 def test_vectors_that_cannot_be_used_name_the_embedder(folder, change):
-    with pytest.raises(BiasIndexError, match="'drawn-1' gave vectors"):
+    with pytest.raises(BiasIndexError, match="'drawn-1' returned unusable vectors"):
         store.create(folder, some(3), Odd(change))
     # Nothing came of it, so the folder that it made is gone.
     assert not folder.exists()

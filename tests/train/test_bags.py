@@ -15,14 +15,14 @@ from torch.nn import functional as F  # noqa: N812
 
 from guard.train.batches import bags
 from guard.train.model import _biased
-from guard.train.rows import Row
+from guard.train.rows import TrainingRow
 
 LOGITS = st.lists(st.floats(-8, 8), min_size=2, max_size=6)
 
 
-def row(text: str, family: str, *, biased: bool = True, known: bool = True) -> Row:
+def row(text: str, family: str, *, biased: bool = True, known: bool = True) -> TrainingRow:
     source = "redditbias" if known and biased else "redditbias_rest"
-    return Row(text, biased, source, family, alone=biased, known=known)
+    return TrainingRow(text, biased, source, family, alone=biased, known=known)
 
 
 def loss(logits: list[float], label: float, known: list[float], numbers: list[int]) -> float:

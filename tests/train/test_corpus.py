@@ -24,7 +24,7 @@ from guard.train.batches import bags, twins
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, assert_no_leak, build, eval_folds, licensed_rows
 from guard.train.groups import group_type, invented_group
-from guard.train.rows import PAIRED, Row, fold, share
+from guard.train.rows import PAIRED, TrainingRow, fold, share
 from tests.data import DATA, digest, needs_data
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,7 +97,7 @@ def test_spans_stay_in_their_text() -> None:
 
 
 def test_a_leak_is_found_in_a_text_of_several_sentences() -> None:
-    row = Row("We had a long day. Stand back there, all of you!", False, "own", "f")
+    row = TrainingRow("We had a long day. Stand back there, all of you!", False, "own", "f")
     with pytest.raises(AssertionError, match="own"):
         assert_no_leak([row], {"stand back there all of you"})
 
@@ -110,7 +110,7 @@ def test_measured_encyclopaedic_sentences_are_not_trained_on() -> None:
 
 
 def test_a_leak_is_found() -> None:
-    row = Row("Stand Back, please!", False, "own", "f")
+    row = TrainingRow("Stand Back, please!", False, "own", "f")
     with pytest.raises(AssertionError, match="own"):
         assert_no_leak([row], {"stand back please"})
 
@@ -238,8 +238,8 @@ def test_a_part_of_a_source_is_whole_pairs_and_other_ones_each_epoch(tmp_path: P
 
 
 def test_twins_are_a_biased_and_a_harmless_variant() -> None:
-    def row(biased: bool, source: str, family: str) -> Row:
-        return Row("text", biased, source, family)
+    def row(biased: bool, source: str, family: str) -> TrainingRow:
+        return TrainingRow("text", biased, source, family)
 
     rows = [
         row(False, "pairs", "a"),
@@ -290,7 +290,9 @@ def test_what_is_said_of_a_pronoun() -> None:
 def test_copies_of_a_comment_are_told_apart(tmp_path: Path) -> None:
     # All of one length, so that copies stand side by side.
     rows = [
-        Row(f"segment {i % 2} of {i // 2:03}", True, source, f"comment {i // 2}", known=i % 2 == 0)
+        TrainingRow(
+            f"segment {i % 2} of {i // 2:03}", True, source, f"comment {i // 2}", known=i % 2 == 0
+        )
         for i in range(80)
         for source in (("redditbias", "redditbias_rest")[i % 2],)
     ]

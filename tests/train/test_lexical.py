@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from guard.detect.lexical import BUCKETS, LexicalHead, grams, values
 from guard.train.lexical import fit, fit_rows, save
-from guard.train.rows import Row
+from guard.train.rows import TrainingRow
 
 BAD = [f"the {n} people are lazy liars" for n in ("old", "new", "tall", "quiet", "loud", "far")]
 GOOD = [f"the {n} people are at the market" for n in ("old", "new", "tall", "quiet", "loud", "far")]
@@ -59,9 +59,9 @@ def test_the_fit_is_a_minimum(head: LexicalHead) -> None:
 
 
 def test_rows_without_a_label_of_their_own_are_left_out() -> None:
-    rows = [Row(t, True, "own", "f", alone=True) for t in BAD]
-    rows += [Row(t, False, "own", "f", alone=False) for t in GOOD]
-    more = [*rows, Row("only a reference tells", True, "invented", "f")]
+    rows = [TrainingRow(t, True, "own", "f", alone=True) for t in BAD]
+    rows += [TrainingRow(t, False, "own", "f", alone=False) for t in GOOD]
+    more = [*rows, TrainingRow("only a reference tells", True, "invented", "f")]
     np.testing.assert_array_equal(fit_rows(rows).weight, fit_rows(more).weight)
 
 

@@ -13,7 +13,7 @@ from guard.train import stance
 from guard.train.config import QUOTAS, REPEATS, TrainConfig
 from guard.train.corpus import Corpus, build
 from guard.train.own import corpus_folder
-from guard.train.rows import Row, fold
+from guard.train.rows import TrainingRow, fold
 
 STATEMENTS = TrainConfig(work=Path()).statements
 ROWS = {
@@ -29,7 +29,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return build(TrainConfig(work=tmp_path_factory.mktemp("run"), data=None, invented=60))
 
 
-def said(row: Row, part: str) -> str | None:
+def said(row: TrainingRow, part: str) -> str | None:
     span = getattr(row, part)
     return None if span is None else row.text[span.start : span.end]
 
@@ -84,7 +84,7 @@ def test_a_statement_stands_in_frames_that_endorse_and_in_frames_that_do_not() -
 
 
 def test_a_carried_sentence_is_the_same_behind_either_context() -> None:
-    texts: dict[str, dict[bool, Row]] = defaultdict(dict)
+    texts: dict[str, dict[bool, TrainingRow]] = defaultdict(dict)
     for row in ROWS["carried"]:
         texts[row.family][row.biased] = row
     assert len(texts) >= 400

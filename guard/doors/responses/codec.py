@@ -20,7 +20,7 @@ from guard.doors.responses.events import (
     visit_text,
 )
 from guard.doors.responses.names import CALLS, EVENTS, TERMINAL
-from guard.doors.responses.transcript import Item, Text, Transcript
+from guard.doors.responses.transcript import Item, ResponseText, Transcript
 from guard.gate import Codec, Part
 from guard.verdict import Channel, ChannelKind
 
@@ -48,8 +48,8 @@ class ReadEvent:
         self.name = name
         self.means = meaning(name)
         self.fields = fields
-        self.new: list[tuple[Text, str]] = []  # texts that were in no earlier event
-        self.texts_at: dict[Place, Text] = {}  # the event's texts by place
+        self.new: list[tuple[ResponseText, str]] = []  # texts that were in no earlier event
+        self.texts_at: dict[Place, ResponseText] = {}  # the event's texts by place
         self.place: Place | None = None  # the place of a delta's text
         self.texts: Mapping[Channel, str] | None = None  # the released part of `new`, if cut
         self.ends = False

@@ -15,7 +15,7 @@ from guard.gate import Part
 from guard.verdict import Channel, ChannelKind
 
 
-class Text:
+class ResponseText:
     """One text of a response: what the provider sent of it, and what was released."""
 
     __slots__ = (
@@ -95,31 +95,33 @@ class Transcript:
     """The state of one response: its texts, its items, and the fields around them."""
 
     def __init__(self) -> None:
-        self.texts: dict[Place, Text] = {}  # the first text at each place
-        self.more: dict[Place, list[Text]] = {}  # further texts at the same place
+        self.texts: dict[Place, ResponseText] = {}  # the first text at each place
+        self.more: dict[Place, list[ResponseText]] = {}  # further texts at the same place
         self.items: dict[int, Item] = {}
         self.parts: dict[tuple[int, int], str] = {}  # the type of each announced part
         self.response: dict[str, Any] = {}
         self.sequence: int | None = None  # the number of the last event, if they are numbered
         self._numbers: dict[tuple[ChannelKind, bool], int] = {}
         self._repeats = Repeats()
-        self._grown: dict[Place, Text] = {}  # texts that came in pieces
-        self._wholes: dict[tuple[ChannelKind, str], Text] = {}  # texts that came in one event
+        self._grown: dict[Place, ResponseText] = {}  # texts that came in pieces
+        self._wholes: dict[
+            tuple[ChannelKind, str], ResponseText
+        ] = {}  # texts that came in one event
         self._latest: dict[tuple[ChannelKind, str, int], Channel] = {}
         self._before: dict[Channel, Channel | None] = {}
 
-    def text(self, place: Place, kind: ChannelKind) -> Text:
+    def text(self, place: Place, kind: ChannelKind) -> ResponseText:
         """Return the text at a place, to be continued; each is a channel of its own."""
         text = self.texts.get(place) or self._begun(place, kind)
         self._grown[place] = text
         return text
 
-    def _begun(self, place: Place, kind: ChannelKind, *, beside: bool = False) -> Text:
+    def _begun(self, place: Place, kind: ChannelKind, *, beside: bool = False) -> ResponseText:
         """Return a new text at a place; ``beside``: of an unknown field, beside a known text."""
         number = self._numbers.get((kind, beside), 0)
         self._numbers[kind, beside] = number + 1
         channel = Channel(0, kind, number)
-        text = Text(place, other(channel, number) if beside else channel)
+        text = ResponseText(place, other(channel, number) if beside else channel)
         behind = 0
         if self.texts.setdefault(place, text) is not text:
             more = self.more.setdefault(place, [])
@@ -131,7 +133,7 @@ class Transcript:
         self._latest[line] = text.channel
         return text
 
-    def all(self) -> list[Text]:
+    def all(self) -> list[ResponseText]:
         """Return all texts, including further ones at the same place."""
         return [*self.texts.values(), *(text for more in self.more.values() for text in more)]
 
@@ -139,7 +141,7 @@ class Transcript:
         """Return the channel of the text that this one continues: the one before, of its kind."""
         return self._before.get(channel)
 
-    def streamed(self, place: Place, kind: ChannelKind, text: str) -> tuple[Text, str]:
+    def streamed(self, place: Place, kind: ChannelKind, text: str) -> tuple[ResponseText, str]:
         """Return the text that a string of an unknown place continues, and its new characters."""
         if place not in self.texts:
             self._begun(place, kind, beside=True)
@@ -147,7 +149,7 @@ class Transcript:
         repeated = self._repeats.repeated(Part(known.channel, text))
         return known, "" if repeated else known.receive(text)
 
-    def repeated(self, place: Place, kind: ChannelKind, text: str) -> tuple[Text, str]:
+    def repeated(self, place: Place, kind: ChannelKind, text: str) -> tuple[ResponseText, str]:
         """Return the text that an event carries in whole, and its new characters.
 
         It equals or continues the first or the last text at its place; or it equals a text of
@@ -168,7 +170,7 @@ class Transcript:
         self._wholes[kind, text] = new
         return new, new.receive(text)
 
-    def _equal(self, kind: ChannelKind, text: str) -> Text | None:
+    def _equal(self, kind: ChannelKind, text: str) -> ResponseText | None:
         """Return the text of this kind that equals ``text``."""
         whole = self._wholes.get((kind, text))
         if whole is not None and whole.length == len(text):
@@ -228,7 +230,7 @@ class Transcript:
         item.done = True
         yield self._event("response.output_item.done", output_index=number, item=item.fields)
 
-    def _rest(self, text: Text, where: Mapping[str, Any]) -> Iterator[Any]:
+    def _rest(self, text: ResponseText, where: Mapping[str, Any]) -> Iterator[Any]:
         """Yield the events for the released text that was not shown yet."""
         kind, slot, part = text.channel.kind, text.place.slot, text.place.part
         if slot == "arguments":
@@ -245,21 +247,21 @@ class Transcript:
             yield self._event("response.content_part.added", **place, part=blank)
         yield self._event(f"response.{STEMS[kind, slot]}.delta", **place, delta=rest, logprobs=[])
 
-    def _part_done(self, text: Text, where: Mapping[str, Any]) -> Iterator[Any]:
+    def _part_done(self, text: ResponseText, where: Mapping[str, Any]) -> Iterator[Any]:
         slot, released = text.place.slot, "".join(text.released)
         place = {**where, "content_index": text.place.part}
         stem = STEMS["content", slot]
         yield self._event(f"response.{stem}.done", **place, **{slot: released}, logprobs=[])
         yield self._event("response.content_part.done", **place, part=_part(slot, released))
 
-    def _announce(self, text: Text) -> bool:
+    def _announce(self, text: ResponseText) -> bool:
         """Mark a text's part as announced; return whether it was not announced before."""
         key = (text.place.item, text.place.part)
         new = key not in self.parts and text.in_deltas == 0
         self.parts.setdefault(key, "refusal" if text.place.slot == "refusal" else "output_text")
         return new
 
-    def _message_text(self, number: int) -> Text:
+    def _message_text(self, number: int) -> ResponseText:
         """Return the text of an item that the guard's message continues."""
         parts = {part: kind for (item, part), kind in self.parts.items() if item == number}
         parts |= {t.place.part: _part(t.place.slot, "")["type"] for t in self._own(number)}
@@ -268,7 +270,7 @@ class Transcript:
             last += 1
         return self.text(Place(number, "text", last), "content")
 
-    def _own(self, number: int) -> list[Text]:
+    def _own(self, number: int) -> list[ResponseText]:
         own = (t for t in self.texts.values() if t.place.item == number)
         known = (t for t in own if (t.channel.kind, t.place.slot) in STEMS)
         return sorted(known, key=lambda t: t.place.part)

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from guard.detect.language import foreign
+from guard.detect.language import is_other_language
 from guard.suites.reading import without_thought
 
 STEPS = ("extract", "check", "decompose", "generalise")
@@ -77,7 +77,7 @@ def read(
     text = without_thought(text).replace("；", ";").replace("：", ":")
     if cut or len(text) > MOST * 200 * len(names):
         return "analysis_long"
-    if _is_foreign(text, names, story):
+    if _is_other_language(text, names, story):
         return "analysis_language"
     found: dict[str, tuple[str, ...]] = {}
     for name in names:
@@ -122,7 +122,7 @@ def _is_no_phrase(phrase: str) -> bool:
     return bool(other) or len(phrase.split()) > _WORDS
 
 
-def _is_foreign(text: str, names: Sequence[str], story: str) -> bool:
+def _is_other_language(text: str, names: Sequence[str], story: str) -> bool:
     """Return whether an answer is in another language than English; its words count, not names."""
     for name in names:
         text = text.replace(name, "")
@@ -131,4 +131,4 @@ def _is_foreign(text: str, names: Sequence[str], story: str) -> bool:
     if latin < len(letters) / 2:
         return True
     known = {word.lower() for word in _WORD.findall(story)}
-    return foreign(text.replace(";", " "), known.__contains__)
+    return is_other_language(text.replace(";", " "), known.__contains__)
