@@ -180,7 +180,7 @@ def own_value(key: str, value: Any, where: str) -> Any:
             f"{where}: keep_text is one of {', '.join(KEEP_TEXT)}, got {_shortened(value)}."
         )
     if value is not None and (not isinstance(value, str) or "\0" in value):
-        raise ConfigError(f"{where}: {key} takes a text, got {_shortened(value)}.")
+        raise ConfigError(f"{where}: {key} must be a string, got {_shortened(value)}.")
     return value
 
 

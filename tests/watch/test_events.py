@@ -231,7 +231,7 @@ def test_characters_in_two_segments_are_seen_once() -> None:
     [
         ({"events": "mysql://host/db"}, "a store is sqlite:///FILE or postgresql"),
         ({"events": "sqlite://"}, "in memory is lost"),
-        ({"events": 3}, "events takes a text"),
+        ({"events": 3}, "events must be a string"),
         ({"keep_text": "some"}, "keep_text is one of never, hash, redacted, full"),
         ({"keep_days": 0}, "keep_days takes a whole number"),
         ({"keep_days": "soon"}, "keep_days takes a whole number"),
