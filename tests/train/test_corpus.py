@@ -17,7 +17,7 @@ from guard.retrieve.phrases import (
     find_phrase,
     find_stem,
     predicate_after,
-    said_of_pronoun,
+    pronoun_and_predicate,
 )
 from guard.train import own, sources
 from guard.train.batches import bags, twins
@@ -278,13 +278,13 @@ def test_without_context_none_is_shown(tmp_path: Path) -> None:
     assert not any(p.context for batch in sampler.epoch(0) for p in batch)
 
 
-def test_what_is_said_of_a_pronoun() -> None:
+def test_pronoun_and_its_predicate_are_found() -> None:
     text = "She is as loud as ever."
-    group, said = said_of_pronoun(text)
+    group, predicate = pronoun_and_predicate(text)
     assert group is not None
-    assert said is not None
-    assert (text[slice(*group)], text[slice(*said)]) == ("She", "is as loud as ever")
-    assert said_of_pronoun("The whole street could hear it all night") == (None, None)
+    assert predicate is not None
+    assert (text[slice(*group)], text[slice(*predicate)]) == ("She", "is as loud as ever")
+    assert pronoun_and_predicate("The whole street could hear it all night") == (None, None)
 
 
 def test_copies_of_a_comment_are_told_apart(tmp_path: Path) -> None:
