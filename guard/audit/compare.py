@@ -61,8 +61,8 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
     found = list(differences(base, new, settings.allowed))
     about = {"guard": __version__, "alpha": ALPHA, "power": POWER}
     if any(not one.allowed for one in found):
-        names = dict.fromkeys(one.name for one in found if not one.allowed)
-        told = ["Where that is meant, add " + " ".join(f"--allow {n}" for n in names) + "."]
+        refused = dict.fromkeys(one.name for one in found if not one.allowed)
+        told = ["Where that is meant, add " + " ".join(f"--allow {n}" for n in refused) + "."]
         if not base.suites.keys() & new.suites.keys():
             told = ["They have no suite in common; give runs of the same suites."]
         return Comparison(base.name, new.name, "not comparable", (), found, told, about)

@@ -288,10 +288,10 @@ def _averaged(
 
     A row of zeros adds nothing to a measure: it is that of an answer which could not be read.
     """
-    told = rows.any(axis=1)
-    rows = rows[told]
+    readable = np.asarray(rows.any(axis=1))
+    rows = rows[readable]
     items, clusters = (
-        [x for x, is_told in zip(some, told, strict=True) if is_told] for some in (items, clusters)
+        [x for x, kept in zip(some, readable, strict=True) if kept] for some in (items, clusters)
     )
     of = dict(zip(items, clusters, strict=True))
     place = {item: at for at, item in enumerate(of)}

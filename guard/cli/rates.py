@@ -218,9 +218,11 @@ def _of(count: int, n: int) -> str:
 
 
 def _line_dict(line: Any) -> dict[str, Any]:
-    told = {name: getattr(line, name) for name in line.__slots__ if name != "by"}
-    rates = {k: v._asdict() for k, v in told.items() if isinstance(v, tuple)}
-    return {**line.by, **{k: v for k, v in told.items() if k not in rates}, **rates}
+    from guard.watch.rates import Rate
+
+    values = {name: getattr(line, name) for name in line.__slots__ if name != "by"}
+    rates = {k: v._asdict() for k, v in values.items() if isinstance(v, Rate)}
+    return {**line.by, **{k: v for k, v in values.items() if k not in rates}, **rates}
 
 
 def _flat(line: dict[str, Any]) -> dict[str, Any]:

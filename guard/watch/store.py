@@ -126,8 +126,10 @@ class Store:
                 )
             if ended:
                 of = insert(schema.responses)
-                new = {c.name: of.excluded[c.name] for c in schema.responses.c if c.name != "id"}
-                # What a decision has told and an end has not.
+                new: dict[str, Any] = {
+                    c.name: of.excluded[c.name] for c in schema.responses.c if c.name != "id"
+                }
+                # What a decision named and the end of the response did not.
                 for name in ("detector", "index_version"):
                     new[name] = func.coalesce(of.excluded[name], schema.responses.c[name])
                 connection.execute(

@@ -196,7 +196,8 @@ class Writer:
                 if asked.id not in began:
                     began[asked.id] = response_row(asked, row["time"], item.decision.verdict)
             else:
-                row = began.pop(asked.id, None) or response_row(asked, item.time)
+                known = asked.id in began
+                row = began.pop(asked.id) if known else response_row(asked, item.time)
                 ended[asked.id] = row | item.summary | {"time": item.time}
             told = settings_hash(asked.policy)
             if told not in self._settings and told not in settings:
