@@ -145,8 +145,8 @@ def release(to: Path, index: Path, as_json: bool, **options: Any) -> None:
 @click.option(
     "--from",
     "folder",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of released weights; by default the shipped ones.",
+    type=click.Path(path_type=Path, exists=True),
+    help="Folder of released weights or file of `guard train pack`; by default the shipped ones.",
 )
 @click.option("--work", type=PATH, required=True, help="Folder that receives the run.")
 @JSON
@@ -155,9 +155,28 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
     _needs_training()
     check_folder(work, "--work")
     from guard.detect.weights import SHIPPED
-    from guard.train.restore import restore as back
+    from guard.train.restore import restore as from_release
+    from guard.train.restore import unpack
 
+    back = unpack if folder is not None and folder.is_file() else from_release
     _print_path("final", back(folder or SHIPPED, work), as_json)
+
+
+@train.command()
+@click.option("--work", type=PATH, required=True, help="Folder of a finished run.")
+@click.option("--to", type=PATH, required=True, help="File that receives the packed run.")
+@JSON
+def pack(work: Path, to: Path, as_json: bool) -> None:
+    """Save a finished run in a small file that `restore --from` turns back into it.
+
+    It holds what training changed of the base, large matrices in 7 bits.
+    """
+    _needs_training()
+    final = _finished(work)
+    from guard.train.restore import pack as packed
+
+    packed(final, to)
+    _print_path("packed", to, as_json)
 
 
 @train.command("sentence-model")
@@ -169,15 +188,11 @@ def sentence_model(work: Path, to: Path, as_json: bool) -> None:
     _needs_training()
     if to.exists():
         raise click.UsageError(f"--to {to} already exists; name a new folder.")
-    if not (work / "final.pt").is_file():
-        raise click.UsageError(
-            f"{work / 'final.pt'} does not exist; finish the run, or restore a release: guard "
-            f"train restore --work {work}."
-        )
+    final = _finished(work)
     from guard.train.encoder import load_final
     from guard.train.export import export_sentence_model
 
-    nets, content = load_final(work / "final.pt")
+    nets, content = load_final(final)
     export_sentence_model(nets, to, content["settings"]["base"])
     _print_path("model", to, as_json)
 
@@ -199,6 +214,16 @@ def card(to: Path, as_json: bool) -> None:
         raise click.UsageError(f"{file} was not written by this version's `guard train release`.")
     (to / CARD).write_text(text(figures), encoding="utf-8")
     _print_path("card", to / CARD, as_json)
+
+
+def _finished(work: Path) -> Path:
+    final = work / "final.pt"
+    if not final.is_file():
+        raise click.UsageError(
+            f"{final} does not exist; finish the run, or restore a release: guard train restore "
+            f"--work {work}."
+        )
+    return final
 
 
 def _embedder(work: Path, config: TrainConfig, epochs: int = 3) -> Path:

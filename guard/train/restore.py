@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,66 @@ def restore(folder: Path, to: Path) -> Path:
     return file
 
 
+# Larger matrices are packed as integers up to this, with a scale for each row.
+_STEPS = 63
+_LARGE = 100_000
+_ABOUT = "about"
+
+
+def pack(final: Path, to: Path) -> None:
+    """Write what a finished run changed of its base to ``to``: a third of the size of a release.
+
+    Large matrices are rounded to 7 bits with a scale for each row; whatever else differs from the
+    base stays in float32, and what does not is left out. :func:`unpack` turns it back into a run.
+    """
+    content = checkpoint.final(final)
+    base = untrained(content["settings"]).state_dict()
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, tensor in content["nets"].items():
+        if name.startswith("net.encoder.") and torch.equal(tensor, base[name]):
+            continue
+        if tensor.dim() == 2 and tensor.numel() > _LARGE:
+            scale = tensor.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / _STEPS
+            arrays[f"{name}:scale"] = scale.numpy()
+            arrays[name] = (tensor / scale).round().to(torch.int8).numpy()
+        else:
+            arrays[name] = tensor.numpy()
+    about = {k: content.get(k, []) for k in ("settings", "before", "rows", "quotas")}
+    arrays[_ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = to.with_suffix(".part.npz")
+    np.savez_compressed(unfinished, **arrays)  # type: ignore[arg-type]
+    unfinished.replace(to)
+
+
+def unpack(file: Path, to: Path) -> Path:
+    """Write the run that :func:`pack` packed to ``to``; return the file's path.
+
+    Raises UsageError where ``file`` is nothing of the kind.
+    """
+    try:
+        with file.open("rb") as source, np.load(source, allow_pickle=False) as packed:
+            arrays = dict(packed)
+        about = json.loads(arrays.pop(_ABOUT).tobytes())
+        state = untrained(about["settings"]).state_dict()
+        for name in [name for name in arrays if name in state]:
+            scale = arrays.pop(f"{name}:scale", None)
+            array = arrays.pop(name)
+            found = torch.from_numpy(array if scale is None else array.astype(np.float32) * scale)
+            if found.shape != state[name].shape:
+                raise ValueError(name)
+            state[name] = found
+        if arrays:
+            raise ValueError(next(iter(arrays)))
+    except (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile, zlib.error):
+        raise UsageError(
+            f"{file} holds no packed run; name a file that `guard train pack` wrote."
+        ) from None
+    final = to / "final.pt"
+    checkpoint.save(final, {"nets": dict(state), **about})
+    return final
+
+
 def _all_tokens(found: Tensor, tokenizer: Path, base: Tensor, folder: Path) -> Tensor:
     """Return the embeddings of the base's tokens: those that a release left out are the base's."""
     vocabulary, known = (
@@ -84,16 +146,21 @@ def _all_tokens(found: Tensor, tokenizer: Path, base: Tensor, folder: Path) -> T
 def _join(
     found: dict[str, NDArray[Any]], graph: onnx.GraphProto, stored: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Put the inputs that a release keeps apart back into their layers' weights."""
+    """Put the inputs that a release keeps apart back into their layers' weights.
+
+    Which inputs those are is read by the product's own Gather: layers of equal inputs share a list.
+    """
+    apart = {n.name: n.input[1] for n in graph.node if n.op_type == "Gather"}
     for node in graph.node:
         if not node.name.endswith("/apart/MatMul"):
             continue
         layer = node.name.strip("/").removesuffix("/apart/MatMul").replace("/", ".")
         whole = found.pop(f"{layer}.dense.weight").copy()
-        whole[:, stored[f"{layer}.outliers"]] = stored[node.input[1]].T
+        inputs = stored[apart[node.name.removesuffix("apart/MatMul") + "Gather"]]
+        whole[:, inputs] = stored[node.input[1]].T
         found[f"{layer}.weight"] = whole
         found[f"{layer}.bias"] = found.pop(f"{layer}.dense.bias")
-        del found[f"{layer}.others"]
+        found.pop(f"{layer}.others", None)
 
 
 def network(path: Path) -> dict[str, Tensor]:
