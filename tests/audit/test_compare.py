@@ -27,7 +27,7 @@ from guard.suites.contract import Suite
 from tests.audit.gated_suite import NAME, Gated, GatedOptions, Says, half, more, recorded
 from tests.scripted import Scripted
 
-HEADER = Header("gated", "1-A", "data", "prompt", "1", "openai/x", {"seed": 17})
+HEADER = Header("gated", "1-A", "data", "prompt", "1", "openai/unpriced", {"seed": 17})
 
 
 def side(
@@ -154,7 +154,7 @@ def test_too_few_items_are_inconclusive_and_say_how_many_would_do() -> None:
     (step,) = compare(side(count=40), Side("x", larger)).next
     assert f"About {first.more_items:,} more items on each side would decide" in step
     assert f"--sample {40 + first.more_items}" in step
-    assert "LiteLLM has no price of openai/x" in step
+    assert "LiteLLM has no price of openai/unpriced" in step
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_filter_and_an_item(tmp_path: Path) -> None:
         page.until(lambda: page.run("Boolean(document.querySelector('.detail .reveal'))"))
         text = "document.querySelector('.detail > td > div')"
         assert page.run(f"{first}.getAttribute('aria-expanded')") == "true"
-        assert page.run(f"getComputedStyle({text}).filter") == "blur(8px)"
+        assert page.run(f"getComputedStyle({text}).filter").startswith("blur(")
         assert page.run(f"{text}.inert")
         page.run("document.querySelector('.reveal').click()")
         assert page.run(f"getComputedStyle({text}).filter") == "none"

@@ -87,7 +87,7 @@ def test_every_format_is_written_in_one_command(tiny: Path, tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["suites"][0]["suite"] == "tiny"
     assert sorted(path.name for path in out.iterdir()) == sorted(f"r.{name}" for name in FORMATS)
-    assert all(path.stat().st_size > 500 for path in out.iterdir())
+    assert all(path.stat().st_size > 200 for path in out.iterdir())
 
 
 def test_without_a_format_the_tables_are_printed(tiny: Path) -> None:

@@ -23,8 +23,8 @@ def behaviours(tmp_path: Path) -> Behaviours:
     return measure(read(tmp_path), Guard(detector=Scripted()), draws=0)
 
 
-def worse(found: Behaviours, **misses: int) -> Behaviours:
-    rows = [replace(row, misses=misses.get(row.name, 0)) for row in found.rows]
+def worse(found: Behaviours, **missed: int) -> Behaviours:
+    rows = [replace(row, false_negatives=missed.get(row.name, 0)) for row in found.rows]
     mean = sum(row.passed / row.n for row in rows) / len(rows)
     return replace(found, rows=rows, mean=found.mean._replace(value=mean))
 

@@ -194,7 +194,7 @@ def test_an_index_of_another_length_of_vectors_is_refused(tmp_path: Path) -> Non
     embedder = Drawn(dim=8)
     embedder.name = Encoder(WEIGHTS, use_references=False).name
     store.create(tmp_path / "index", some(3), embedder)
-    with pytest.raises(BiasIndexError, match=r"vectors of 8 numbers, and those of .* have 384"):
+    with pytest.raises(BiasIndexError, match=r"vectors of 8 numbers; those of .* have 384"):
         Encoder(WEIGHTS, index=tmp_path / "index")
     with pytest.raises(BiasIndexError, match="vectors of 8 numbers"):
         Encoder(WEIGHTS, index=BiasIndex.load(tmp_path / "index", None))

@@ -281,10 +281,12 @@ class TestSwitches:
         assert reason == "stop"
 
     def test_one_key_keeps_events_of_answers_and_streams(
-        self, client: openai.OpenAI, events_url: str
+        self, proxy: Proxy, client: openai.OpenAI, events_url: str
     ) -> None:
+        # A key whose default guard is off, so that the watched one sees the provider's answer.
+        alone = client_of(proxy, "sk-out")
         for asked in (chat, say):
-            asked(client, guardrails=["watched"], guard={"labels": {"tenant": "a"}})
+            asked(alone, guardrails=["watched"], guard={"labels": {"tenant": "a"}})
         end = time.monotonic() + 20
         while [r["outcome"] for r in responses(events_url)] != ["completed"] * 2:
             assert time.monotonic() < end, responses(events_url)

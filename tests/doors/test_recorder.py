@@ -12,7 +12,7 @@ from guard.policy import Policy
 from guard.verdict import Decision, GuardTrail
 from tests.doors import replay as r
 from tests.doors.table import TABLE, Row, World, guard_of
-from tests.doors.test_rewrite import BIASED, REWRITE
+from tests.doors.test_rewrite import BIASED, ON, REWRITE
 from tests.provider import Provider, Script
 from tests.scripted import Scripted
 
@@ -79,7 +79,8 @@ def test_a_reader_who_leaves_ends_the_response_too(world: World, row: Row) -> No
 def test_an_answer_that_is_rewritten_is_one_response(provider: Provider, stream: bool) -> None:
     guard = guard_of(REWRITE, Scripted())
     heard = heard_by(guard)
-    provider.script = Script([BIASED, ["And on it goes. ", "Fine."]])
+    provider.scripts = [Script([BIASED])]
+    provider.script = Script([ON])
     call = {"model": "openai/x", "messages": r.MESSAGES, "api_base": provider.openai}
     answer = guard.completion(**call, api_key="k", stream=stream)
     if stream:

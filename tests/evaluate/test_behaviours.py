@@ -170,7 +170,7 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read(tmp_path)
     assert place().name == "behaviours"
     monkeypatch.setattr(behaviours, "SHIPPED", "nothing")
-    with pytest.raises(UsageError, match="give --behaviours a folder of yours"):
+    with pytest.raises(UsageError, match="pass a folder to --behaviours"):
         place()
 
 

@@ -241,7 +241,7 @@ def test_the_reliability_diagram(tmp_path: Path) -> None:
     assert bins[0].keys() == {"n", "score", "biased", "low", "high"}
     assert sum(b["n"] for b in bins) == 5
     said = sentence(run("--data", "mine.csv", "--reliability", "out.png"))
-    assert "give a name such as out.svg" in said
+    assert "use a name such as out.svg" in said
     assert "does not exist" in sentence(run("--data", "mine.csv", "--reliability", "no/out.svg"))
 
 

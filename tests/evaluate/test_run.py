@@ -124,7 +124,7 @@ def test_own_thresholds_are_said(tmp_path: Path) -> None:
     assert result.own_thresholds
     assert result.whole.figures["miss"].value == 1
     assert result.points["balanced"]["miss"].value == pytest.approx(1 / 3)
-    assert any("thresholds of their own" in n for n in report.notes(result))
+    assert any("custom thresholds" in n for n in report.notes(result))
 
 
 def test_unjudged_texts_are_an_outcome_of_their_own(tmp_path: Path) -> None:
@@ -258,13 +258,13 @@ def test_a_set_without_a_threshold_of_its_own_says_why(tmp_path: Path) -> None:
     for name in ("toxicbias", "crows_pairs", "bold"):
         result, notes = told(name, Guard(detector=Fitted()))
         assert result.own is None
-        assert "No column own threshold: guard keeps no validation part of this set" in notes
+        assert "No column own threshold: guard has no validation part of this set" in notes
         assert "own threshold" not in report.grids(result)[0].header
         assert result.as_json()["own_threshold"] is None
     # Weights of an earlier release, and detectors of one's own, record none.
     result, notes = told("redditbias", Guard(detector=Graded()))
     assert result.own is None
-    assert "No column own threshold: scripted-1 records none for this set." in notes
+    assert "No column own threshold: scripted-1 has none for this set." in notes
     assert "Compare own threshold" not in notes
 
 
