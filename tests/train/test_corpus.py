@@ -74,14 +74,14 @@ def test_no_family_is_trained_on_and_validated_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "read"),
     [
-        (sources.redditbias, (13940, "f1e043411e7a874d")),
-        (sources.stereoset, (5016, "412e379a0cad92f7")),
-        (sources.hearts, (4218, "5dd99175a7a7affd")),
-        (sources.emgsd, (56716, "163e67d051bf702b")),
-        (sources.toxigen, (627, "6e5c27ca61ba4e1e")),
-        (sources.bold, (2867, "e75148f3e7eb35ba")),
-        (sources.implicit_hate, (33679, "f722a85f25eaa0dc")),
-        (sources.seegull, (3164, "ed2194ab24db85e5")),
+        (sources.redditbias, (18088, "e37bf32b02ba7268")),
+        (sources.stereoset, (5016, "63c0b44643bef762")),
+        (sources.hearts, (4218, "7a89917cbb3d8d63")),
+        (sources.emgsd, (56716, "177159b6009fa55a")),
+        (sources.toxigen, (627, "ceaaddaeb2d93444")),
+        (sources.bold, (2867, "3e25ff572568e652")),
+        (sources.implicit_hate, (33679, "8833751965b6bf6a")),
+        (sources.seegull, (3164, "436ec4a2e7127989")),
         (sources.texts, (92655, "a983de7c7021dc8e")),
     ],
 )
