@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -77,6 +78,15 @@ def in_pipe() -> bool:
     from rich.console import Console
 
     return not (Console().is_terminal or os.environ.get("COLUMNS", "").isdigit())
+
+
+def without_nan(value: Any) -> Any:
+    """Return plain values with None for nan and infinity, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: without_nan(v) for k, v in value.items()}
+    return [without_nan(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 class _Lazy(click.Group):

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import in_pipe, results_console
+from guard.audit.files import cell
+from guard.cli import in_pipe, results_console, without_nan
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -253,28 +254,15 @@ def _time(seconds: float) -> str:
 
 
 def _print_json(value: Any) -> None:
-    click.echo(json.dumps(_without_nan(value), ensure_ascii=False))
-
-
-def _without_nan(value: Any) -> Any:
-    """Return ``value`` with null for nan and infinity, which JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {k: _without_nan(v) for k, v in value.items()}
-    return [_without_nan(v) for v in value] if isinstance(value, (list, tuple)) else value
+    click.echo(json.dumps(without_nan(value), ensure_ascii=False))
 
 
 def _print_csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([header, *([_cell(value) for value in row] for row in rows)])
+    for row in (header, *rows):  # names are the callers', and may look like formulas
+        writer.writerow([cell(value) if isinstance(value, str) else value for value in row])
     click.echo(out.getvalue(), nl=False)
-
-
-def _cell(value: Any) -> Any:
-    """Return a cell that no spreadsheet takes for a formula: names are the callers'."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
 
 
 def _print_table(

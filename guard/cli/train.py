@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given
+from guard.cli import given, without_nan
 from guard.cli.train_options import (
     BF16,
     COUNT,
@@ -354,12 +354,4 @@ def _needs_training() -> None:
 
 def dumps(figures: Any) -> str:
     """Return figures as JSON; nan becomes null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: plain(v) for k, v in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(v) for v in value]
-        return None if isinstance(value, float) and value != value else value
-
-    return json.dumps(plain(figures), indent=1)
+    return json.dumps(without_nan(figures), indent=1)
