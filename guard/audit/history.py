@@ -26,7 +26,7 @@ from guard.audit.statistics import estimate
 from guard.errors import GuardError
 from guard.suites import Estimate, Measure
 from guard.suites.contract import Floats
-from guard.watch.events import bounded
+from guard.watch.events import bounded, clean
 from guard.watch.schema import audit_axes, audits
 from guard.watch.store import Store
 
@@ -68,7 +68,9 @@ def add(
     found = []
     with store.adding() as connection:
         for source, run, axes in rows:
-            new = connection.execute(store.new(audits, run)).rowcount == 1
+            # Not by the number of rows, which drivers do not all know.
+            insert = store.new(audits, run).returning(audits.c.id)
+            new = connection.execute(insert).first() is not None
             if new and axes:
                 connection.execute(audit_axes.insert(), axes)
             found.append(Added(source, run["suite"], run["model"], run["id"], new))
@@ -97,7 +99,7 @@ def _rows(
         {
             "audit_id": run["id"],
             "number": place,
-            "name": name,
+            "name": clean(name),
             "arm": axis.arm,
             "measure": bounded(axis.measure),
             "labels": dict(axis.labels),

@@ -153,8 +153,8 @@ def read(connection: Connection, wanted: Wanted, name: str = "The store") -> lis
     found: dict[str, list[Row[Any]]] = {}
     for row in connection.execute(query.order_by(*order)):
         found.setdefault(row.name, []).append(row)
-    if not found:
-        raise UsageError(f"{name} has no {wanted.arm or ''} arm of what was asked for.")
+    if not found and wanted.arm:
+        raise UsageError(f"{name} has no {wanted.arm} arm of what was asked for.")
     names = matching(wanted.axes, list(found))
     series = [one for axis in names for one in _series(found[axis], runs, wanted.allowed)]
     return _changed(series)

@@ -159,7 +159,7 @@ def summary(series: Iterable[Series]) -> Grid:
                 one.name, one.model, run_text(first.run), run_text(last.run),
                 f"{len(one.points):,}", _value(last), f"{one.aim.ideal:g}",
                 "–" if math.isnan(one.q) else p_text(one.q),
-                ". ".join(filter(None, notes)) or "–",
+                "; ".join(filter(None, notes)) or "–",
             ]
         )  # fmt: skip
     return grid
@@ -224,7 +224,8 @@ def _chart(name: str, title: str, of: Sequence[Series]) -> Chart:
         ]
     told_ = [differs_text(one) for one in of if one.differs]
     told_ += [change_text(one, step) for one in of for step in one.steps]
-    text = ". ".join(["The line across is the value of a fair model", *told_]) + "."
+    told_ = ["The line across is the value of a fair model", *told_]
+    text = " ".join(f"{told[:1].upper()}{told[1:]}." for told in told_)
     return Chart(
         name, title, text, "trend", [run_text(run) for run in order], drawn, of[0].measure, None,
         of[0].aim.ideal, marks,
