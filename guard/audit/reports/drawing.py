@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from guard.audit.reports.charts import Chart, Series
-from guard.audit.reports.texts import one_line
+from guard.audit.reports.texts import one_line, shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -245,7 +245,7 @@ def _trend(chart: Chart, figure: Figure) -> None:
         ax.axhline(chart.null, color=_INK, linewidth=0.8)
     every = max(1, math.ceil(size / _TICKS))
     ticks = range(0, size, every)
-    labels = [textwrap.shorten(one_line(chart.categories[at]), 18, placeholder="…") for at in ticks]
+    labels = [shortened(chart.categories[at], 18) for at in ticks]
     ax.set_xticks(list(ticks), labels, rotation=25, ha="right", fontsize=7)
     ax.set_xlim(-0.6, size - 0.4)
     ax.set_ylabel(_label(chart.label))

@@ -17,7 +17,7 @@ from guard.audit.grids import Grid, count_text, coverage_text, number_text
 from guard.audit.reports.charts import Chart, Mark
 from guard.audit.reports.charts import Series as Drawn
 from guard.audit.reports.page import environment, figure
-from guard.audit.reports.texts import one_line
+from guard.audit.reports.texts import one_line, shortened
 from guard.audit.score import number
 from guard.audit.trends import Point, Run, Series, Step
 from guard.suites.conclusions import ALPHA, p_text
@@ -26,6 +26,7 @@ FORMAT = 1
 """Changes when a reader of the JSON would have to."""
 MOST = 60
 """So many charts a page has; --json has everything."""
+_NAME = 32  # characters of a model or a release in a legend or a sentence
 _COLUMNS = (
     *("suite", "arm", "measure", "axis", "series", "model", "id", "time", "release", "source"),
     *("value", "low", "high", "n", "coverage", "ideal", "change"),
@@ -196,7 +197,7 @@ def time_text(seconds: float) -> str:
 def run_text(run: Run) -> str:
     """Return what a run is called: its release with the day, or its time."""
     told = time_text(run.time)
-    return f"{run.release} ({told[:10]})" if run.release else told
+    return f"{shortened(run.release, _NAME)} ({told[:10]})" if run.release else told
 
 
 def charts(series: Sequence[Series]) -> Iterator[Chart]:
@@ -217,7 +218,7 @@ def _chart(name: str, title: str, of: Sequence[Series]) -> Chart:
             [getattr(at[n], part) if n in at else math.nan for n in range(len(order))]
             for part in ("value", "low", "high")
         )
-        told = one.model if len(of) == 1 else f"{number_}. {one.model}"
+        told = shortened(one.model if len(of) == 1 else f"{number_}. {one.model}", _NAME)
         drawn.append(Drawn(told, values, lows, highs))
         marks += [
             Mark(place[one.points[step.at].run.id] - 0.5, step.direction) for step in one.steps
