@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -182,12 +183,16 @@ class Recording:
         if not (ended and all(result.complete for result in ran.results)):
             click.echo("The run is not complete, so it was not added to the history.", err=True)
             return
-        by_model: dict[str, list[Any]] = {}
+        folders: dict[str, list[Any]] = {}  # each model has one
         for result in ran.results:
-            by_model.setdefault(result.model, []).append(result)
+            folder = str(Path(result.about["journal"]).parent)
+            folders.setdefault(folder, []).append(result)
         now = time.time()
         with stdout_kept():
-            found = [(sides.of_results(audits, results), now) for results in by_model.values()]
+            found = [
+                (replace(sides.of_results(audits, results), name=folder), now)
+                for folder, results in folders.items()
+            ]
             try:
                 told = history.add(self._store, found, self._release)
             except UsageError as error:

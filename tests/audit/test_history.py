@@ -378,7 +378,7 @@ def test_a_run_adds_itself_once_it_has_ended(
     assert done.exit_code == 0, done.output
     assert f"Added gated of {MODEL} (" in done.stderr
     (found,) = shown("h.db", "--axis", "*/plain/first")
-    assert [point["release"] for point in found["points"]] == ["v7"]
+    assert [(p["release"], p["source"]) for p in found["points"]] == [("v7", "o")]
     assert "nothing was added" in run(*replay, "--history", "h.db").stderr
     assert "nothing was added" in kept("h.db", Path("o")).stdout
 
