@@ -93,6 +93,9 @@ ALLOWED = {
         "local",
         "datasets",
         "intervals",
+        "watch.events",
+        "watch.schema",
+        "watch.store",
     },
     "watch": {
         "verdict",

@@ -148,6 +148,8 @@ def check_commands(code: str) -> None:
             args = words[words.index("guard") + 1 :]
             found: click.Command = guard.cli.main
             while isinstance(found, click.Group):
+                if found.invoke_without_command and args[0].startswith("-"):
+                    break
                 inner = found.get_command(click.Context(found), args[0])
                 assert inner is not None, f"no command {args[0]!r}: {line}"
                 found, args = inner, args[1:]

@@ -116,6 +116,11 @@ def _text(side: Side) -> str:
     return _laid_out({**body, "checksum": _checksum(body)}) + "\n"
 
 
+def identity(one: SuiteSide) -> str:
+    """Return the SHA-256 that names a run of a suite: of its journal, or of all that it found."""
+    return one.run or _checksum(_written(one))
+
+
 def _checksum(body: Mapping[str, Any]) -> str:
     """Return the SHA-256 of what a file says, however it is laid out."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
@@ -147,6 +152,7 @@ def _written(one: SuiteSide) -> dict[str, Any]:
     }
     return {
         "key": asdict(one.header),
+        "run": one.run,
         "asked": {"items": one.items, "available": one.available, "coverage": one.coverage},
         "spent": dict(one.spent),
         "items": ids,
@@ -243,5 +249,5 @@ def _suite(one: Mapping[str, Any]) -> SuiteSide:
     asked = one["asked"]
     return SuiteSide(
         header, axes, outcomes, asked["items"], asked["available"], 0, asked["coverage"],
-        one["spent"],
+        one["spent"], run=one.get("run", ""),
     )  # fmt: skip

@@ -150,7 +150,7 @@ def _paired(base: Side, new: Side) -> Iterator[_Paired]:
             continue
         common = [name for name in one.axes if name in other.axes]
         wide = _deciding({name: other.axes[name] for name in common}, other)
-        functions = _Functions(one, other)
+        functions = Functions(one, other)
         for name in common:
             before, after = one.axes[name], other.axes[name]
             there = {pair: place for place, pair in enumerate(after.ids)}
@@ -192,7 +192,7 @@ def _may_decide(axis: Axis, side: SuiteSide) -> bool:
     return not stops_bias and (side.judges_both or axis.measure in GENERAL)
 
 
-class _Functions:
+class Functions:
     """The functions of the measures of a suite, by name: a baseline's axes have none."""
 
     def __init__(self, *sides: SuiteSide) -> None:
@@ -206,6 +206,7 @@ class _Functions:
                     self._known[axis.measure] = axis.value, axis.over
 
     def of(self, measure: str) -> tuple[Function, Function | None]:
+        """Return the value of a measure by its totals, and what it is over."""
         if measure not in self._known:
             header = self._sides[-1].header
             suites = [side.suite for side in self._sides if side.suite is not None]

@@ -14,6 +14,7 @@ the compressor began anew.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -66,6 +67,11 @@ class Calls(Mapping[str, Call]):
         """How many requests have an answer."""
         return len(self._lines) - len(self._failed)
 
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines, by key."""
+        for key in sorted(self._lines):
+            yield self._lines[key]
+
     def clear(self) -> None:
         """Let go of everything."""
         self._lines.clear()
@@ -95,6 +101,15 @@ class Contents:
     readings: dict[str, Guarded] = field(default_factory=dict)
     damaged: int = 0
     torn: bool = False
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what was asked, answered and read, in whatever order it came."""
+        found = hashlib.sha256(encoded(self.header.line()))
+        for line in self.calls.lines():
+            found.update(b"\n" + line)
+        for key in sorted(self.readings):
+            found.update(b"\n" + encoded(line_of(self.readings[key])))
+        return found.hexdigest()
 
 
 class Journal:

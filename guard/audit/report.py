@@ -12,7 +12,7 @@ from guard.audit import grids
 from guard.audit.grids import Grid, printed
 from guard.audit.score import SuiteResult
 
-__all__ = ["printed", "show"]
+__all__ = ["drawn", "printed", "show"]
 
 _ROWS = 20
 
@@ -48,28 +48,28 @@ def _parts(result: SuiteResult, goes_on: bool) -> Iterator[Text | Table]:
     for arm, sentences in result.conclusions.items():
         for sentence in sentences:
             yield Text(f"{arm}: {sentence}", style="bold" if sentence == sentences[0] else "")
-    yield _drawn(grids.outcomes(result))
+    yield drawn(grids.outcomes(result))
     for arm, told in result.findings.items():
         for remark in told.get("remarks", ()):
             yield Text(f"{arm}: {remark}")
     if result.stops:
-        yield _drawn(grids.both_arms(grids.STOPS, result.stops))
+        yield drawn(grids.both_arms(grids.STOPS, result.stops))
     lines = printed(result)
-    yield _drawn(grids.scores(result, lines, grids.scores_title(result)))
+    yield drawn(grids.scores(result, lines, grids.scores_title(result)))
     if len(lines) < len(result.lines):
         more = len(result.lines) - len(lines)
         yield Text(f"{more:,} further measures of these axes: --json has them all.")
     for part in grids.by_identity(result):
-        yield Text(part) if isinstance(part, str) else _drawn(part)
+        yield Text(part) if isinstance(part, str) else drawn(part)
     for arm, told in result.findings.items():
         for name, rows in told.items():
             if name != "remarks" and rows:
                 title = f"{name.capitalize()}, {arm} arm"
-                yield _drawn(grids.findings(title, rows[:_ROWS]))
+                yield drawn(grids.findings(title, rows[:_ROWS]))
                 if len(rows) > _ROWS:
                     yield Text(f"{len(rows) - _ROWS:,} further rows: --json has them all.")
     if result.published:
-        yield _drawn(grids.published(result))
+        yield drawn(grids.published(result))
     legend = grids.legend(result)
     yield Text("\n".join(f"{name}: {text}" for name, text in legend.items()), style="dim")
     if result.deviations:
@@ -77,7 +77,8 @@ def _parts(result: SuiteResult, goes_on: bool) -> Iterator[Text | Table]:
         yield Text(f"Otherwise than in the paper:\n{listed}", style="dim")
 
 
-def _drawn(grid: Grid) -> Table:
+def drawn(grid: Grid) -> Table:
+    """Return a table as a terminal shows it."""
     table = Table(title=grid.title, title_justify="left", pad_edge=False)
     for name, figures in grid.columns:
         table.add_column(name, justify="right" if figures else "left")

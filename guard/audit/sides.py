@@ -71,7 +71,8 @@ class SuiteSide:
     """What a side has of one suite: its key, axes by name, and outcomes by arm and item.
 
     ``items`` were to be asked, of ``available`` in the suite; ``lacking`` samples have no outcome.
-    ``coverage`` is the plain arm's; ``spent`` is what the calls took.
+    ``coverage`` is the plain arm's; ``spent`` is what the calls took; ``run`` is the hash of what
+    was asked and answered, empty where there is no journal.
     """
 
     header: Header
@@ -83,6 +84,7 @@ class SuiteSide:
     coverage: float
     spent: Mapping[str, Any] = field(default_factory=dict)
     suite: Suite | None = None
+    run: str = ""
 
     @property
     def judges_both(self) -> bool:
@@ -161,7 +163,7 @@ def of_journal(audit: Audit, found: Contents) -> SuiteSide:
     """Return what a journal says, with the items that ``audit`` has."""
     records = audit.records(found)
     side = of_records(audit.suite, found.header, records)
-    return replace(side, spent=spent(found.calls.values()))
+    return replace(side, spent=spent(found.calls.values()), run=found.digest())
 
 
 def of_records(suite: Suite, header: Header, records: Records) -> SuiteSide:

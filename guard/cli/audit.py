@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.cli import audit_compare, audit_report, detector_option, results_console, stdout_kept
+from guard.cli.audit_history import Recording, history, release_option
 from guard.cli.audit_options import (
     asking_options,
     check_extra,
@@ -41,6 +42,7 @@ def audit() -> None:
 audit.add_command(audit_compare.compare)
 audit.add_command(audit_compare.baseline)
 audit.add_command(audit_report.report)
+audit.add_command(history)
 audit.add_command(review)
 
 
@@ -74,6 +76,8 @@ audit.add_command(review)
     help="Compare with this baseline or run; see guard audit compare.",
 )
 @comparing_options
+@click.option("--history", metavar="URL", help="Add the finished run to this store's history.")
+@release_option
 def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
 
@@ -97,6 +101,9 @@ def run(**given: Any) -> None:
     against = audit_compare.Against(given) if given["baseline"] is not None else None
     if against is None and (given["axes"] or given["allowed"] or given["config"]):
         raise UsageError("--axis, --allow and --config belong to --baseline; give one.")
+    if given["release"] is not None and given["history"] is None:
+        raise UsageError("--release names the run in a history; give --history.")
+    recording = Recording(given["history"], given["release"]) if given["history"] else None
     command = Command(
         audits=_audits(given, own),
         models=given["models"],
@@ -124,6 +131,8 @@ def run(**given: Any) -> None:
     goes_on = given["replay"] is None and ran.error is None and not ran.stopped
     compared = against.compare(command.audits, ran) if against else None
     _show(ran.results, given["as_json"], ran.interrupted, goes_on, compared)
+    if recording is not None:
+        recording.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
     if ran.error is not None:
         raise ran.error
     if given["table"] is not None:

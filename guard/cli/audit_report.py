@@ -22,7 +22,7 @@ _STDOUT = Path("-")
 _FORMATS = ("html", "markdown", "junit", "sarif", "csv")
 
 
-def _target(name: str, what: str) -> Callable[[Any], Any]:
+def target(name: str, what: str) -> Callable[[Any], Any]:
     """Return the option of a format; ``-`` is standard output."""
     kind = click.Path(path_type=Path, allow_dash=True)
     return click.option(f"--{name}", type=kind, metavar="FILE", help=what)
@@ -31,11 +31,11 @@ def _target(name: str, what: str) -> Callable[[Any], Any]:
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @options(
-    _target("html", "Write a page that needs no network: figures, tables, every item."),
-    _target("markdown", "Write a short report, as a comment on a pull request."),
-    _target("junit", "Write JUnit XML: a test case for each figure that was tested or compared."),
-    _target("sarif", "Write SARIF 2.1.0: a result for each check that did not pass."),
-    _target("csv", "Write a table: a row for each item and arm, with its text."),
+    target("html", "Write a page that needs no network: figures, tables, every item."),
+    target("markdown", "Write a short report, as a comment on a pull request."),
+    target("junit", "Write JUnit XML: a test case for each figure that was tested or compared."),
+    target("sarif", "Write SARIF 2.1.0: a result for each check that did not pass."),
+    target("csv", "Write a table: a row for each item and arm, with its text."),
 )
 @click.option(
     "--baseline",
@@ -74,10 +74,7 @@ def report(
     with stdout_kept():
         content = _content(run, baseline, data, own, given)
         texts = {name: _text(name, content, run) for name in asked}
-    _write({asked[name]: text for name, text in texts.items() if asked[name] != _STDOUT})
-    for name, text in texts.items():
-        if asked[name] == _STDOUT:
-            click.echo(text.encode("utf-8", "replace"), nl=False)
+    write({asked[name]: text for name, text in texts.items()})
     for sentence in content.state():
         click.echo(sentence, err=True)
     if as_json:
@@ -139,15 +136,22 @@ def _text(name: str, content: Content, run: Path) -> str:
     return made[name](content)
 
 
-def _write(texts: dict[Path, str]) -> None:
+def write(texts: Mapping[Path, str]) -> None:
+    """Write each text to its file, or to standard output: all files, or none.
+
+    Raises UsageError where one cannot be written.
+    """
     from guard.audit.files import write_all
 
+    files = {path: text for path, text in texts.items() if path != _STDOUT}
     try:
-        for path in texts:
+        for path in files:
             path.parent.mkdir(parents=True, exist_ok=True)
-        write_all(texts)
+        write_all(files)
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be written: {error.strerror}.") from None
+    if _STDOUT in texts:
+        click.echo(texts[_STDOUT].encode("utf-8", "replace"), nl=False)
 
 
 def _show(content: Content) -> None:

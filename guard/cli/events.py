@@ -33,7 +33,7 @@ def stats(store: str | None, as_json: bool) -> None:
             table.name.removeprefix("guard_"): connection.scalar(
                 select(func.count()).select_from(table)
             )
-            for table in (schema.responses, schema.events)
+            for table in (schema.responses, schema.events, schema.audits)
         }
         times = connection.execute(
             select(func.min(schema.responses.c.time), func.max(schema.responses.c.time))

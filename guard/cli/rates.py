@@ -76,10 +76,10 @@ def rates(
     sys.exit(ALARM if found.alarm else 0)
 
 
-def open_store(url: str | None) -> Store:
+def open_store(url: str | None, where: str = "STORE") -> Store:
     """Return the store at ``url``, or that of the settings.
 
-    Raises UsageError where there is none, or what reads it is not installed.
+    Raises UsageError, naming ``where``, where there is none or what reads it is not installed.
     """
     from guard.config import settings
 
@@ -100,7 +100,7 @@ def open_store(url: str | None) -> Store:
         ) from None
     from guard.watch.store import Store
 
-    return Store(url, "STORE")
+    return Store(url, where)
 
 
 def _print_report(report: Report, form: str | None) -> None:

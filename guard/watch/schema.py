@@ -3,6 +3,9 @@
 Every response has a row from its first decision on; ``outcome`` is ``running`` until it has ended,
 and its counts are 0 until then. Every decision has a row of its own, known by its response and its
 place in the trail, so that writing a batch twice changes nothing.
+
+Beside the events a store keeps the history of audits: a row for each audit of a suite, and one for
+each of its axes. Nothing changes them or deletes them.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from sqlalchemy import (
     select,
 )
 
-VERSION = 1
+VERSION = 2
 """Of the tables below."""
 
 metadata = MetaData()
@@ -123,8 +126,50 @@ drops = Table(
     comment="What could not be written, told by its process once the store could be written again.",
 )
 
+audits = Table(
+    "guard_audits",
+    metadata,
+    Column("id", String(64), primary_key=True, comment="hash of what was asked and answered"),
+    Column("time", Double, nullable=False, comment="of the run, seconds since 1970"),
+    Column("added", Double, nullable=False, comment="to this table, seconds since 1970"),
+    Column("suite", String(256), nullable=False),
+    Column("model", String(256), nullable=False),
+    Column("release", String(256)),
+    Column("source", String(256), nullable=False, comment="the run as it was named"),
+    Column("guard", String(32), nullable=False, comment="the version that added it"),
+    Column("key", JSON, nullable=False, comment="what two audits must share to be compared"),
+    Column("items", Integer, nullable=False),
+    Index("guard_audits_time", "time"),
+    comment="Finished audits of one suite each.",
+)
+
+audit_axes = Table(
+    "guard_audit_axes",
+    metadata,
+    Column("audit_id", String(64), primary_key=True),
+    Column("number", Integer, primary_key=True, comment="place in the audit, from 0"),
+    Column("name", Text, nullable=False, comment="suite/arm/measure/label=value/..."),
+    Column("arm", String(16), nullable=False),
+    Column("measure", String(256), nullable=False),
+    Column("labels", JSON, nullable=False),
+    Column("value", Double, comment="null where nothing could be read"),
+    Column("low", Double, comment="of the 95 % interval; null where there is none"),
+    Column("high", Double),
+    Column("n", Double, nullable=False),
+    Column("unit", String(16), nullable=False),
+    Column("coverage", Double, comment="share of readable answers of the arm"),
+    Column("ideal", Double, nullable=False, comment="the value of a fair model"),
+    Column("above", Boolean, nullable=False, comment="less than the ideal is as good"),
+    sqlite_with_rowid=False,
+)
+
+
+def _keep_audits(connection: Connection) -> None:
+    metadata.create_all(connection, tables=[audits, audit_axes])
+
+
 #: What leads from version n + 1 to n + 2; a new store is made as the tables above say.
-STEPS: tuple[Callable[[Connection], None], ...] = ()
+STEPS: tuple[Callable[[Connection], None], ...] = (_keep_audits,)
 
 
 def version_of(connection: Connection) -> int | None:

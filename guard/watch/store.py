@@ -1,4 +1,4 @@
-"""A store of events: SQLite by default, PostgreSQL by URL."""
+"""A store of events and of the history of audits: SQLite by default, PostgreSQL by URL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from sqlalchemy import (
     URL,
     Connection,
     Engine,
+    Insert,
+    Table,
     create_engine,
     delete,
     event,
@@ -43,7 +45,7 @@ _LOT = 1_000  # responses that are deleted at a time: others may write in betwee
 
 
 class Store:
-    """One database of events; of one thread at a time.
+    """One database of events and audits; of one thread at a time.
 
     ``url`` is ``sqlite:///FILE``, ``postgresql://USER@HOST/NAME``, or the path of a file of SQLite.
     ``name`` says which it is, without a password. Raises ConfigError, naming ``where``, on any
@@ -206,6 +208,27 @@ class Store:
             raise UsageError(self._sentence(error)) from None
         finally:
             self.disconnect()
+
+    @contextlib.contextmanager
+    def adding(self) -> Iterator[Connection]:
+        """Give a connection to add rows by: all of them are kept, or none.
+
+        Makes the tables first, as :meth:`prepare` does and with its errors. Raises UsageError
+        where the rows cannot be written.
+        """
+        self.prepare()
+        try:
+            with self._connected().begin():
+                yield self._connected()
+        except SQLAlchemyError as error:
+            raise UsageError(self._sentence(error)) from None
+        finally:
+            self.disconnect()
+
+    def new(self, table: Table, row: Row) -> Insert:
+        """Return an insert of ``row`` that leaves one with its key as it is."""
+        insert = sqlite.insert if self.is_sqlite else postgresql.insert
+        return insert(table).values(**row).on_conflict_do_nothing()
 
     def _connected(self) -> Connection:
         if self._connection is None:

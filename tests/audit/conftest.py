@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.audit.answering import Answering, answering
+from tests.watch.conftest import server as server
+from tests.watch.conftest import url as url
 
 if TYPE_CHECKING:
     from guard.audit.reports import Content

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from guard.audit.grids import Grid, in_arm, number_text
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Line, key_of
 from guard.suites import Estimate
 
-Kind = Literal["dots", "bars", "stacked", "radar"]
+Kind = Literal["dots", "bars", "stacked", "radar", "trend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,20 @@ class Series:
         return f"{value} [{number_text(self.low[place])}, {number_text(self.high[place])}]"
 
 
+class Mark(NamedTuple):
+    """A line across the categories of a trend: before the category ``at + 0.5``, with its text."""
+
+    at: float
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A chart with what it says in words; ``name`` is unique in its report.
 
     ``label`` is of the axis of values, which shows ``limits`` where they are given. ``null`` is the
-    value of a fair model.
+    value of a fair model. The categories of a ``trend`` follow each other in time; it alone has
+    ``marks``.
     """
 
     name: str
@@ -53,6 +61,7 @@ class Chart:
     label: str = ""
     limits: tuple[float, float] | None = None
     null: float | None = None
+    marks: Sequence[Mark] = ()
 
     @property
     def panels(self) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from guard.audit.reports.charts import Chart, Series
-from guard.audit.reports.texts import one_line
+from guard.audit.reports.texts import one_line, shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,6 +34,7 @@ _HATCHES = ("", "///", "...", "xxx")
 _WIDTH = 5.2  # inches: legible on a telephone
 _LABEL = 32  # characters in a line of a label
 _LINES = 2
+_TICKS = 8  # labels below a trend
 _SETTINGS: Mapping[str, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -66,6 +67,7 @@ def drawn(chart: Chart) -> str:
         "bars": partial(_rows, mark=_bars),
         "stacked": partial(_rows, mark=_stacked),
         "radar": _radar,
+        "trend": _trend,
     }
     out = io.StringIO()
     with (
@@ -106,10 +108,10 @@ def _names(chart: Chart) -> list[str]:
     return list(dict.fromkeys(one.name for one in chart.series))
 
 
-Mark = Any  # (axes, chart, series of a panel, places of the names) -> None
+Draw = Any  # (axes, chart, series of a panel, places of the names) -> None
 
 
-def _rows(chart: Chart, figure: Figure, mark: Mark) -> None:
+def _rows(chart: Chart, figure: Figure, mark: Draw) -> None:
     """Draw categories below each other, and panels beside each other."""
     panels, names = chart.panels, _names(chart)
     labels = [_label(text) for text in chart.categories]
@@ -217,3 +219,37 @@ def _radar(chart: Chart, figure: Figure) -> None:
                 markersize=2.5, linewidth=1.2, linestyle=("-", "--")[number % 2], label=one.name,
             )  # fmt: skip
     _legend(figure, axes[: len(panels)], names)
+
+
+def _trend(chart: Chart, figure: Figure) -> None:
+    """Draw categories after each other, the points of a series joined, and the marks."""
+    names = _names(chart)
+    size = len(chart.categories)
+    figure.set_size_inches(_WIDTH, 2.6)
+    ax = figure.subplots()
+    for number, one in enumerate(chart.series):
+        x = np.flatnonzero(~np.isnan(one.values))
+        value, low, high = (np.array(part, float)[x] for part in (one.values, one.low, one.high))
+        ax.errorbar(
+            x, value, yerr=np.nan_to_num(np.maximum([value - low, high - value], 0)),
+            fmt=f"{_MARKERS[number % 4]}-", color=_SERIES[number % 4], markersize=4,
+            linewidth=1.0, elinewidth=1.4, label=one.name, clip_on=False,
+        )  # fmt: skip
+    for mark in chart.marks:
+        ax.axvline(mark.at, color=_INK, linewidth=1.0, linestyle="--")
+        ax.annotate(
+            mark.text, (mark.at, 1), xycoords=("data", "axes fraction"), xytext=(2, 2),
+            textcoords="offset points", fontsize=8,
+        )  # fmt: skip
+    if chart.null is not None:
+        ax.axhline(chart.null, color=_INK, linewidth=0.8)
+    every = max(1, math.ceil(size / _TICKS))
+    ticks = range(0, size, every)
+    labels = [shortened(chart.categories[at], 18) for at in ticks]
+    ax.set_xticks(list(ticks), labels, rotation=25, ha="right", fontsize=7)
+    ax.set_xlim(-0.6, size - 0.4)
+    ax.set_ylabel(_label(chart.label))
+    ax.grid(axis="y", linewidth=0.5)
+    ax.set_axisbelow(True)
+    ax.tick_params(length=0)
+    _legend(figure, [ax], names)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from guard import __version__
 from guard.audit import grids
@@ -20,13 +20,16 @@ from guard.audit.reports.drawing import drawn
 from guard.audit.reports.packing import CHUNK, Packed, packed
 from guard.audit.reports.texts import for_xml, one_line
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 _FOLDER = Path(__file__).parent
 _ROWS = 300  # of a table; all stand in the JSON
 _OPEN = 40  # rows that a table shows without being asked to
 
 
 @dataclass(frozen=True, slots=True)
-class _Figure:
+class Figure:
     """A chart as it is drawn; a table beside it has its values."""
 
     chart: Chart
@@ -34,15 +37,14 @@ class _Figure:
     table: Grid
 
 
-def page(content: Content) -> str:
-    """Return the page."""
+def environment() -> Environment:
+    """Return what reads the templates; texts of others are escaped, and made fit for a page."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
 
     def shown(value: Any) -> Any:
         return for_xml(value) if type(value) is str else value
 
-    environment = Environment(
+    return Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
@@ -51,38 +53,51 @@ def page(content: Content) -> str:
         finalize=shown,
     )
 
-    def figure(chart: Chart) -> _Figure:
-        return _Figure(chart, Markup(drawn(chart)), chart.table())
+
+def figure(chart: Chart) -> Figure:
+    """Return a chart drawn, as the templates take it."""
+    from markupsafe import Markup
+
+    return Figure(chart, Markup(drawn(chart)), chart.table())
+
+
+def page(content: Content) -> str:
+    """Return the page."""
+    from markupsafe import Markup
 
     items = packed([one.rows for one in content.suites])
     found = differences(content)
     leading = figures.summary(content)
     stopped = stops(content) if content.comparison is None else None
-    text = environment.get_template("page.html").render(
-        title=one_line(f"Bias audit: {content.run}"),
-        version=__version__,
-        content=content,
-        state=content.state(),
-        headlines=headlines(content),
-        stopped=stopped if stopped is not None and stopped.rows else None,
-        differences=grid(found[:_OPEN], sides(content), title(content)) if found else None,
-        further=max(0, len(found) - _OPEN),
-        leading=figure(leading) if leading.drawn else None,
-        checks=Counter(check.status for check in checks(content)),
-        suites=[
-            _suite(number, one, held, figure)
-            for number, (one, held) in enumerate(zip(content.suites, items, strict=True))
-        ],
-        most=_ROWS,
-        open=_OPEN,
-        chunk=CHUNK,
-        style=Markup((_FOLDER / "page.css").read_text("utf-8")),
-        script=Markup((_FOLDER / "page.js").read_text("utf-8")),
+    text = (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=one_line(f"Bias audit: {content.run}"),
+            version=__version__,
+            content=content,
+            state=content.state(),
+            headlines=headlines(content),
+            stopped=stopped if stopped is not None and stopped.rows else None,
+            differences=grid(found[:_OPEN], sides(content), title(content)) if found else None,
+            further=max(0, len(found) - _OPEN),
+            leading=figure(leading) if leading.drawn else None,
+            checks=Counter(check.status for check in checks(content)),
+            suites=[
+                _suite(number, one, held)
+                for number, (one, held) in enumerate(zip(content.suites, items, strict=True))
+            ],
+            most=_ROWS,
+            open=_OPEN,
+            chunk=CHUNK,
+            style=Markup((_FOLDER / "page.css").read_text("utf-8")),
+            script=Markup((_FOLDER / "page.js").read_text("utf-8")),
+        )
     )
     return str(text)
 
 
-def _suite(number: int, content: SuiteContent, held: Packed, figure: Any) -> Mapping[str, Any]:
+def _suite(number: int, content: SuiteContent, held: Packed) -> Mapping[str, Any]:
     """Return what the template tells of a suite."""
     result = content.result
     rows = content.rows

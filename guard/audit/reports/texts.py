@@ -22,6 +22,12 @@ def one_line(text: str) -> str:
     return _SPACES.sub(" ", for_xml(text)).strip()
 
 
+def shortened(text: str, most: int) -> str:
+    """Return ``text`` on one line, of at most ``most`` characters."""
+    text = one_line(text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def for_markdown(text: str) -> str:
     """Return ``text`` on one line, with nothing in it that Markdown or a code host acts upon."""
     # A word joiner keeps a code host from calling somebody, or from linking to an issue.

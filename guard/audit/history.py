@@ -1,0 +1,135 @@
+"""The history of audits: what each finished run found of each axis, kept in a store.
+
+A row says what a run is worth on an axis of an arm: the figure with its interval, over which n, at
+which coverage, under which comparability key. Rows are added and never changed. They lie beside the
+events of :mod:`guard.watch.store`, which knows how to open, make and refuse a database.
+
+:mod:`guard.audit.trends` makes series of them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from guard import __version__
+from guard.audit.baseline import identity
+from guard.audit.compare import Functions
+from guard.audit.score import number
+from guard.audit.sides import Axis, Function, Side, SuiteSide
+from guard.audit.statistics import estimate
+from guard.errors import GuardError
+from guard.suites import Estimate, Measure
+from guard.suites.contract import Floats
+from guard.watch.events import bounded, clean
+from guard.watch.schema import audit_axes, audits
+from guard.watch.store import Store
+
+
+class Unfinished(GuardError):
+    """A run has requests without an outcome, and nothing was added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What became of one suite's run: ``new`` is False where it was in the history before."""
+
+    source: str
+    suite: str
+    model: str
+    id: str
+    new: bool
+
+
+def add(
+    store: Store, runs: Sequence[tuple[Side, float]], release: str | None = None
+) -> list[Added]:
+    """Add finished runs, each with its time in seconds since 1970: all of them, or none.
+
+    A run that is there already is left as it is. Raises Unfinished where a sample has no outcome,
+    UsageError where the store cannot be written, ConfigError where it is none.
+    """
+    for side, _ in runs:
+        if side.lacking:
+            raise Unfinished(
+                f"{side.name} is not finished, so nothing was added: {side.lacking:,} samples have "
+                "no outcome. The command that made it goes on where it stopped."
+            )
+    rows = [
+        (side.name, *_rows(one, side.name, when, release))
+        for side, when in runs
+        for one in side.suites.values()
+    ]
+    found = []
+    with store.adding() as connection:
+        for source, run, axes in rows:
+            # Not by the number of rows, which drivers do not all know.
+            insert = store.new(audits, run).returning(audits.c.id)
+            new = connection.execute(insert).first() is not None
+            if new and axes:
+                connection.execute(audit_axes.insert(), axes)
+            found.append(Added(source, run["suite"], run["model"], run["id"], new))
+    return found
+
+
+def _rows(
+    one: SuiteSide, source: str, when: float, release: str | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    header, functions = one.header, Functions(one)
+    run = {
+        "id": identity(one),
+        "time": when,
+        "added": time.time(),
+        "suite": bounded(header.suite),
+        "model": bounded(header.model),
+        "release": bounded(release),
+        "source": bounded(source),
+        "guard": __version__,
+        "key": header.line(),
+        "items": one.items,
+    }
+    told = {name: estimated(axis, *functions.of(axis.measure)) for name, axis in one.axes.items()}
+    read = {axis.arm: told[n].value for n, axis in one.axes.items() if axis.measure == "coverage"}
+    axes = [
+        {
+            "audit_id": run["id"],
+            "number": place,
+            "name": clean(name),
+            "arm": axis.arm,
+            "measure": bounded(axis.measure),
+            "labels": dict(axis.labels),
+            **{part: number(getattr(told[name], part)) for part in ("value", "low", "high")},
+            "n": number(told[name].n) or 0,
+            "unit": axis.unit,
+            "coverage": number(read.get(axis.arm, math.nan)),
+            "ideal": axis.aim.ideal,
+            "above": axis.aim.above,
+        }
+        for place, (name, axis) in enumerate(one.axes.items())
+    ]
+    return run, axes
+
+
+def estimated(axis: Axis, value: Function, over: Function | None = None) -> Estimate:
+    """Return what an axis says, with the interval that an audit gives a figure of its rows.
+
+    ``value`` and ``over`` are its measure's functions, which a baseline's axis does not have.
+    """
+
+    def mean(totals: Floats) -> Floats:
+        return value(totals[..., :-1])
+
+    def n(totals: Floats) -> Floats:
+        by_cluster = axis.unit == "cluster" and over is not None
+        return over(totals[..., :-1]) if by_cluster and over else totals[..., -1]
+
+    rows = np.hstack([axis.rows, np.ones((len(axis.rows), 1))])
+    measure = Measure(
+        axis.measure, axis.labels, rows, axis.clusters, mean, n, bounds=axis.aim.bounds
+    )
+    return estimate([measure])[0].plain

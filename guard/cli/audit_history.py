@@ -1,0 +1,280 @@
+"""``guard audit history``: what finished runs found over time, and where it changed."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from guard.cli import given as options
+from guard.cli import in_pipe, results_console, stdout_kept
+from guard.cli.audit_options import check_extra
+from guard.cli.audit_report import target, write
+from guard.cli.rates import open_store
+from guard.errors import UsageError
+from guard.installed import install_command
+
+if TYPE_CHECKING:
+    from guard.audit.audit import Audit
+    from guard.audit.command import Ran
+    from guard.audit.history import Added
+    from guard.audit.trends import Series
+    from guard.watch.store import Store
+
+INCOMPLETE = 4
+_MOST = 200  # characters of a release, as of other labels
+
+store_option = click.option(
+    "--store", metavar="URL", help="File or URL of the store.  [default: the setting events]"
+)
+release_option = click.option(
+    "--release", metavar="TEXT", help="What the run is called in the history, such as v1.4."
+)
+
+
+@click.group(invoke_without_command=True)
+@store_option
+@click.option("--suite", "suites", metavar="A,B", default="", help="Only these suites.")
+@click.option("--model", "models", multiple=True, help="Only this model; repeatable.")
+@click.option("--arm", type=click.Choice(["plain", "guarded"]), help="Only this arm.")
+@click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only axes of these names, such as 'mist/plain/mean*'; repeatable.  [default: all]",
+)
+@click.option("--since", metavar="TIME", help="How far back, such as 90d or 12w.  [default: all]")
+@click.option(
+    "--allow",
+    "allowed",
+    multiple=True,
+    metavar="NAME",
+    help="What may differ within a series: version, data, prompt, parser, options, model, sample, "
+    "guard, request or others; repeatable.",
+)
+@click.option("--points", "each", is_flag=True, help="Print every audit of every series.")
+@options(
+    target("html", "Write a page that needs no network: a chart of every axis."),
+    target("csv", "Write a table: a row for each axis of each audit."),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def history(context: click.Context, /, **given: Any) -> None:
+    """Show how each axis moved from audit to audit, and where its level changed.
+
+    Figures are joined only where their comparability keys are equal, but for what --allow names.
+    FILE is - for standard output.
+    """
+    if context.invoked_subcommand is not None:
+        sources = (context.get_parameter_source(name) for name in given)
+        if any(source is ParameterSource.COMMANDLINE for source in sources):
+            raise UsageError(
+                f"Options stand behind {context.invoked_subcommand}: guard audit history "
+                f"{context.invoked_subcommand} RUN --store URL."
+            )
+        return
+    check_extra()
+    files = {name: given[name] for name in ("html", "csv") if given[name] is not None}
+    _check(files, given["as_json"])
+    store = open_store(given["store"], "--store")
+    since = _since(given["since"])
+    from guard.audit.header import PARTS
+    from guard.audit.reports import trend
+    from guard.audit.trends import Wanted, read
+
+    for name in given["allowed"]:
+        if name not in PARTS:
+            raise UsageError(f"--allow takes one of {', '.join(PARTS)}, got {name!r}.")
+    suites = [name.strip() for name in given["suites"].split(",") if name.strip()]
+    wanted = Wanted(
+        since, suites, given["models"], given["arm"], given["axes"], frozenset(given["allowed"])
+    )
+    with store.reading() as connection:
+        series = read(connection, wanted, store.name)
+    texts = {
+        place: trend.page(series, store.name, since) if name == "html" else trend.table(series)
+        for name, place in files.items()
+    }
+    write(texts)
+    if given["as_json"]:
+        click.echo(json.dumps(trend.as_json(series, store.name, since), ensure_ascii=False))
+    elif not files:
+        _show(series, given["each"])
+
+
+@history.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@store_option
+@release_option
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="When the one RUN was made, as 2026-11-24 or 2026-11-24T14:30+01:00 (UTC where no zone "
+    "is given).  [default: when its file was last written]",
+)
+@click.option("--suite", "own", multiple=True, metavar="MODULE:CLASS", help="A suite of your own.")
+@click.option("--data", type=click.Path(path_type=Path), help="Official data of the one suite.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def add(
+    runs: tuple[Path, ...],
+    store: str | None,
+    release: str | None,
+    at: str | None,
+    own: tuple[str, ...],
+    data: Path | None,
+    as_json: bool,
+) -> None:
+    """Add finished runs to the history: folders of journals, journals, or baselines.
+
+    All of them are added, or none. A run that is there already is left as it is.
+
+    Exit codes: 0 added, or there already; 2 a mistake in the command, or a file or store that
+    cannot be used; 4 a run is not complete.
+    """
+    check_extra()
+    opened = open_store(store, "--store")
+    _check_release(release)
+    if at is not None and len(runs) > 1:
+        raise UsageError("--at is the time of one RUN; add each alone.")
+    when = None if at is None else _time(at)
+    from guard.audit.baseline import opened as side_of
+    from guard.audit.history import Unfinished
+    from guard.audit.history import add as added
+
+    with stdout_kept():
+        sides = [(side_of(run, own, data), _written(run) if when is None else when) for run in runs]
+    try:
+        found = added(opened, sides, release)
+    except Unfinished as error:
+        click.echo(f"Error: {error}", err=True)
+        raise click.exceptions.Exit(INCOMPLETE) from None
+    if as_json:
+        told = [{n: getattr(one, n) for n in one.__slots__} for one in found]
+        click.echo(json.dumps({"store": opened.name, "audits": told}, ensure_ascii=False))
+        return
+    for one in found:
+        click.echo(_told(one, opened))
+
+
+class Recording:
+    """The history that a run is added to once it has ended; its store is tried before."""
+
+    def __init__(self, url: str, release: str | None) -> None:
+        """Make the store ready; raises UsageError where it cannot be."""
+        _check_release(release)
+        self._store, self._release = open_store(url, "--history"), release
+        self._store.prepare()
+
+    def record(self, audits: Mapping[str, Audit], ran: Ran) -> None:
+        """Add what a run found, and say so; or say why not."""
+        from guard.audit import history, sides
+
+        ended = not (ran.interrupted or ran.stopped or ran.error)
+        if not (ended and all(result.complete for result in ran.results)):
+            click.echo("The run is not complete, so it was not added to the history.", err=True)
+            return
+        folders: dict[str, list[Any]] = {}  # each model has one
+        for result in ran.results:
+            folder = str(Path(result.about["journal"]).parent)
+            folders.setdefault(folder, []).append(result)
+        now = time.time()
+        with stdout_kept():
+            found = [
+                (replace(sides.of_results(audits, results), name=folder), now)
+                for folder, results in folders.items()
+            ]
+            try:
+                told = history.add(self._store, found, self._release)
+            except UsageError as error:
+                raise UsageError(
+                    f"{error} The run itself is whole: guard audit history add takes its folder."
+                ) from None
+        for one in told:
+            click.echo(_told(one, self._store), err=True)
+
+
+def _told(one: Added, store: Store) -> str:
+    named = f"{one.suite} of {one.model or 'no model'} ({one.id[:12]})"
+    if one.new:
+        return f"Added {named} to {store.name}."
+    return f"{named} is in {store.name} already; nothing was added."
+
+
+def _check(files: Mapping[str, Path], as_json: bool) -> None:
+    if as_json and Path("-") in files.values():
+        raise UsageError("--json takes standard output; give the other format a file.")
+    if len({path.absolute() for path in files.values()}) < len(files):
+        raise UsageError("--html and --csv cannot both go to one file; give each its own.")
+    for package in ("jinja2", "matplotlib"):
+        if "html" in files and find_spec(package) is None:
+            raise UsageError(f"--html needs {package}: {install_command('audit')}")
+
+
+def _check_release(release: str | None) -> None:
+    if release is not None and not (release.strip() and len(release) <= _MOST):
+        raise UsageError(f"--release takes 1 to {_MOST} characters, got {len(release):,}.")
+
+
+def _since(text: str | None) -> float:
+    if text is None:
+        return -math.inf
+    from guard.watch.rates import span_s
+
+    return time.time() - span_s(text, "--since")
+
+
+def _time(text: str) -> float:
+    from datetime import timezone
+
+    try:
+        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        when = (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"--at takes a time such as 2026-11-24 or 2026-11-24T14:30+01:00, got {text[:40]!r}."
+        ) from None
+    if not 0 <= when <= time.time():
+        raise UsageError(f"--at {text.strip()} is no time between 1970 and now.")
+    return when
+
+
+def _written(run: Path) -> float:
+    """Return when a run was last written, in seconds since 1970."""
+    paths = [run] if run.is_file() else list(run.glob("*.jsonl.gz"))
+    return max(path.stat().st_mtime for path in paths)
+
+
+def _show(series: list[Series], each: bool) -> None:
+    from rich.text import Text
+
+    from guard.audit.report import drawn
+    from guard.audit.reports import trend
+
+    shown = trend.leading(series)
+    grids = [trend.points(one) for one in series] if each else [trend.summary(shown)]
+    grids = [grid for grid in grids if grid.rows]
+    told = trend.headlines(series)
+    if len(shown) < len(series) and not each:
+        more = len(series) - len(shown)
+        told.append(f"{more:,} further series did not change: --points and --json have them all.")
+    if in_pipe():
+        for grid in grids:
+            for row in ([name for name, _ in grid.columns], *grid.rows):
+                click.echo("\t".join(row))
+        click.echo("\n".join(told), err=True)
+        return
+    console = results_console()
+    for sentence in told:
+        console.print(Text(sentence))
+    for grid in grids:
+        console.print(drawn(grid), markup=False)
