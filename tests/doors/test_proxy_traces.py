@@ -61,22 +61,22 @@ def test_findings_are_on_litellms_spans(
     monkeypatch.setenv("OTEL_EXPORTER", "console")
     monkeypatch.setenv("LITELLM_OTEL_V2", second)
     messages: Any = [{"role": "user", "content": "Tell me."}]
-    with serving(Script([SAID], 0.01)) as provider:
-        with (
-            running(tmp_path, models(provider) + CONFIG) as proxy,
-            openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=KEY, max_retries=0) as client,
-        ):
-            client.chat.completions.create(model="x", messages=messages)
-            list(client.chat.completions.create(model="x", messages=messages, stream=True))
-            end = time.monotonic() + 60
-            own: list[dict[str, Any]] = []
-            spans: dict[str, dict[str, Any]] = {}
-            while time.monotonic() < end:
-                spans = printed((tmp_path / "log").read_text())
-                own = [span for span in spans.values() if span["name"] == names.SPAN]
-                if len(own) == 2 and all(span["parent_id"] in spans for span in own):
-                    break
-                time.sleep(0.5)
+    with (
+        serving(Script([SAID], 0.01)) as provider,
+        running(tmp_path, models(provider) + CONFIG) as proxy,
+        openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=KEY, max_retries=0) as client,
+    ):
+        client.chat.completions.create(model="x", messages=messages)
+        list(client.chat.completions.create(model="x", messages=messages, stream=True))
+        end = time.monotonic() + 60
+        own: list[dict[str, Any]] = []
+        spans: dict[str, dict[str, Any]] = {}
+        while time.monotonic() < end:
+            spans = printed((tmp_path / "log").read_text())
+            own = [span for span in spans.values() if span["name"] == names.SPAN]
+            if len(own) == 2 and all(span["parent_id"] in spans for span in own):
+                break
+            time.sleep(0.5)
     assert len(own) == 2
     for span in own:
         assert span["attributes"][names.SPAN_KIND] == names.GUARDRAIL
