@@ -593,8 +593,9 @@ def test_streams_and_answers_are_counted_in_litellms_metrics(
     assert "BIAS" not in text
 
 
-def test_guards_own_metrics_are_on_the_proxys_page(proxy: Proxy) -> None:
+def test_guards_own_metrics_are_on_the_proxys_page(proxy: Proxy, provider: Provider) -> None:
     pytest.importorskip("prometheus_client")
+    provider.script = Script([SAID])
     alone = client_of(proxy, "sk-out")
     before = samples(metrics_page(proxy))
     for end in (say, chat):
