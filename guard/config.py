@@ -25,7 +25,8 @@ else:
     import tomli as tomllib
 
 # Settings that do not belong to the policy.
-OWN_KEYS = ("detector", "index", "weights", "events", "keep_text", "keep_days")
+SWITCHES = ("metrics", "traces")
+OWN_KEYS = ("detector", "index", "weights", "events", "keep_text", "keep_days", *SWITCHES)
 KEEP_TEXT = ("never", "hash", "redacted", "full")
 _MOST_DAYS = 36_500
 _MOST_SHOWN = 200  # characters of a value that a message quotes
@@ -179,6 +180,11 @@ def own_value(key: str, value: Any, where: str) -> Any:
         raise ConfigError(
             f"{where}: keep_text is one of {', '.join(KEEP_TEXT)}, got {_shortened(value)}."
         )
+    if key in SWITCHES:
+        found = {"true": True, "false": False}.get(str(value).casefold())
+        if found is None:
+            raise ConfigError(f"{where}: {key} takes true or false, got {_shortened(value)}.")
+        return found
     if value is not None and (not isinstance(value, str) or "\0" in value):
         raise ConfigError(f"{where}: {key} must be a string, got {_shortened(value)}.")
     return value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from guard import signatures
 from guard.config import OWN_KEYS, merge, own_value, policy_from, settings, values_of
@@ -29,6 +29,10 @@ from guard.policy import Policy, PolicyLike
 from guard.signatures import alike, like
 from guard.verdict import Decision, GuardTrail, Verdict
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
+
 RouterT = TypeVar("RouterT")
 
 __all__ = ["Guard"]
@@ -37,8 +41,6 @@ _log = logging.getLogger("guard")
 
 # Windows judged at a time when many texts are checked.
 _BATCH = 64
-# Days for which a store of events keeps a response by default.
-_KEEP_DAYS = 90
 
 
 class Guard:
@@ -58,6 +60,10 @@ class Guard:
     ``keep_text`` says what it keeps of the text (``"never"``, ``"hash"``, ``"redacted"``,
     ``"full"``), ``keep_days`` for how long it keeps a response, "none" for ever.
 
+    ``metrics`` counts for Prometheus: True in the client's own registry, which LiteLLM uses too, or
+    in the one that is given. ``traces`` makes OpenTelemetry's spans and events: True with the
+    tracer provider of the process, or with the one that is given.
+
     Raises ConfigError for a setting that is unknown or out of range, and for a store that cannot
     be opened; WeightsError if the detector's weights are missing or their hashes differ from the
     recorded ones.
@@ -74,6 +80,8 @@ class Guard:
         events: str | None = None,
         keep_text: str | None = None,
         keep_days: int | str | None = None,
+        metrics: bool | CollectorRegistry | None = None,
+        traces: bool | TracerProvider | None = None,
         **overrides: Any,
     ) -> None:
         configured = {} if isinstance(policy, Policy) else settings()
@@ -95,11 +103,9 @@ class Guard:
             self.detector = _detector(
                 own.get("detector", ENCODERS[0]), own.get("index"), own.get("weights")
             )
-        self.recorder: Recorder | None = None
-        if (store := own.get("events")) is not None:
-            self.recorder = _recorder(
-                store, own.get("keep_text", "never"), own.get("keep_days", _KEEP_DAYS)
-            )
+        given = {"metrics": metrics, "traces": traces}
+        own |= {k: v for k, v in given.items() if v is not None}
+        self.recorder = _recorder(own)
 
     def check(self, text: str) -> Verdict:
         """Return the verdict on the highest-scoring segment of ``text``.
@@ -317,10 +323,20 @@ def _detector(detector: str, index: str | Path | None, weights: str | Path | Non
         return _encoder(_absolute(weights) or folder, _absolute(index))
 
 
-def _recorder(url: str, keep_text: str, keep_days: int | None) -> Recorder:
+def _recorder(own: Mapping[str, Any]) -> Recorder | None:
     from guard.watch import recorder
 
-    return recorder(url, keep_text, keep_days)
+    return recorder(own, _call_span)
+
+
+def _call_span(session: Session) -> Any:
+    """Return LiteLLM's span of the call, or the one in which it traces the call; None if none."""
+    span = None
+    if session.request_id is not None:
+        from guard.doors.litellm.compat import call_span
+
+        span = call_span(session.request_id)
+    return span or session.parent_span
 
 
 def _absolute(path: str | Path | None) -> Path | None:

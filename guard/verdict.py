@@ -231,11 +231,14 @@ class GuardTrail:
     ``rewrites`` is the number of times the model was asked to continue under the action
     ``rewrite``; after each, the spans of decisions count from the new answer's beginning. ``id``
     names the response in a store of events; later ids sort after earlier ones.
+    ``first_release_ms`` is the time from a stream's first text until the first was let out, in
+    milliseconds; None before that, and for a whole answer.
     """
 
     decisions: list[Decision] = field(default_factory=list)
     rewrites: int = 0
     id: str = field(default_factory=_response_id, compare=False)
+    first_release_ms: float | None = field(default=None, compare=False)
 
     def __iter__(self) -> Iterator[Decision]:
         return iter(self.decisions)

@@ -231,7 +231,18 @@ def session_of_call(session: DoorSession, call: Arguments) -> DoorSession:
         value if isinstance(value := call.get(name), str) else None
         for name in ("model", "litellm_call_id")
     )
-    return replace(session, model=model, request_id=request_id)
+    return replace(session, model=model, request_id=request_id, parent_span=_parent_span(call))
+
+
+def _parent_span(call: Arguments) -> Any:
+    """Return the span that a call's metadata name, as LiteLLM documents it and its proxy does."""
+    for name in ("metadata", "litellm_metadata"):
+        metadata = call.get(name)
+        if isinstance(metadata, Mapping):
+            span = metadata.get("litellm_parent_otel_span")
+            if hasattr(span, "add_event"):
+                return span
+    return None
 
 
 def _identified(

@@ -17,7 +17,7 @@ from guard.doors.errors import ajudged_error, judged_error, redacted
 from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.records import DeferredLogging
 from guard.doors.rewrite import Asker
-from guard.doors.session import DoorSession, Outcome
+from guard.doors.session import Clock, DoorSession, Outcome
 from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, Event
 from guard.doors.stream_text import StreamText
 from guard.gate import Codec, ResponseGate
@@ -64,6 +64,7 @@ class GuardedStream:
         self._reader = READING
         self._asker: Asker | None = None
         self._told = False  # that the response has ended
+        self._clock = Clock()
         if session.deferred is not None:
             session.deferred.streaming = True
         self._error: Exception | None = None
@@ -282,7 +283,9 @@ class GuardedStream:
 
     def _take(self, chunk: Any) -> bool:
         """Push a chunk to the gate; return whether there may be something to judge or release."""
-        return self._gate.push(self._read(chunk))
+        moved = self._gate.push(self._read(chunk))
+        self._clock.heard(self._gate)
+        return moved
 
     def _end(self, error: Exception | None = None) -> None:
         if self._state.over:
@@ -305,7 +308,7 @@ class GuardedStream:
 
     def _release(self) -> bool:
         """Queue released chunks; return whether the provider's connection must be closed."""
-        if chunks := self._gate.emit():
+        if chunks := self._clock.let_out(self._gate.emit(), self.guard):
             self._out.extend(self._sealed_all(chunks))
         if self._gate.stopped:
             # The guard's end of the stream replaces the provider's, also the provider's error.

@@ -13,7 +13,7 @@ from collections.abc import (
 )
 
 from guard.doors.rewrite import cannot_rewrite
-from guard.doors.session import DoorSession
+from guard.doors.session import Clock, DoorSession
 from guard.errors import UsageError
 from guard.gate import Codec, Part, ResponseGate
 from guard.verdict import Channel, GuardTrail
@@ -85,7 +85,7 @@ class TextStream:
             close()
 
     def _run(self, session: DoorSession, gate: ResponseGate[str]) -> Generator[str, None, None]:
-        over, chunk = False, ""
+        over, chunk, clock = False, "", Clock()
         failed: Exception | None = None
         with session.recording(gate.trail):
             try:
@@ -100,11 +100,14 @@ class TextStream:
                         gate.finish()
                     else:
                         gate.push(chunk)
-                        yield from gate.emit()  # text that needs no verdict
+                        clock.heard(gate)
+                        yield from clock.let_out(
+                            gate.emit(), self.guard
+                        )  # text that needs no verdict
                     session.judge_pending(gate)
                     if gate.stopped or failed is not None:  # now: the reader may not come back
                         self._shut()
-                    yield from gate.emit()
+                    yield from clock.let_out(gate.emit(), self.guard)
                 if gate.error is not None:
                     raise gate.error
                 if failed is not None and not gate.stopped:
@@ -144,7 +147,7 @@ class AsyncTextStream:
     async def _run(
         self, session: DoorSession, gate: ResponseGate[str]
     ) -> AsyncGenerator[str, None]:
-        over, chunk = False, ""
+        over, chunk, clock = False, "", Clock()
         failed: Exception | None = None
         with session.recording(gate.trail):
             try:
@@ -159,12 +162,15 @@ class AsyncTextStream:
                         gate.finish()
                     else:
                         gate.push(chunk)
-                        for text in gate.emit():  # text that needs no verdict
+                        clock.heard(gate)
+                        for text in clock.let_out(
+                            gate.emit(), self.guard
+                        ):  # text that needs no verdict
                             yield text
                     await session.ajudge_pending(gate)
                     if gate.stopped or failed is not None:  # now: the reader may not come back
                         await self._shut()
-                    for text in gate.emit():
+                    for text in clock.let_out(gate.emit(), self.guard):
                         yield text
                 if gate.error is not None:
                     raise gate.error

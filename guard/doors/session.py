@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,6 +36,26 @@ class Recorder(Protocol):
         ...
 
 
+class Clock:
+    """Times how long the beginning of a stream is held: see ``GuardTrail.first_release_ms``."""
+
+    __slots__ = ("_heard",)
+
+    def __init__(self) -> None:
+        self._heard: float | None = None
+
+    def heard(self, gate: ResponseGate[Any]) -> None:
+        """Note that a chunk has come."""
+        if self._heard is None and gate.began:
+            self._heard = time.perf_counter()
+
+    def let_out(self, chunks: list[C], trail: GuardTrail) -> list[C]:
+        """Note that ``chunks`` go out; return them."""
+        if chunks and self._heard is not None and trail.first_release_ms is None:
+            trail.first_release_ms = (time.perf_counter() - self._heard) * 1000
+        return chunks
+
+
 @dataclass(frozen=True, slots=True)
 class DoorSession:
     """The policy, the judge (bound to one index version) and the sinks of one response."""
@@ -51,6 +72,8 @@ class DoorSession:
     door: str = "plain"
     """Where the response comes from, as events name it."""
     recorder: Recorder | None = None
+    parent_span: Any = None
+    """OpenTelemetry's span in which the caller has LiteLLM trace the call."""
 
     def gate(self, codec: Codec[C], **options: Any) -> ResponseGate[C]:
         """Return a gate for the response; ``options`` are those of ResponseGate."""

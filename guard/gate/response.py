@@ -207,6 +207,11 @@ class ResponseGate(Generic[C]):
         return decision
 
     @property
+    def began(self) -> bool:
+        """Whether any text has come."""
+        return bool(self._gates)
+
+    @property
     def over(self) -> bool:
         """Whether every choice has ended, by the provider or by the guard."""
         return self._over.issuperset(self._ended)

@@ -12,6 +12,7 @@ from fastapi import HTTPException
 from litellm.exceptions import GuardrailRaisedException
 from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.types.guardrails import GuardrailEventHooks
+from litellm.types.utils import StandardLoggingGuardrailInformation
 
 from guard.config import policy_from, values_of
 from guard.doors.errors import ajudged_error
@@ -320,6 +321,8 @@ class Guardrail(CustomGuardrail):
     def _log(self, call: Call, data: dict[str, Any]) -> None:
         """Add the key facts to LiteLLM's own guardrail log, or update the entry."""
         end = call.began + call.judging_s
+        fields = StandardLoggingGuardrailInformation.__annotations__
+        details = {k: v for k, v in call.details().items() if k in fields}
         if call.entry is not None:
             call.entry |= {
                 "guardrail_response": call.facts(),
@@ -327,6 +330,7 @@ class Guardrail(CustomGuardrail):
                 "masked_entity_count": call.types,
                 "duration": call.judging_s,
                 "end_time": end,
+                **details,
             }
             return
         self.add_standard_logging_guardrail_information_to_request_data(
@@ -338,6 +342,7 @@ class Guardrail(CustomGuardrail):
             duration=call.judging_s,
             masked_entity_count=call.types,
             guardrail_provider="guard",
+            tracing_detail=details,  # type: ignore[arg-type]
             event_type=_POST,
         )
         _, bucket = get_or_create_metadata_bucket(data)

@@ -1,4 +1,4 @@
-"""Watches what guards do over time: events, their store, rates and alerts.
+"""Watches what guards do over time: events, their store, rates, alerts, metrics and traces.
 
 :func:`recorder` is what a :class:`guard.Guard` has its decisions kept by; :mod:`guard.watch.rates`
 and :mod:`guard.watch.alerts` read the store.
@@ -6,30 +6,118 @@ and :mod:`guard.watch.alerts` read the store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from guard.errors import ConfigError
 
 if TYPE_CHECKING:
+    from guard.doors.session import DoorSession, Outcome, Recorder
+    from guard.verdict import Decision, GuardTrail
     from guard.watch.events import Events, KeepText
+    from guard.watch.metrics import Metrics
+    from guard.watch.traces import Traces
 
-__all__ = ["recorder"]
+__all__ = ["Recorders", "recorder"]
+
+_KEEP_DAYS = 90
+_log = logging.getLogger("guard")
 
 
-def recorder(url: str, keep_text: str = "never", keep_days: int | None = None) -> Events:
-    """Return what keeps events in the store at ``url``; guards with one store share its writer.
+class Recorders:
+    """Several recorders as one; the failure of one is logged and does not concern the others."""
 
-    Raises ConfigError where the store cannot be opened, or SQLAlchemy is not installed.
+    def __init__(self, each: Sequence[Recorder]) -> None:
+        self.each = tuple(each)
+
+    def decided(
+        self, session: DoorSession, trail: GuardTrail, decision: Decision, text: str
+    ) -> None:
+        """Have each take the last decision of ``trail``."""
+        for one in self.each:
+            _shielded(one, lambda to: to.decided(session, trail, decision, text))
+
+    def ended(self, session: DoorSession, trail: GuardTrail, outcome: Outcome) -> None:
+        """Have each take the end of a response."""
+        for one in self.each:
+            _shielded(one, lambda to: to.ended(session, trail, outcome))
+
+
+def _shielded(recorder: Recorder, call: Callable[[Recorder], None]) -> None:
+    try:
+        call(recorder)
+    except Exception as error:
+        _log.error("%s failed with %s", type(recorder).__name__, type(error).__name__)
+
+
+def recorder(
+    settings: Mapping[str, Any], call_span: Callable[[DoorSession], Any]
+) -> Recorder | None:
+    """Return what keeps decisions as ``settings`` say, None where nothing is to be kept.
+
+    ``events``, ``keep_text`` and ``keep_days`` are of the store: guards with one store share its
+    writer. ``metrics`` is True or a registry of Prometheus, ``traces`` True or a tracer provider of
+    OpenTelemetry; ``call_span`` finds LiteLLM's span of a response. Raises ConfigError where the
+    store cannot be opened, or a package that one of them needs is not installed.
     """
+    each: list[Recorder] = []
+    events = _events(settings) if settings.get("events") is not None else None
+    if events is not None:
+        each.append(events)
+    if (registry := settings.get("metrics") or None) is not None:
+        counted = _metrics(registry)
+        each.append(counted)
+        if events is not None:
+            events.report_drops(counted.dropped)
+    if (provider := settings.get("traces") or None) is not None:
+        each.append(_traces(provider, call_span))
+    return events if each == [events] else Recorders(each) if each else None
+
+
+def _events(settings: Mapping[str, Any]) -> Events:
     try:
         import sqlalchemy  # noqa: F401
     except ImportError:
-        from guard.installed import install_command
-
-        raise ConfigError(
-            f"events: a store needs SQLAlchemy; run: {install_command('watch')}"
-        ) from None
+        raise _needs("events: a store needs SQLAlchemy") from None
     from guard.watch.events import Events
     from guard.watch.writer import writer_of
 
-    return Events(writer_of(url, keep_days), cast("KeepText", keep_text))
+    writer = writer_of(settings["events"], settings.get("keep_days", _KEEP_DAYS))
+    return Events(writer, cast("KeepText", settings.get("keep_text", "never")))
+
+
+def _metrics(registry: Any) -> Metrics:
+    try:
+        from prometheus_client import CollectorRegistry
+    except ImportError:
+        raise _needs("metrics: they need prometheus-client") from None
+    from guard.watch.metrics import metrics_in
+
+    if registry is not True and not isinstance(registry, CollectorRegistry):
+        raise _not_taken("metrics", "a CollectorRegistry of prometheus-client", registry)
+    return metrics_in(None if registry is True else registry)
+
+
+def _traces(provider: Any, call_span: Callable[[DoorSession], Any]) -> Traces:
+    try:
+        from opentelemetry.trace import TracerProvider
+    except ImportError:
+        raise _needs("traces: they need opentelemetry-api") from None
+    from guard.watch.traces import Traces
+
+    if provider is not True and not isinstance(provider, TracerProvider):
+        raise _not_taken("traces", "a TracerProvider of OpenTelemetry", provider)
+    return Traces(None if provider is True else provider, call_span)
+
+
+def _needs(what: str) -> ConfigError:
+    from guard.installed import install_command
+
+    return ConfigError(f"{what}; run: {install_command('watch')}")
+
+
+def _not_taken(setting: str, kind: str, given: object) -> ConfigError:
+    return ConfigError(
+        f"Guard: {setting} takes true, false or {kind}, got a {type(given).__name__}."
+    )

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import logging
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from guard.mentions import lexicon
@@ -66,6 +67,9 @@ class Ended(NamedTuple):
 class Queue(Protocol):
     """What takes events; it neither blocks nor raises."""
 
+    on_drop: set[Callable[[int], None]]
+    """Called with the number of items that are dropped; also by the garbage collector."""
+
     def put(self, item: Decided | Ended) -> None:
         """Take ``item``, or count it as dropped."""
         ...
@@ -99,6 +103,10 @@ class Events:
                 self.writer.put(Ended(_asked(session, trail), first.timestamp(), summary))
         except Exception as error:
             _log.error("an event was lost: %s", type(error).__name__)
+
+    def report_drops(self, report: Callable[[int], None]) -> None:
+        """Have ``report`` called with the number of events that are dropped from now on."""
+        self.writer.on_drop.add(report)
 
     def _keeps(self, decision: Decision) -> bool:
         if self.keep_text == "redacted":

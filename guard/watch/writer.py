@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from multiprocessing import util
 from typing import NamedTuple
 
@@ -67,6 +68,7 @@ class Writer:
         self.store = store
         self.dropped = 0
         """Events of this process that were not written."""
+        self.on_drop: set[Callable[[int], None]] = set()
         self._keep_days = keep_days
         # The garbage collector may close a stream, and that drop an event, in any thread's midst.
         self._counting = Lock(threading.RLock)
@@ -118,8 +120,9 @@ class Writer:
         self._queue.put(_Close())
         self._woken.set()
         thread.join(timeout)
-        if thread.is_alive():
-            self._drop(max(self._queue.qsize() - 1 + self._in_hand, 0), "end of process")
+        # Where the thread has ended, what came behind the end; else the end itself waits too.
+        left = self._queue.qsize() + (self._in_hand - 1 if thread.is_alive() else 0)
+        self._drop(max(left, 0), "end of process")
         if self.dropped > self._told:
             lost = self.dropped - self._told
             _log.error("%s: %d events were not written", self.store.name, lost)
@@ -148,7 +151,8 @@ class Writer:
                     item.done.set()
             if self._keep_days is not None and not over:
                 self._prune(self._keep_days)
-        self.store.disconnect()
+        with self._writing:
+            self.store.disconnect()
 
     def _gathered(self) -> list[Item]:
         """Return what came, once there is anything; a while later, for others to come."""
@@ -171,16 +175,16 @@ class Writer:
 
     def _written(self, items: list[Decided | Ended]) -> bool:
         """Try to write a batch; return whether that is settled."""
-        try:
-            with self._writing:
+        with self._writing:
+            try:
                 self._write_once(items)
-        except (OperationalError, InterfaceError, InternalError) as error:
-            self.store.disconnect()
-            self._report(type(error.orig or error).__name__)
-            return False
-        except Exception as error:  # these rows cannot be written at all
-            self.store.disconnect()
-            self._drop(len(items), type(error).__name__)
+            except (OperationalError, InterfaceError, InternalError) as error:
+                self.store.disconnect()
+                self._report(type(error.orig or error).__name__)
+                return False
+            except Exception as error:  # these rows cannot be written at all
+                self.store.disconnect()
+                self._drop(len(items), type(error).__name__)
         return True
 
     def _write_once(self, items: list[Decided | Ended]) -> None:
@@ -227,19 +231,22 @@ class Writer:
         if abs(time.time() - self._pruned - self._clock) > _JUMP_S:
             _log.error("%s: the clock has jumped; nothing is deleted by age", self.store.name)
             return
-        try:
-            with self._writing:
+        with self._writing:
+            try:
                 self.store.prune(time.time() - days * _DAY_S)
-        except SQLAlchemyError as error:
-            self.store.disconnect()
-            self._report(type(error).__name__)
+            except SQLAlchemyError as error:
+                self.store.disconnect()
+                self._report(type(error).__name__)
 
     def _drop(self, count: int, reason: str) -> None:
+        if not count:
+            return
         with self._counting:
             self.dropped += count
         self._reason = reason
-        if count:
-            self._report(reason)
+        for report in tuple(self.on_drop):
+            report(count)
+        self._report(reason)
 
     def _report(self, reason: str) -> None:
         """Say in the log, once a minute at most, that events are not being written."""
@@ -254,9 +261,15 @@ class Writer:
             )
 
     def before_fork(self) -> None:
-        """Wait a while for the batch in hand: a child must not copy a database's locks."""
+        """Wait a while for the batch in hand, and disconnect.
+
+        A child must not copy a database's locks. SQLite keeps those of an open file in the memory
+        of its process: a child that has the copy takes none of its own, and its parent may remove
+        the journal that it writes to.
+        """
         if self._writing.acquire(timeout=LONGEST_WAIT):
             self._forking = threading.get_ident()
+            self.store.disconnect()
 
     def in_parent(self) -> None:
         """Go on."""

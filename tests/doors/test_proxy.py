@@ -58,7 +58,8 @@ WATCHED = """  - guardrail_name: watched
     litellm_params:
       guardrail: guard.proxy.Guardrail
       mode: post_call
-      guard: {{detector: tests.scripted.Scripted, action: redact, events: "{}"}}
+      guard: {{detector: tests.scripted.Scripted, action: redact, events: "{}",
+        metrics: true}}
 """
 MESSAGE = Policy().message
 SAID = ["All is ", "well. ", "BIA", "S is ", "here. ", *["More. "] * 80]
@@ -488,6 +489,14 @@ class TestAccounting:
         assert facts["guardrail_response"]["stopped"] is True
         assert facts["guardrail_response"]["detector"] == "scripted-1"
         assert facts["guardrail_response"]["highest_score"] == 0.9
+        assert facts["guardrail_mode"] == "post_call"
+        assert facts["end_time"] >= facts["start_time"]
+        assert facts["duration"] >= 0
+        assert facts["masked_entity_count"] == facts["classification"] == {"gender": 1}
+        assert facts["violation_categories"] == ["gender"]
+        assert facts["guardrail_action"] == action
+        assert facts["detection_method"] == "scripted-1"
+        assert facts["risk_score"] == 9.0
 
     @pytest.mark.parametrize("stream", [False, True])
     def test_what_ran_to_its_end_is_reported_once_with_the_facts(
@@ -504,6 +513,9 @@ class TestAccounting:
         assert facts["guardrail_status"] == "success"
         assert facts["guardrail_response"]["segments"] == 2
         assert facts["guardrail_response"]["findings"] == 0
+        assert facts["guardrail_action"] == "pass"
+        assert facts["violation_categories"] is None
+        assert facts["risk_score"] == 1.0
 
     def test_a_whole_answer_that_raises_is_reported_once(
         self, proxy: Proxy, client: openai.OpenAI
@@ -573,17 +585,47 @@ def test_streams_and_answers_are_counted_in_litellms_metrics(
     pytest.importorskip("prometheus_client")
     chat(client)
     say(client)
-    text = httpx.get(
-        f"{proxy.url}/metrics",
-        headers={"Authorization": "Bearer sk-plain"},
-        follow_redirects=True,
-        timeout=60,
-    ).text
+    text = metrics_page(proxy)
     lines = [line for line in text.splitlines() if line.startswith("litellm_guardrail_")]
     assert any("latency_seconds_count" in x and 'guardrail_name="bias"' in x for x in lines)
     requests = [x for x in lines if "requests_total" in x and 'hook_type="post_call"' in x]
     assert any('status="intervened"' in x for x in requests)
     assert "BIAS" not in text
+
+
+def test_guards_own_metrics_are_on_the_proxys_page(proxy: Proxy, provider: Provider) -> None:
+    pytest.importorskip("prometheus_client")
+    provider.script = Script([SAID])
+    alone = client_of(proxy, "sk-out")
+    before = samples(metrics_page(proxy))
+    for end in (say, chat):
+        end(alone, guardrails=["watched"])
+    end_s = time.monotonic() + 20
+    counted = 0.0
+    while counted < 2 and time.monotonic() < end_s:
+        text = metrics_page(proxy)
+        after = samples(text)
+        name = 'guard_responses_total{door="chat",model="x",outcome="completed"}'
+        counted = after.get(name, 0) - before.get(name, 0)
+    assert counted == 2
+    found = 'guard_decisions_total{action="redact",bias_type="gender",door="chat",model="x"}'
+    assert after[found] - before.get(found, 0) == 2
+    assert after['guard_first_release_seconds_count{door="chat"}'] > 0
+    assert "BIAS" not in text
+
+
+def metrics_page(proxy: Proxy) -> str:
+    return httpx.get(
+        f"{proxy.url}/metrics",
+        headers={"Authorization": "Bearer sk-plain"},
+        follow_redirects=True,
+        timeout=60,
+    ).text
+
+
+def samples(page: str) -> dict[str, float]:
+    lines = (line.rsplit(" ", 1) for line in page.splitlines() if line.startswith("guard_"))
+    return {name: float(value) for name, value in lines}
 
 
 def information(payload: Any) -> Any:

@@ -286,3 +286,34 @@ def test_no_stream_waits_for_a_store_that_does_not_answer(
     answers.set()
     flushed(guard)
     assert len(events(url)) == 100
+
+
+def test_a_child_inherits_no_connection_and_outlives_its_parent(url: str, tmp_path: Path) -> None:
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("there is no /proc")
+    over = tmp_path / "over"
+    code = f"""
+def opened(fd):
+    try:
+        return os.readlink(f'/proc/self/fd/{{fd}}')
+    except OSError:
+        return ''
+list(guard.stream(['Of the parent.']))
+assert guard.recorder.writer.flush()
+parent = os.getpid()
+if not os.fork():
+    assert not [fd for fd in os.listdir('/proc/self/fd') if 'guard.db' in opened(fd)]
+    list(guard.stream(['Of the child.']))
+    assert guard.recorder.writer.flush()
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    list(guard.stream(['Of the orphan.']))
+    assert guard.recorder.writer.flush()
+    open({str(over)!r}, 'w').close()
+"""
+    run(MAKE + code, url)
+    end = time.monotonic() + 60
+    while not over.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert len(events(url)) == 3

@@ -283,6 +283,17 @@ def emit_guardrail_metrics(**facts: Any) -> None:
         emit(**facts)
 
 
+def call_span(call_id: str) -> Any:
+    """Return the open span of a call in LiteLLM's OpenTelemetry callback; None if it has none."""
+    import litellm
+
+    for callback in litellm.input_callback:
+        opened = getattr(callback, "_open_llm_calls", {}).get(call_id)
+        if opened is not None and opened.span is not None:
+            return opened.span
+    return None
+
+
 async def request_body(connection: Any) -> dict[str, Any]:
     """Return the body of a request to the proxy."""
     from litellm.proxy.common_utils.http_parsing_utils import _read_request_body

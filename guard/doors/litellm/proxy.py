@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from types import AsyncGeneratorType
 from typing import Any
@@ -43,7 +43,7 @@ from guard.doors.responses.door import ResponsesStream
 from guard.doors.session import DoorSession
 from guard.doors.text.door import TextCompletionStream
 from guard.policy import Policy
-from guard.verdict import BIAS_TYPES, Decision
+from guard.verdict import BIAS_TYPES, Action, Decision
 
 _STREAMS = (TextCompletionStreamWrapper, CustomStreamWrapper, BaseResponsesAPIStreamingIterator)
 # Textless answers of routes on which LiteLLM does not set the call type.
@@ -51,6 +51,7 @@ _TEXTLESS = (
     *(EmbeddingResponse, RerankResponse, TranscriptionResponse, HttpxBinaryResponseContent),
     *(OpenAIFileObject, LiteLLMBatch, LiteLLMFineTuningJob),
 )
+_BY_STRENGTH: tuple[Action, ...] = ("pass", "flag", "redact", "rewrite", "terminate", "raise")
 # Upper bound of the wrappers around a stream.
 _MOST = 256
 
@@ -281,6 +282,18 @@ class Call:
             "judging_ms": round(self.judging_s * 1000, 3),
         }
 
+    def details(self) -> dict[str, Any]:
+        """Return what LiteLLM's guardrail log has fields of its own for, beside the facts."""
+        scores = [d.verdict.score for d in self.decisions if d.verdict.score is not None]
+        found = bool(self.types)
+        return {
+            "detection_method": self.decisions[-1].verdict.detector if self.decisions else None,
+            "classification": self.types or None,
+            "violation_categories": sorted(self.types) if found else None,
+            "guardrail_action": _strongest(d.action for d in self.decisions),
+            "risk_score": round(10 * max(scores), 1) if scores else None,
+        }
+
     def measure(self, guardrail_name: str | None, error: Exception | None) -> None:
         """Count a stream in LiteLLM's guardrail metrics; LiteLLM itself counts whole answers."""
         intervened = self.status == "guardrail_intervened" and error is None
@@ -308,6 +321,11 @@ class Call:
             "x-guard-findings": str(sum(self.types.values())),
             "x-guard-bias-types": ",".join(sorted(self.types)),
         }
+
+
+def _strongest(actions: Iterable[Action]) -> Action:
+    """Return the action that interferes most with an answer."""
+    return max(actions, key=_BY_STRENGTH.index, default="pass")
 
 
 def _judged_by(policy: Policy) -> dict[str, Any]:

@@ -1,0 +1,209 @@
+"""The dashboard of examples/grafana: every query runs on what real guarded streams have left."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from wsgiref.simple_server import WSGIServer
+
+import httpx
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+
+from guard import Guard
+from guard.policy import Policy
+from guard.watch import later
+from tests.scripted import Scripted, failing
+from tests.watch.conftest import Server
+from tests.watch.test_metrics import parsed
+
+GRAFANA = Path(__file__).parents[2] / "examples" / "grafana"
+BOARD: dict[str, Any] = json.loads((GRAFANA / "dashboards" / "guard.json").read_text())
+_INSTALL = "Prometheus is not installed; run: apt-get install prometheus"
+
+
+def queries(key: str) -> dict[str, str]:
+    """The queries of the panels by their titles."""
+    found = {}
+    for panel in BOARD["panels"]:
+        for target in panel["targets"]:
+            if key in target:
+                found[f"{panel['title']} {target['refId']}"] = target[key]
+    return found
+
+
+def filled(guard: Guard) -> None:
+    labels: Any = {"labels": {"release": "7"}}
+    for _ in range(3):
+        list(guard.stream(["All is well. ", "BIAS is here. ", "And so on."], guard=labels))
+
+
+@pytest.fixture(scope="module")
+def registry() -> CollectorRegistry:
+    """What guarded streams have counted; one was not judged."""
+    registry = CollectorRegistry()
+    filled(Guard(Policy(action="redact"), detector=Scripted(), metrics=registry))
+    fails = Guard(Policy(), detector=Scripted(before=failing), metrics=registry)
+    list(fails.stream(["Fine."]))
+    assert later.flush()
+    return registry
+
+
+def test_every_metric_of_the_dashboard_is_in_the_exposition(registry: CollectorRegistry) -> None:
+    samples = parsed(generate_latest(registry).decode())
+    labels = {name for series in samples.values() for key in series for name, _ in key}
+    asked = queries("expr")
+    assert len(asked) >= 10
+    used = set()
+    for title, expr in asked.items():
+        named = set(re.findall(r"guard_\w+", expr))
+        assert named, title
+        assert named <= set(samples), title
+        used |= named
+        grouped = re.findall(r"by \(([^)]*)\)", expr) + re.findall(r"(\w+)(?:=~|!=|=)\"", expr)
+        assert {x.strip() for g in grouped for x in g.split(",")} <= labels, title
+    # Nothing that guard counts is missing from the dashboard.
+    bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples}
+    assert bases == {re.sub(r"_(bucket|sum|count)$", "", name) for name in used}
+
+
+def test_promtool_finds_nothing_wrong_with_the_exposition(registry: CollectorRegistry) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip(_INSTALL)
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=generate_latest(registry), capture_output=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_the_example_of_a_configuration_is_one() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip(_INSTALL)
+    command = [promtool, "check", "config", str(GRAFANA / "prometheus.yml")]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Guard]]:
+    """The address of a server of Prometheus, and a guard that it watches."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip(_INSTALL)
+    registry = CollectorRegistry()
+    guard = Guard(Policy(action="redact"), detector=Scripted(), metrics=registry)
+    filled(guard)
+    server: WSGIServer
+    server, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
+    folder = tmp_path_factory.mktemp("prometheus")
+    scrape = {
+        "job_name": "guard",
+        "scrape_interval": "1s",
+        "static_configs": [{"targets": [f"127.0.0.1:{server.server_port}"]}],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [scrape]}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [program, f"--config.file={folder / 'prometheus.yml'}"]
+    command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield f"http://{address}", guard
+    finally:
+        process.terminate()
+        process.wait(30)
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def asked(url: str, expr: str) -> list[Any]:
+    reply = httpx.get(f"{url}/api/v1/query", params={"query": expr}, timeout=30).json()
+    assert reply["status"] == "success", reply
+    found: list[Any] = reply["data"]["result"]
+    return found
+
+
+def test_every_query_runs_on_a_real_prometheus(prometheus: tuple[str, Guard]) -> None:
+    url, guard = prometheus
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        filled(guard)
+        try:
+            if asked(url, "sum(rate(guard_segments_total[1m]))"):
+                break
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.5)
+    for title, expr in queries("expr").items():
+        expr = expr.replace("$__rate_interval", "1m").replace("$model", ".*")
+        found = asked(url, expr)
+        if "unjudged" not in expr or "verdict" in expr:  # all was judged here
+            assert found, title
+    (share,) = asked(
+        url,
+        queries("expr")["Biased segments A"]
+        .replace("$__rate_interval", "1m")
+        .replace("$model", ".*"),
+    )
+    assert float(share["value"][1]) == pytest.approx(1 / 3)
+
+
+MACROS = {
+    r"\$__unixEpochFilter\(([\w.]+)\)": r"\1 >= 0 AND \1 <= 4102444800",
+    r"\$__unixEpochGroup\(([\w.]+), '1d'\)": r"floor((\1)/86400)*86400",
+}
+
+
+def test_every_statement_runs_on_a_real_store(server: Server) -> None:
+    import psycopg
+
+    url = server.database()
+    guard = Guard(Policy(action="redact"), detector=Scripted(), events=url)
+    filled(guard)
+    recorder: Any = guard.recorder
+    assert recorder.writer.flush(30)
+    asked = queries("rawSql")
+    rows: dict[str, list[dict[str, Any]]] = {}
+    with psycopg.connect(url, row_factory=psycopg.rows.dict_row) as connection:  # type: ignore[attr-defined]
+        for title, statement in asked.items():
+            for macro, meaning in MACROS.items():
+                statement = re.sub(macro, meaning, statement)
+            assert "$" not in statement, title
+            rows[title] = connection.execute(statement).fetchall()
+    (day,) = rows["Prevalence and mitigation A"]
+    assert (day["prevalence"], day["mitigation"]) == (pytest.approx(1 / 3), 1)
+    (one,) = rows["By model and release A"]
+    assert (one["release"], one["responses"], one["judged"]) == ("7", 3, 9)
+    (kind,) = rows["Groups and bias types A"]
+    assert (kind["bias_type"], kind["action"], kind["findings"]) == ("gender", "redact", 3)
+    (detector,) = rows["Slowest verdicts A"]
+    assert (detector["detector"], detector["segments"]) == ("scripted-1", 9)
+    assert rows["Events that were not written A"] == []
+
+
+def test_the_data_sources_are_those_of_the_dashboard() -> None:
+    made = yaml.safe_load((GRAFANA / "provisioning" / "datasources" / "guard.yaml").read_text())
+    sources = {(s["type"], s["uid"]) for s in made["datasources"]}
+    used = {
+        (t["datasource"]["type"], t["datasource"]["uid"])
+        for panel in BOARD["panels"]
+        for t in (panel, *panel["targets"])
+    }
+    assert used == sources
+    (provider,) = yaml.safe_load(
+        (GRAFANA / "provisioning" / "dashboards" / "guard.yaml").read_text()
+    )["providers"]
+    assert provider["type"] == "file"
+    assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
