@@ -17,7 +17,7 @@ import heapq
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
@@ -71,8 +71,8 @@ class Name(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Stratum:
-    """How many segments there are, and those with a text that come first by lot."""
+class Stratum:
+    """How many segments there are, of how many a text is kept, and which of these come first."""
 
     size: int = 0
     kept: int = 0
@@ -114,13 +114,13 @@ def _drawn(store: Store, name: str, since: float, until: float, size: int, seed:
         before = select(draws.c.since, draws.c.until).where(draws.c.id < name)
         periods = [(row.since, row.until) for row in connection.execute(before)]
         found, unread = _strata(connection, since, until, periods, size, seed)
-    strata = _merged(found, size)
+    strata = merged(found, size)
     unread += sum(s.size for s in strata.values() if not s.kept)
-    strata = {stratum: s for stratum, s in strata.items() if s.kept}
-    if not strata:
+    rows = sampled(strata, size)
+    if not rows:
         raise UsageError(_nothing(unread))
-    rows = _items(strata, _allocated(strata, size))
-    made = Draw(name, since, until, len(rows), sum(s.size for s in strata.values()), unread)
+    segments = sum(s.size for s in strata.values() if s.kept)
+    made = Draw(name, since, until, len(rows), segments, unread)
     row = {"id": name, "since": since, "until": until, "size": len(rows), "seed": seed}
     with store.writing() as connection:
         connection.execute(delete(items).where(items.c.draw_id == name))
@@ -130,11 +130,11 @@ def _drawn(store: Store, name: str, since: float, until: float, size: int, seed:
     return made
 
 
-def _items(strata: Mapping[Name, _Stratum], taken: Mapping[Name, int]) -> list[dict[str, Any]]:
-    """Return the rows of the items; in their order the strata take turns."""
+def sampled(strata: Mapping[Name, Stratum], size: int) -> list[dict[str, Any]]:
+    """Return the rows of about ``size`` items; in their order the strata take turns."""
     drawn: list[tuple[float, dict[str, Any]]] = []
-    for name, stratum in strata.items():
-        count = taken[name]
+    for name, count in _allocated({n: s for n, s in strata.items() if s.kept}, size).items():
+        stratum = strata[name]
         common = {
             "stratum": str(name)[:512],
             "stratum_size": stratum.size,
@@ -167,7 +167,7 @@ def _strata(
     drawn: Sequence[tuple[float, float]],
     size: int,
     seed: int,
-) -> tuple[dict[Name, _Stratum], int]:
+) -> tuple[dict[Name, Stratum], int]:
     """Return the finest strata, and the number of segments of which no text is ever kept."""
     e, r = events.c, responses.c
     query = (
@@ -187,16 +187,26 @@ def _strata(
         .where(r.door.not_in(ASIDE))
         .where(*(or_(e.time < begin, e.time >= end) for begin, end in drawn))
     )
-    strata: dict[Name, _Stratum] = {}
+    return gathered(connection.execution_options(yield_per=_LOT).execute(query), size, seed)
+
+
+def gathered(
+    rows: Iterable[Sequence[Any]], size: int, seed: int
+) -> tuple[dict[Name, Stratum], int]:
+    """Return the finest strata of ``rows``, and how many of them belong to none.
+
+    A row has the event, its action, bias type, score, threshold, the share of texts like its own
+    that are kept, whether its own is, and the model.
+    """
+    strata: dict[Name, Stratum] = {}
     unread = 0
     key = seed.to_bytes(8, "big", signed=True)
-    rows = connection.execution_options(yield_per=_LOT).execute(query)
     for id_, number, action, bias_type, score, threshold, share, kept, model in rows:
         if not share:
             unread += 1
             continue
         name = Name(share, action, bias_type or _band(score, threshold), model or "")
-        stratum = strata.setdefault(name, _Stratum())
+        stratum = strata.setdefault(name, Stratum())
         stratum.size += 1
         if kept:
             stratum.kept += 1
@@ -214,16 +224,16 @@ def _band(score: float | None, threshold: float | None) -> str:
     return next(name for least, name in _CLOSE if share >= least)
 
 
-def _merged(strata: Mapping[Name, _Stratum], size: int) -> dict[Name, _Stratum]:
+def merged(strata: Mapping[Name, Stratum], size: int) -> dict[Name, Stratum]:
     """Return the finest strata of which ``size`` items are enough for all, at four each."""
-    merged: dict[Name, _Stratum] = {}
+    merged: dict[Name, Stratum] = {}
     for level in range(3):
         merged = {}
         for name, stratum in strata.items():
             own = name._replace(
                 model="" if level > 0 else name.model, kind="" if level > 1 else name.kind
             )
-            into = merged.setdefault(own, _Stratum())
+            into = merged.setdefault(own, Stratum())
             into.size += stratum.size
             into.kept += stratum.kept
             into.first = heapq.nlargest(size, chain(into.first, stratum.first))
@@ -232,7 +242,7 @@ def _merged(strata: Mapping[Name, _Stratum], size: int) -> dict[Name, _Stratum]:
     return merged
 
 
-def _allocated(strata: Mapping[Name, _Stratum], size: int) -> dict[Name, int]:
+def _allocated(strata: Mapping[Name, Stratum], size: int) -> dict[Name, int]:
     """Return how many of each stratum are drawn: one at least, and half of all of each kind."""
     kinds = [
         {name: s for name, s in strata.items() if (name.action == "pass") == passed}
@@ -245,7 +255,7 @@ def _allocated(strata: Mapping[Name, _Stratum], size: int) -> dict[Name, int]:
     return taken
 
 
-def _fill(taken: dict[Name, int], strata: Mapping[Name, _Stratum], most: int) -> None:
+def _fill(taken: dict[Name, int], strata: Mapping[Name, Stratum], most: int) -> None:
     left = {name: s for name, s in strata.items() if taken[name] < s.kept}
     while left and sum(taken[name] for name in strata) < most:
         name = max(left, key=lambda n: (math.sqrt(left[n].size) / (taken[n] + 1), n))
