@@ -58,7 +58,9 @@ class Guard:
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
     response: ``"sqlite:///guard.db"``, ``"postgresql://user@host/name"``, or ``"none"``.
     ``keep_text`` says what it keeps of the text (``"never"``, ``"hash"``, ``"redacted"``,
-    ``"full"``), ``keep_days`` for how long it keeps a response, "none" for ever.
+    ``"full"``), ``keep_days`` for how long it keeps a response, "none" for ever. With "redacted" it
+    has no text of segments that pass; ``review_share`` keeps that of a random share of them, for
+    people to review.
 
     ``metrics`` counts for Prometheus: True in the client's own registry, which LiteLLM uses too, or
     in the one that is given. ``traces`` makes OpenTelemetry's spans and events: True with the
@@ -80,6 +82,7 @@ class Guard:
         events: str | None = None,
         keep_text: str | None = None,
         keep_days: int | str | None = None,
+        review_share: float | None = None,
         metrics: bool | CollectorRegistry | None = None,
         traces: bool | TracerProvider | None = None,
         **overrides: Any,
@@ -93,7 +96,8 @@ class Guard:
         self.sinks = tuple(_shielded(sink) for sink in sinks)
         self._workers = Workers()
         self._breakers = Breakers()
-        kept = {"events": events, "keep_text": keep_text, "keep_days": keep_days}
+        kept: dict[str, Any] = {"events": events, "keep_text": keep_text, "keep_days": keep_days}
+        kept["review_share"] = review_share
         own |= {k: own_value(k, v, "Guard") for k, v in kept.items() if v is not None}
         if detector is not None and not isinstance(detector, str):
             self.detector = _checked(detector, index, weights)

@@ -83,8 +83,14 @@ def _events(settings: Mapping[str, Any]) -> Events:
     from guard.watch.events import Events
     from guard.watch.writer import writer_of
 
+    keep_text, share = settings.get("keep_text", "never"), settings.get("review_share", 0.0)
+    if share and keep_text in ("never", "hash"):
+        raise ConfigError(
+            f"events: review_share keeps texts for people to read, and keep_text = '{keep_text}' "
+            "forbids it; set keep_text = 'redacted', or leave review_share out."
+        )
     writer = writer_of(settings["events"], settings.get("keep_days", _KEEP_DAYS))
-    return Events(writer, cast("KeepText", settings.get("keep_text", "never")))
+    return Events(writer, cast("KeepText", keep_text), share)
 
 
 def _metrics(registry: Any) -> Metrics:

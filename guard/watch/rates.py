@@ -169,7 +169,7 @@ def sums(
     where += [responses.c.outcome != "running"]
     if "door" not in by:
         where += [responses.c.door.not_in(ASIDE)]
-    keys = [_dimension(name).label(f"by_{at}") for at, name in enumerate(of_response)]
+    keys = [dimension(name).label(f"by_{at}") for at, name in enumerate(of_response)]
     days: list[ColumnElement[Any]] = []
     if by_day:
         # No cast: databases differ in how they round.
@@ -186,7 +186,8 @@ def _begun(since: float, day: int) -> ColumnElement[Any]:
     return case((responses.c.time >= since + day * DAY_S, 1), else_=0)
 
 
-def _dimension(name: str) -> ColumnElement[Any]:
+def dimension(name: str) -> ColumnElement[Any]:
+    """Return the value of a response by which ``name`` breaks down; "(none)" where it has none."""
     if name in COLUMNS:
         return func.coalesce(responses.c[name], NONE)
     return func.coalesce(responses.c.labels[name.removeprefix("label.")].as_string(), NONE)
