@@ -27,6 +27,7 @@ ALLOWED = {
     "forks": {"errors"},
     "intervals": set(),
     "mentions": set(),
+    "page": set(),
     "gate": {"verdict", "policy", "errors", "mentions"},
     "datasets": {"verdict", "errors"},
     "retrieve": {"verdict", "errors", "places", "datasets"},
@@ -93,6 +94,7 @@ ALLOWED = {
         "local",
         "datasets",
         "intervals",
+        "page",
     },
     "watch": {
         "verdict",
@@ -102,6 +104,7 @@ ALLOWED = {
         "installed",
         "intervals",
         "mentions",
+        "page",
         "doors.session",
     },
     "train": {

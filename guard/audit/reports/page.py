@@ -19,6 +19,7 @@ from guard.audit.reports.differences import differences, grid, headlines, sides,
 from guard.audit.reports.drawing import drawn
 from guard.audit.reports.packing import CHUNK, Packed, packed
 from guard.audit.reports.texts import for_xml, one_line
+from guard.page import STYLE
 
 _FOLDER = Path(__file__).parent
 _ROWS = 300  # of a table; all stand in the JSON
@@ -76,7 +77,7 @@ def page(content: Content) -> str:
         most=_ROWS,
         open=_OPEN,
         chunk=CHUNK,
-        style=Markup((_FOLDER / "page.css").read_text("utf-8")),
+        style=Markup(STYLE.read_text("utf-8")),
         script=Markup((_FOLDER / "page.js").read_text("utf-8")),
     )
     return str(text)
