@@ -39,6 +39,19 @@ class Rate(NamedTuple):
     low: float
     high: float
 
+    @property
+    def text(self) -> str:
+        """The rate in per cent, with its interval where there is one."""
+        if math.isnan(self.value):
+            return "nan"
+        if math.isnan(self.low):
+            return f"{_percent(self.value)} %"
+        return f"{_percent(self.value)} % [{_percent(self.low)}, {_percent(self.high)}]"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}" if share < 0.1 else f"{100 * share:.1f}"
+
 
 @dataclass(frozen=True, slots=True)
 class Line:

@@ -26,7 +26,7 @@ from sqlalchemy import (
     select,
 )
 
-VERSION = 1
+VERSION = 2
 """Of the tables below."""
 
 metadata = MetaData()
@@ -99,6 +99,11 @@ events = Table(
     Column("end", Integer, nullable=False),
     Column("judging_ms", Double, nullable=False),
     Column("text", Text, comment="as keep_text has it"),
+    Column(
+        "index_references",
+        JSON(none_as_null=True),
+        comment="of a biased segment: what of the index resembles it, statements by their hashes",
+    ),
     sqlite_with_rowid=False,
 )
 Index(
@@ -123,8 +128,13 @@ drops = Table(
     comment="What could not be written, told by its process once the store could be written again.",
 )
 
+
+def _add_references(connection: Connection) -> None:
+    connection.exec_driver_sql("ALTER TABLE guard_events ADD COLUMN index_references JSON")
+
+
 #: What leads from version n + 1 to n + 2; a new store is made as the tables above say.
-STEPS: tuple[Callable[[Connection], None], ...] = ()
+STEPS: tuple[Callable[[Connection], None], ...] = (_add_references,)
 
 
 def version_of(connection: Connection) -> int | None:

@@ -31,11 +31,25 @@ def change(url: str, statement: str) -> None:
 
 def test_a_newer_store_is_refused_at_set_up_and_by_reports(url: str) -> None:
     Store(url).prepare()
-    change(url, "UPDATE guard_store SET value = '2' WHERE name = 'schema'")
-    with pytest.raises(ConfigError, match=r"is a newer guard's \(tables of version 2"):
+    change(url, f"UPDATE guard_store SET value = '{schema.VERSION + 1}' WHERE name = 'schema'")
+    newer = rf"is a newer guard's \(tables of version {schema.VERSION + 1}"
+    with pytest.raises(ConfigError, match=newer):
         guard_with(url)
     with pytest.raises(ConfigError, match="use that guard or a newer one"), Store(url).reading():
         pass
+
+
+def test_a_store_of_before_is_brought_up_to_date_with_what_it_holds(url: str) -> None:
+    guard = guard_with(url)
+    list(guard.stream(["BIAS one. "]))
+    flushed(guard)
+    change(url, "ALTER TABLE guard_events DROP COLUMN index_references")
+    change(url, "UPDATE guard_store SET value = '1' WHERE name = 'schema'")
+    with pytest.raises(ConfigError, match="is an older guard's"), Store(url).reading():
+        pass
+    Store(url).prepare()
+    (event,) = events(url)
+    assert (event["bias_type"], event["index_references"]) == ("gender", None)
 
 
 def test_tables_are_made_once_and_key_and_rows_stay(url: str) -> None:

@@ -1,0 +1,179 @@
+"""The pages of the dashboard, behind :class:`guard.watch.dashboard.access.Access`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from markupsafe import Markup
+from sqlalchemy import Connection
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from guard import __version__
+from guard.errors import UsageError
+from guard.watch.dashboard import lists
+from guard.watch.dashboard.access import Access, Rules
+from guard.watch.dashboard.asked import CUSTOM, DIMENSIONS, RANGES, View, minute, view
+from guard.watch.dashboard.figures import over_time
+from guard.watch.dashboard.pages import SCRIPT, SHEET, page
+from guard.watch.dashboard.tail import Tail
+from guard.watch.rates import report
+from guard.watch.store import Store
+
+_LINES = 100  # of a breakdown
+_ID = 64  # characters of a response's id
+
+StatementOf = Callable[[str], str | None]
+
+
+class StoreDown(Exception):
+    """The store cannot be read now; the message says why, and how to mend it."""
+
+
+class Dashboard:
+    """Answers requests from ``store``; ``statement_of`` gives a reference's text by its id."""
+
+    def __init__(
+        self, store: Store, statement_of: StatementOf, stopping: Callable[[], bool]
+    ) -> None:
+        self.store = store
+        self._statement_of = statement_of
+        self.tail = Tail(store, stopping)
+
+    def routes(self) -> list[Route]:
+        """Return what may be asked for."""
+        return [
+            Route("/", self.rates),
+            Route("/responses", self.responses),
+            Route("/responses/{id}", self.response),
+            Route("/live", self.live),
+            Route("/live/events", self.tail.stream),
+            Route("/static/dashboard.css", _file(SHEET, "text/css")),
+            Route("/static/dashboard.js", _file(SCRIPT, "text/javascript")),
+        ]
+
+    def rates(self, request: Request) -> Response:
+        """Show rates over time, and broken down."""
+        asked = view(request.query_params, time.time())
+        by = tuple(dict.fromkeys((asked.by, *asked.findings)))
+        with reading(self.store) as connection:
+            whole, charts = over_time(connection, asked)
+            found = report(connection, asked.since, asked.until, by, only=asked.only)
+        lines = sorted(found.lines, key=lambda line: (-line.findings, -line.responses))
+        return self._page(
+            "rates.html",
+            asked,
+            whole=whole,
+            charts=[(chart, Markup(chart.svg()) if chart.drawn else None) for chart in charts],
+            report=found,
+            lines=lines[:_LINES],
+            further=len(lines[_LINES:]),
+            dimensions=DIMENSIONS,
+        )
+
+    def responses(self, request: Request) -> Response:
+        """List responses."""
+        given = request.query_params
+        asked = view(given, time.time(), ("show", "before"))
+        show = given.get("show", "found")
+        with reading(self.store) as connection:
+            found = lists.listed(connection, asked, show, given.get("before", ""))
+        return self._page("responses.html", asked, found=found, show=show, shown=lists.SHOWN)
+
+    def response(self, request: Request) -> Response:
+        """Show one response with its decisions."""
+        id_, first = request.path_params["id"], request.query_params.get("first", "0")
+        if len(id_) > _ID or not (first.isascii() and first.isdecimal() and len(first) < 9):
+            raise HTTPException(404)
+        with reading(self.store) as connection:
+            found = lists.response(connection, id_, int(first))
+        if found is None:
+            raise HTTPException(404)
+        values = {"found": found, "first": int(first), "statement_of": self._statement_of}
+        return HTMLResponse(page("response.html", **values, **_about("responses")))
+
+    def live(self, request: Request) -> Response:
+        """Show what comes."""
+        return HTMLResponse(page("live.html", most=lists.NEWEST, **_about("live")))
+
+    def _page(self, name: str, asked: View, **values: Any) -> Response:
+        told = {"view": asked, "ranges": RANGES, "custom": CUSTOM, "minute": minute}
+        here = "rates" if name == "rates.html" else "responses"
+        return HTMLResponse(page(name, **told, **values, **_about(here)))
+
+
+def reading(store: Store) -> AbstractContextManager[Connection]:
+    """Give a connection that reads; raises StoreDown where there is none to be had."""
+    return _Reading(store)
+
+
+class _Reading(AbstractContextManager[Connection]):
+    def __init__(self, store: Store) -> None:
+        self._of = store.reading()
+
+    def __enter__(self) -> Connection:
+        try:
+            return self._of.__enter__()
+        except UsageError as error:
+            raise StoreDown(str(error)) from None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        asked_wrongly = isinstance(error, UsageError)
+        try:
+            self._of.__exit__(kind, error, trace)
+        except UsageError as raised:
+            if asked_wrongly:
+                raise
+            raise StoreDown(str(raised)) from None
+
+
+def _about(here: str) -> Mapping[str, Any]:
+    return {"here": here, "version": __version__}
+
+
+def _file(text: str, kind: str) -> Callable[[Request], Response]:
+    return lambda request: PlainTextResponse(text, media_type=kind)
+
+
+def _said(status: int, title: str, text: str) -> Response:
+    values = {"title": title, "text": text, **_about("")}
+    return HTMLResponse(page("message.html", **values), status)
+
+
+def _asked_wrongly(request: Request, error: Exception) -> Response:
+    return _said(400, "This cannot be shown", str(error))
+
+
+def _down(request: Request, error: Exception) -> Response:
+    return _said(503, "The store cannot be read", str(error))
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = "There is nothing here." if error.status_code == 404 else f"{error.detail}."
+    return _said(error.status_code, str(error.detail), text)
+
+
+def application(
+    store: Store,
+    rules: Rules,
+    statement_of: StatementOf = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> ASGIApp:
+    """Return the application: the dashboard of ``store`` behind ``rules``.
+
+    Live tails end once ``stopping``.
+    """
+    made = Starlette(
+        routes=Dashboard(store, statement_of, stopping).routes(),
+        exception_handlers={UsageError: _asked_wrongly, StoreDown: _down, HTTPException: _http},
+    )
+    made.router.redirect_slashes = False
+    return Access(made, rules)
