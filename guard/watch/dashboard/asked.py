@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from urllib.parse import urlencode
 
 from guard.errors import UsageError
+from guard.watch.events import clean
 from guard.watch.rates import COLUMNS, FINDINGS, LABELS, dimensions
 
 RANGES: Mapping[str, tuple[str, float]] = {
@@ -48,7 +49,8 @@ class View:
         whole = self.until - self.since
         step = next((s for s in _STEPS_S if whole / s <= _PARTS), whole / _PARTS)
         first = math.floor(self.since / step) + 1
-        return [self.since, *(n * step for n in range(first, math.ceil(self.until / step)))]
+        full = (n * step for n in range(first, math.ceil(self.until / step)))
+        return [self.since, *(start for start in full if self.since < start < self.until)]
 
     def query(self, **changed: str | None) -> str:
         """Return the query that asks for this with changes; None leaves a value out."""
@@ -77,7 +79,7 @@ def view(asked: Mapping[str, str], now: float, others: Iterable[str] = ()) -> Vi
     if len(by) != 1:
         raise UsageError("by takes one name.")
     own = {"range", "since", "until", "by", *others}
-    only = {name: value for name, value in asked.items() if name not in own and value}
+    only = {name: clean(value) for name, value in asked.items() if name not in own and value}
     for name in only:
         dimensions(name)
     return View(span, since, until, by[0], only)

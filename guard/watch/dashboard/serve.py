@@ -67,7 +67,9 @@ def serve(
             timeout_graceful_shutdown=_END_S,
         )
         server = uvicorn.Server(config)
-        shown = f"[{address}]" if ":" in address else address
+        # Of every address this machine's own is shown: others are the reader's to know.
+        name = address if own else "localhost"
+        shown = f"[{name}]" if ":" in name else name
         told(Place(f"http://{shown}:{port}/", made))
         server.run(sockets=[listener])
 
