@@ -6,6 +6,7 @@ An unknown name or a value out of range raises ConfigError: one sentence that na
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ else:
     import tomli as tomllib
 
 # Settings that do not belong to the policy.
-OWN_KEYS = ("detector", "index", "weights", "events", "keep_text", "keep_days")
+OWN_KEYS = ("detector", "index", "weights", "events", "keep_text", "keep_days", "review_share")
 KEEP_TEXT = ("never", "hash", "redacted", "full")
 _MOST_DAYS = 36_500
 _MOST_SHOWN = 200  # characters of a value that a message quotes
@@ -175,6 +176,17 @@ def own_value(key: str, value: Any, where: str) -> Any:
                 f"'none', got {_shortened(value)}."
             )
         return None if value is None else int(digits)
+    if key == "review_share":
+        try:
+            share = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            share = math.nan
+        if not 0 <= share <= 1:
+            raise ConfigError(
+                f"{where}: review_share takes a share from 0 to 1, such as 0.01, got "
+                f"{_shortened(value)}."
+            )
+        return share
     if key == "keep_text" and value not in KEEP_TEXT:
         raise ConfigError(
             f"{where}: keep_text is one of {', '.join(KEEP_TEXT)}, got {_shortened(value)}."

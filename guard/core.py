@@ -56,7 +56,9 @@ class Guard:
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
     response: ``"sqlite:///guard.db"``, ``"postgresql://user@host/name"``, or ``"none"``.
     ``keep_text`` says what it keeps of the text (``"never"``, ``"hash"``, ``"redacted"``,
-    ``"full"``), ``keep_days`` for how long it keeps a response, "none" for ever.
+    ``"full"``), ``keep_days`` for how long it keeps a response, "none" for ever. With "redacted" it
+    has no text of segments that pass; ``review_share`` keeps that of a random share of them, for
+    people to review.
 
     Raises ConfigError for a setting that is unknown or out of range, and for a store that cannot
     be opened; WeightsError if the detector's weights are missing or their hashes differ from the
@@ -74,6 +76,7 @@ class Guard:
         events: str | None = None,
         keep_text: str | None = None,
         keep_days: int | str | None = None,
+        review_share: float | None = None,
         **overrides: Any,
     ) -> None:
         configured = {} if isinstance(policy, Policy) else settings()
@@ -85,7 +88,8 @@ class Guard:
         self.sinks = tuple(_shielded(sink) for sink in sinks)
         self._workers = Workers()
         self._breakers = Breakers()
-        kept = {"events": events, "keep_text": keep_text, "keep_days": keep_days}
+        kept: dict[str, Any] = {"events": events, "keep_text": keep_text, "keep_days": keep_days}
+        kept["review_share"] = review_share
         own |= {k: own_value(k, v, "Guard") for k, v in kept.items() if v is not None}
         if detector is not None and not isinstance(detector, str):
             self.detector = _checked(detector, index, weights)
@@ -98,7 +102,10 @@ class Guard:
         self.recorder: Recorder | None = None
         if (store := own.get("events")) is not None:
             self.recorder = _recorder(
-                store, own.get("keep_text", "never"), own.get("keep_days", _KEEP_DAYS)
+                store,
+                own.get("keep_text", "never"),
+                own.get("keep_days", _KEEP_DAYS),
+                own.get("review_share", 0.0),
             )
 
     def check(self, text: str) -> Verdict:
@@ -317,10 +324,10 @@ def _detector(detector: str, index: str | Path | None, weights: str | Path | Non
         return _encoder(_absolute(weights) or folder, _absolute(index))
 
 
-def _recorder(url: str, keep_text: str, keep_days: int | None) -> Recorder:
+def _recorder(url: str, keep_text: str, keep_days: int | None, review_share: float) -> Recorder:
     from guard.watch import recorder
 
-    return recorder(url, keep_text, keep_days)
+    return recorder(url, keep_text, keep_days, review_share)
 
 
 def _absolute(path: str | Path | None) -> Path | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,23 +43,77 @@ def of_clusters(
     of Brown, Cai and DasGupta 2001; compared by Franco, Little, Louis and Slud 2019). Where every
     cluster says the same each counts as one element: nothing tells how alike its elements are.
     """
-    clusters = x**2 / xx if xx else 0.0
-    if clusters < LEAST_CLUSTERS - 1e-9:
+    if not xx or x**2 / xx < LEAST_CLUSTERS - 1e-9:
         return math.nan, math.nan
-    from scipy.special import betaincinv, stdtrit
+    from scipy.special import betaincinv
 
-    share = y / x
-    off = max(yy - 2 * share * xy + share**2 * xx, 0.0)
-    tail = (1 - level) / 2
-    n = clusters
-    if 0 < share < 1 and off > 0:
-        variance = clusters / (clusters - 1) * off / x**2
-        wider = stdtrit(clusters - 1, 1 - tail) / stdtrit(math.inf, 1 - tail)
-        n = min(max(share * (1 - share) / (variance * wider**2), clusters), x)
+    share, tail = y / x, (1 - level) / 2
+    n = effective(x, xx, y, yy, xy, level)
     a, b = n * share + 0.5, n * (1 - share) + 0.5
     low = float(betaincinv(a, b, tail)) if share > 0 else 0.0
     high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
     return low, high
+
+
+def effective(x: float, xx: float, y: float, yy: float, xy: float, level: float = LEVEL) -> float:
+    """Return how many independent elements say as much of ``y / x`` as those in clusters do.
+
+    The sums are those of :func:`of_clusters`, which has the sources. With fewer than six clusters,
+    and where every cluster says the same, each cluster counts as one element.
+    """
+    clusters, share = x**2 / xx, y / x
+    off = max(yy - 2 * share * xy + share**2 * xx, 0.0)
+    if clusters < LEAST_CLUSTERS - 1e-9 or not (0 < share < 1 and off > 0):
+        return clusters
+    from scipy.special import stdtrit
+
+    tail = (1 - level) / 2
+    variance = clusters / (clusters - 1) * off / x**2
+    wider = stdtrit(clusters - 1, 1 - tail) / stdtrit(math.inf, 1 - tail)
+    return float(min(max(share * (1 - share) / (variance * wider**2), clusters), x))
+
+
+class Limits(NamedTuple):
+    """An estimate and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def total(parts: Iterable[tuple[float, Limits]]) -> Limits:
+    """Return the sum of independent estimates, each times its weight (not below 0).
+
+    The interval joins theirs, which may be lopsided (Zou and Donner 2008, equation 7).
+    """
+    value = below = above = 0.0
+    for weight, part in parts:
+        value += weight * part.value
+        below += (weight * (part.value - part.low)) ** 2
+        above += (weight * (part.high - part.value)) ** 2
+    return Limits(value, value - math.sqrt(below), value + math.sqrt(above))
+
+
+def share_of_two(a: Limits, b: Limits) -> Limits:
+    """Return ``a / (a + b)`` of two independent estimates of totals; nan where both are 0.
+
+    The interval has every share r at which that of ``a (1 - r) - b r``, joined as :func:`total`
+    does, contains 0 (Donner and Zou 2012, section 4: their closed form solves the same equation).
+    """
+    if not a.value + b.value:
+        return Limits(math.nan, math.nan, math.nan)
+    share = a.value / (a.value + b.value)
+
+    def end(a_end: float, b_end: float, towards: float) -> float:
+        inside, outside = share, towards
+        for _ in range(60):
+            r = (inside + outside) / 2
+            off = math.hypot((1 - r) * (a_end - a.value), r * (b_end - b.value))
+            contains = abs(a.value * (1 - r) - b.value * r) <= off
+            inside, outside = (r, outside) if contains else (inside, r)
+        return inside
+
+    return Limits(share, end(a.low, b.high, 0.0), end(a.high, b.low, 1.0))
 
 
 def percentile(samples: NDArray[np.float64]) -> tuple[float, float]:

@@ -16,11 +16,22 @@ if TYPE_CHECKING:
 __all__ = ["recorder"]
 
 
-def recorder(url: str, keep_text: str = "never", keep_days: int | None = None) -> Events:
+def recorder(
+    url: str,
+    keep_text: str = "never",
+    keep_days: int | None = None,
+    review_share: float = 0.0,
+) -> Events:
     """Return what keeps events in the store at ``url``; guards with one store share its writer.
 
-    Raises ConfigError where the store cannot be opened, or SQLAlchemy is not installed.
+    Raises ConfigError where the store cannot be opened, SQLAlchemy is not installed, or
+    ``review_share`` is to keep text that ``keep_text`` forbids.
     """
+    if review_share and keep_text in ("never", "hash"):
+        raise ConfigError(
+            f"events: review_share keeps texts for people to read, and keep_text = '{keep_text}' "
+            "forbids it; set keep_text = 'redacted', or leave review_share out."
+        )
     try:
         import sqlalchemy  # noqa: F401
     except ImportError:
@@ -32,4 +43,4 @@ def recorder(url: str, keep_text: str = "never", keep_days: int | None = None) -
     from guard.watch.events import Events
     from guard.watch.writer import writer_of
 
-    return Events(writer_of(url, keep_days), cast("KeepText", keep_text))
+    return Events(writer_of(url, keep_days), cast("KeepText", keep_text), review_share)

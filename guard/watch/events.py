@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import logging
 import re
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from guard.mentions import lexicon
@@ -23,6 +24,7 @@ KeepText = Literal["never", "hash", "redacted", "full"]
 Row = dict[str, Any]
 
 _log = logging.getLogger("guard")
+_random = SystemRandom().random  # which an application's random.seed() leaves as it is
 _MOST = 200  # characters of a name, an id, a group or an attribute
 _TIED = re.compile(r"\W+")
 # Words that join those of a group's name, and no part of the lists.
@@ -53,6 +55,7 @@ class Decided(NamedTuple):
     decision: Decision
     text: str | None
     keep_text: KeepText
+    text_share: float | None
 
 
 class Ended(NamedTuple):
@@ -74,18 +77,23 @@ class Queue(Protocol):
 class Events:
     """The recorder of a guard: queues an event for each decision, a summary for each response."""
 
-    def __init__(self, writer: Queue, keep_text: KeepText) -> None:
+    def __init__(self, writer: Queue, keep_text: KeepText, review_share: float = 0.0) -> None:
         self.writer = writer
         self.keep_text = keep_text
+        self._review_share = review_share
 
     def decided(
         self, session: DoorSession, trail: GuardTrail, decision: Decision, text: str
     ) -> None:
         """Queue the last decision of ``trail``."""
         try:
-            kept = text if self._keeps(decision) else None
+            share = self._text_share(decision)
+            # Of most decisions there is nothing to draw.
+            drawn = share is not None and (share >= 1 or _random() < share)
+            keeps = self.keep_text == "hash" or drawn
+            kept = text if keeps else None
             number = len(trail.decisions) - 1
-            item = Decided(_asked(session, trail), number, decision, kept, self.keep_text)
+            item = Decided(_asked(session, trail), number, decision, kept, self.keep_text, share)
             self.writer.put(item)
         except Exception as error:
             _log.error("an event was lost: %s", type(error).__name__)
@@ -100,10 +108,12 @@ class Events:
         except Exception as error:
             _log.error("an event was lost: %s", type(error).__name__)
 
-    def _keeps(self, decision: Decision) -> bool:
-        if self.keep_text == "redacted":
-            return decision.verdict.biased
-        return self.keep_text != "never"
+    def _text_share(self, decision: Decision) -> float | None:
+        """Return with what probability the text of such a decision is kept to be read."""
+        if self.keep_text == "full" or (self.keep_text == "redacted" and decision.verdict.biased):
+            return 1.0
+        reviewed = self._review_share and decision.verdict.unjudged is None
+        return self._review_share if reviewed else None
 
 
 def _asked(session: DoorSession, trail: GuardTrail) -> Asked:
@@ -187,6 +197,7 @@ def event_row(item: Decided, key: bytes) -> Row:
         "end": decision.span.end,
         "judging_ms": verdict.elapsed_ms,
         "text": None if item.text is None else _kept(item.text, item.keep_text, key),
+        "text_share": item.text_share,
         "index_references": references(verdict) if verdict.biased else None,
     }
 

@@ -187,15 +187,15 @@ def sums(
     kept = {} if only is None else only
     where = [responses.c.time >= since, responses.c.time < until]
     where += [responses.c.outcome != "running"]
-    where += [of(name) == value for name, value in kept.items() if name not in FINDINGS]
+    where += [dimension(name) == value for name, value in kept.items() if name not in FINDINGS]
     if "door" not in by and "door" not in kept:
         where += [responses.c.door.not_in(ASIDE)]
-    keys = [of(name).label(f"by_{at}") for at, name in enumerate(of_response)]
+    keys = [dimension(name).label(f"by_{at}") for at, name in enumerate(of_response)]
     parts = [_part(starts, 0).label("part")] if len(starts) > 1 else []
     base = _grouped(connection, _all(where, not of_finding), [*keys, *parts])
     found = {}
     if of_finding:
-        findings = [of(name) == kept[name] for name in of_finding if name in kept]
+        findings = [dimension(name) == kept[name] for name in of_finding if name in kept]
         query = _found(where, of_finding, findings)
         found = _grouped(connection, query, [*keys, *parts], len(of_finding))
     return list(_joined(base, found, of_response, of_finding, by, bool(parts)))
@@ -210,8 +210,8 @@ def _part(starts: Sequence[float], first: int) -> ColumnElement[Any]:
     return case((later, _part(starts[half:], first + half)), else_=_part(starts[:half], first))
 
 
-def of(name: str) -> ColumnElement[Any]:
-    """Return what a dimension's value is read from."""
+def dimension(name: str) -> ColumnElement[Any]:
+    """Return the value by which ``name`` breaks down; "(none)" where there is none."""
     if name in FINDINGS:
         return func.coalesce(FINDINGS[name], NONE)
     if name in COLUMNS:

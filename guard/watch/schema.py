@@ -24,9 +24,10 @@ from sqlalchemy import (
     Text,
     inspect,
     select,
+    text,
 )
 
-VERSION = 2
+VERSION = 3
 """Of the tables below."""
 
 metadata = MetaData()
@@ -99,6 +100,7 @@ events = Table(
     Column("end", Integer, nullable=False),
     Column("judging_ms", Double, nullable=False),
     Column("text", Text, comment="as keep_text has it"),
+    Column("text_share", Double, comment="with what probability a text like it is kept to read"),
     Column(
         "index_references",
         JSON(none_as_null=True),
@@ -128,13 +130,65 @@ drops = Table(
     comment="What could not be written, told by its process once the store could be written again.",
 )
 
+draws = Table(
+    "guard_review_draws",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("time", Double, nullable=False, comment="when it was drawn, seconds since 1970"),
+    Column("since", Double, nullable=False, comment="the decisions it was drawn from"),
+    Column("until", Double, nullable=False),
+    Column("size", Integer, nullable=False, comment="items drawn"),
+    Column("seed", Integer, nullable=False),
+    Column("unread", Integer, nullable=False, comment="segments of which no text could be drawn"),
+)
+
+items = Table(
+    "guard_review_items",
+    metadata,
+    Column("draw_id", String(32), primary_key=True),
+    Column("response_id", String(32), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("position", Integer, nullable=False, comment="in the queue; strata take turns"),
+    Column("stratum", String(512), nullable=False),
+    Column("stratum_size", Integer, nullable=False, comment="segments it stands for"),
+    Column("stratum_drawn", Integer, nullable=False),
+    Column("probability", Double, nullable=False, comment="of being drawn"),
+    Column("weight", Double, nullable=False, comment="its inverse"),
+    Index("guard_review_items_event", "response_id", "number"),
+)
+
+marks = Table(
+    "guard_review_marks",
+    metadata,
+    Column("id", String(32), primary_key=True, comment="later ones sort after earlier ones"),
+    Column("response_id", String(32), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("reviewer", String(256), nullable=False),
+    Column("time", Double, nullable=False, comment="seconds since 1970"),
+    Column("verdict", String(16), nullable=False, comment="on the decision: right, wrong, unclear"),
+    Column("bias_type", String(16), comment="as the reviewer has it"),
+    Column("group_name", String(256)),
+    Column("attribute_name", String(256)),
+    Index("guard_review_marks_event", "response_id", "number"),
+    comment="Of a reviewer's marks of one segment the last one holds.",
+)
+
+
+def _add_reviews(connection: Connection) -> None:
+    """Make the tables of reviews; texts that lie here were all kept, as their settings said."""
+    for table in (draws, items, marks):
+        table.create(connection)
+    connection.execute(text("ALTER TABLE guard_events ADD COLUMN text_share DOUBLE PRECISION"))
+    readable = "text IS NOT NULL AND text NOT LIKE 'hmac:%'"
+    connection.execute(text(f"UPDATE guard_events SET text_share = 1 WHERE {readable}"))
+
 
 def _add_references(connection: Connection) -> None:
-    connection.exec_driver_sql("ALTER TABLE guard_events ADD COLUMN index_references JSON")
+    connection.execute(text("ALTER TABLE guard_events ADD COLUMN index_references JSON"))
 
 
 #: What leads from version n + 1 to n + 2; a new store is made as the tables above say.
-STEPS: tuple[Callable[[Connection], None], ...] = (_add_references,)
+STEPS: tuple[Callable[[Connection], None], ...] = (_add_reviews, _add_references)
 
 
 def version_of(connection: Connection) -> int | None:

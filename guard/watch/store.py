@@ -154,8 +154,8 @@ class Store:
                 connection = self._connected()
                 lot = select(schema.responses.c.id).where(which).limit(_LOT)
                 ids = list(connection.scalars(lot))
-                events = schema.events.c.response_id
-                connection.execute(delete(schema.events).where(events.in_(ids)))
+                for table in (schema.events, schema.items, schema.marks):
+                    connection.execute(delete(table).where(table.c.response_id.in_(ids)))
                 connection.execute(delete(schema.responses).where(schema.responses.c.id.in_(ids)))
             count += len(ids)
             if len(ids) < _LOT:
@@ -206,6 +206,15 @@ class Store:
             raise UsageError(self._sentence(error)) from None
         finally:
             self.disconnect()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Give a connection for one transaction; raises as :meth:`reading` does.
+
+        Nothing is written where the block raises.
+        """
+        with self.changing(), self._connected().begin():
+            yield self._connected()
 
     def _connected(self) -> Connection:
         if self._connection is None:

@@ -31,9 +31,8 @@ def change(url: str, statement: str) -> None:
 
 def test_a_newer_store_is_refused_at_set_up_and_by_reports(url: str) -> None:
     Store(url).prepare()
-    change(url, f"UPDATE guard_store SET value = '{schema.VERSION + 1}' WHERE name = 'schema'")
-    newer = rf"is a newer guard's \(tables of version {schema.VERSION + 1}"
-    with pytest.raises(ConfigError, match=newer):
+    change(url, "UPDATE guard_store SET value = '99' WHERE name = 'schema'")
+    with pytest.raises(ConfigError, match=r"is a newer guard's \(tables of version 99"):
         guard_with(url)
     with pytest.raises(ConfigError, match="use that guard or a newer one"), Store(url).reading():
         pass
@@ -44,7 +43,8 @@ def test_a_store_of_before_is_brought_up_to_date_with_what_it_holds(url: str) ->
     list(guard.stream(["BIAS one. "]))
     flushed(guard)
     change(url, "ALTER TABLE guard_events DROP COLUMN index_references")
-    change(url, "UPDATE guard_store SET value = '1' WHERE name = 'schema'")
+    before = schema.STEPS.index(schema._add_references) + 1
+    change(url, f"UPDATE guard_store SET value = '{before}' WHERE name = 'schema'")
     with pytest.raises(ConfigError, match="is an older guard's"), Store(url).reading():
         pass
     Store(url).prepare()

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Select, exists, func, select, tuple_
 
 from guard.errors import UsageError
 from guard.watch.dashboard.asked import View
-from guard.watch.rates import ASIDE, FINDINGS, of
+from guard.watch.rates import ASIDE, FINDINGS, dimension
 from guard.watch.schema import events, responses, settings
 
 Row = Mapping[str, Any]
@@ -57,8 +57,8 @@ def listed(connection: Connection, view: View, show: str, before: str = "") -> L
 
 
 def _kept(view: View) -> list[Any]:
-    of_findings = [of(name) == view.only[name] for name in view.findings]
-    found = [of(name) == value for name, value in view.only.items() if name not in FINDINGS]
+    of_findings = [dimension(name) == view.only[name] for name in view.findings]
+    found = [dimension(name) == value for name, value in view.only.items() if name not in FINDINGS]
     if of_findings:
         mine = events.c.response_id == responses.c.id
         biased = events.c.bias_type.is_not(None)
