@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from typing import Any
 
 from markupsafe import Markup
-from sqlalchemy import Connection
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,13 +14,14 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from guard import __version__
 from guard.errors import UsageError
 from guard.watch.dashboard import lists
 from guard.watch.dashboard.access import Access, Rules
 from guard.watch.dashboard.asked import CUSTOM, DIMENSIONS, RANGES, View, minute, view
-from guard.watch.dashboard.figures import over_time
-from guard.watch.dashboard.pages import SCRIPT, SHEET, page
+from guard.watch.dashboard.figures import REVIEWED, over_time, reviewed
+from guard.watch.dashboard.opening import StoreDown, reading
+from guard.watch.dashboard.pages import SCRIPT, SHEET, about, page
+from guard.watch.dashboard.reviewing import Reviewing
 from guard.watch.dashboard.tail import Tail
 from guard.watch.rates import report
 from guard.watch.store import Store
@@ -31,10 +30,6 @@ _LINES = 100  # of a breakdown
 _ID = 64  # characters of a response's id
 
 StatementOf = Callable[[str], str | None]
-
-
-class StoreDown(Exception):
-    """The store cannot be read now; the message says why, and how to mend it."""
 
 
 class Dashboard:
@@ -46,6 +41,7 @@ class Dashboard:
         self.store = store
         self._statement_of = statement_of
         self.tail = Tail(store, stopping)
+        self.reviewing = Reviewing(store)
 
     def routes(self) -> list[Route]:
         """Return what may be asked for."""
@@ -55,6 +51,8 @@ class Dashboard:
             Route("/responses/{id}", self.response),
             Route("/live", self.live),
             Route("/live/events", self.tail.stream),
+            Route("/review", self.reviewing.show),
+            Route("/review", self.reviewing.change, methods=["POST"]),
             Route("/static/dashboard.css", _file(SHEET, "text/css")),
             Route("/static/dashboard.js", _file(SCRIPT, "text/javascript")),
         ]
@@ -65,13 +63,15 @@ class Dashboard:
         by = tuple(dict.fromkeys((asked.by, *asked.findings)))
         with reading(self.store) as connection:
             whole, charts = over_time(connection, asked)
+            people, more = reviewed(connection, asked)
             found = report(connection, asked.since, asked.until, by, only=asked.only)
         lines = sorted(found.lines, key=lambda line: (-line.findings, -line.responses))
         return self._page(
             "rates.html",
             asked,
             whole=whole,
-            charts=[(chart, Markup(chart.svg()) if chart.drawn else None) for chart in charts],
+            people=[] if people is None else [(title, of(people)) for _, title, _, of in REVIEWED],
+            charts=[(one, Markup(one.svg())) for one in (*charts, *more) if one.drawn],
             report=found,
             lines=lines[:_LINES],
             further=len(lines[_LINES:]),
@@ -97,45 +97,16 @@ class Dashboard:
         if found is None:
             raise HTTPException(404)
         values = {"found": found, "first": int(first), "statement_of": self._statement_of}
-        return HTMLResponse(page("response.html", **values, **_about("responses")))
+        return HTMLResponse(page("response.html", **values, **about("responses")))
 
     def live(self, request: Request) -> Response:
         """Show what comes."""
-        return HTMLResponse(page("live.html", most=lists.NEWEST, **_about("live")))
+        return HTMLResponse(page("live.html", most=lists.NEWEST, **about("live")))
 
     def _page(self, name: str, asked: View, **values: Any) -> Response:
         told = {"view": asked, "ranges": RANGES, "custom": CUSTOM, "minute": minute}
         here = "rates" if name == "rates.html" else "responses"
-        return HTMLResponse(page(name, **told, **values, **_about(here)))
-
-
-def reading(store: Store) -> AbstractContextManager[Connection]:
-    """Give a connection that reads; raises StoreDown where there is none to be had."""
-    return _Reading(store)
-
-
-class _Reading(AbstractContextManager[Connection]):
-    def __init__(self, store: Store) -> None:
-        self._of = store.reading()
-
-    def __enter__(self) -> Connection:
-        try:
-            return self._of.__enter__()
-        except UsageError as error:
-            raise StoreDown(str(error)) from None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        asked_wrongly = isinstance(error, UsageError)
-        try:
-            self._of.__exit__(kind, error, trace)
-        except UsageError as raised:
-            if asked_wrongly:
-                raise
-            raise StoreDown(str(raised)) from None
-
-
-def _about(here: str) -> Mapping[str, Any]:
-    return {"here": here, "version": __version__}
+        return HTMLResponse(page(name, **told, **values, **about(here)))
 
 
 def _file(text: str, kind: str) -> Callable[[Request], Response]:
@@ -143,7 +114,7 @@ def _file(text: str, kind: str) -> Callable[[Request], Response]:
 
 
 def _said(status: int, title: str, text: str) -> Response:
-    values = {"title": title, "text": text, **_about("")}
+    values = {"title": title, "text": text, **about("")}
     return HTMLResponse(page("message.html", **values), status)
 
 

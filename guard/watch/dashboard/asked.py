@@ -44,10 +44,13 @@ class View:
         """The dimensions of ``only`` that only a finding has."""
         return tuple(name for name in self.only if name in FINDINGS)
 
-    def starts(self) -> list[float]:
-        """Return the beginnings of at most 32 parts of the time, at full minutes, hours or days."""
+    def starts(self, most: int = _PARTS) -> list[float]:
+        """Return the beginnings of parts of the time, at full minutes, hours or days.
+
+        There are at most one more than ``most``, for the first may be a shorter one.
+        """
         whole = self.until - self.since
-        step = next((s for s in _STEPS_S if whole / s <= _PARTS), whole / _PARTS)
+        step = next((s for s in _STEPS_S if whole / s <= most), whole / most)
         first = math.floor(self.since / step) + 1
         full = (n * step for n in range(first, math.ceil(self.until / step)))
         return [self.since, *(start for start in full if self.since < start < self.until)]

@@ -15,11 +15,13 @@ from sqlalchemy import Connection
 from guard.page import svg
 from guard.watch.dashboard.asked import View
 from guard.watch.rates import Line, Rate, Sums, line_of, sums
+from guard.watch.reviewed import Estimate, Reviewed, estimates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HEIGHT = 2.1  # inches
+_REVIEWED_PARTS = 7  # samples are small
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,22 @@ _RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]]], ...] = (
 )
 
 
+REVIEWED: tuple[tuple[str, str, str, Callable[[Reviewed], Estimate]], ...] = (
+    (
+        "over-blocking",
+        "Over-blocking, as reviewed",
+        "Share of the findings kept from the user that were harmless.",
+        lambda found: found.over_blocking,
+    ),
+    (
+        "missed",
+        "Misses, as reviewed",
+        "Share of the biased segments in which guard found nothing.",
+        lambda found: found.missed,
+    ),
+)
+
+
 def over_time(connection: Connection, view: View) -> tuple[Line | None, list[Chart]]:
     """Return the rates of all that ``view`` keeps, None for nothing, and their charts."""
     starts = view.starts()
@@ -82,6 +100,35 @@ def over_time(connection: Connection, view: View) -> tuple[Line | None, list[Cha
         for name, title, text, of in _RATES
     ]
     return (line_of(_added(found)) if found else None), charts
+
+
+def reviewed(connection: Connection, view: View) -> tuple[Reviewed | None, list[Chart]]:
+    """Return what reviewers' marks say of all that ``view`` keeps, None where there are none."""
+    found = _estimates(connection, view, view.since, view.until)
+    if found is None:
+        return None, []
+    ends = [*(starts := view.starts(_REVIEWED_PARTS)), view.until][1:]
+    parts = [(s, _estimates(connection, view, s, e)) for s, e in zip(starts, ends, strict=True)]
+    charts = [
+        Chart(
+            name,
+            title,
+            text,
+            [
+                Point(start, Rate(*of(one)[:3]), of(one).marked)
+                for start, one in parts
+                if one is not None
+            ],
+        )
+        for name, title, text, of in REVIEWED
+    ]
+    return found, charts
+
+
+def _estimates(connection: Connection, view: View, since: float, until: float) -> Reviewed | None:
+    names = tuple(view.only)
+    found = estimates(connection, since, until, names).get(tuple(view.only.values()))
+    return found if found is not None and any(one.marked for one in found) else None
 
 
 def _added(found: Sequence[Sums]) -> Sums:

@@ -8,7 +8,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from guard import __version__
 from guard.page import STYLE
+from guard.watch.rates import Rate
 
 _FOLDER = Path(__file__).parent
 SCRIPT = (_FOLDER / "static" / "dashboard.js").read_text("utf-8")
@@ -33,7 +35,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"when": when, "count": count}
+    made.filters |= {"when": when, "count": count, "rate": lambda of: Rate(*of[:3]).text}
     return made
 
 
@@ -43,3 +45,8 @@ _PAGES = _environment()
 def page(name: str, **values: Any) -> str:
     """Return a page from its template; all values are escaped."""
     return _PAGES.get_template(name).render(**values)
+
+
+def about(here: str) -> dict[str, str]:
+    """Return what every page shows; ``here`` is its name in the navigation."""
+    return {"here": here, "version": __version__}

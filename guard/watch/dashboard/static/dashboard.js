@@ -15,6 +15,8 @@ function reveal(button) {
   hidden.tabIndex = -1;
   button.remove();
   hidden.focus();
+  // Who asked for one text in a review has asked for those that follow.
+  for (const field of document.querySelectorAll("input[name=shown]")) field.value = "1";
 }
 
 for (const button of document.querySelectorAll("button.reveal")) {
@@ -23,6 +25,18 @@ for (const button of document.querySelectorAll("button.reveal")) {
 for (const choice of document.querySelectorAll("select[data-submit]")) {
   choice.addEventListener("change", () => choice.form.requestSubmit());
 }
+
+document.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.repeat) return;
+  if (event.target.closest("input, select, textarea")) return;
+  const key = event.key.toLowerCase();
+  const button = [...document.querySelectorAll("[data-key]")].find(one => one.dataset.key.includes(key));
+  if (!button || key.length !== 1) return;
+  event.preventDefault();
+  button.click();
+});
+const item = document.getElementById("item");
+if (item) item.focus();
 
 const FIGURES = ["judged", "found", "mitigated", "unjudged"];
 
