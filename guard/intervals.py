@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -81,24 +80,42 @@ class Limits(NamedTuple):
     high: float
 
 
-def total(parts: Iterable[tuple[float, Limits]]) -> Limits:
-    """Return the sum of independent estimates, each times its weight (not below 0).
+def weighted(
+    count: float, n: float, variance: float, heaviest: float, df: float, level: float = LEVEL
+) -> Limits:
+    """Return the share ``count / n`` of what a sample stands for, each element by its weight.
 
-    The interval joins theirs, which may be lopsided (Zou and Donner 2008, equation 7).
+    ``variance`` is that of ``count - n * share``, ``heaviest`` the greatest weight that one more
+    marked element could have, ``df`` the degrees of freedom of the variance.
+
+    Clopper and Pearson's interval adds one element to the side that it bounds; here it has the
+    greatest weight (Fay and Feuer 1997, whose gamma distribution is a beta distribution here, as a
+    share ends at 1), so that a heavy stratum in which nothing was found has a limit. The variance
+    gives the effective size of the sample, made less for few degrees of freedom (Korn and Graubard
+    1998).
     """
-    value = below = above = 0.0
-    for weight, part in parts:
-        value += weight * part.value
-        below += (weight * (part.value - part.low)) ** 2
-        above += (weight * (part.high - part.value)) ** 2
-    return Limits(value, value - math.sqrt(below), value + math.sqrt(above))
+    from scipy.special import betaincinv, stdtrit
+
+    tail = (1 - level) / 2
+    wider = float(stdtrit(max(df, 1.0), 1 - tail) / stdtrit(math.inf, 1 - tail))
+    spread = variance * wider**2 + heaviest**2
+
+    def upper(marked: float) -> float:
+        if marked >= n:
+            return 1.0
+        mean = (marked + heaviest) / (n + heaviest)
+        size = max(mean * (1 - mean) * (n + heaviest) ** 2 / spread - 1, 1e-3)
+        return float(betaincinv(size * mean, size * (1 - mean), 1 - tail))
+
+    return Limits(count / n, 1 - upper(n - count), upper(count))
 
 
 def share_of_two(a: Limits, b: Limits) -> Limits:
     """Return ``a / (a + b)`` of two independent estimates of totals; nan where both are 0.
 
-    The interval has every share r at which that of ``a (1 - r) - b r``, joined as :func:`total`
-    does, contains 0 (Donner and Zou 2012, section 4: their closed form solves the same equation).
+    The interval has every share r at which that of ``a (1 - r) - b r`` contains 0, joined of
+    theirs, which may be lopsided (Zou and Donner 2008, equation 7; Donner and Zou 2012, section 4,
+    whose closed form solves the same equation).
     """
     if not a.value + b.value:
         return Limits(math.nan, math.nan, math.nan)

@@ -29,7 +29,7 @@ from guard.audit.score import number, plain_values
 from guard.audit.tables import as_recorded
 from guard.datasets.rows import rows
 from guard.errors import UsageError
-from guard.intervals import Limits, exact, total
+from guard.intervals import exact
 from guard.suites import Chat, Estimate, registry
 from guard.suites.conclusions import interval_text
 
@@ -290,19 +290,21 @@ def stratified(parts: Sequence[Part], empty: int = 0) -> Estimate:
     nan where a stratum has no label, or where there is no text at all.
     """
     labelled = sum(part.labels for part in parts)
-    texts = sum(part.size for part in parts) + empty
-    if not texts or not all(part.labels for part in parts):
+    total = sum(part.size for part in parts) + empty
+    if not total or not all(part.labels for part in parts):
         return Estimate(math.nan, math.nan, math.nan, labelled)
-    joined = []
+    value = below = above = 0.0
     for part in parts:
-        p = part.hits / part.labels
+        weight, p = part.size / total, part.hits / part.labels
         low, high = exact(part.hits, part.labels)
         # Of what was not labelled alone is anything unknown.
-        unknown = math.sqrt(1 - part.labels / part.size)
-        limits = Limits(p, p - unknown * (p - low), p + unknown * (high - p))
-        joined.append((part.size / texts, limits))
-    value, below, above = total(joined)
-    return Estimate(value, max(0.0, below), min(1.0, above), labelled)
+        unknown = weight**2 * (1 - part.labels / part.size)
+        value += weight * p
+        below += unknown * (p - low) ** 2
+        above += unknown * (high - p) ** 2
+    return Estimate(
+        value, max(0.0, value - math.sqrt(below)), min(1.0, value + math.sqrt(above)), labelled
+    )
 
 
 def _share_text(share: Estimate) -> str:

@@ -32,6 +32,7 @@ _COMMANDS = {
     "index": ("guard.cli.index", "Manage a bias index: build, add, remove, search, stats."),
     "models": ("guard.cli.models", "Download models that run on this machine."),
     "rates": ("guard.cli.rates", "Report how much bias was found and stopped, and if it rose."),
+    "review": ("guard.cli.review", "Mark sampled decisions; see what guard misses or overblocks."),
     "suites": ("guard.cli.suites", "List the bias suites; build data for them."),
     "train": ("guard.cli.train", "Train the embedded detector (in a checkout)."),
 }

@@ -107,9 +107,15 @@ def add(
     as_json: bool,
 ) -> None:
     """Add the statements in FILE... to an index; those that it already has are left out."""
+    add_statements(folder, _read(files, kind, skip_bad), detector, as_json)
+
+
+def add_statements(
+    folder: Path, statements: Sequence[Statement], detector: str | None, as_json: bool = False
+) -> None:
+    """Add statements to an index and print what was changed."""
     from guard.retrieve import store
 
-    statements = _read(files, kind, skip_bad)
     with _progress() as report:
         change = store.add(folder, statements, _embedder(detector), report=report)
     _print_change(folder, change, as_json)

@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,13 @@ from guard.errors import UsageError
 if TYPE_CHECKING:
     from guard.watch.alerts import Alerts
     from guard.watch.rates import Rate, Report
+    from guard.watch.reviewed import Estimate, Reviewed
     from guard.watch.store import Store
 
 ALARM = 4
 _WEEK_S = 604_800.0
 _FORMATS = ("json", "csv", "html")
+_SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
 
 
 @click.command()
@@ -62,8 +64,12 @@ def rates(
     names, now = dimensions(by), time.time()
     if not alert:
         begin = now - span_s(since, "--since")
+        from guard.watch.reviewed import estimates
+
         with opened.reading() as connection:
-            _print_report(report(connection, begin, now, names), form)
+            found = report(connection, begin, now, names)
+            reviewed = estimates(connection, begin, now, names)
+        _print_report(found, reviewed, form)
         return
     weeks = span_s(baseline, "--baseline") / _WEEK_S
     if weeks != int(weeks):
@@ -71,9 +77,9 @@ def rates(
     from guard.watch.alerts import alerts
 
     with opened.reading() as connection:
-        found = alerts(connection, now, int(weeks), names)
-    _print_alerts(found, form)
-    sys.exit(ALARM if found.alarm else 0)
+        raised = alerts(connection, now, int(weeks), names)
+    _print_alerts(raised, form)
+    sys.exit(ALARM if raised.alarm else 0)
 
 
 def open_store(url: str | None) -> Store:
@@ -103,17 +109,27 @@ def open_store(url: str | None) -> Store:
     return Store(url, "STORE")
 
 
-def _print_report(report: Report, form: str | None) -> None:
+def _print_report(
+    report: Report, reviewed: Mapping[tuple[str, ...], Reviewed], form: str | None
+) -> None:
+    from guard.watch.reviewed import nothing_reviewed
+
     header = [
         *report.by,
         *("responses", "segments", "findings", "prevalence", "mitigation", "unjudged"),
+        *(name.replace("_", " ") for name in _SHOWN_REVIEWED),
+    ]
+    rates = [reviewed.get(tuple(line.by.values()), nothing_reviewed()) for line in report.lines]
+    lines = [
+        {**_line_dict(line), **reviewed_dict(rate)}
+        for line, rate in zip(report.lines, rates, strict=True)
     ]
     if form == "json":
         _print_json(
             {
                 "since": _time(report.since),
                 "until": _time(report.until),
-                "lines": [_line_dict(line) for line in report.lines],
+                "lines": lines,
                 "running": report.running,
                 "future": report.future,
                 "dropped": report.dropped,
@@ -121,7 +137,7 @@ def _print_report(report: Report, form: str | None) -> None:
         )
         return
     if form == "csv":
-        flat = [_flat(_line_dict(line)) for line in report.lines]
+        flat = [_flat(line) for line in lines]
         known = list(dict.fromkeys(name for row in flat for name in row))
         _print_csv(known, [[row.get(name) for name in known] for row in flat])
         return
@@ -134,11 +150,33 @@ def _print_report(report: Report, form: str | None) -> None:
             _shown(line.prevalence),
             _shown(line.mitigation),
             _shown(line.unjudged),
+            *(_shown(getattr(rate, name)) for name in _SHOWN_REVIEWED),
         ]
-        for line in report.lines
+        for line, rate in zip(report.lines, rates, strict=True)
     ]
     title = f"{_time(report.since)} to {_time(report.until)}"
-    _print_table(title, header, rows, _notes(report), form)
+    _print_table(title, header, rows, [*_notes(report), *_reviewed_notes(report, reviewed)], form)
+
+
+def _reviewed_notes(report: Report, reviewed: Mapping[tuple[str, ...], Reviewed]) -> list[str]:
+    from guard.watch.reviewed import nothing_reviewed
+
+    if not report.lines:
+        return []
+    told = [reviewed.get(tuple(line.by.values()), nothing_reviewed()) for line in report.lines]
+    each = [getattr(rate, name) for rate in told for name in _SHOWN_REVIEWED]
+    reasons = dict.fromkeys(one.reason for one in each if one.reason)
+    notes = [
+        "over blocking: stopped segments that were harmless; harmless stopped: of the harmless "
+        "segments; missed: biased segments in which nothing was found. By people's marks: guard "
+        "review."
+    ]
+    notes += [f"n/a: {reason}." for reason in reasons]
+    lines = {tuple(line.by.values()) for line in report.lines}
+    notes += [
+        f"Reviewed, with no finding: {', '.join(key)}." for key in reviewed if key not in lines
+    ]
+    return notes
 
 
 def _notes(report: Report) -> list[str]:
@@ -236,9 +274,22 @@ def _flat(line: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _shown(rate: Rate) -> str:
+def reviewed_dict(reviewed: Reviewed) -> dict[str, Any]:
+    """Return rates from reviewed samples in plain values, nan where they are not known."""
+    return {name: estimate._asdict() for name, estimate in reviewed._asdict().items()}
+
+
+def shown_estimate(estimate: Estimate) -> str:
+    """Return a rate from a reviewed sample as a line says it."""
+    if estimate.reason:
+        return f"n/a: {estimate.reason}"
+    unclear = f", {estimate.unclear:,} unclear" if estimate.unclear else ""
+    return f"{_shown(estimate)} of {estimate.marked:,} marked{unclear}"
+
+
+def _shown(rate: Rate | Estimate) -> str:
     if math.isnan(rate.value):
-        return "nan"
+        return "n/a" if hasattr(rate, "reason") else "nan"
     interval = ""
     if not math.isnan(rate.low):
         interval = f" [{_percent(rate.low)}, {_percent(rate.high)}]"

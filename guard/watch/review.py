@@ -248,6 +248,31 @@ def disputes(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
     ]
 
 
+def queue(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
+    """Return all items in their order, each with the marks that hold, by reviewer."""
+    given = all_marks(connection)
+    return [(_item(connection, key), given.get(key, {})) for key in _queue(connection)]
+
+
+def confirmed(connection: Connection) -> list[tuple[Item, Correction]]:
+    """Return the items on which the decision was wrong, with what reviewers say the bias is.
+
+    Of an item that passed (a miss) the values are those that were given first; of one that guard
+    acted on (a false alarm) there are none.
+    """
+    given = all_marks(connection)
+    found = []
+    for key in _queue(connection):
+        told = given.get(key)
+        if told is None or verdict_of(told) != "wrong":
+            continue
+        said = [one.correction for one in told.values() if one.verdict == "wrong"]
+        values = (next((v for v in each if v), None) for each in zip(*said, strict=True))
+        of = _item(connection, key)
+        found.append((of, Correction(*values) if of.action == "pass" else Correction()))
+    return found
+
+
 def all_marks(connection: Connection) -> dict[Key, dict[str, Marked]]:
     """Return the marks that hold, by segment and reviewer."""
     found: dict[Key, dict[str, Marked]] = {}

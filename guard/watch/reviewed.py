@@ -4,12 +4,12 @@ A segment of the sample stands for as many as its stratum has for each that is m
 Thompson 1952); a rate is a ratio of two such totals (Hájek 1971). Marks may stop at any place of
 the queue, because its order is random within each stratum.
 
-Intervals are made stratum by stratum, so that one in which nothing was found has a limit of its
-own: Clopper and Pearson's at the effective sample size (Korn and Graubard 1998), which takes
-segments of one response as a cluster (:func:`guard.intervals.effective`). Those of the strata are
-joined by :func:`guard.intervals.total`, and two totals to a ratio by
-:func:`guard.intervals.share_of_two`. They are about the guarded model's behaviour, not about this
-period alone: no part of the variance is left out where much of a stratum was marked.
+Intervals are right for rates near 0 and for strata of very different weights
+(:func:`guard.intervals.weighted`); two totals are joined to a ratio by
+:func:`guard.intervals.share_of_two`. Segments of one response, also in several strata, are a
+cluster: the variance is that of the clusters' sums (Särndal, Swensson and Wretman 1992, section
+5.6, by linearisation). It is about the guarded model's behaviour, not about this period alone:
+none of it is left out where much of a stratum was marked.
 
 "Unclear" bounds a rate: the interval begins where every unclear decision was right, and ends where
 every one was wrong. The rate itself leaves them out.
@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, func, select
 
-from guard.intervals import Limits, effective, exact, share_of_two, total
+from guard.intervals import Limits, share_of_two, weighted
 from guard.watch.rates import ASIDE, FINDINGS, NONE, dimension
 from guard.watch.review import Key, Mark, all_marks, verdict_of
 from guard.watch.schema import draws, events, items, responses
@@ -117,6 +117,11 @@ def estimates(
         rates = _reviewed(found, key[:width], key[width:] if len(by) > width else None)
         lines[tuple(key[place] for place in places)] = rates
     return lines
+
+
+def nothing_reviewed() -> Reviewed:
+    """Return the rates of what no reviewed sample has anything of."""
+    return Reviewed(*[_nothing("nothing is reviewed")] * 4)
 
 
 def unread(connection: Connection, since: float, until: float) -> int:
@@ -250,62 +255,78 @@ def _share(every: Sequence[Marked], domain: Which, reason: str) -> Estimate:
     """Return the share of the segments in ``domain`` on which the decision was wrong."""
 
     def of(unclear: Mark | None) -> Limits:
-        parts = []
-        for ours, given in _by_stratum(every, domain, unclear):
-            inside = [(one.response_id, v == "wrong") for one, v in given if domain(one)]
-            if inside:
-                parts.append((ours.size * len(inside) / len(given), _limits(inside)))
-        whole = sum(weight for weight, _ in parts)
-        if not whole:
+        given = _counted(every, domain, unclear)
+        x = sum(g.weight for g in given if g.inside)
+        if not x:
             return Limits(math.nan, math.nan, math.nan)
-        return total((weight / whole, limits) for weight, limits in parts)
+        y = sum(g.weight for g in given if g.inside and g.verdict == "wrong")
+        off = [g._replace(value=((g.verdict == "wrong") - y / x) * g.inside) for g in given]
+        return _limits(y, x, off)
 
     return _estimate([one for one in every if domain(one)], of, reason)
 
 
 def _total(every: Sequence[Marked], side: _Side, unclear: Mark | None) -> Limits:
     """Return how many segments of the period hit."""
-    return total(
-        (
-            float(ours.size),
-            _limits([(one.response_id, side.domain(one) and side.hit(one, v)) for one, v in given]),
-        )
-        for ours, given in _by_stratum(every, side.domain, unclear)
-    )
+    given = [
+        g._replace(value=float(g.inside and side.hit(g.one, g.verdict)))
+        for g in _counted(every, side.domain, unclear)
+    ]
+    n = sum(g.weight for g in given)
+    share = _limits(sum(g.weight * g.value for g in given), n, given)
+    return Limits(*(n * end for end in share))
 
 
-def _by_stratum(
-    every: Sequence[Marked], domain: Which, unclear: Mark | None
-) -> Iterable[tuple[Marked, list[tuple[Marked, Mark]]]]:
-    """Yield of each stratum with anything in ``domain`` an item, and its marked ones.
+class _Counted(NamedTuple):
+    """A marked item with the segments that it stands for, and whether it is in the domain."""
+
+    one: Marked
+    verdict: Mark
+    weight: float
+    inside: bool
+    value: float = 0.0
+
+
+def _counted(every: Sequence[Marked], domain: Which, unclear: Mark | None) -> list[_Counted]:
+    """Return the marked items of the strata that have anything in ``domain``.
 
     Those that are unclear count as ``unclear``, and not at all where that is None.
     """
     strata: dict[tuple[str, str], list[Marked]] = defaultdict(list)
     for one in every:
         strata[one.stratum].append(one)
+    found = []
     for group in strata.values():
-        ours = next(filter(domain, group), None)
-        if ours is None:
+        if not any(map(domain, group)):
             continue
         told = [(one, unclear if one.verdict == "unclear" else one.verdict) for one in group]
         given = [(one, verdict) for one, verdict in told if verdict is not None]
         if not given:
             raise _Unknown("a part of the sample has no mark yet, or none but unclear")
-        yield ours, given
+        weight = group[0].size / len(given)
+        found += [_Counted(one, verdict, weight, domain(one)) for one, verdict in given]
+    return found
 
 
-def _limits(hits: Iterable[tuple[str, bool]]) -> Limits:
-    """Return the share of hits among segments, each with the response that it is of."""
-    x, y = Counter[str](), Counter[str]()
-    for response, hit in hits:
-        x[response] += 1
-        y[response] += hit
-    count, n = sum(y.values()), sum(x.values())
-    sums = (n, sum(v * v for v in x.values()), count, sum(v * v for v in y.values()))
-    share = count / n
-    size = effective(*sums, sum(x[name] * y[name] for name in x))
-    return Limits(share, *exact(size if count == n else share * size, size))
+def _limits(count: float, n: float, given: Sequence[_Counted]) -> Limits:
+    """Return the interval of ``count / n``; the variance is that of the weighted values' sum."""
+    strata: dict[tuple[str, str], list[_Counted]] = defaultdict(list)
+    for g in given:
+        strata[g.one.stratum].append(g)
+    off: dict[str, float] = defaultdict(float)
+    heaviest = 0.0
+    for group in strata.values():
+        clusters = Counter(g.one.response_id for g in group)
+        mean = sum(g.value for g in group) / len(group) if len(clusters) > 1 else 0.0
+        scale = math.sqrt(len(clusters) / max(len(clusters) - 1, 1))
+        for g in group:
+            off[g.one.response_id] += scale * g.weight * (g.value - mean)
+        if any(g.inside for g in group):
+            # Another hit would come with others of its response.
+            alike = sum(size * size for size in clusters.values()) / len(group)
+            heaviest = max(heaviest, group[0].weight * alike)
+    df = len({g.one.response_id for g in given}) - len(strata)
+    return weighted(count, n, sum(value**2 for value in off.values()), heaviest, df)
 
 
 def _estimate(

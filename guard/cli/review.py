@@ -1,0 +1,306 @@
+"""``guard review``: people mark sampled decisions, and the marks give rates."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sys
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from guard.cli import given, without_nan
+from guard.cli.rates import open_store, reviewed_dict, shown_estimate
+from guard.cli.review_export import export
+from guard.cli.review_table import read, write
+from guard.errors import UsageError
+
+if TYPE_CHECKING:
+    from guard.watch.draw import Draw
+    from guard.watch.review import Agreement, Item
+    from guard.watch.store import Store
+
+_STORE = click.argument("store", required=False)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+_REVIEWER = click.option(
+    "--reviewer", default=getpass.getuser, show_default="your login", help="Whose marks they are."
+)
+_OF = click.option(
+    "--of",
+    "wanted",
+    type=click.Choice(("new", "second", "disputed")),
+    default="new",
+    show_default=True,
+    help="Items that nobody has marked, that one other has, or on which others disagree.",
+)
+_correction = given(
+    click.option("--type", "bias_type", help="The bias type of a miss."),
+    click.option("--group", help="The group that it is about."),
+    click.option("--attribute", help="What it ties to the group."),
+)
+_KEYS = {"r": "right", "w": "wrong", "u": "unclear"}
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def review(context: click.Context) -> None:
+    """Mark sampled decisions as right, wrong or unclear.
+
+    Without a command, on a terminal: marks by one key each, in the store of the settings.
+    """
+    if context.invoked_subcommand is None:
+        if not sys.stdin.isatty():
+            raise UsageError("Marks by keys need a terminal; see guard review --help for others.")
+        context.invoke(start, store=None, reviewer=getpass.getuser(), wanted="new")
+
+
+for command in (export, write, read):
+    review.add_command(command)
+
+
+@review.command()
+@_STORE
+@click.option("--since", default="7d", show_default=True, metavar="TIME", help="How far back.")
+@click.option(
+    "--size", type=click.IntRange(2, 100_000), default=200, show_default=True, help="Items to draw."
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of the sample.")
+@click.option(
+    "--more",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Enlarge the last draw by N items instead.",
+)
+@_JSON
+def draw(
+    store: str | None, since: str, size: int, seed: int, more: int | None, as_json: bool
+) -> None:
+    """Draw decisions of STORE at random into the review queue, blocked ones and passed.
+
+    A decision is drawn from once: a period that was drawn from before is left out.
+    """
+    opened = open_store(store)
+    from guard.watch import review as reviews
+    from guard.watch.rates import span_s
+
+    now = time.time()
+    if more is not None:
+        made = reviews.enlarge(opened, more)
+    else:
+        made = reviews.draw(opened, now - span_s(since, "--since"), now, size, seed)
+    click.echo(json.dumps(made._asdict()) if as_json else _drawn(made))
+
+
+def _drawn(made: Draw) -> str:
+    lines = [
+        f"{made.size:,} items, which stand for {made.segments:,} segments since "
+        f"{_time(made.since)}. Mark them with: guard review start"
+    ]
+    if made.unread:
+        lines.append(
+            f"They do not stand for {made.unread:,} other segments, of which no text is kept "
+            "(settings keep_text and review_share)."
+        )
+    return "\n".join(lines)
+
+
+@review.command("next")
+@_STORE
+@_REVIEWER
+@_OF
+@_JSON
+def next_(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
+    """Show the next item of the queue."""
+    opened = open_store(store)
+    from guard.watch.review import next_item
+
+    with opened.reading() as connection:
+        item = next_item(connection, reviewer, wanted)
+    if as_json:
+        told = None if item is None else {k: v for k, v in item._asdict().items() if k != "key"}
+        click.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        click.echo(f"No {wanted} item is left." if item is None else shown(item))
+
+
+@review.command()
+@click.argument("item")
+@click.argument("verdict", metavar="right|wrong|unclear")
+@_STORE
+@_REVIEWER
+@_correction
+def mark(
+    item: str,
+    verdict: str,
+    store: str | None,
+    reviewer: str,
+    bias_type: str | None,
+    group: str | None,
+    attribute: str | None,
+) -> None:
+    """Say of ITEM whether the decision was right: let harmless text pass, act on biased text.
+
+    A later mark of yours replaces an earlier one.
+    """
+    opened = open_store(store)
+    from guard.watch import review as reviews
+
+    told = reviews.Correction(bias_type, group, attribute)
+    with opened.writing() as connection:
+        reviews.mark(connection, item, reviewer, verdict, told)
+
+
+@review.command()
+@_STORE
+@_REVIEWER
+def undo(store: str | None, reviewer: str) -> None:
+    """Take back your last mark."""
+    opened = open_store(store)
+    from guard.watch import review as reviews
+
+    with opened.writing() as connection:
+        item = reviews.undo(connection, reviewer)
+    if item is None:
+        raise UsageError(f"{reviewer} has no mark to take back.")
+    click.echo(item.id)
+
+
+@review.command()
+@_STORE
+@_REVIEWER
+@_OF
+def start(store: str | None, reviewer: str, wanted: Any) -> None:
+    """Mark items one after another: r right, w wrong, u unclear, b back, q quit."""
+    opened = open_store(store)
+    from guard.watch import review as reviews
+
+    with opened.reading() as connection:
+        item = reviews.next_item(connection, reviewer, wanted)
+    while item is not None:
+        click.echo(f"\n{shown(item)}\n[r]ight [w]rong [u]nclear [b]ack [q]uit ", nl=False)
+        key = click.getchar().lower()
+        click.echo(_KEYS.get(key, ""))
+        if key == "q":
+            break
+        if key == "b":
+            with opened.writing() as connection:
+                item = reviews.undo(connection, reviewer) or item
+            continue
+        if key not in _KEYS:
+            continue
+        told = asked(item) if key == "w" and item.action == "pass" else reviews.Correction()
+        with opened.writing() as connection:
+            reviews.mark(connection, item.id, reviewer, _KEYS[key], told)
+            item = reviews.next_item(connection, reviewer, wanted)
+    if item is None:
+        click.echo(f"No {wanted} item is left.")
+    _print_status(opened, "7d", False)
+
+
+def asked(item: Item) -> Any:
+    """Ask on the terminal what the bias is that guard missed; an empty answer says nothing."""
+    from guard.verdict import BIAS_TYPES
+    from guard.watch.review import Correction
+
+    kind = ""
+    while kind not in BIAS_TYPES:
+        kind = click.prompt(f"Type ({', '.join(BIAS_TYPES)})", "", show_default=False).strip()
+        if not kind:
+            break
+    values = [kind, *(click.prompt(n, "", show_default=False) for n in ("Group", "Attribute"))]
+    return Correction(*(value.strip() or None for value in values))
+
+
+@review.command()
+@_STORE
+@click.option("--since", default="7d", show_default=True, metavar="TIME", help="For the rates.")
+@_JSON
+def status(store: str | None, since: str, as_json: bool) -> None:
+    """Say how far the review is, how far reviewers agree, and what the rates are."""
+    _print_status(open_store(store), since, as_json)
+
+
+def _print_status(opened: Store, since: str, as_json: bool) -> None:
+    from guard.watch import review as reviews
+    from guard.watch.rates import span_s
+    from guard.watch.reviewed import estimates
+
+    now = time.time()
+    begin = now - span_s(since, "--since")
+    with opened.reading() as connection:
+        far = reviews.progress(connection)
+        agreed = reviews.agreement(connection)
+        rates = estimates(connection, begin, now)[()]
+    if as_json:
+        told = {
+            **far._asdict(),
+            "agreement": [
+                {**a._asdict(), "agreed": a.agreed._asdict(), "kappa": a.kappa._asdict()}
+                for a in agreed
+            ],
+            "rates": reviewed_dict(rates),
+        }
+        click.echo(json.dumps(without_nan(told), ensure_ascii=False))
+        return
+    click.echo(
+        f"{far.marked:,} of {far.drawn:,} items marked, {far.twice:,} of them by two or more; "
+        f"{far.disputed:,} disputed."
+    )
+    for one in agreed:
+        click.echo(_agreement(one))
+    for name, value in rates._asdict().items():
+        click.echo(f"{name.replace('_', ' ')}\t{shown_estimate(value)}")
+
+
+def _agreement(one: Agreement) -> str:
+    a, k = one.agreed, one.kappa
+    return (
+        f"{one.first} and {one.second}: {100 * a.value:.0f} % of {one.segments:,} alike "
+        f"[{100 * a.low:.0f}, {100 * a.high:.0f}], kappa {k.value:.2f} [{k.low:.2f}, {k.high:.2f}]"
+    )
+
+
+@review.command()
+@_STORE
+@_JSON
+def disputes(store: str | None, as_json: bool) -> None:
+    """List the items on which reviewers disagree; the mark of a third settles one."""
+    opened = open_store(store)
+    from guard.watch import review as reviews
+
+    with opened.reading() as connection:
+        found = reviews.disputes(connection)
+    rows: list[dict[str, Any]] = [
+        {"id": item.id, "text": item.text, "marks": {n: m.verdict for n, m in marks.items()}}
+        for item, marks in found
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    for row in rows:
+        marks = ", ".join(f"{name}: {verdict}" for name, verdict in row["marks"].items())
+        click.echo(f"{row['id']}\t{_clean(marks)}\t{_clean(row['text'], ' ')}")
+
+
+def shown(item: Item) -> str:
+    """Return an item as a terminal may show it: the model may have said anything."""
+    found = " / ".join(v for v in (item.bias_type, item.group, item.attribute) if v)
+    score = "" if item.score is None else f", score {item.score:.2f}"
+    lines = [
+        f"{item.id}  {_clean(item.model or '', ' ')}  {_time(item.time)}",
+        f"guard: {item.action}{f' ({_clean(found)})' if found else ''}{score}",
+    ]
+    if item.before:
+        lines.append(f"before: {_clean(item.before)}")
+    return "\n".join([*lines, f"text: {_clean(item.text)}"])
+
+
+def _clean(text: str, newline: str = "\n") -> str:
+    marked = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+    return marked.replace("\n", newline)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
