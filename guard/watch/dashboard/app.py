@@ -18,7 +18,7 @@ from guard.errors import UsageError
 from guard.watch.dashboard import lists
 from guard.watch.dashboard.access import Access, Rules
 from guard.watch.dashboard.asked import CUSTOM, DIMENSIONS, RANGES, View, minute, view
-from guard.watch.dashboard.figures import REVIEWED, over_time, reviewed
+from guard.watch.dashboard.figures import REVIEWED, over_time, reviewed, reviewed_by
 from guard.watch.dashboard.opening import StoreDown, reading
 from guard.watch.dashboard.pages import SCRIPT, SHEET, about, page
 from guard.watch.dashboard.reviewing import Reviewing
@@ -64,6 +64,7 @@ class Dashboard:
         with reading(self.store) as connection:
             whole, charts = over_time(connection, asked)
             people, more = reviewed(connection, asked)
+            apart = {} if people is None else reviewed_by(connection, asked)
             found = report(connection, asked.since, asked.until, by, only=asked.only)
         lines = sorted(found.lines, key=lambda line: (-line.findings, -line.responses))
         return self._page(
@@ -72,6 +73,10 @@ class Dashboard:
             whole=whole,
             people=[] if people is None else [(title, of(people)) for _, title, _, of in REVIEWED],
             charts=[(one, Markup(one.svg())) for one in (*charts, *more) if one.drawn],
+            reviewed={
+                value: [(title, of(one)) for _, title, _, of in REVIEWED]
+                for value, one in apart.items()
+            },
             report=found,
             lines=lines[:_LINES],
             further=len(lines[_LINES:]),

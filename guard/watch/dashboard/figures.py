@@ -125,6 +125,14 @@ def reviewed(connection: Connection, view: View) -> tuple[Reviewed | None, list[
     return found, charts
 
 
+def reviewed_by(connection: Connection, view: View) -> dict[str, Reviewed]:
+    """Return what reviewers' marks say of each value that ``view`` breaks down by."""
+    names = tuple(dict.fromkeys((view.by, *view.only)))
+    found = estimates(connection, view.since, view.until, names)
+    lines = ((dict(zip(names, key, strict=True)), one) for key, one in found.items())
+    return {of[view.by]: one for of, one in lines if view.only.items() <= of.items()}
+
+
 def _estimates(connection: Connection, view: View, since: float, until: float) -> Reviewed | None:
     names = tuple(view.only)
     found = estimates(connection, since, until, names).get(tuple(view.only.values()))
@@ -149,7 +157,7 @@ def _draw(points: Sequence[Point], figure: Figure) -> None:
     error = 100 * np.nan_to_num([_beside(point.rate) for point in points]).T
     ax.errorbar(
         times, values, yerr=error, fmt=f"{svg.MARKERS[0]}-", color=svg.SERIES[0],
-        markersize=3, linewidth=1.2, elinewidth=0.8, capsize=2,
+        markersize=3, linewidth=1.2, elinewidth=0.8, capsize=2, clip_on=False,
     )  # fmt: skip
     ax.set_ylim(bottom=0)
     ax.grid(axis="y", linewidth=0.5)

@@ -8,13 +8,16 @@ function made(tag, text, attributes) {
 }
 
 function reveal(button) {
-  const hidden = button.parentElement.querySelector(".blurred");
-  hidden.classList.remove("blurred");
-  hidden.removeAttribute("aria-hidden");
-  hidden.inert = false;
-  hidden.tabIndex = -1;
+  const hidden = [...button.closest("[data-kept]").querySelectorAll(".blurred")];
+  for (const one of hidden) {
+    one.classList.remove("blurred");
+    one.removeAttribute("aria-hidden");
+    one.inert = false;
+  }
   button.remove();
-  hidden.focus();
+  const last = hidden[hidden.length - 1];
+  last.tabIndex = -1;
+  last.focus();
   // Who asked for one text in a review has asked for those that follow.
   for (const field of document.querySelectorAll("input[name=shown]")) field.value = "1";
 }
