@@ -156,7 +156,7 @@ def test_an_empty_queue_and_a_nameless_reviewer_are_told_what_to_do(tmp_path: Pa
     url = f"sqlite:///{tmp_path / 'guard.db'}"
     fill(url)
     asked = TestClient(application(Store(url), Rules()), base_url="http://127.0.0.1")
-    assert "Nothing was drawn for review yet." in asked.get("/review").text
+    assert "Nothing was drawn for review yet; guard review draw does." in asked.get("/review").text
     draw(Store(url), 0, time.time() + 1, 5)
     page = asked.get("/review").text
     assert "Each mark is kept under the name of who gave it." in page
