@@ -92,19 +92,19 @@ def weighted(
     greatest weight (Fay and Feuer 1997, whose gamma distribution is a beta distribution here, as a
     share ends at 1), so that a heavy stratum in which nothing was found has a limit. The variance
     gives the effective size of the sample, made less for few degrees of freedom (Korn and Graubard
-    1998).
+    1998). With equal weights and ``count`` 0 or ``n`` it is Clopper and Pearson's own, else at
+    most a little wider.
     """
     from scipy.special import betaincinv, stdtrit
 
     tail = (1 - level) / 2
     wider = float(stdtrit(max(df, 1.0), 1 - tail) / stdtrit(math.inf, 1 - tail))
-    spread = variance * wider**2 + heaviest**2
-
     def upper(marked: float) -> float:
         if marked >= n:
             return 1.0
         mean = (marked + heaviest) / (n + heaviest)
-        size = max(mean * (1 - mean) * (n + heaviest) ** 2 / spread - 1, 1e-3)
+        spread = variance * wider**2 + heaviest**2 * (1 - mean)
+        size = mean * (1 - mean) * (n + heaviest) ** 2 / spread
         return float(betaincinv(size * mean, size * (1 - mean), 1 - tail))
 
     return Limits(count / n, 1 - upper(n - count), upper(count))

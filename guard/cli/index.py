@@ -107,18 +107,16 @@ def add(
     as_json: bool,
 ) -> None:
     """Add the statements in FILE... to an index; those that it already has are left out."""
-    add_statements(folder, _read(files, kind, skip_bad), detector, as_json)
+    change = add_statements(folder, _read(files, kind, skip_bad), detector)
+    _print_change(folder, change, as_json)
 
 
-def add_statements(
-    folder: Path, statements: Sequence[Statement], detector: str | None, as_json: bool = False
-) -> None:
-    """Add statements to an index and print what was changed."""
+def add_statements(folder: Path, statements: Sequence[Statement], detector: str | None) -> Change:
+    """Add statements to an index, and show how far that is."""
     from guard.retrieve import store
 
     with _progress() as report:
-        change = store.add(folder, statements, _embedder(detector), report=report)
-    _print_change(folder, change, as_json)
+        return store.add(folder, statements, _embedder(detector), report=report)
 
 
 @index.command()

@@ -53,7 +53,7 @@ def review(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         if not sys.stdin.isatty():
             raise UsageError("Marks by keys need a terminal; see guard review --help for others.")
-        context.invoke(start, store=None, reviewer=getpass.getuser(), wanted="new")
+        context.invoke(start, store=None, reviewer=getpass.getuser(), wanted="new", as_json=False)
 
 
 for command in (export, write, read):
@@ -131,6 +131,7 @@ def next_(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
 @_STORE
 @_REVIEWER
 @_correction
+@_JSON
 def mark(
     item: str,
     verdict: str,
@@ -139,6 +140,7 @@ def mark(
     bias_type: str | None,
     group: str | None,
     attribute: str | None,
+    as_json: bool,
 ) -> None:
     """Say of ITEM whether the decision was right: let harmless text pass, act on biased text.
 
@@ -150,12 +152,15 @@ def mark(
     told = reviews.Correction(bias_type, group, attribute)
     with opened.writing() as connection:
         reviews.mark(connection, item, reviewer, verdict, told)
+    if as_json:
+        click.echo(json.dumps({"id": item, "reviewer": reviewer, "verdict": verdict}))
 
 
 @review.command()
 @_STORE
 @_REVIEWER
-def undo(store: str | None, reviewer: str) -> None:
+@_JSON
+def undo(store: str | None, reviewer: str, as_json: bool) -> None:
     """Take back your last mark."""
     opened = open_store(store)
     from guard.watch import review as reviews
@@ -164,14 +169,15 @@ def undo(store: str | None, reviewer: str) -> None:
         item = reviews.undo(connection, reviewer)
     if item is None:
         raise UsageError(f"{reviewer} has no mark to take back.")
-    click.echo(item.id)
+    click.echo(json.dumps({"id": item.id}) if as_json else item.id)
 
 
 @review.command()
 @_STORE
 @_REVIEWER
 @_OF
-def start(store: str | None, reviewer: str, wanted: Any) -> None:
+@_JSON
+def start(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
     """Mark items one after another: r right, w wrong, u unclear, b back, q quit."""
     opened = open_store(store)
     from guard.watch import review as reviews
@@ -179,9 +185,10 @@ def start(store: str | None, reviewer: str, wanted: Any) -> None:
     with opened.reading() as connection:
         item = reviews.next_item(connection, reviewer, wanted)
     while item is not None:
-        click.echo(f"\n{shown(item)}\n[r]ight [w]rong [u]nclear [b]ack [q]uit ", nl=False)
+        keys = "[r]ight [w]rong [u]nclear [b]ack [q]uit"
+        click.echo(f"\n{shown(item)}\n{keys} ", nl=False, err=True)
         key = click.getchar().lower()
-        click.echo(_KEYS.get(key, ""))
+        click.echo(_KEYS.get(key, ""), err=True)
         if key == "q":
             break
         if key == "b":
@@ -195,8 +202,8 @@ def start(store: str | None, reviewer: str, wanted: Any) -> None:
             reviews.mark(connection, item.id, reviewer, _KEYS[key], told)
             item = reviews.next_item(connection, reviewer, wanted)
     if item is None:
-        click.echo(f"No {wanted} item is left.")
-    _print_status(opened, "7d", False)
+        click.echo(f"No {wanted} item is left.", err=True)
+    _print_status(opened, "7d", as_json)
 
 
 def asked(item: Item) -> Any:
@@ -206,11 +213,15 @@ def asked(item: Item) -> Any:
 
     kind = ""
     while kind not in BIAS_TYPES:
-        kind = click.prompt(f"Type ({', '.join(BIAS_TYPES)})", "", show_default=False).strip()
+        kind = _prompted(f"Type ({', '.join(BIAS_TYPES)})")
         if not kind:
             break
-    values = [kind, *(click.prompt(n, "", show_default=False) for n in ("Group", "Attribute"))]
-    return Correction(*(value.strip() or None for value in values))
+    values = (kind, *map(_prompted, ("Group", "Attribute")))
+    return Correction(*(value or None for value in values))
+
+
+def _prompted(name: str) -> str:
+    return str(click.prompt(name, "", show_default=False, err=True)).strip()
 
 
 @review.command()

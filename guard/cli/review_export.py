@@ -34,12 +34,14 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     "--reviewer", default=getpass.getuser, show_default="your login", help="Who is asked."
 )
 @detector_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def export(
     store: str | None,
     index: Path | None,
     train: Path | None,
     reviewer: str,
     detector: str | None,
+    as_json: bool,
 ) -> None:
     """Write confirmed misses and false alarms of STORE where guard learns from them.
 
@@ -62,16 +64,25 @@ def export(
     statements = list(_statements(opened, misses, reviewer))
     if train is not None:
         _write_training(train, statements, alarms)
+    change = None
     if index is not None and statements:
         from guard.cli.index import add_statements
 
-        add_statements(index, statements, detector)
-    click.echo(
-        f"{len(statements):,} of {len(misses):,} confirmed misses and {len(alarms):,} false alarms "
-        "are written."
-        if train is not None
-        else f"{len(statements):,} of {len(misses):,} confirmed misses are in the index."
-    )
+        change = add_statements(index, statements, detector)
+    told = {
+        "misses": len(misses),
+        "statements": len(statements),
+        "false_alarms": len(alarms),
+        "index": None if change is None else change._asdict(),
+    }
+    if as_json:
+        click.echo(json.dumps(told))
+        return
+    click.echo(f"{len(statements):,} of {len(misses):,} confirmed misses have all that is needed.")
+    if train is not None:
+        click.echo(f"{train}: these, and {len(alarms):,} false alarms.")
+    if change is not None:
+        click.echo(f"{index}: {change.added:,} added, {change.duplicates:,} were there.")
 
 
 def _statements(

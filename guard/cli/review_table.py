@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import getpass
 import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ _COLUMNS = (
     *("bias_type", "group", "attribute"),
 )
 _STORE = click.argument("store", required=False)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _REVIEWER = click.option(
     "--reviewer", default=getpass.getuser, show_default="your login", help="Whose marks they are."
 )
@@ -29,7 +31,8 @@ _REVIEWER = click.option(
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @_STORE
 @_REVIEWER
-def write(file: Path, store: str | None, reviewer: str) -> None:
+@_JSON
+def write(file: Path, store: str | None, reviewer: str, as_json: bool) -> None:
     """Write the queue as a CSV FILE, to fill in the column mark and give to guard review read."""
     opened = open_store(store)
     from guard.watch import review as reviews
@@ -44,22 +47,24 @@ def write(file: Path, store: str | None, reviewer: str) -> None:
     table.writerow(_COLUMNS)
     for item, _ in every:
         own = given[item.id]
-        told = reviews.Correction() if own is None else own.correction
+        said = reviews.Correction() if own is None else own.correction
         found = " / ".join(v for v in (item.bias_type, item.group, item.attribute) if v)
         row = (item.id, item.before, item.text, item.action, found, own.verdict if own else "")
-        table.writerow([cell(value or "") for value in (*row, *told)])
+        table.writerow([cell(value or "") for value in (*row, *said)])
     try:
         write_whole(file, out.getvalue())
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}.") from None
-    click.echo(f"{len(every):,} items in {file}.")
+    told = {"items": len(every), "file": str(file)}
+    click.echo(json.dumps(told) if as_json else f"{len(every):,} items in {file}.")
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @_STORE
 @_REVIEWER
-def read(file: Path, store: str | None, reviewer: str) -> None:
+@_JSON
+def read(file: Path, store: str | None, reviewer: str, as_json: bool) -> None:
     """Read the marks in a CSV FILE, of which the columns id and mark are needed.
 
     Rows without a mark are left for later. Where a row is wrong nothing is read.
@@ -75,19 +80,20 @@ def read(file: Path, store: str | None, reviewer: str) -> None:
             try:
                 if row.broken:
                     raise UsageError(row.broken)
-                name, verdict, *told = (_field(row.values, c) for c in ("id", *_COLUMNS[5:]))
+                name, verdict, *said = (_field(row.values, c) for c in ("id", *_COLUMNS[5:]))
                 if not verdict:
                     empty += 1
                     continue
                 of = reviews.item(connection, name)
                 own = known.get(of.key, {}).get(reviewer)
-                correction = reviews.Correction(*(value or None for value in told))
+                correction = reviews.Correction(*(value or None for value in said))
                 if own is None or (own.verdict, own.correction) != (verdict, correction):
                     reviews.mark(connection, name, reviewer, verdict.lower(), correction)
                     new += 1
             except UsageError as error:
                 raise UsageError(f"{file}, {row.place}: {error}") from None
-    click.echo(f"{new:,} marks read; {empty:,} rows have none.")
+    told = {"marks": new, "empty": empty}
+    click.echo(json.dumps(told) if as_json else f"{new:,} marks read; {empty:,} rows have none.")
 
 
 def _field(values: Mapping[str, Any], name: str) -> str:

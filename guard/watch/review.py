@@ -224,11 +224,12 @@ def agreement(connection: Connection) -> list[Agreement]:
         for one, other in combinations(sorted(given), 2):
             both = given[one].verdict, given[other].verdict
             pairs.setdefault((one, other), []).append(both)
-    found = [_agreement(*names, verdicts) for names, verdicts in pairs.items()]
+    found = [agreement_of(*names, verdicts) for names, verdicts in pairs.items()]
     return sorted(found, key=lambda a: (-a.segments, a.first, a.second))
 
 
-def _agreement(first: str, second: str, verdicts: Sequence[tuple[Mark, Mark]]) -> Agreement:
+def agreement_of(first: str, second: str, verdicts: Sequence[tuple[Mark, Mark]]) -> Agreement:
+    """Return the agreement of two reviewers with these verdicts, a pair of each segment."""
     n = len(verdicts)
     same = sum(a == b for a, b in verdicts)
     agreed = Limits(same / n, *exact(same, n))

@@ -114,7 +114,7 @@ def estimates(
     width = sum(name not in FINDINGS for name in by)
     lines = {}
     for key in keys or ([()] if not by else []):
-        rates = _reviewed(found, key[:width], key[width:] if len(by) > width else None)
+        rates = rates_of(found, key[:width], key[width:] if len(by) > width else None)
         lines[tuple(key[place] for place in places)] = rates
     return lines
 
@@ -182,9 +182,13 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _reviewed(
+def rates_of(
     every: Sequence[Marked], of: tuple[str, ...], kinds: tuple[str, ...] | None
 ) -> Reviewed:
+    """Return the rates of the items whose response is ``of``, and of the findings ``kinds``.
+
+    With ``kinds`` None they are of all bias types and groups.
+    """
     within = [one for one in every if one.inside and one.of == of]
     untyped = sum(
         one.action == "pass" and one.verdict == "wrong" and one.kinds is None for one in within

@@ -202,7 +202,17 @@ def test_an_empty_denominator_is_nan(tmp_path: Path) -> None:
     assert line["mitigation"]["value"] is None
     assert line["unjudged"]["value"] == 1.0
     shown = CliRunner().invoke(main, ["rates", str(path)]).output
-    assert shown.splitlines()[1].split("\t") == ["1", "0", "0", "nan", "nan", "100.0 %"]
+    assert shown.splitlines()[1].split("\t") == [
+        "1",
+        "0",
+        "0",
+        "nan",
+        "nan",
+        "100.0 %",
+        "n/a",
+        "n/a",
+        "n/a",
+    ]
 
 
 @pytest.mark.parametrize("form", ["--json", "--csv", "--html"])
