@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from guard.watch.dashboard.access import Rules
 from guard.watch.dashboard.app import application
 from guard.watch.dashboard.asked import CUSTOM, RANGES, view
 from guard.watch.dashboard.lists import DECISIONS, PAGE
+from guard.watch.dashboard.tail import MOST
 from guard.watch.events import statement_id
 from guard.watch.rates import report
 from guard.watch.store import Store
@@ -344,6 +346,26 @@ def test_tails_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (answer.status_code, "live pages open" in answer.text) == (503, True)
 
 
+def test_readers_that_leave_make_room_for_others(tmp_path: Path) -> None:
+    store = str(tmp_path / "guard.db")
+    Store(store).prepare()
+    with running(store) as one:
+        for _ in range(2 * MOST):
+            with httpx.stream("GET", f"{one.url}live/events", timeout=60) as answer:
+                assert answer.status_code == 200
+                next(answer.iter_lines())
+            end = time.monotonic() + 30
+        with ExitStack() as readers:
+            for number in range(MOST + 1):
+                while True:
+                    live = httpx.stream("GET", f"{one.url}live/events", timeout=60)
+                    status = readers.enter_context(live).status_code
+                    if status == 200 or number == MOST or time.monotonic() > end:
+                        break
+                    time.sleep(0.2)
+                assert status == (503 if number == MOST else 200)
+
+
 # The command.
 
 
@@ -363,6 +385,8 @@ def test_what_cannot_be_served_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert "at least 16 characters" in said(store, "--token", "short")
     assert "no address of this machine" in said(store, "--host", "192.0.2.1", "--port", "0")
     assert "no address of this machine" in said(store, "--host", "no.such.name.invalid")
+    for name in ("http://guard.example", "guard.example:80", "a b", ""):
+        assert "--allow-host takes a name" in said(store, "--allow-host", name, "--port", "0")
     assert "no statements file" in said(store, "--index", str(tmp_path))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -63,6 +63,16 @@ def checked_token(token: str) -> str:
     return token
 
 
+def checked_host(name: str) -> str:
+    """Return ``name``; raises UsageError where it is no name or address that a request can have."""
+    found = _HOST.fullmatch(name.lower())
+    if not _is_address(name) and (found is None or found["name"] != name.lower()):
+        raise UsageError(
+            f"--allow-host takes a name such as guard.example.org, no port, got {name[:80]!r}."
+        )
+    return name
+
+
 @dataclass(frozen=True)
 class Rules:
     """What a request has to show: a known host, and ``token`` unless it is None.
@@ -70,7 +80,7 @@ class Rules:
     ``hosts`` are names and addresses without ports. ``port`` tells cookies of one host apart.
     """
 
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     hosts: tuple[str, ...] = ()
     port: int = 0
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)

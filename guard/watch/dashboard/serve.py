@@ -13,7 +13,7 @@ import uvicorn
 
 from guard.errors import UsageError
 from guard.page import svg
-from guard.watch.dashboard.access import Rules, checked_token
+from guard.watch.dashboard.access import Rules, checked_host, checked_token
 from guard.watch.dashboard.app import StatementOf, application
 from guard.watch.store import Store
 
@@ -43,6 +43,7 @@ def serve(
     the store cannot be read, or there is no such place to listen at.
     """
     given = None if token is None else checked_token(token)
+    names = [checked_host(name) for name in allowed]
     with store.reading():
         pass
     svg.drawn("first", "", "", lambda figure: None)  # loads Matplotlib before anybody waits for it
@@ -50,7 +51,7 @@ def serve(
         address, port = listener.getsockname()[:2]
         made = secrets.token_urlsafe(32) if given is None and not _is_loopback(address) else None
         own = () if ipaddress.ip_address(address).is_unspecified else (host, address)
-        rules = Rules(given or made, (*own, *allowed), port)
+        rules = Rules(given or made, (*own, *names), port)
         server: uvicorn.Server | None = None
         app = application(
             store, rules, statement_of, lambda: server is not None and server.should_exit
