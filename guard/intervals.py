@@ -99,6 +99,7 @@ def weighted(
 
     tail = (1 - level) / 2
     wider = float(stdtrit(max(df, 1.0), 1 - tail) / stdtrit(math.inf, 1 - tail))
+
     def upper(marked: float) -> float:
         if marked >= n:
             return 1.0

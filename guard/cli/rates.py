@@ -64,12 +64,13 @@ def rates(
     names, now = dimensions(by), time.time()
     if not alert:
         begin = now - span_s(since, "--since")
-        from guard.watch.reviewed import estimates
+        from guard.watch.reviewed import estimates, unread
 
         with opened.reading() as connection:
             found = report(connection, begin, now, names)
             reviewed = estimates(connection, begin, now, names)
-        _print_report(found, reviewed, form)
+            left_out = unread(connection, begin, now)
+        _print_report(found, reviewed, left_out, form)
         return
     weeks = span_s(baseline, "--baseline") / _WEEK_S
     if weeks != int(weeks):
@@ -110,7 +111,10 @@ def open_store(url: str | None) -> Store:
 
 
 def _print_report(
-    report: Report, reviewed: Mapping[tuple[str, ...], Reviewed], form: str | None
+    report: Report,
+    reviewed: Mapping[tuple[str, ...], Reviewed],
+    left_out: int,
+    form: str | None,
 ) -> None:
     from guard.watch.reviewed import nothing_reviewed
 
@@ -133,6 +137,7 @@ def _print_report(
                 "running": report.running,
                 "future": report.future,
                 "dropped": report.dropped,
+                "unreviewable": left_out,
             }
         )
         return
@@ -155,7 +160,10 @@ def _print_report(
         for line, rate in zip(report.lines, rates, strict=True)
     ]
     title = f"{_time(report.since)} to {_time(report.until)}"
-    _print_table(title, header, rows, [*_notes(report), *_reviewed_notes(report, reviewed)], form)
+    notes = [*_notes(report), *_reviewed_notes(report, reviewed)]
+    if left_out:
+        notes.append(f"Marks do not stand for {left_out:,} segments of which no text is kept.")
+    _print_table(title, header, rows, notes, form)
 
 
 def _reviewed_notes(report: Report, reviewed: Mapping[tuple[str, ...], Reviewed]) -> list[str]:

@@ -84,11 +84,12 @@ def read(file: Path, store: str | None, reviewer: str, as_json: bool) -> None:
                 if not verdict:
                     empty += 1
                     continue
+                verdict = verdict.lower()
                 of = reviews.item(connection, name)
                 own = known.get(of.key, {}).get(reviewer)
                 correction = reviews.Correction(*(value or None for value in said))
                 if own is None or (own.verdict, own.correction) != (verdict, correction):
-                    reviews.mark(connection, name, reviewer, verdict.lower(), correction)
+                    reviews.mark(connection, name, reviewer, verdict, correction)
                     new += 1
             except UsageError as error:
                 raise UsageError(f"{file}, {row.place}: {error}") from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,8 +34,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return url
 
 
-def ok(*args: str, **more: Any) -> str:
-    result = run("review", *args, **more)
+def ok(*args: str, said: str | None = None) -> str:
+    result = run("review", *args, said=said)
     assert result.exit_code == 0, result.output
     return str(result.stdout)
 
@@ -109,7 +108,7 @@ def test_items_are_shown_marked_and_taken_back(store: str) -> None:
 
 def test_keys_mark_items_one_after_another(store: str) -> None:
     ok("draw", "--size", "48")
-    ok("start", "--reviewer", "ann", input="rxub" + "uq")
+    ok("start", "--reviewer", "ann", said="rxubuq")
     assert sorted(row["verdict"] for row in rows(store, schema.marks)) == ["right", "unclear"]
     refused = run("review")
     assert refused.exit_code == 2
@@ -123,7 +122,7 @@ def test_a_miss_that_is_marked_by_key_is_asked_for_its_type(store: str) -> None:
             if "Velmorians" not in item.text:
                 review.mark(connection, item.id, "bob", "right")
     answers = "w" + "sexism\nculture\nVelmorians\nswap the price tags\n"
-    ok("start", "--reviewer", "ann", input=answers)
+    ok("start", "--reviewer", "ann", said=answers)
     [mark] = [row for row in rows(store, schema.marks) if row["reviewer"] == "ann"]
     named = (mark["bias_type"], mark["group_name"], mark["attribute_name"])
     assert named == ("culture", "Velmorians", "swap the price tags")
@@ -150,7 +149,7 @@ def test_confirmed_misses_and_false_alarms_are_exported_once(store: str, tmp_pat
     assert statement.statement == MISSED.replace("\n", " ")
     assert (statement.bias_type, statement.group) == ("culture", "Velmorians")
     assert not statement.implicit
-    [negative] = map(json.loads, (tmp_path / "corpus" / "negatives.jsonl").open())
+    [negative] = map(json.loads, (tmp_path / "corpus/negatives.jsonl").read_text().splitlines())
     assert negative["text"] == "A harmless BIAS at home."
     with (corpus_folder() / "negatives.jsonl").open() as shipped:
         assert set(json.loads(next(shipped))) == set(negative)
