@@ -6,7 +6,6 @@ import getpass
 import json
 import sys
 import time
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,12 +13,13 @@ import click
 from guard.cli import given, without_nan
 from guard.cli.rates import open_store, reviewed_dict, shown_estimate
 from guard.cli.review_export import export
+from guard.cli.review_items import asked, clean, shown, when
 from guard.cli.review_table import read, write
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
     from guard.watch.draw import Draw
-    from guard.watch.review import Agreement, Item
+    from guard.watch.review import Agreement
     from guard.watch.store import Store
 
 _STORE = click.argument("store", required=False)
@@ -96,7 +96,7 @@ def draw(
 def _drawn(made: Draw) -> str:
     lines = [
         f"{made.size:,} items, which stand for {made.segments:,} segments since "
-        f"{_time(made.since)}. Mark them with: guard review start"
+        f"{when(made.since)}. Mark them with: guard review start"
     ]
     if made.unread:
         lines.append(
@@ -206,24 +206,6 @@ def start(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
     _print_status(opened, "7d", as_json)
 
 
-def asked(item: Item) -> Any:
-    """Ask on the terminal what the bias is that guard missed; an empty answer says nothing."""
-    from guard.verdict import BIAS_TYPES
-    from guard.watch.review import Correction
-
-    kind = ""
-    while kind not in BIAS_TYPES:
-        kind = _prompted(f"Type ({', '.join(BIAS_TYPES)})")
-        if not kind:
-            break
-    values = (kind, *map(_prompted, ("Group", "Attribute")))
-    return Correction(*(value or None for value in values))
-
-
-def _prompted(name: str) -> str:
-    return str(click.prompt(name, "", show_default=False, err=True)).strip()
-
-
 @review.command()
 @_STORE
 @click.option("--since", default="7d", show_default=True, metavar="TIME", help="For the rates.")
@@ -292,26 +274,4 @@ def disputes(store: str | None, as_json: bool) -> None:
         return
     for row in rows:
         marks = ", ".join(f"{name}: {verdict}" for name, verdict in row["marks"].items())
-        click.echo(f"{row['id']}\t{_clean(marks)}\t{_clean(row['text'], ' ')}")
-
-
-def shown(item: Item) -> str:
-    """Return an item as a terminal may show it: the model may have said anything."""
-    found = " / ".join(v for v in (item.bias_type, item.group, item.attribute) if v)
-    score = "" if item.score is None else f", score {item.score:.2f}"
-    lines = [
-        f"{item.id}  {_clean(item.model or '', ' ')}  {_time(item.time)}",
-        f"guard: {item.action}{f' ({_clean(found)})' if found else ''}{score}",
-    ]
-    if item.before:
-        lines.append(f"before: {_clean(item.before)}")
-    return "\n".join([*lines, f"text: {_clean(item.text)}"])
-
-
-def _clean(text: str, newline: str = "\n") -> str:
-    marked = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
-    return marked.replace("\n", newline)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        click.echo(f"{row['id']}\t{clean(marks)}\t{clean(row['text'], ' ')}")

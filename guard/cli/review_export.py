@@ -114,7 +114,7 @@ def _statements(
 
 
 def _completed(opened: Store, item: Item, told: Correction, reviewer: str) -> Correction:
-    from guard.cli.review import asked, shown
+    from guard.cli.review_items import asked, shown
     from guard.watch import review as reviews
 
     click.echo(shown(item))

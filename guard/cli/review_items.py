@@ -1,0 +1,53 @@
+"""Items of the review queue on a terminal."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from guard.watch.review import Correction, Item
+
+
+def asked(item: Item) -> Correction:
+    """Ask on the terminal what the bias is that guard missed; an empty answer says nothing."""
+    from guard.verdict import BIAS_TYPES
+    from guard.watch.review import Correction
+
+    kind = ""
+    while kind not in BIAS_TYPES:
+        kind = _prompted(f"Type ({', '.join(BIAS_TYPES)})")
+        if not kind:
+            break
+    values = (kind, *map(_prompted, ("Group", "Attribute")))
+    return Correction(*(value or None for value in values))
+
+
+def _prompted(name: str) -> str:
+    return str(click.prompt(name, "", show_default=False, err=True)).strip()
+
+
+def shown(item: Item) -> str:
+    """Return an item as a terminal may show it: the model may have said anything."""
+    found = " / ".join(v for v in (item.bias_type, item.group, item.attribute) if v)
+    score = "" if item.score is None else f", score {item.score:.2f}"
+    lines = [
+        f"{item.id}  {clean(item.model or '', ' ')}  {when(item.time)}",
+        f"guard: {item.action}{f' ({clean(found)})' if found else ''}{score}",
+    ]
+    if item.before:
+        lines.append(f"before: {clean(item.before)}")
+    return "\n".join([*lines, f"text: {clean(item.text)}"])
+
+
+def clean(text: str, newline: str = "\n") -> str:
+    """Return a model's text without what a terminal would obey."""
+    marked = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+    return marked.replace("\n", newline)
+
+
+def when(seconds: float) -> str:
+    """Return a time, seconds since 1970, in UTC."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
