@@ -45,7 +45,11 @@ class Page:
 
     def show(self, path: Path) -> None:
         """Load a file, anew if it is shown already."""
-        self.call("Page.navigate", url=path.as_uri())
+        self.go(path.as_uri())
+
+    def go(self, url: str) -> None:
+        """Load an address."""
+        self.call("Page.navigate", url=url)
         self.until(lambda: self.run("document.readyState") == "complete")
 
     def run(self, script: str) -> Any:

@@ -27,6 +27,7 @@ ALLOWED = {
     "forks": {"errors"},
     "intervals": set(),
     "mentions": set(),
+    "page": set(),
     "gate": {"verdict", "policy", "errors", "mentions"},
     "datasets": {"verdict", "errors"},
     "retrieve": {"verdict", "errors", "places", "datasets"},
@@ -96,6 +97,7 @@ ALLOWED = {
         "watch.events",
         "watch.schema",
         "watch.store",
+        "page",
     },
     "watch": {
         "verdict",
@@ -105,6 +107,7 @@ ALLOWED = {
         "installed",
         "intervals",
         "mentions",
+        "page",
         "doors.session",
     },
     "train": {

@@ -1,6 +1,7 @@
-"""Measure the watching: ``python benchmarks/speed/watching.py report|logging [--store URL]``.
+"""Measure the watching: ``python benchmarks/speed/watching.py report|page|logging [--store URL]``.
 
-``report`` fills a store with events and times ``guard rates --by model,bias_type`` over it.
+``report`` fills a store with events and times ``guard rates --by model,bias_type`` over it;
+``page`` does and times the pages of ``guard dashboard``.
 ``logging`` reads guarded streams at once, with and without a store in turn, and compares the
 processor's time of the whole process, the writer's included.
 """
@@ -113,6 +114,26 @@ def measure_report(url: str, events: int) -> None:
         print(f"{events:,} events by {name:16} {took:7.2f} s {used:7.2f} s CPU {len(found.lines)}")
 
 
+def measure_page(url: str, events: int) -> None:
+    """Print how long pages of the dashboard take, the first of a new process first."""
+    from starlette.testclient import TestClient
+
+    from guard.watch.dashboard.access import Rules
+    from guard.watch.dashboard.app import application
+
+    fill(url, events)
+    reader = TestClient(application(Store(url), Rules()), base_url="http://localhost")
+    week = "range=7d"
+    for path in (
+        *("/", f"/?{week}", f"/?{week}&by=bias_type", f"/?{week}&by=group&tenant=t7"),
+        *(f"/responses?{week}", f"/responses?{week}&bias_type=age", "/review"),
+    ):
+        clock, processor = time.perf_counter(), time.process_time()
+        answer = reader.get(path)
+        took, used = time.perf_counter() - clock, time.process_time() - processor
+        print(f"{events:,} events {path:36} {answer.status_code} {took:7.2f} s {used:7.2f} s CPU")
+
+
 def measure_logging(url: str, streams: int, rounds: int, detector: str) -> None:
     """Print the processor's time of guarded streams with a store and without, and their ratio."""
     guards = {
@@ -150,7 +171,7 @@ async def _read(guard: Guard, streams: int) -> None:
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["report", "logging"])
+    parser.add_argument("what", choices=["report", "page", "logging"])
     parser.add_argument("--store", help="a URL; by default a file that is deleted afterwards")
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--streams", type=int, default=200)
@@ -161,6 +182,8 @@ def main() -> None:
         url = given.store or f"sqlite:///{Path(folder) / 'guard.db'}"
         if given.what == "report":
             measure_report(url, given.events)
+        elif given.what == "page":
+            measure_page(url, given.events)
         else:
             measure_logging(url, given.streams, given.rounds, given.detector)
 

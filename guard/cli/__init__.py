@@ -24,6 +24,7 @@ _COMMANDS = {
     "audit": ("guard.cli.audit", "Run bias suites against a model, plain and guarded."),
     "bench": ("guard.cli.bench", "Measure what the guard itself costs."),
     "check": ("guard.cli.check", "Judge text: biased or not, which group, on what evidence."),
+    "dashboard": ("guard.cli.dashboard", "Show a store of events as a local web page."),
     "demo": ("guard.cli.demo", "Watch guarded streams being written, and a biased one cut."),
     "doctor": ("guard.cli.doctor", "Report what is installed, verified and missing."),
     "eval": ("guard.cli.eval", "Measure the detector on labelled data, with intervals."),

@@ -298,14 +298,9 @@ def shown_estimate(estimate: Estimate) -> str:
 def _shown(rate: Rate | Estimate) -> str:
     if math.isnan(rate.value):
         return "n/a" if hasattr(rate, "reason") else "nan"
-    interval = ""
-    if not math.isnan(rate.low):
-        interval = f" [{_percent(rate.low)}, {_percent(rate.high)}]"
-    return f"{_percent(rate.value)} %{interval}"
+    from guard.watch.rates import Rate
 
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}" if share < 0.1 else f"{100 * share:.1f}"
+    return Rate(*rate[:3]).text
 
 
 def _time(seconds: float) -> str:

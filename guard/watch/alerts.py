@@ -34,7 +34,7 @@ from sqlalchemy import Connection
 from guard.errors import UsageError
 from guard.intervals import exact
 from guard.verdict import BIAS_TYPES
-from guard.watch.rates import DAY_S, DAYS, Sums, sums
+from guard.watch.rates import Sums, sums
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +42,8 @@ LEVEL = 0.05
 BASE = 0.01
 """Of it, what the baseline's limits may take."""
 TIMES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+DAY_S = 86_400.0
+DAYS = 7
 _MOST_STATED = 10_000_000
 _SEEN = 0.9
 
@@ -109,7 +111,8 @@ def alerts(connection: Connection, now: float, weeks: int = 4, by: Sequence[str]
     since = week_of(now)
     begin = since - weeks * DAYS * DAY_S
     before = _Counts(sums(connection, begin, since, by), by)
-    week = _Counts(sums(connection, since, now, by, by_day=True), by)
+    days = [since + day * DAY_S for day in range(DAYS)]
+    week = _Counts(sums(connection, since, now, by, starts=days), by)
     shares = SHARES[:2] if "bias_type" in by else SHARES
     tests = len(before.groups) * len(shares)
     found = [
@@ -130,14 +133,14 @@ class _Counts:
         self._of: dict[tuple[Share, tuple[str, ...]], Floats] = {}
         for line in lines:
             group = tuple(line.by.values())
-            self._n.setdefault(self._whole(group), np.zeros(DAYS))[line.day] = line.responses
+            self._n.setdefault(self._whole(group), np.zeros(DAYS))[line.part] = line.responses
             counts: Mapping[Share, int] = {
                 "biased": line.biased,
                 "leaked": line.leaked,
                 "unjudged": line.silent,
             }
             for share, count in counts.items():
-                self._of.setdefault((share, group), np.zeros(DAYS))[line.day] = count
+                self._of.setdefault((share, group), np.zeros(DAYS))[line.part] = count
         self.groups = sorted(group for whole in self._n for group in self._groups(whole))
         self.names = [", ".join(whole) for whole in sorted(self._n)]
 

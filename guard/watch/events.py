@@ -206,7 +206,30 @@ def event_row(item: Decided, key: bytes) -> Row:
         "judging_ms": verdict.elapsed_ms,
         "text": None if item.text is None else _kept(item.text, item.keep_text, key),
         "text_share": item.text_share,
+        "index_references": references(verdict) if verdict.biased else None,
     }
+
+
+def references(verdict: Verdict) -> list[Row]:
+    """Return what is kept of the statements that resemble a segment: of the index, not of the text.
+
+    The statement itself is named by :func:`statement_id`.
+    """
+    return [
+        {
+            "statement": statement_id(reference.statement),
+            "bias_type": reference.bias_type,
+            "group": bounded(reference.group),
+            "attribute": bounded(reference.attribute),
+            "similarity": round(float(reference.similarity), 4),
+        }
+        for reference in verdict.references
+    ]
+
+
+def statement_id(statement: str) -> str:
+    """Return 16 hexadecimal digits that name a statement of an index."""
+    return hashlib.sha256(statement.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _names(

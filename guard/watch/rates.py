@@ -11,11 +11,9 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, literal, select
 
 from guard.errors import UsageError
 from guard.intervals import of_clusters
@@ -32,8 +30,6 @@ ASIDE = ("check", "error")
 NONE = "(none)"
 _SPAN = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-DAY_S = 86_400.0
-DAYS = 7
 
 
 class Rate(NamedTuple):
@@ -42,6 +38,19 @@ class Rate(NamedTuple):
     value: float
     low: float
     high: float
+
+    @property
+    def text(self) -> str:
+        """The rate in per cent, with its interval where there is one."""
+        if math.isnan(self.value):
+            return "nan"
+        if math.isnan(self.low):
+            return f"{_percent(self.value)} %"
+        return f"{_percent(self.value)} % [{_percent(self.low)}, {_percent(self.high)}]"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}" if share < 0.1 else f"{100 * share:.1f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +112,19 @@ def dimensions(text: str) -> tuple[str, ...]:
     return names
 
 
-def report(connection: Connection, since: float, until: float, by: Sequence[str] = ()) -> Report:
+def report(
+    connection: Connection,
+    since: float,
+    until: float,
+    by: Sequence[str] = (),
+    *,
+    only: Mapping[str, str] | None = None,
+) -> Report:
     """Return the rates of the responses that began in [``since``, ``until``).
 
-    Times are seconds since 1970.
+    Times are seconds since 1970; ``only`` is as :func:`sums` has it.
     """
-    lines = [_line(s) for s in sums(connection, since, until, by)]
+    lines = [line_of(s) for s in sums(connection, since, until, by, only=only)]
     count = select(func.count()).select_from(responses)
     within = and_(responses.c.time >= since, responses.c.time < until)
     lost = select(func.coalesce(func.sum(drops.c.events), 0))
@@ -128,11 +144,11 @@ class Sums(NamedTuple):
 
     ``j`` are judged segments, ``u`` unjudged, ``f`` findings, ``m`` those mitigated. Of
     ``responses``, ``biased`` had a finding, ``leaked`` one that reached the user, and ``silent`` a
-    segment that was not judged.
+    segment that was not judged. ``part`` is the place of the last of ``starts`` before them.
     """
 
     by: Mapping[str, str]
-    day: int
+    part: int
     responses: int
     j: float
     jj: float
@@ -156,38 +172,48 @@ def sums(
     until: float,
     by: Sequence[str] = (),
     *,
-    by_day: bool = False,
+    starts: Sequence[float] = (),
+    only: Mapping[str, str] | None = None,
 ) -> list[Sums]:
     """Return the sums of the responses that began in [``since``, ``until``).
 
-    With ``by_day`` they are apart for each of the first seven days. A line by type or group has all
-    judged segments that could have been of it, whatever their type.
+    With ``starts``, rising times from ``since`` on, they are apart for what began from each of them
+    on. ``only`` keeps the values of dimensions that it names; of a type or a group, which ``by``
+    has then to name, it keeps findings. A line by type or group has all judged segments that could
+    have been of it, whatever their type.
     """
     of_response = [name for name in by if name not in FINDINGS]
     of_finding = [name for name in by if name in FINDINGS]
+    kept = {} if only is None else only
     where = [responses.c.time >= since, responses.c.time < until]
     where += [responses.c.outcome != "running"]
-    if "door" not in by:
+    where += [dimension(name) == value for name, value in kept.items() if name not in FINDINGS]
+    if "door" not in by and "door" not in kept:
         where += [responses.c.door.not_in(ASIDE)]
     keys = [dimension(name).label(f"by_{at}") for at, name in enumerate(of_response)]
-    days: list[ColumnElement[Any]] = []
-    if by_day:
-        # No cast: databases differ in how they round.
-        days = [_begun(since, day) for day in range(1, DAYS)]
-        days = [reduce(add, days).label("day")]
-    base = _grouped(connection, _all(where, not of_finding), [*keys, *days])
+    parts = [_part(starts, 0).label("part")] if len(starts) > 1 else []
+    base = _grouped(connection, _all(where, not of_finding), [*keys, *parts])
     found = {}
     if of_finding:
-        found = _grouped(connection, _found(where, of_finding), [*keys, *days], len(of_finding))
-    return list(_joined(base, found, of_response, of_finding, by, by_day))
+        findings = [dimension(name) == kept[name] for name in of_finding if name in kept]
+        query = _found(where, of_finding, findings)
+        found = _grouped(connection, query, [*keys, *parts], len(of_finding))
+    return list(_joined(base, found, of_response, of_finding, by, bool(parts)))
 
 
-def _begun(since: float, day: int) -> ColumnElement[Any]:
-    return case((responses.c.time >= since + day * DAY_S, 1), else_=0)
+def _part(starts: Sequence[float], first: int) -> ColumnElement[Any]:
+    """Return the place of the last start; by halves, for there is a row for every response."""
+    if len(starts) == 1:
+        return literal(first)
+    half = len(starts) // 2
+    later = responses.c.time >= starts[half]
+    return case((later, _part(starts[half:], first + half)), else_=_part(starts[:half], first))
 
 
 def dimension(name: str) -> ColumnElement[Any]:
-    """Return the value of a response by which ``name`` breaks down; "(none)" where it has none."""
+    """Return the value by which ``name`` breaks down; "(none)" where there is none."""
+    if name in FINDINGS:
+        return func.coalesce(FINDINGS[name], NONE)
     if name in COLUMNS:
         return func.coalesce(responses.c[name], NONE)
     return func.coalesce(responses.c.labels[name.removeprefix("label.")].as_string(), NONE)
@@ -207,7 +233,7 @@ def _all(where: Sequence[Any], with_findings: bool) -> Select[Any]:
     return select(*columns).select_from(responses).where(*where)
 
 
-def _found(where: Sequence[Any], of_finding: Sequence[str]) -> Select[Any]:
+def _found(where: Sequence[Any], of_finding: Sequence[str], findings: Sequence[Any]) -> Select[Any]:
     names = [FINDINGS[name].label(f"of_{at}") for at, name in enumerate(of_finding)]
     one = (
         select(
@@ -216,22 +242,22 @@ def _found(where: Sequence[Any], of_finding: Sequence[str]) -> Select[Any]:
             func.count().label("f"),
             func.sum(case((events.c.action != "flag", 1), else_=0)).label("m"),
         )
-        .where(events.c.bias_type.is_not(None), events.c.counted)
+        .where(events.c.bias_type.is_not(None), events.c.counted, *findings)
         .group_by(events.c.response_id, *names)
         .subquery()
     )
     f, m, j = one.c.f, one.c.m, responses.c.judged
-    of = [func.coalesce(one.c[name.name], NONE).label(f"found_{name.name}") for name in names]
+    own = [func.coalesce(one.c[name.name], NONE).label(f"found_{name.name}") for name in names]
     return (
         select(
-            *of,
+            *own,
             *(func.sum(x) for x in (f, f * f, f * j, m, m * m, f * m)),
             func.count(),
             func.sum(case((f > m, 1), else_=0)),
         )
         .select_from(one.join(responses, responses.c.id == one.c.response_id))
         .where(*where)
-        .group_by(*of)
+        .group_by(*own)
     )
 
 
@@ -258,23 +284,24 @@ def _joined(
     of_response: Sequence[str],
     of_finding: Sequence[str],
     by: Sequence[str],
-    by_day: bool,
+    by_part: bool,
 ) -> Iterable[Sums]:
     width = len(of_response)
     for key, values in base.items():
         if not values[0]:
             continue  # a sum over nothing
-        day = int(key[width]) if by_day else 0
+        part = int(key[width]) if by_part else 0
         own = [k[len(key) :] for k in found if k[: len(key)] == key]
         # Nothing found is a line, too: a rate of 0.
         for names in own or [(NONE,) * len(of_finding)]:
             told = dict(zip((*of_response, *of_finding), (*key[:width], *names), strict=True))
             ordered = {name: str(told[name]) for name in by}
             added = found.get((*key, *names), ()) if of_finding else ()
-            yield Sums(ordered, day, int(values[0]), *values[1:], *added)  # type: ignore[arg-type]
+            yield Sums(ordered, part, int(values[0]), *values[1:], *added)  # type: ignore[arg-type]
 
 
-def _line(s: Sums) -> Line:
+def line_of(s: Sums) -> Line:
+    """Return the rates of sums."""
     total = s.j + s.u
     squares = s.jj + 2 * s.uj + s.uu
     return Line(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from itertools import combinations
 from typing import Any, Literal, NamedTuple, get_args
@@ -95,10 +95,16 @@ def item_id(key: Key) -> str:
     return f"{key.response_id}-{key.number}"
 
 
-def next_item(connection: Connection, reviewer: str, wanted: Wanted = "new") -> Item | None:
+def next_item(
+    connection: Connection,
+    reviewer: str,
+    wanted: Wanted = "new",
+    skipped: Collection[str] = (),
+) -> Item | None:
     """Return the next item for ``reviewer``, or None where there is none left.
 
-    The order is random and strata take turns in it, so that one may stop at any place.
+    The order is random and strata take turns in it, so that one may stop at any place. Items called
+    as in ``skipped`` are passed over.
     """
     given = all_marks(connection)
     waiting: list[Key] = []
@@ -109,7 +115,7 @@ def next_item(connection: Connection, reviewer: str, wanted: Wanted = "new") -> 
             "second": len(told) == 1 and reviewer not in told,
             "disputed": len(told) > 1 and reviewer not in told and verdict_of(told) == "unclear",
         }
-        if fits[wanted]:
+        if fits[wanted] and item_id(key) not in skipped:
             waiting.append(key)
         if len(waiting) == _AHEAD:
             break

@@ -30,7 +30,7 @@ from sqlalchemy import (
     text,
 )
 
-VERSION = 2
+VERSION = 3
 """Of the tables below."""
 
 metadata = MetaData()
@@ -104,6 +104,11 @@ events = Table(
     Column("judging_ms", Double, nullable=False),
     Column("text", Text, comment="as keep_text has it"),
     Column("text_share", Double, comment="with what probability a text like it is kept to read"),
+    Column(
+        "index_references",
+        JSON(none_as_null=True),
+        comment="of a biased segment: what of the index resembles it, statements by their hashes",
+    ),
     sqlite_with_rowid=False,
 )
 Index(
@@ -223,8 +228,12 @@ def _add_reviews(connection: Connection) -> None:
     connection.execute(text(f"UPDATE guard_events SET text_share = 1 WHERE {readable}"))
 
 
+def _add_references(connection: Connection) -> None:
+    connection.execute(text("ALTER TABLE guard_events ADD COLUMN index_references JSON"))
+
+
 #: What leads from version n + 1 to n + 2; a new store is made as the tables above say.
-STEPS: tuple[Callable[[Connection], None], ...] = (_keep_audits, _add_reviews)
+STEPS: tuple[Callable[[Connection], None], ...] = (_keep_audits, _add_reviews, _add_references)
 
 
 def version_of(connection: Connection) -> int | None:

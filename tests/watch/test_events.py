@@ -16,7 +16,7 @@ from guard.errors import BiasFound, ConfigError
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, GuardTrail, Reference, Scores, Span, Window
 from guard.watch import schema
-from guard.watch.events import bounded, clean, settings_hash, summary_of
+from guard.watch.events import bounded, clean, settings_hash, statement_id, summary_of
 from tests.scripted import Bound, Scripted
 from tests.watch.reading import events, flushed, guard_with, responses, rows
 
@@ -142,6 +142,23 @@ def test_without_text_only_listed_names_are_kept(
             assert event[name].startswith("hmac:")
         else:
             assert event[name] == expected
+
+
+def test_a_finding_names_its_references(url: str) -> None:
+    guard = guard_with(url, Knowing("women", "late", [("girls", "late")]), Policy(action="flag"))
+    list(guard.stream(["All is well. ", "The women are late."]))
+    flushed(guard)
+    passed, found = events(url)
+    assert passed["index_references"] is None
+    assert found["index_references"] == [
+        {
+            "statement": statement_id("s"),
+            "bias_type": "race",
+            "group": "girls",
+            "attribute": "late",
+            "similarity": 0.9,
+        }
+    ]
 
 
 @pytest.mark.parametrize("keep_text", ["never", "hash"])

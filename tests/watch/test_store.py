@@ -39,6 +39,20 @@ def test_a_newer_store_is_refused_at_set_up_and_by_reports(url: str) -> None:
         pass
 
 
+def test_a_store_of_before_is_brought_up_to_date_with_what_it_holds(url: str) -> None:
+    guard = guard_with(url)
+    list(guard.stream(["BIAS one. "]))
+    flushed(guard)
+    change(url, "ALTER TABLE guard_events DROP COLUMN index_references")
+    before = schema.STEPS.index(schema._add_references) + 1
+    change(url, f"UPDATE guard_store SET value = '{before}' WHERE name = 'schema'")
+    with pytest.raises(ConfigError, match="is an older guard's"), Store(url).reading():
+        pass
+    Store(url).prepare()
+    (event,) = events(url)
+    assert (event["bias_type"], event["index_references"]) == ("gender", None)
+
+
 def test_tables_are_made_once_and_key_and_rows_stay(url: str) -> None:
     first, second = Store(url), Store(url)
     first.prepare()

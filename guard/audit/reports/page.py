@@ -19,6 +19,7 @@ from guard.audit.reports.differences import differences, grid, headlines, sides,
 from guard.audit.reports.drawing import drawn
 from guard.audit.reports.packing import CHUNK, Packed, packed
 from guard.audit.reports.texts import for_xml, one_line
+from guard.page import STYLE
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -90,7 +91,7 @@ def page(content: Content) -> str:
             most=_ROWS,
             open=_OPEN,
             chunk=CHUNK,
-            style=Markup((_FOLDER / "page.css").read_text("utf-8")),
+            style=Markup(STYLE.read_text("utf-8")),
             script=Markup((_FOLDER / "page.js").read_text("utf-8")),
         )
     )

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from guard import __version__
@@ -20,6 +19,7 @@ from guard.audit.reports.page import environment, figure
 from guard.audit.reports.texts import one_line, shortened
 from guard.audit.score import number
 from guard.audit.trends import Point, Run, Series, Step
+from guard.page import STYLE
 from guard.suites.conclusions import ALPHA, p_text
 
 FORMAT = 1
@@ -252,6 +252,6 @@ def page(series: Sequence[Series], store: str, since: float) -> str:
         tables=[points(one) for one in shown],
         level=f"{ALPHA:.0%}",
         most=10_000,
-        style=Markup((Path(__file__).parent / "page.css").read_text("utf-8")),
+        style=Markup(STYLE.read_text("utf-8")),
     )  # fmt: skip
     return str(text)

@@ -1,0 +1,111 @@
+"""``guard dashboard``: a store of events as a local web page."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from guard.cli.rates import open_store
+from guard.errors import GuardError, UsageError
+
+if TYPE_CHECKING:
+    from guard.watch.dashboard.serve import Place
+
+TOKEN = "GUARD_DASHBOARD_TOKEN"
+_NEEDS = ("starlette", "uvicorn", "jinja2", "matplotlib")
+
+
+@click.command()
+@click.argument("store", required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option(
+    "--port",
+    default=8472,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="The port to listen at; 0 takes any free one.",
+)
+@click.option(
+    "--token",
+    envvar=TOKEN,
+    show_envvar=True,
+    help="What a reader has to show; made and printed where --host is not of this machine alone.",
+)
+@click.option(
+    "--allow-host",
+    "allowed",
+    multiple=True,
+    metavar="NAME",
+    help="A further name by which it may be asked for; may be given several times.",
+)
+@click.option(
+    "--index",
+    type=click.Path(path_type=Path),
+    help="Folder of the bias index that references are looked up in.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print where it is as one JSON object.")
+def dashboard(
+    store: str | None,
+    host: str,
+    port: int,
+    token: str | None,
+    allowed: tuple[str, ...],
+    index: Path | None,
+    as_json: bool,
+) -> None:
+    """Show STORE as a web page: rates over time, responses, what comes, and the review.
+
+    STORE is a file or a URL; without one, the setting ``events``. It is for this machine alone
+    unless --host says otherwise; then readers need a token.
+    """
+    opened = open_store(store)
+    try:
+        from guard.watch.dashboard.serve import serve
+    except ImportError as error:
+        if error.name not in _NEEDS:
+            raise
+        from guard.installed import install_command
+
+        raise UsageError(
+            f"The dashboard needs {error.name}; run: {install_command('watch')}"
+        ) from None
+
+    if index is not None:
+        _statements(index)
+
+    def told(place: Place) -> None:
+        if as_json:
+            click.echo(json.dumps({"url": place.url, "token": place.made}))
+            return
+        click.echo(f"Dashboard of {opened.name} at {place.url}; Ctrl-C ends it.")
+        if place.made is not None:
+            click.echo(f"Token: {place.made}")
+
+    try:
+        serve(opened, host, port, token, allowed, lambda id_: _statements(index).get(id_), told)
+    except KeyboardInterrupt:  # the way to end it
+        click.echo("", err=True)
+
+
+@cache
+def _statements(folder: Path | None) -> dict[str, str]:
+    """Return the statements of an index by their ids; raises only for a folder that was named."""
+    from guard.config import settings
+    from guard.places import shipped_index
+    from guard.retrieve.statement import read_statements
+    from guard.watch.events import statement_id
+
+    try:
+        own = settings()
+        named = folder or own.get("index")
+        place = Path(named) if named else shipped_index(own.get("detector") or "encoder")
+        found = read_statements(place / "statements.jsonl")
+    except GuardError:
+        if folder is not None:
+            raise
+        return {}
+    return {statement_id(one.statement): one.statement for one in found}

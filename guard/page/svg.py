@@ -1,0 +1,99 @@
+"""Figures of Matplotlib as inline SVG: coloured by the page, named for screen readers.
+
+Matplotlib is given colours that stand for the page's own, which follow the reader's light or dark
+setting. Text stays text. No element has a style of its own, which a strict policy would refuse.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, LINE, PAPER = "#010101", "#020202", "#030303"
+SERIES = ("#0a0001", "#0a0002", "#0a0003", "#0a0004")
+MARKERS = "osD^"
+WIDTH = 5.2  # inches: legible on a telephone
+_PAGE = {INK: "currentColor", LINE: "var(--line)", PAPER: "var(--paper)"} | {
+    colour: f"var(--c{number})" for number, colour in enumerate(SERIES)
+}
+_SETTINGS: Mapping[str, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # comes with Matplotlib
+    "font.size": 9,
+    "hatch.linewidth": 0.6,
+    "text.color": INK,
+    "axes.edgecolor": LINE,
+    "axes.facecolor": "none",
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": LINE,
+    "legend.frameon": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "figure.facecolor": "none",
+}
+_FONT = re.compile(r"(?P<size>[\d.]+(?:px|pt)) (?P<family>.+)")
+_drawing = threading.Lock()  # Matplotlib's settings are the process's
+
+
+def drawn(name: str, title: str, text: str, draw: Callable[[Figure], None]) -> str:
+    """Return what ``draw`` draws as an ``svg`` element; ``name`` is unique on its page."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    out = io.StringIO()
+    with (
+        _drawing,
+        matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": name}),
+        warnings.catch_warnings(),
+    ):
+        # A font of Matplotlib's own may lack a glyph that the reader's has.
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)
+        figure = Figure(layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure)
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return _inline(out.getvalue(), name, title, text)
+
+
+def _inline(svg: str, name: str, title: str, text: str) -> str:
+    """Return a file's SVG as an element whose ids are its own and whose colours are the page's."""
+    svg = svg[svg.index("<svg") :]
+    # A style within would be one of the whole page; page.css has it.
+    svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), svg)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\g<1>{name}-", svg)
+    for colour, named in _PAGE.items():
+        svg = svg.replace(colour, named)
+    head, _, rest = svg.partition(">")
+    head = re.sub(r' (?:width|height|xmlns|xmlns:xlink|version)="[^"]*"', "", head)
+    labelled = f'role="img" aria-labelledby="{name}-title {name}-desc"'
+    title_ = f'<title id="{name}-title">{html.escape(title)}</title>'
+    told = f'<desc id="{name}-desc">{html.escape(text)}</desc>'
+    return f"{head} {labelled}>{title_}{told}{rest.strip()}"
+
+
+def _attributes(style: str) -> str:
+    """Return the presentation attributes that say what ``style`` says."""
+    told: dict[str, str] = {}
+    for part in style.split(";"):
+        name, _, value = (text.strip() for text in part.partition(":"))
+        font = _FONT.fullmatch(value) if name == "font" else None
+        if font is not None:
+            told |= {"font-size": font["size"], "font-family": font["family"]}
+        elif name:
+            told[name] = value
+    return "".join(f' {name}="{value}"' for name, value in told.items())

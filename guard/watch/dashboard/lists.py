@@ -1,0 +1,124 @@
+"""Responses as a list, one of them with its decisions, and the newest as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Select, exists, func, select, tuple_
+
+from guard.errors import UsageError
+from guard.watch.dashboard.asked import View
+from guard.watch.rates import ASIDE, FINDINGS, dimension
+from guard.watch.schema import events, responses, settings
+
+Row = Mapping[str, Any]
+
+SHOWN: Mapping[str, str] = {
+    "found": "with findings",
+    "leaked": "with findings that reached the user",
+    "unjudged": "not wholly judged",
+    "all": "all",
+}
+PAGE = 50
+DECISIONS = 200
+"""Of a response, on a page."""
+NEWEST = 100
+"""Responses that the live tail looks at, each time."""
+_TAIL_S = 600.0
+
+
+class Listed(NamedTuple):
+    """Responses, newest first, and where those after them begin; None where there are none."""
+
+    rows: Sequence[Row]
+    before: str | None
+
+
+def listed(connection: Connection, view: View, show: str, before: str = "") -> Listed:
+    """Return a page of the responses that ``view`` keeps; raises UsageError on what is unknown."""
+    r = responses.c
+    query = select(responses).where(r.time >= view.since, r.time < view.until)
+    query = query.where(*_kept(view))
+    if show == "found":
+        query = query.where(r.found > 0)
+    elif show == "leaked":
+        query = query.where(r.found > r.mitigated)
+    elif show == "unjudged":
+        query = query.where(r.unjudged > 0)
+    elif show != "all":
+        raise UsageError(f"show knows {', '.join(SHOWN)}, not {show[:40]!r}.")
+    if before:
+        query = query.where(tuple_(r.time, r.id) < tuple_(*_place(before)))
+    query = query.order_by(r.time.desc(), r.id.desc()).limit(PAGE + 1)
+    rows = _with_types(connection, query)
+    last = rows[PAGE - 1] if len(rows) > PAGE else None
+    return Listed(rows[:PAGE], None if last is None else f"{last['time']!r}_{last['id']}")
+
+
+def _kept(view: View) -> list[Any]:
+    of_findings = [dimension(name) == view.only[name] for name in view.findings]
+    found = [dimension(name) == value for name, value in view.only.items() if name not in FINDINGS]
+    if of_findings:
+        mine = events.c.response_id == responses.c.id
+        biased = events.c.bias_type.is_not(None)
+        found.append(exists().where(mine, biased, events.c.counted, *of_findings))
+    if "door" not in view.only:
+        found.append(responses.c.door.not_in(ASIDE))
+    return found
+
+
+def _place(before: str) -> tuple[float, str]:
+    time, _, id_ = before.partition("_")
+    try:
+        return float(time), id_
+    except ValueError:
+        raise UsageError(f"before takes what a page's link has, got {before[:40]!r}.") from None
+
+
+def _with_types(connection: Connection, query: Select[Any]) -> list[dict[str, Any]]:
+    rows = [dict(row._mapping) for row in connection.execute(query)]
+    types: dict[str, list[str]] = {row["id"]: [] for row in rows}
+    found = (
+        select(events.c.response_id, events.c.bias_type)
+        .where(events.c.response_id.in_(types), events.c.bias_type.is_not(None))
+        .distinct()
+        .order_by(events.c.bias_type)
+    )
+    for id_, kind in connection.execute(found):
+        types[id_].append(kind)
+    return [{**row, "types": ", ".join(types[row["id"]])} for row in rows]
+
+
+class Response(NamedTuple):
+    """A response, the policy that guarded it, and a page of its ``total`` decisions."""
+
+    row: Row
+    policy: Mapping[str, Any]
+    decisions: Sequence[Row]
+    total: int
+
+
+def response(connection: Connection, id_: str, first: int = 0) -> Response | None:
+    """Return a response with its decisions from place ``first`` on; None where there is none."""
+    row = connection.execute(select(responses).where(responses.c.id == id_)).first()
+    if row is None:
+        return None
+    told = dict(row._mapping)
+    mine = events.c.response_id == id_
+    query = select(events).where(mine, events.c.number >= first).order_by(events.c.number)
+    decisions = [dict(e._mapping) for e in connection.execute(query.limit(DECISIONS))]
+    policy = connection.scalar(select(settings.c.policy).where(settings.c.hash == told["settings"]))
+    total = connection.scalar(select(func.count()).select_from(events).where(mine))
+    return Response(told, policy or {}, decisions, int(total or 0))
+
+
+def newest(connection: Connection, now: float) -> list[dict[str, Any]]:
+    """Return the newest responses of the last ten minutes, oldest first, whatever their door."""
+    query = (
+        select(responses)
+        .where(responses.c.time >= now - _TAIL_S)
+        .order_by(responses.c.time.desc(), responses.c.id.desc())
+        .limit(NEWEST)
+    )
+    return _with_types(connection, query)[::-1]

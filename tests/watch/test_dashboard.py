@@ -1,0 +1,432 @@
+"""The dashboard's pages: what they show is what the store holds, and all of it is text."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from guard.cli import main
+from guard.errors import UsageError
+from guard.watch import schema
+from guard.watch.dashboard.access import Rules
+from guard.watch.dashboard.app import application
+from guard.watch.dashboard.asked import CUSTOM, RANGES, view
+from guard.watch.dashboard.lists import DECISIONS, PAGE
+from guard.watch.dashboard.tail import MOST
+from guard.watch.events import statement_id
+from guard.watch.rates import report
+from guard.watch.store import Store
+from tests.watch.conftest import Server
+from tests.watch.reading import events, flushed, guard_with, responses
+from tests.watch.serving import SCRIPT, STATEMENT, fill, running
+from tests.watch.test_rates import stored
+from tests.watch.test_store import change
+
+
+def client(url: str) -> TestClient:
+    known = {statement_id(STATEMENT): STATEMENT}
+    app = application(Store(url), Rules(), known.get)
+    return TestClient(app, base_url="http://127.0.0.1")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"], scope="module")
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('filled') / 'guard.db'}"
+    else:
+        started: Server = request.getfixturevalue("server")
+        url = started.database()
+    fill(url)
+    return url
+
+
+def plain(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", page).split())
+
+
+def test_the_first_page_says_what_guard_rates_says(filled: str) -> None:
+    page = client(filled).get("/").text
+    with Store(filled).reading() as connection:
+        (line,) = report(connection, time.time() - 86_400, time.time(), ["release"]).lines
+    told = plain(page)
+    assert f"Prevalence before the guard {line.prevalence.text}" in told
+    assert f"Mitigation {line.mitigation.text}" in told
+    assert f"Not judged {line.unjudged.text}" in told
+    assert line.mitigation.value == 0.5  # one tenant's are redacted, the other's flagged
+    assert page.count("<svg") == 3
+    for part in ("style=", "onclick", "onload", "javascript:", "http://", "https://"):
+        assert part not in page
+
+
+@pytest.mark.parametrize(
+    "by", ["model", "bias_type", "group", "door", "release", "tenant", "label.x"]
+)
+def test_a_breakdown_has_the_lines_of_the_report(filled: str, by: str) -> None:
+    page = client(filled).get("/", params={"by": by}).text
+    with Store(filled).reading() as connection:
+        lines = report(connection, time.time() - 86_400, time.time(), [by]).lines
+    body = page.partition('<table id="lines">')[2].partition("</table>")[0]
+    assert body.count("<tr>") == len(lines) + 1
+    for line in lines:
+        assert line.prevalence.text in body
+    assert "<script>" not in body
+
+
+def test_a_filter_keeps_what_it_names_over_time_too(filled: str) -> None:
+    asked = client(filled)
+    for only in ({"tenant": "quiet"}, {"bias_type": "age"}, {"bias_type": "age", "tenant": SCRIPT}):
+        told = plain(asked.get("/", params=only).text)
+        by = sorted(only)
+        with Store(filled).reading() as connection:
+            found = report(connection, time.time() - 86_400, time.time(), by)
+        (line,) = (one for one in found.lines if one.by == only)
+        assert f"Prevalence before the guard {line.prevalence.text}" in told
+        assert f"Mitigation {line.mitigation.text}" in told
+    none = asked.get("/", params={"tenant": "nobody"})
+    assert "No response has ended in this time that the filters keep." in plain(none.text)
+    assert none.status_code == 200
+
+
+def test_a_filter_on_a_type_without_findings_is_a_rate_of_0(filled: str) -> None:
+    told = plain(client(filled).get("/", params={"bias_type": "race"}).text)
+    assert "Prevalence before the guard 0 %" in told
+    assert "Mitigation nan" in told
+
+
+def test_a_response_is_shown_with_its_decisions(filled: str) -> None:
+    asked = client(filled)
+    for row in responses(filled):
+        page = asked.get(f"/responses/{row['id']}").text
+        mine = [e for e in events(filled) if e["response_id"] == row["id"]]
+        assert page.count('class="decision') == len(mine) + 1  # and their list
+        for event in mine:
+            if event["bias_type"]:
+                assert "gender" in page  # of the reference
+                assert "0.900 (threshold" in page
+                assert "0.812" in page
+                assert STATEMENT in page
+            if event["unjudged"]:
+                assert "not judged: language" in page
+        assert "<img" not in page
+        assert page.count("<script") == 1
+        if row["found"]:
+            assert "&lt;img src=x" in page
+            # Text is behind the button until it is asked for.
+            assert re.search(r'class="text blurred" aria-hidden="true" inert>[^<]*BIAS', page)
+
+
+def test_a_reference_that_no_index_knows_is_shown_by_its_name(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    fill(url, "never")
+    found = next(row for row in responses(url) if row["found"])
+    app = application(Store(url), Rules())
+    page = TestClient(app, base_url="http://localhost").get(f"/responses/{found['id']}").text
+    assert statement_id(STATEMENT) in page
+    assert "BIAS here" not in page
+    assert 'class="text' not in page
+
+
+def test_the_list_is_turned_over_without_loss(url: str) -> None:
+    made = [
+        {"time": time.time() - 60 - i // 7, "findings": [("age", None, "flag")]} for i in range(120)
+    ]
+    stored(url, made)
+    asked, seen, path = client(url), [], "/responses?show=found"
+    while path:
+        page = asked.get(path).text
+        ids = re.findall(r'href="/responses/([0-9a-f]{32})"', page)
+        assert 0 < len(ids) <= PAGE
+        seen += ids
+        older = re.search(r'<a href="([^"]*)">Older</a>', page)
+        path = older[1].replace("&amp;", "&") if older else ""
+    assert len(seen) == len(set(seen)) == 120
+
+
+@pytest.mark.parametrize(
+    ("show", "count"), [("found", 8), ("leaked", 4), ("unjudged", 16), ("all", 24)]
+)
+def test_the_list_shows_what_is_chosen(filled: str, show: str, count: int) -> None:
+    page = client(filled).get("/responses", params={"show": show}).text
+    assert len(re.findall(r'href="/responses/[0-9a-f]{32}"', page)) == count
+    one = client(filled).get("/responses", params={"show": show, "bias_type": "age"}).text
+    found = len(re.findall(r'href="/responses/[0-9a-f]{32}"', one))
+    assert found == {"found": 8, "leaked": 4, "unjudged": 0, "all": 8}[show]
+
+
+def test_many_decisions_come_in_parts(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    guard = guard_with(url)
+    "".join(guard.stream([f"Number {n} is fine. " for n in range(DECISIONS + 30)]))
+    flushed(guard)
+    (row,) = responses(url)
+    asked = client(url)
+    first = asked.get(f"/responses/{row['id']}").text
+    assert first.count("<li value=") == DECISIONS
+    rest = asked.get(f"/responses/{row['id']}", params={"first": str(DECISIONS)}).text
+    assert rest.count("<li value=") == row["judged"] - DECISIONS
+    assert "Further decisions" in first
+    assert "Further decisions" not in rest
+
+
+WRONG = [
+    ("/?range=1y", "range knows"),
+    ("/?range=custom", "since takes a time in UTC"),
+    ("/?range=custom&since=2026-01-01T00:00&until=x", "until takes a time"),
+    ("/?range=custom&since=2026-01-02T00:00&until=2026-01-01T00:00", "at least a minute"),
+    ("/?range=custom&since=0001-01-01T00:00&until=9999-12-31T23:59%2B14:00", None),
+    ("/?by=nothing", "--by knows"),
+    ("/?by=model,door", "by takes one name"),
+    ("/?mdel=x", "--by knows"),
+    ("/responses?show=nothing", "show knows"),
+    ("/responses?before=nothing", "before takes"),
+    ("/responses?before=nan_1", None),
+    ("/?tenant=%00", None),
+]
+
+
+@pytest.mark.parametrize(("path", "says"), WRONG)
+def test_what_cannot_be_shown_is_said_in_a_sentence(
+    filled: str, path: str, says: str | None
+) -> None:
+    answer = client(filled).get(path)
+    assert answer.status_code == (400 if says else 200)
+    if says:
+        assert says in plain(answer.text)
+
+
+@pytest.mark.parametrize("path", ["/x", "/responses/none", "/responses/" + "a" * 99, "/static/",
+                                  "/static", "/static/../access.py", "/responses/x?first=-1",
+                                  "/favicon.ico", "/login"])  # fmt: skip
+def test_what_is_not_there_is_not_found(filled: str, path: str) -> None:
+    answer = client(filled).get(path)
+    assert answer.status_code == 404
+    assert "There is nothing here." in answer.text
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+def test_pages_are_only_read(filled: str, method: str) -> None:
+    origin = {"origin": "http://127.0.0.1"}
+    assert client(filled).request(method, "/", headers=origin).status_code == 405
+    assert client(filled).head("/").content == b""
+
+
+hostile = st.text(max_size=30).filter(lambda text: "\0" not in text)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            [
+                "range",
+                "by",
+                "since",
+                "until",
+                "model",
+                "show",
+                "tenant",
+                "bias_type",
+                "group",
+                "before",
+                "label.<b>",
+                "x",
+            ]
+        ),
+        hostile,
+    )
+)
+def test_no_query_breaks_a_page(asked: dict[str, str]) -> None:
+    for path in ("/", "/responses"):
+        answer = client(EMPTY).get(path, params=asked)
+        assert answer.status_code in (200, 400)
+        assert "<b>" not in answer.text
+
+
+EMPTY = ""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> None:
+    global EMPTY
+    EMPTY = f"sqlite:///{tmp_path_factory.mktemp('empty') / 'guard.db'}"
+    Store(EMPTY).prepare()
+
+
+@given(
+    st.floats(0, 4e9),
+    st.one_of(st.floats(61, 4e9), st.sampled_from([w for _, w in RANGES.values()])),
+)
+def test_a_time_has_parts_that_cover_it(since: float, long: float) -> None:
+    now = since + long
+    span = next((n for n, (_, w) in RANGES.items() if w == long), None)
+    if span is None:
+        asked = view({"range": CUSTOM, "since": "2020-01-01", "until": "2020-06-01"}, now)
+        from dataclasses import replace
+
+        asked = replace(asked, since=since, until=now)
+    else:
+        asked = view({"range": span}, now)
+    starts = asked.starts()
+    assert starts[0] == asked.since
+    assert starts == sorted(set(starts))
+    assert starts[-1] < asked.until
+    assert len(starts) <= 33
+
+
+def test_a_query_asks_for_the_same_again() -> None:
+    times = {"since": "2030-01-01T00:00", "until": "2030-02-01T12:30"}
+    asked = {"range": CUSTOM, **times, "by": "tenant", "model": "a&b=c#", "label.x": SCRIPT}
+    first = view(asked, 0)
+    again = view(dict(httpx.QueryParams(first.query()[1:])), 0)
+    assert again == first
+    with pytest.raises(UsageError, match="--by knows"):
+        view({"nobody": "x"}, 0)
+
+
+# The live tail.
+
+
+def told(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    kind = ""
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if name == "event":
+            kind = value
+        elif name == "data":
+            yield kind, json.loads(value)
+
+
+def test_the_tail_tells_what_comes_and_outlives_a_dead_database(server: Server) -> None:
+    url = server.database()
+    guard = guard_with(url)
+    "".join(guard.stream(["BIAS one. "]))
+    flushed(guard)
+    with running(url) as one, httpx.stream("GET", f"{one.url}live/events", timeout=60) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = told(answer.iter_lines())
+        kind, first = next(lines)
+        assert (kind, [row["found"] for row in first]) == ("responses", [1])
+        "".join(guard.stream(["All is well. "]))
+        flushed(guard)
+        rows = next(value for kind, value in lines if value)
+        assert [row["judged"] for row in rows] == [1]
+        assert next(lines) == ("responses", [])  # nothing is told twice
+        server.stop()
+        try:
+            trouble = next(value for kind, value in lines if kind == "trouble")
+            down = httpx.get(one.url, timeout=30)
+        finally:
+            server.start()
+        assert "cannot be used" in trouble
+        assert "see that the server runs" in trouble
+        assert down.status_code == 503
+        assert "The store cannot be read" in down.text
+        kind = next(kind for kind, _ in lines if kind != "trouble")
+        assert kind == "responses"
+        assert httpx.get(one.url, timeout=30).status_code == 200
+
+
+def test_tails_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("guard.watch.dashboard.tail.MOST", 0)
+    Store(str(tmp_path / "guard.db")).prepare()
+    answer = client(str(tmp_path / "guard.db")).get("/live/events")
+    assert (answer.status_code, "live pages open" in answer.text) == (503, True)
+
+
+def test_readers_that_leave_make_room_for_others(tmp_path: Path) -> None:
+    store = str(tmp_path / "guard.db")
+    Store(store).prepare()
+    with running(store) as one:
+        for _ in range(2 * MOST):
+            with httpx.stream("GET", f"{one.url}live/events", timeout=60) as answer:
+                assert answer.status_code == 200
+                next(answer.iter_lines())
+            end = time.monotonic() + 30
+        with ExitStack() as readers:
+            for number in range(MOST + 1):
+                while True:
+                    live = httpx.stream("GET", f"{one.url}live/events", timeout=60)
+                    status = readers.enter_context(live).status_code
+                    if status == 200 or number == MOST or time.monotonic() > end:
+                        break
+                    time.sleep(0.2)
+                assert status == (503 if number == MOST else 200)
+
+
+# The command.
+
+
+def said(*arguments: str) -> str:
+    run = CliRunner().invoke(main, ["dashboard", *arguments])
+    assert run.exit_code == 2
+    assert run.output.startswith("Error: ")
+    assert run.output.count("\n") == 1
+    return run.output
+
+
+def test_what_cannot_be_served_is_said_in_a_sentence(tmp_path: Path) -> None:
+    store = str(tmp_path / "guard.db")
+    assert "unable to open" in said(store, "--port", "0")
+    assert not Path(store).exists()
+    Store(store).prepare()
+    assert "at least 16 characters" in said(store, "--token", "short")
+    assert "no address of this machine" in said(store, "--host", "192.0.2.1", "--port", "0")
+    assert "no address of this machine" in said(store, "--host", "no.such.name.invalid")
+    for name in ("http://guard.example", "guard.example:80", "a b", ""):
+        assert "--allow-host takes a name" in said(store, "--allow-host", name, "--port", "0")
+    assert "no statements file" in said(store, "--index", str(tmp_path))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert f"port {port} is in use" in said(store, "--port", port)
+    change(store, "UPDATE guard_store SET value = '99' WHERE name = 'schema'")
+    assert "a newer guard's" in said(store, "--port", "0")
+    assert "hunter2" not in said("postgresql://guard:hunter2@127.0.0.1:1/none", "--port", "0")
+
+
+def test_a_token_by_the_environment_is_asked_for_here_too(tmp_path: Path) -> None:
+    store = str(tmp_path / "guard.db")
+    Store(store).prepare()
+    token = "a token-of-24-characters".replace(" ", "_")
+    with running(store, environment={"GUARD_DASHBOARD_TOKEN": token}) as one:
+        assert one.token is None  # nothing was made
+        assert httpx.get(one.url).status_code == 401
+        bears = {"authorization": f"Bearer {token}"}
+        assert httpx.get(one.url, headers=bears).status_code == 200
+
+
+def test_a_file_that_goes_while_it_is_shown_is_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "guard.db"
+    fill(f"sqlite:///{path}", responses=3)
+    asked = client(str(path))
+    assert asked.get("/").status_code == 200
+    for one in tmp_path.iterdir():
+        one.unlink()
+    answer = asked.get("/")
+    assert answer.status_code == 503
+    assert "unable to open database file" in plain(answer.text)
+    sqlite3.connect(path).close()
+    path.write_bytes(b"no database at all" * 100)
+    assert asked.get("/responses").status_code == 503
+
+
+def test_an_older_store_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    store = str(tmp_path / "guard.db")
+    Store(store).prepare()
+    change(store, "UPDATE guard_store SET value = '1' WHERE name = 'schema'")
+    assert schema.VERSION > 1
+    assert "let a guard of this version write to it once" in said(store)
