@@ -93,6 +93,7 @@ ALLOWED = {
         "local",
         "datasets",
         "intervals",
+        "installed",
     },
     "watch": {
         "verdict",

@@ -15,12 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 
 from guard import __version__
 from guard.audit.advice import steps
 from guard.audit.comparison import AxisComparison, Comparison, Difference, Flip, Outcome, Verdict
+from guard.audit.directions import Better, directed
 from guard.audit.header import PARTS
 from guard.audit.paired import POWER, Exchanged, Pairs
 from guard.audit.sides import GENERAL, Axis, Function, Side, SuiteSide
@@ -41,13 +43,15 @@ _ALL = "all"
 class Settings:
     """How to compare: what may differ, which axes (all where empty), and by how much.
 
-    ``suites`` are those compared, all where it is empty.
+    ``suites`` are those compared, all where it is empty. ``better`` says by pattern which way is
+    better on axes of other harnesses.
     """
 
     allowed: frozenset[str] = frozenset()
     axes: Sequence[str] = ()
     suites: Sequence[str] = ()
     tolerances: Tolerances = field(default_factory=Tolerances)
+    better: Mapping[str, Better] = field(default_factory=dict)
 
 
 def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparison:
@@ -66,6 +70,8 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
         if not base.suites.keys() & new.suites.keys():
             told = ["They have no suite in common; give runs of the same suites."]
         return Comparison(base.name, new.name, "not comparable", (), found, told, about)
+    _check_both(base, new, settings.axes)
+    base, new = directed(base, new, settings.tolerances.better, settings.better, settings.axes)
     paired = list(_paired(base, new))
     names = [one.name for one in paired]
     settings.tolerances.check(names, [*base.suites])
@@ -80,13 +86,32 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
     outcome = _outcome(axes, incomplete=lacking > 0)
     told = list(steps(axes, base, new))
     about["one_side_only"] = _alone(base, new)
+    about["no_numbers"] = _left_out(base, new)
     return Comparison(base.name, new.name, outcome, axes, found, told, about)
+
+
+def _check_both(base: Side, new: Side, axes: Sequence[str]) -> None:
+    """Raise UsageError where a log of another harness has lost an axis, which must not pass."""
+    for name in _alone(base, new):
+        suite = name.partition("/")[0]
+        asked = not axes or any(fnmatchcase(name, pattern) for pattern in axes)
+        if asked and base.suites[suite].harness:
+            raise UsageError(
+                f"{name} has numbers on one side only; compare the others by --axis, or make both "
+                "logs with the same scorers."
+            )
 
 
 def _alone(base: Side, new: Side) -> list[str]:
     """Return the axes of the common suites that one side alone has."""
     both = [(base.suites[name], new.suites[name]) for name in base.suites if name in new.suites]
     return sorted(name for one, other in both for name in one.axes.keys() ^ other.axes.keys())
+
+
+def _left_out(base: Side, new: Side) -> list[str]:
+    """Return the scores of other harnesses that are no numbers, and so are no axes."""
+    told = (f"{n}/{x}" for side in (base, new) for n, s in side.suites.items() for x in s.left_out)
+    return list(dict.fromkeys(told))
 
 
 def _picked(side: Side, suites: Sequence[str]) -> Side:
@@ -119,6 +144,10 @@ def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[Diff
             if items[0] != items[1] and not one.lacking and not other.lacking:
                 told = (_listed(items[0] - items[1]), _listed(items[1] - items[0]))
                 yield Difference(name, "items", *told, "items" in allowed)
+        asked = one.contents, other.contents
+        if other_ := {i for i in asked[0] if i in asked[1] and asked[0][i] != asked[1][i]}:
+            was = f"what {_listed(other_).replace('others', 'items')} asked"
+            yield Difference(name, "data", was, "something else", "data" in allowed)
 
 
 def _listed(items: set[str]) -> str:
@@ -165,9 +194,13 @@ def _paired(base: Side, new: Side) -> Iterator[_Paired]:
                 after.aim,
                 over if after.unit == "cluster" else None,
             )
-            outcomes = one.outcomes.get(before.arm, {}), other.outcomes.get(after.arm, {})
+            outcomes = _outcomes_of(one, before, name), _outcomes_of(other, after, name)
             read = min(one.coverage, other.coverage)
             yield _Paired(name, suite, after, pairs, ids, outcomes, read, name in wide, other.items)
+
+
+def _outcomes_of(side: SuiteSide, axis: Axis, name: str) -> Mapping[str, str]:
+    return side.outcomes.get(name, side.outcomes.get(axis.arm, {}))
 
 
 def _deciding(axes: Mapping[str, Axis], side: SuiteSide) -> set[str]:

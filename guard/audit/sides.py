@@ -47,6 +47,7 @@ class Axis:
     """A measure's rows (pairs, k), each the mean of a pair's samples, with its id and cluster.
 
     ``value`` and ``over`` are the measure's functions; None of a baseline, which has no functions.
+    ``better`` is what another harness' log says is better, "higher" or "lower".
     """
 
     arm: str
@@ -59,6 +60,7 @@ class Axis:
     rows: Floats
     value: Function | None = None
     over: Function | None = None
+    better: str = ""
 
     def name(self, suite: str) -> str:
         """Return the axis' name in a comparison, which no other has."""
@@ -71,7 +73,9 @@ class SuiteSide:
     """What a side has of one suite: its key, axes by name, and outcomes by arm and item.
 
     ``items`` were to be asked, of ``available`` in the suite; ``lacking`` samples have no outcome.
-    ``coverage`` is the plain arm's; ``spent`` is what the calls took.
+    ``coverage`` is the plain arm's; ``spent`` is what the calls took. Of another harness' log
+    outcomes are by axis too, ``contents`` has a hash of what each item asks, and ``left_out`` the
+    scores that are no numbers.
     """
 
     header: Header
@@ -83,6 +87,14 @@ class SuiteSide:
     coverage: float
     spent: Mapping[str, Any] = field(default_factory=dict)
     suite: Suite | None = None
+    contents: Mapping[str, str] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
+
+    @property
+    def harness(self) -> str:
+        """The harness whose log it is of, such as "inspect"; empty for guard's own audits."""
+        name, colon, _ = self.header.suite.partition(":")
+        return name if colon else ""
 
     @property
     def judges_both(self) -> bool:
@@ -254,7 +266,7 @@ def _general(arm: str, name: str, records: Sequence[Record], values: Sequence[fl
     rows = np.column_stack([values, np.ones(len(records))]).reshape(len(records), 2)
     items = [record.item.id for record in records]
     clusters = [record.item.cluster for record in records]
-    return _averaged(arm, name, {}, GENERAL[name], items, clusters, rows, share)
+    return averaged(arm, name, {}, GENERAL[name], items, clusters, rows, share)
 
 
 def _axis(arm: str, measure: Measure) -> Axis:
@@ -262,7 +274,7 @@ def _axis(arm: str, measure: Measure) -> Axis:
     aim = Aim(measure.ideal, measure.bounds, measure.above)
     rows = np.asarray(measure.rows, dtype=np.float64)
     if measure.items is not None:
-        return _averaged(
+        return averaged(
             arm, measure.name, measure.axis, aim, measure.items, measure.clusters, rows,
             measure.value,
         )  # fmt: skip
@@ -274,7 +286,7 @@ def _axis(arm: str, measure: Measure) -> Axis:
     )  # fmt: skip
 
 
-def _averaged(
+def averaged(
     arm: str,
     name: str,
     labels: Mapping[str, str],
