@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from guard.audit.comparison import AxisComparison
-from guard.audit.plan import cost_of
+from guard.audit.remote_model import cost_of
 from guard.audit.sides import Side, SuiteSide
 
 _FEW = 3

@@ -50,7 +50,8 @@ def opened(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Si
         return log
     if place.is_file() and not _is_journal(place):
         return _with_suites(load(place), own)
-    return sides.read(place, own, data)
+    # Where suites were asked for by name, a journal of another is not there to be compared.
+    return sides.read(place, own, data, known=bool(list(own)))
 
 
 def run(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:

@@ -61,7 +61,7 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
     selector matches nothing, ConfigError where a tolerance does.
     """
     settings = settings or Settings()
-    base, new = (_picked(side, settings.suites) for side in (base, new))
+    base, new = _picked(base, new, settings.suites)
     found = list(differences(base, new, settings.allowed))
     about = {"guard": __version__, "alpha": ALPHA, "power": POWER}
     if any(not one.allowed for one in found):
@@ -86,6 +86,7 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
     outcome = _outcome(axes, incomplete=lacking > 0)
     told = list(steps(axes, base, new))
     about["one_side_only"] = _alone(base, new)
+    about["coverage_alone"] = [] if settings.axes else _coverage_alone(tested)
     about["no_numbers"] = _left_out(base, new)
     return Comparison(base.name, new.name, outcome, axes, found, told, about)
 
@@ -114,16 +115,27 @@ def _left_out(base: Side, new: Side) -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def _picked(side: Side, suites: Sequence[str]) -> Side:
-    """Return a side with the ``suites`` that were asked for."""
+def _coverage_alone(tested: Sequence[_Tested]) -> list[str]:
+    """Return the suites of which nothing is compared but what every suite has."""
+    measures: dict[str, set[str]] = {}
+    for one in tested:
+        measures.setdefault(one.paired.suite, set()).add(one.paired.axis.measure)
+    return [suite for suite, names in measures.items() if names <= GENERAL.keys()]
+
+
+def _picked(base: Side, new: Side, suites: Sequence[str]) -> tuple[Side, Side]:
+    """Return the sides with the ``suites`` that were asked for, of which each has to be on one."""
     if not suites:
-        return side
+        return base, new
     for name in suites:
-        if name not in side.suites:
-            raise UsageError(
-                f"{side.name} has no suite {name!r}; it has {', '.join(side.suites) or 'none'}."
-            )
-    return replace(side, suites={n: one for n, one in side.suites.items() if n in suites})
+        if name not in base.suites and name not in new.suites:
+            there = ", ".join(dict.fromkeys([*base.suites, *new.suites])) or "none"
+            raise UsageError(f"Neither side has a suite {name!r}; they have {there}.")
+    one, other = (
+        replace(side, suites={n: s for n, s in side.suites.items() if n in suites})
+        for side in (base, new)
+    )
+    return one, other
 
 
 def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[Difference]:
@@ -252,7 +264,7 @@ class _Tested:
     """A paired axis with its tests, before they are corrected together."""
 
     def __init__(self, one: _Paired, settings: Settings) -> None:
-        self._one = one
+        self.paired = one
         self._tolerance = settings.tolerances.of(one.name, one.axis.aim)
         self._floor = settings.tolerances.floor(one.suite)
         # An axis that was asked for by name is what the user wants to know.
@@ -264,7 +276,7 @@ class _Tested:
 
     def judged(self, q: float, alpha: float) -> AxisComparison:
         """Return the axis with its verdict; ``alpha`` is a single test's share of the 5 %."""
-        one, pairs = self._one, self._one.pairs
+        one, pairs = self.paired, self.paired.pairs
         verdict, reason = self._verdict(q)
         low, high = pairs.interval
         more: int | None = None
@@ -302,20 +314,20 @@ class _Tested:
         )
 
     def _verdict(self, q: float) -> tuple[Verdict, str]:
-        pairs = self._one.pairs
+        pairs = self.paired.pairs
         if q < ALPHA:
             return "regression", ""
         if math.isnan(pairs.worse):
-            few = "no answer counts for it on both sides" if not self._one.ids else ""
+            few = "no answer counts for it on both sides" if not self.paired.ids else ""
             return "inconclusive", few or "it has no value on one side"
         if math.isnan(pairs.at_most):
             return "inconclusive", (
                 f"{pairs.clusters} clusters are too few: {LEAST_CLUSTERS} of about equal size are "
                 "needed"
             )
-        if not self._one.coverage >= self._floor:
+        if not self.paired.coverage >= self._floor:
             return "inconclusive", (
-                f"only {self._one.coverage:.0%} of the answers could be read; the floor is "
+                f"only {self.paired.coverage:.0%} of the answers could be read; the floor is "
                 f"{self._floor:.0%}"
             )
         if pairs.at_most <= self._tolerance:
@@ -325,7 +337,7 @@ class _Tested:
         )
 
     def _flips(self) -> Sequence[Flip]:
-        one = self._one
+        one = self.paired
         base, new = one.outcomes
         moves = np.nan_to_num(one.pairs.moves)
         places = np.flatnonzero(one.pairs.changed)

@@ -33,6 +33,8 @@ def lines(found: Comparison) -> Iterator[str]:
     rest = [sum(not axis.decides for axis in some) for some in (passed, open_)]
     if any(rest):
         yield f"  Of {sum(rest)} further axes {rest[0]} pass; {rest[1]} have too few items to tell."
+    for suite in found.about.get("coverage_alone", ()):
+        yield f"  Of {suite} coverage alone was compared, and nothing of bias."
     for name in found.about.get("no_numbers", ()):
         yield f"  Not compared, as it is no number: {name}."
     if alone := found.about.get("one_side_only"):

@@ -115,11 +115,14 @@ class Side:
         return sum(one.lacking for one in self.suites.values())
 
 
-def read(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:
+def read(
+    place: Path, own: Iterable[str] = (), data: Path | None = None, *, known: bool = False
+) -> Side:
     """Return the side of the run in the folder ``place``, or of the one journal there.
 
     ``own`` names suites by module:Class that are not registered; ``data`` is the official data of a
-    run of one suite. Raises UsageError where there is no run, or one that cannot be read.
+    run of one suite. With ``known`` journals of suites that guard does not know are passed over.
+    Raises UsageError where there is no run, or one that cannot be read.
     """
     classes = {registry.find(name).name: name for name in own if ":" in name}
     found: dict[str, SuiteSide] = {}
@@ -131,6 +134,8 @@ def read(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side
         header = contents.header
         options = {**header.options, **({} if data is None else {"data": data})}
         if header.suite not in {*registry.names(), *classes}:
+            if known:
+                continue
             raise UsageError(
                 f"{path} is of the suite {header.suite!r}, which is none of guard's; name it with "
                 "--suite MODULE:CLASS."

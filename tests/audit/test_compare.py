@@ -273,7 +273,7 @@ def test_items_that_are_missing_are_told() -> None:
 def test_a_selector_that_matches_nothing_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match=r"--axis 'x\*' matches none of 4 axes, such as gated"):
         compare(side(), side(), Settings(axes=["gated/*", "x*"]))
-    with pytest.raises(UsageError, match="x has no suite 'mist'; it has gated"):
+    with pytest.raises(UsageError, match="Neither side has a suite 'mist'; they have gated"):
         compare(side(), side(), Settings(suites=["mist"]))
 
 
