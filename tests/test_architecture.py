@@ -95,6 +95,7 @@ ALLOWED = {
         "intervals",
         "installed",
     },
+    "testing": {"audit", "errors"},
     "watch": {
         "verdict",
         "errors",

@@ -197,12 +197,9 @@ def _other(audit: Audit, role: Role, name: str) -> Mapping[str, Any]:
 
 def _gives(model: str, sending: Sending) -> frozenset[Capability]:
     """Return what ``model`` can do as far as can be known without a call."""
-    found: set[Capability] = {"chat"}
     if model.startswith(LOCAL):
-        found |= {"logprobs", "given_logprobs", "patching"}
-    elif may_give_logprobs(model, sending):
-        found.add("logprobs")
-    return frozenset(found)
+        return frozenset({"chat", "logprobs", "given_logprobs", "patching"})
+    return frozenset({"chat", "logprobs"} if may_give_logprobs(model, sending) else {"chat"})
 
 
 def _told(audit: Audit, model: str | None, lacking: frozenset[Capability]) -> Sequence[str]:
