@@ -98,7 +98,9 @@ ALLOWED = {
         "watch.schema",
         "watch.store",
         "page",
+        "installed",
     },
+    "testing": {"audit", "errors"},
     "watch": {
         "verdict",
         "errors",

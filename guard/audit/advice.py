@@ -6,10 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 
 from guard.audit.comparison import AxisComparison
-from guard.audit.plan import cost_of
+from guard.audit.remote_model import cost_of
 from guard.audit.sides import Side, SuiteSide
 
 _FEW = 3
+_GOING_ON = {
+    "": "The command that made it goes on where it stopped.",
+    "inspect": "inspect eval-retry goes on with it.",
+    "lm-eval": "Run lm_eval again.",
+}
 
 
 def steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[str]:
@@ -17,8 +22,8 @@ def steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[str
     for side in (base, new):
         if side.lacking:
             yield (
-                f"{side.name} is incomplete: {side.lacking:,} samples have no outcome. The command "
-                "that made it goes on where it stopped."
+                f"{side.name} is incomplete: {side.lacking:,} samples have no outcome. "
+                f"{_GOING_ON[next(iter(side.suites.values())).harness]}"
             )
     told: set[str] = set()
     failed = [one for one in axes if one.verdict == "regression"]
@@ -54,7 +59,7 @@ def _undecided(name: str, one: SuiteSide, axes: Sequence[AxisComparison]) -> Ite
     if one.items + more <= one.available:
         yield (
             f"About {more:,} more items on each side would decide {which}{_cost(one, more)}: "
-            f"--sample {one.items + more}."
+            f"{'--limit' if one.harness else '--sample'} {one.items + more}."
         )
         return
     least = max(axis.at_most for axis in told)
@@ -67,8 +72,8 @@ def _undecided(name: str, one: SuiteSide, axes: Sequence[AxisComparison]) -> Ite
 
 def _cost(one: SuiteSide, more: int) -> str:
     """Return what so many items cost a side at what those cost that were asked."""
-    if not one.items:
-        return ""
+    if not one.items or one.harness:
+        return ""  # a log of another harness has no costs
     spent = one.spent.get("cost_usd")
     if spent is None:
         asked, said = (one.spent.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion"))

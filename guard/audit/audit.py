@@ -16,7 +16,7 @@ from guard.audit.journal import Contents, Journal
 from guard.audit.models import Model
 from guard.audit.outcomes import Records
 from guard.audit.runner import Runner, Settings, Stop, Watcher
-from guard.audit.sample import drawn, widest
+from guard.audit.sample import drawn, quick_size, widest
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other, Sending
 from guard.errors import GuardError, UsageError
@@ -54,13 +54,18 @@ class Audit:
         allocate: Allocation = "even",
         sending: Sending | None = None,
         others: Mapping[Role, Other] | None = None,
+        *,
+        quick: bool = False,
     ) -> Audit:
         """Return the audit of ``suite`` over all items, or a stratified sample by its seed.
 
         ``widest`` asks a pilot first, and the rest where the interval is widest; until the pilot is
-        answered the items are those of an even sample.
+        answered the items are those of an even sample. ``quick`` is the preset of a size that takes
+        minutes, and part of the key: a quick run compares with quick ones alone.
         """
         seed = suite.options.seed
+        if quick:
+            size = quick_size(list(suite.items()))
         items = drawn(suite.items(), size, seed, suite.subject)
         sampling: dict[str, Any] = {} if size is None else {"size": size, "seed": seed}
         if sampling and allocate == "widest":
@@ -70,6 +75,8 @@ class Audit:
                     "leave --allocate out."
                 )
             sampling["allocate"] = allocate
+        if quick:
+            sampling["preset"] = "quick"
         sending, others = sending or Sending(), others or {}
         bound = sending.bound(suite, others)
         return cls(bound, items, size, seed, sampling, sending, others)
@@ -122,7 +129,8 @@ class Audit:
         if suite is self.suite:
             return self
         allocate: Allocation = "widest" if "allocate" in self.sampling else "even"
-        return Audit.of(suite, self.size, allocate, self.sending, self.others)
+        quick = "preset" in self.sampling
+        return Audit.of(suite, self.size, allocate, self.sending, self.others, quick=quick)
 
     def like(self, options: Mapping[str, Any]) -> Audit:
         """Return the audit fitted as it was where a journal has these ``options``."""

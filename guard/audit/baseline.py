@@ -20,15 +20,18 @@ from typing import Any
 import numpy as np
 
 from guard import __version__
-from guard.audit import sides
+from guard.audit import harnesses, sides
+from guard.audit.directions import UNKNOWN
 from guard.audit.files import write_whole
 from guard.audit.header import Header
 from guard.audit.paired import Aim
 from guard.audit.sides import Axis, Side, SuiteSide
 from guard.errors import UsageError
 from guard.suites import registry
+from guard.suites.reading import share
 
 KIND = "guard audit baseline"
+_GZIP = b"\x1f\x8b"
 FORMAT = 1
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ANEW = "make it anew: guard audit baseline RUN --out FILE."
@@ -37,14 +40,32 @@ _DEEP = 3
 
 
 def opened(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:
-    """Return the side that a baseline, a journal or the folder of a run is.
+    """Return the side that a baseline, a journal, the folder of a run or another's log is.
 
     ``own`` and ``data`` are those of :func:`guard.audit.sides.read`. Raises UsageError where it is
     none of them, or cannot be used.
     """
-    if place.is_file() and not place.name.endswith(".gz"):
+    log = harnesses.read(place)
+    if log is not None:
+        return log
+    if place.is_file() and not _is_journal(place):
         return _with_suites(load(place), own)
-    return sides.read(place, own, data)
+    # Where suites were asked for by name, a journal of another is not there to be compared.
+    return sides.read(place, own, data, known=bool(list(own)))
+
+
+def run(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:
+    """Return the side of a journal, of the folder of a run, or of logs of another harness.
+
+    ``own`` and ``data`` are those of :func:`guard.audit.sides.read`, and so is what it raises.
+    """
+    log = harnesses.read(place)
+    return sides.read(place, own, data) if log is None else log
+
+
+def _is_journal(place: Path) -> bool:
+    with place.open("rb") as file:
+        return file.read(2) == _GZIP
 
 
 def _with_suites(side: Side, own: Iterable[str]) -> Side:
@@ -160,7 +181,11 @@ def _written(one: SuiteSide) -> dict[str, Any]:
         "cluster_of_item": _runs_of_values([place["cluster"][cluster[item]] for item in ids]),
         "outcomes": {arm: _outcomes(told, ids) for arm, told in one.outcomes.items()},
         "axes": [_axis(axis, place[axis.unit]) for axis in axes],
-    }
+    } | (
+        {"contents": [one.contents[item] for item in ids], "left_out": list(one.left_out)}
+        if one.harness
+        else {}
+    )
 
 
 def _outcomes(told: Mapping[str, str], ids: Sequence[str]) -> dict[str, Any]:
@@ -179,7 +204,8 @@ def _axis(axis: Axis, place: Mapping[str, int]) -> dict[str, Any]:
         "arm": axis.arm,
         "measure": axis.measure,
         "labels": dict(axis.labels),
-        "ideal": axis.aim.ideal,
+        "ideal": axis.aim.ideal if math.isfinite(axis.aim.ideal) else None,
+        "better": axis.better,
         "bounds": [b if math.isfinite(b) else None for b in axis.aim.bounds],
         "above": axis.aim.above,
         "unit": axis.unit,
@@ -234,11 +260,13 @@ def _suite(one: Mapping[str, Any]) -> SuiteSide:
             told["arm"],
             told["measure"],
             told["labels"],
-            Aim(told["ideal"], bounds, told["above"]),
+            Aim(UNKNOWN if told["ideal"] is None else told["ideal"], bounds, told["above"]),
             told["unit"],
             [ids[i] if item else names[i] for i in at],
             [cluster[i] if item else names[i] for i in at],
             kinds[np.array(_unpacked(told["of"]), dtype=np.int64)],
+            share if item and ":" in header.suite else None,
+            better=told.get("better", ""),
         )
         axes[axis.name(header.suite)] = axis
     outcomes = {}
@@ -250,4 +278,6 @@ def _suite(one: Mapping[str, Any]) -> SuiteSide:
     return SuiteSide(
         header, axes, outcomes, asked["items"], asked["available"], 0, asked["coverage"],
         one["spent"], run=one.get("run", ""),
+        contents=dict(zip(ids, one.get("contents", ()), strict=False)),
+        left_out=one.get("left_out", ()),
     )  # fmt: skip

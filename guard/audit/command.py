@@ -262,7 +262,7 @@ def _folder(command: Command, names: Sequence[str], audits: Sequence[Audit]) -> 
     for name, audit in zip(names, audits, strict=True):
         line = audit.header(name, command.guard).line()
         del line["others"]  # another analyst goes on with the same answers
-        sampling = {k: v for k, v in line["sampling"].items() if k == "allocate"}
+        sampling = {k: v for k, v in line["sampling"].items() if k in ("allocate", "preset")}
         size = audit.size if sampling else None
         keys.append(line | {"sampling": sampling | ({"size": size} if size else {})})
     keys += ["replayed"] if command.replay is not None else []

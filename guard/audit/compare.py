@@ -15,12 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 
 from guard import __version__
 from guard.audit.advice import steps
 from guard.audit.comparison import AxisComparison, Comparison, Difference, Flip, Outcome, Verdict
+from guard.audit.directions import Better, directed
 from guard.audit.header import PARTS
 from guard.audit.paired import POWER, Exchanged, Pairs
 from guard.audit.sides import GENERAL, Axis, Function, Side, SuiteSide
@@ -41,13 +43,15 @@ _ALL = "all"
 class Settings:
     """How to compare: what may differ, which axes (all where empty), and by how much.
 
-    ``suites`` are those compared, all where it is empty.
+    ``suites`` are those compared, all where it is empty. ``better`` says by pattern which way is
+    better on axes of other harnesses.
     """
 
     allowed: frozenset[str] = frozenset()
     axes: Sequence[str] = ()
     suites: Sequence[str] = ()
     tolerances: Tolerances = field(default_factory=Tolerances)
+    better: Mapping[str, Better] = field(default_factory=dict)
 
 
 def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparison:
@@ -57,7 +61,7 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
     selector matches nothing, ConfigError where a tolerance does.
     """
     settings = settings or Settings()
-    base, new = (_picked(side, settings.suites) for side in (base, new))
+    base, new = _picked(base, new, settings.suites)
     found = list(differences(base, new, settings.allowed))
     about = {"guard": __version__, "alpha": ALPHA, "power": POWER}
     if any(not one.allowed for one in found):
@@ -66,6 +70,8 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
         if not base.suites.keys() & new.suites.keys():
             told = ["They have no suite in common; give runs of the same suites."]
         return Comparison(base.name, new.name, "not comparable", (), found, told, about)
+    _check_both(base, new, settings.axes)
+    base, new = directed(base, new, settings.tolerances.better, settings.better, settings.axes)
     paired = list(_paired(base, new))
     names = [one.name for one in paired]
     settings.tolerances.check(names, [*base.suites])
@@ -80,7 +86,21 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
     outcome = _outcome(axes, incomplete=lacking > 0)
     told = list(steps(axes, base, new))
     about["one_side_only"] = _alone(base, new)
+    about["coverage_alone"] = [] if settings.axes else _coverage_alone(tested)
+    about["no_numbers"] = _left_out(base, new)
     return Comparison(base.name, new.name, outcome, axes, found, told, about)
+
+
+def _check_both(base: Side, new: Side, axes: Sequence[str]) -> None:
+    """Raise UsageError where a log of another harness has lost an axis, which must not pass."""
+    for name in _alone(base, new):
+        suite = name.partition("/")[0]
+        asked = not axes or any(fnmatchcase(name, pattern) for pattern in axes)
+        if asked and base.suites[suite].harness:
+            raise UsageError(
+                f"{name} has numbers on one side only; compare the others by --axis, or make both "
+                "logs with the same scorers."
+            )
 
 
 def _alone(base: Side, new: Side) -> list[str]:
@@ -89,16 +109,33 @@ def _alone(base: Side, new: Side) -> list[str]:
     return sorted(name for one, other in both for name in one.axes.keys() ^ other.axes.keys())
 
 
-def _picked(side: Side, suites: Sequence[str]) -> Side:
-    """Return a side with the ``suites`` that were asked for."""
+def _left_out(base: Side, new: Side) -> list[str]:
+    """Return the scores of other harnesses that are no numbers, and so are no axes."""
+    told = (f"{n}/{x}" for side in (base, new) for n, s in side.suites.items() for x in s.left_out)
+    return list(dict.fromkeys(told))
+
+
+def _coverage_alone(tested: Sequence[_Tested]) -> list[str]:
+    """Return the suites of which nothing is compared but what every suite has."""
+    measures: dict[str, set[str]] = {}
+    for one in tested:
+        measures.setdefault(one.paired.suite, set()).add(one.paired.axis.measure)
+    return [suite for suite, names in measures.items() if names <= GENERAL.keys()]
+
+
+def _picked(base: Side, new: Side, suites: Sequence[str]) -> tuple[Side, Side]:
+    """Return the sides with the ``suites`` that were asked for, of which each has to be on one."""
     if not suites:
-        return side
+        return base, new
     for name in suites:
-        if name not in side.suites:
-            raise UsageError(
-                f"{side.name} has no suite {name!r}; it has {', '.join(side.suites) or 'none'}."
-            )
-    return replace(side, suites={n: one for n, one in side.suites.items() if n in suites})
+        if name not in base.suites and name not in new.suites:
+            there = ", ".join(dict.fromkeys([*base.suites, *new.suites])) or "none"
+            raise UsageError(f"Neither side has a suite {name!r}; they have {there}.")
+    one, other = (
+        replace(side, suites={n: s for n, s in side.suites.items() if n in suites})
+        for side in (base, new)
+    )
+    return one, other
 
 
 def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[Difference]:
@@ -119,6 +156,10 @@ def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[Diff
             if items[0] != items[1] and not one.lacking and not other.lacking:
                 told = (_listed(items[0] - items[1]), _listed(items[1] - items[0]))
                 yield Difference(name, "items", *told, "items" in allowed)
+        asked = one.contents, other.contents
+        if other_ := {i for i in asked[0] if i in asked[1] and asked[0][i] != asked[1][i]}:
+            was = f"what {_listed(other_).replace('others', 'items')} asked"
+            yield Difference(name, "data", was, "something else", "data" in allowed)
 
 
 def _listed(items: set[str]) -> str:
@@ -165,9 +206,13 @@ def _paired(base: Side, new: Side) -> Iterator[_Paired]:
                 after.aim,
                 over if after.unit == "cluster" else None,
             )
-            outcomes = one.outcomes.get(before.arm, {}), other.outcomes.get(after.arm, {})
+            outcomes = _outcomes_of(one, before, name), _outcomes_of(other, after, name)
             read = min(one.coverage, other.coverage)
             yield _Paired(name, suite, after, pairs, ids, outcomes, read, name in wide, other.items)
+
+
+def _outcomes_of(side: SuiteSide, axis: Axis, name: str) -> Mapping[str, str]:
+    return side.outcomes.get(name, side.outcomes.get(axis.arm, {}))
 
 
 def _deciding(axes: Mapping[str, Axis], side: SuiteSide) -> set[str]:
@@ -220,7 +265,7 @@ class _Tested:
     """A paired axis with its tests, before they are corrected together."""
 
     def __init__(self, one: _Paired, settings: Settings) -> None:
-        self._one = one
+        self.paired = one
         self._tolerance = settings.tolerances.of(one.name, one.axis.aim)
         self._floor = settings.tolerances.floor(one.suite)
         # An axis that was asked for by name is what the user wants to know.
@@ -232,7 +277,7 @@ class _Tested:
 
     def judged(self, q: float, alpha: float) -> AxisComparison:
         """Return the axis with its verdict; ``alpha`` is a single test's share of the 5 %."""
-        one, pairs = self._one, self._one.pairs
+        one, pairs = self.paired, self.paired.pairs
         verdict, reason = self._verdict(q)
         low, high = pairs.interval
         more: int | None = None
@@ -270,20 +315,20 @@ class _Tested:
         )
 
     def _verdict(self, q: float) -> tuple[Verdict, str]:
-        pairs = self._one.pairs
+        pairs = self.paired.pairs
         if q < ALPHA:
             return "regression", ""
         if math.isnan(pairs.worse):
-            few = "no answer counts for it on both sides" if not self._one.ids else ""
+            few = "no answer counts for it on both sides" if not self.paired.ids else ""
             return "inconclusive", few or "it has no value on one side"
         if math.isnan(pairs.at_most):
             return "inconclusive", (
                 f"{pairs.clusters} clusters are too few: {LEAST_CLUSTERS} of about equal size are "
                 "needed"
             )
-        if not self._one.coverage >= self._floor:
+        if not self.paired.coverage >= self._floor:
             return "inconclusive", (
-                f"only {self._one.coverage:.0%} of the answers could be read; the floor is "
+                f"only {self.paired.coverage:.0%} of the answers could be read; the floor is "
                 f"{self._floor:.0%}"
             )
         if pairs.at_most <= self._tolerance:
@@ -293,7 +338,7 @@ class _Tested:
         )
 
     def _flips(self) -> Sequence[Flip]:
-        one = self._one
+        one = self.paired
         base, new = one.outcomes
         moves = np.nan_to_num(one.pairs.moves)
         places = np.flatnonzero(one.pairs.changed)

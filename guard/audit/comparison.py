@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from guard.audit.score import number
@@ -104,14 +104,27 @@ class AxisComparison:
     flips: Sequence[Flip] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in plain values, numbers unrounded and nan as None."""
+        """Return it in plain values, numbers unrounded and nan as None.
+
+        The ideal of a scale without an end is "higher" or "lower".
+        """
         found: dict[str, Any] = {}
         for name in self.__slots__:
             value = getattr(self, name)
             found[name] = number(value) if isinstance(value, float) else value
+        if math.isinf(self.ideal):
+            found["ideal"] = "higher" if self.ideal > 0 else "lower"
         found["axis"] = dict(self.axis)
         found["flips"] = [flip.to_dict() for flip in self.flips]
         return found
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> AxisComparison:
+        """Return the axis of which :meth:`to_dict` gave ``told``."""
+        flips = [Flip(f["item"], f["base"], f["new"], _real(f["moves"])) for f in told["flips"]]
+        floats = [f.name for f in fields(cls) if f.type == "float"]
+        numbers = {name: _real(told[name]) for name in floats}
+        return cls(**{**told, **numbers, "flips": flips})
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +179,20 @@ class Comparison:
             "next": list(self.next),
             **self.about,
         }
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Comparison:
+        """Return the comparison of which :meth:`to_dict` gave ``told``."""
+        rest = dict(told)
+        axes = [AxisComparison.from_dict(one) for one in rest.pop("axes")]
+        differences = [Difference(**one) for one in rest.pop("differences")]
+        del rest["exit_code"]
+        base, new, outcome = (rest.pop(name) for name in ("base", "new", "outcome"))
+        return cls(base, new, outcome, axes, differences, rest.pop("next"), rest)
+
+
+def _real(value: float | str | None) -> float:
+    """Return a number of JSON, which has neither nan nor infinity."""
+    if isinstance(value, str):
+        return {"higher": math.inf, "lower": -math.inf}[value]
+    return math.nan if value is None else float(value)

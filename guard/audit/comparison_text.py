@@ -33,6 +33,10 @@ def lines(found: Comparison) -> Iterator[str]:
     rest = [sum(not axis.decides for axis in some) for some in (passed, open_)]
     if any(rest):
         yield f"  Of {sum(rest)} further axes {rest[0]} pass; {rest[1]} have too few items to tell."
+    for suite in found.about.get("coverage_alone", ()):
+        yield f"  Of {suite} coverage alone was compared, and nothing of bias."
+    for name in found.about.get("no_numbers", ()):
+        yield f"  Not compared, as it is no number: {name}."
     if alone := found.about.get("one_side_only"):
         yield f"  {len(alone)} axes are on one side only and were not compared, as {alone[0]}."
     for step in found.next:
@@ -44,7 +48,10 @@ def line(axis: AxisComparison) -> str:
     interval = "" if math.isnan(axis.low) else f" [{axis.low:+.3f}, {axis.high:+.3f}]"
     known = not math.isnan(axis.difference)
     parts = [f"{axis.base:.3f} → {axis.new:.3f}"] if known else []
-    parts += [f"ideal {axis.ideal:g}", f"tolerance {axis.tolerance:g}", f"q {p_text(axis.q)}"]
+    ideal = f"ideal {axis.ideal:g}"
+    if math.isinf(axis.ideal):
+        ideal = f"{'higher' if axis.ideal > 0 else 'lower'} is better"
+    parts += [ideal, f"tolerance {axis.tolerance:g}", f"q {p_text(axis.q)}"]
     parts.append(f"{axis.n:,} {axis.unit}s")
     change = f"{axis.difference:+.3f}{interval}" if known else "not known"
     reason = f"; {axis.reason}" if axis.reason else ""

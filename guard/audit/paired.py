@@ -48,7 +48,8 @@ POWER = 0.8
 class Aim:
     """What a measure should be: its ``ideal``, and the least and the most that it can be.
 
-    ``above`` says that less than the ideal is as good as the ideal.
+    ``above`` says that less than the ideal is as good as the ideal. Of a scale without an end the
+    ideal is infinite.
     """
 
     ideal: float
@@ -57,7 +58,10 @@ class Aim:
 
     def off(self, value: Floats | float) -> Floats:
         """Return how far off the ideal a value is."""
-        apart = np.asarray(value, dtype=np.float64) - self.ideal
+        value = np.asarray(value, dtype=np.float64)
+        if math.isinf(self.ideal):  # only differences count, and these are the value's own
+            return value if self.ideal < 0 else -value
+        apart = value - self.ideal
         return np.maximum(apart, 0.0) if self.above else np.abs(apart)
 
     def parts(self) -> list[list[Part]]:

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import litellm
@@ -16,9 +17,10 @@ from rich.text import Text
 
 from guard.audit.audit import Audit
 from guard.audit.calls import answer_varies, key_of, placeholder
+from guard.audit.detectable import Detectable, detectable
 from guard.audit.models import LOCAL, check_model
 from guard.audit.outcomes import samples
-from guard.audit.remote_model import may_give_logprobs, price
+from guard.audit.remote_model import cost_of, may_give_logprobs
 from guard.audit.score import number
 from guard.audit.sending import Sending, reasons
 from guard.suites import Answer, Capability, Chat, Given, Judge, Request, Role, Suite, Unify
@@ -46,6 +48,7 @@ class Plan:
     ``settings_otherwise`` what they are asked with. ``sent`` says what is sent otherwise than the
     suite asks, ``left_out`` why a setting is left out. All this is of the audited model; ``others``
     has by role what is asked of others and costs there, and ``seconds`` are those of all calls.
+    ``finds`` is what a comparison could find; None without SciPy.
     """
 
     suite: str
@@ -74,6 +77,7 @@ class Plan:
     otherwise: int | None = None
     settings_otherwise: Mapping[str, Any] = field(default_factory=dict)
     others: Mapping[Role, Mapping[str, Any]] = field(default_factory=dict)
+    finds: Detectable | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan in plain values."""
@@ -104,6 +108,7 @@ class Plan:
             "settings_without_logprobs": dict(self.settings_otherwise),
             "left_out": dict(self.left_out),
             "others": {role: dict(told) for role, told in self.others.items()},
+            "detectable_share": None if self.finds is None else number(self.finds.worse),
         }
 
 
@@ -171,6 +176,7 @@ def plan(
         otherwise=None if other is None else other.calls,
         settings_otherwise={} if other is None else other.settings,
         others=others,
+        finds=detectable(audit) if find_spec("scipy") else None,
     )
 
 
@@ -191,12 +197,9 @@ def _other(audit: Audit, role: Role, name: str) -> Mapping[str, Any]:
 
 def _gives(model: str, sending: Sending) -> frozenset[Capability]:
     """Return what ``model`` can do as far as can be known without a call."""
-    found: set[Capability] = {"chat"}
     if model.startswith(LOCAL):
-        found |= {"logprobs", "given_logprobs", "patching"}
-    elif may_give_logprobs(model, sending):
-        found.add("logprobs")
-    return frozenset(found)
+        return frozenset({"chat", "logprobs", "given_logprobs", "patching"})
+    return frozenset({"chat", "logprobs"} if may_give_logprobs(model, sending) else {"chat"})
 
 
 def _told(audit: Audit, model: str | None, lacking: frozenset[Capability]) -> Sequence[str]:
@@ -284,13 +287,6 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
     return found
 
 
-def cost_of(model: str | None, asked: float, said: float) -> float:
-    """Return the price of many ordinary calls: none has a long prompt's price; nan if unknown."""
-    if model is None or math.isnan(asked) or math.isnan(said):
-        return math.nan
-    return asked * price(model, 1000, 0) / 1000 + said * price(model, 0, 1000) / 1000
-
-
 def _longest(model: str | None) -> float:
     """Return the most tokens of an answer by LiteLLM's map; nan where it does not say."""
     try:
@@ -355,7 +351,8 @@ def show(console: Console, plans: Sequence[Plan]) -> None:
 
 
 def _rows(one: Plan) -> Iterator[tuple[str, str]]:
-    drawn = f" (a sample, seed {one.sampling['seed']})" if one.sampling else ""
+    kind = "quick run" if "preset" in one.sampling else "sample"
+    drawn = f" (a {kind}, seed {one.sampling['seed']})" if one.sampling else ""
     yield "items", f"{one.items:,}{drawn}"
     yield "samples", f"{one.samples:,} in {one.clusters:,} clusters"
     by_turn = ", ".join(f"turn {turn + 1}: {n:,}" for turn, n in sorted(one.turns.items()))
@@ -371,6 +368,7 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         yield "cost", "LiteLLM has no price"
     else:
         yield "cost", f"about ${one.cost:,.2f}, {_bound(one.cost_at_most, '$', 2)}"
+    yield "against a baseline", "needs scipy" if one.finds is None else one.finds.text()
     if one.settings:
         told = _settings(one.settings)
         if one.settings_otherwise:

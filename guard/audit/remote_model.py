@@ -213,6 +213,13 @@ def price(model: str, asked: float, said: float) -> float:
     return float(sum(parts))
 
 
+def cost_of(model: str | None, asked: float, said: float) -> float:
+    """Return the price of many ordinary calls: none has a long prompt's price; nan if unknown."""
+    if model is None or math.isnan(asked) or math.isnan(said):
+        return math.nan
+    return asked * price(model, 1000, 0) / 1000 + said * price(model, 0, 1000) / 1000
+
+
 def _first_tokens(logprobs: Any) -> Mapping[str, float]:
     """Return the likeliest first tokens in LiteLLM's ``logprobs``, empty where there are none.
 

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from guard.errors import UsageError
 from guard.suites import Item
 
+QUICK_ITEMS, QUICK_ANSWERS = 300, 600
+"""So much of each suite is replayed, judged and tested within five minutes on two cores."""
+
 
 def drawn(
     items: Iterable[Item],
@@ -59,6 +62,12 @@ def drawn(
             taken += here
             got += len(here)
     return [everything[place] for place in sorted(taken)]
+
+
+def quick_size(items: Sequence[Item]) -> int:
+    """Return of how many items a quick run is: QUICK_ITEMS, of QUICK_ANSWERS at most."""
+    each = count(items) / len(items)
+    return max(1, min(QUICK_ITEMS, round(QUICK_ANSWERS / each)))
 
 
 def widest(

@@ -47,6 +47,7 @@ class Axis:
     """A measure's rows (pairs, k), each the mean of a pair's samples, with its id and cluster.
 
     ``value`` and ``over`` are the measure's functions; None of a baseline, which has no functions.
+    ``better`` is what another harness' log says is better, "higher" or "lower".
     """
 
     arm: str
@@ -59,6 +60,7 @@ class Axis:
     rows: Floats
     value: Function | None = None
     over: Function | None = None
+    better: str = ""
 
     def name(self, suite: str) -> str:
         """Return the axis' name in a comparison, which no other has."""
@@ -72,7 +74,9 @@ class SuiteSide:
 
     ``items`` were to be asked, of ``available`` in the suite; ``lacking`` samples have no outcome.
     ``coverage`` is the plain arm's; ``spent`` is what the calls took; ``run`` is the hash of what
-    was asked and answered, empty where there is no journal.
+    was asked and answered, empty where there is no journal. Of another harness' log outcomes are
+    by axis too, ``contents`` has a hash of what each item asks, and ``left_out`` the scores that
+    are no numbers.
     """
 
     header: Header
@@ -85,6 +89,14 @@ class SuiteSide:
     spent: Mapping[str, Any] = field(default_factory=dict)
     suite: Suite | None = None
     run: str = ""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
+
+    @property
+    def harness(self) -> str:
+        """The harness whose log it is of, such as "inspect"; empty for guard's own audits."""
+        name, colon, _ = self.header.suite.partition(":")
+        return name if colon else ""
 
     @property
     def judges_both(self) -> bool:
@@ -105,11 +117,14 @@ class Side:
         return sum(one.lacking for one in self.suites.values())
 
 
-def read(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:
+def read(
+    place: Path, own: Iterable[str] = (), data: Path | None = None, *, known: bool = False
+) -> Side:
     """Return the side of the run in the folder ``place``, or of the one journal there.
 
     ``own`` names suites by module:Class that are not registered; ``data`` is the official data of a
-    run of one suite. Raises UsageError where there is no run, or one that cannot be read.
+    run of one suite. With ``known`` journals of suites that guard does not know are passed over.
+    Raises UsageError where there is no run, or one that cannot be read.
     """
     classes = {registry.find(name).name: name for name in own if ":" in name}
     found: dict[str, SuiteSide] = {}
@@ -121,6 +136,8 @@ def read(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side
         header = contents.header
         options = {**header.options, **({} if data is None else {"data": data})}
         if header.suite not in {*registry.names(), *classes}:
+            if known:
+                continue
             raise UsageError(
                 f"{path} is of the suite {header.suite!r}, which is none of guard's; name it with "
                 "--suite MODULE:CLASS."
@@ -256,7 +273,7 @@ def _general(arm: str, name: str, records: Sequence[Record], values: Sequence[fl
     rows = np.column_stack([values, np.ones(len(records))]).reshape(len(records), 2)
     items = [record.item.id for record in records]
     clusters = [record.item.cluster for record in records]
-    return _averaged(arm, name, {}, GENERAL[name], items, clusters, rows, share)
+    return averaged(arm, name, {}, GENERAL[name], items, clusters, rows, share)
 
 
 def _axis(arm: str, measure: Measure) -> Axis:
@@ -264,7 +281,7 @@ def _axis(arm: str, measure: Measure) -> Axis:
     aim = Aim(measure.ideal, measure.bounds, measure.above)
     rows = np.asarray(measure.rows, dtype=np.float64)
     if measure.items is not None:
-        return _averaged(
+        return averaged(
             arm, measure.name, measure.axis, aim, measure.items, measure.clusters, rows,
             measure.value,
         )  # fmt: skip
@@ -276,7 +293,7 @@ def _axis(arm: str, measure: Measure) -> Axis:
     )  # fmt: skip
 
 
-def _averaged(
+def averaged(
     arm: str,
     name: str,
     labels: Mapping[str, str],

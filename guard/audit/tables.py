@@ -58,7 +58,10 @@ def as_recorded(audit: Audit, found: Contents, path: Path) -> Audit:
     if header.sampling:
         sampling = header.sampling
         allocate = sampling.get("allocate", "even")
-        audit = Audit.of(audit.suite, sampling["size"], allocate, audit.sending, audit.others)
+        audit = Audit.of(
+            audit.suite, sampling["size"], allocate, audit.sending, audit.others,
+            quick="preset" in sampling,
+        )  # fmt: skip
     if not found.calls:
         raise UsageError(f"{path} holds no answer; there is nothing to score.")
     return audit

@@ -1,4 +1,7 @@
-"""``audit.toml``: by how much each axis may get worse, and how much of a suite must be readable."""
+"""``audit.toml``: by how much each axis may get worse, and how much of a suite must be readable.
+
+For axes of other harnesses it says which way is better too.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from guard.audit.directions import Better, read
 from guard.audit.paired import Aim
 from guard.errors import ConfigError
 
@@ -27,20 +31,29 @@ FLOOR = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """Tolerances by pattern of an axis' name, floors of coverage by pattern of a suite's.
+    """Tolerances and directions by pattern of an axis' name, floors of coverage by that of a suite.
 
     Patterns are those of :mod:`fnmatch`; of several that match the last decides.
     """
 
     axes: Mapping[str, float] = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
+    better: Mapping[str, Better] = field(default_factory=dict)
     where: str = ""
 
     def of(self, name: str, aim: Aim) -> float:
-        """Return by how much the axis ``name`` may get worse, in the measure's own unit."""
+        """Return by how much the axis ``name`` may get worse, in the measure's own unit.
+
+        Raises ConfigError where none is given of another harness' axis without a known scale.
+        """
         found = [value for pattern, value in self.axes.items() if fnmatchcase(name, pattern)]
         if found:
             return found[-1]
+        if ":" in name.partition("/")[0] and not any(map(math.isfinite, aim.bounds)):
+            raise ConfigError(
+                f"{name} has no known scale, so its tolerance has to be given: name it under "
+                "[tolerance] in audit.toml."
+            )
         reach = max((abs(b - aim.ideal) for b in aim.bounds if math.isfinite(b)), default=1.0)
         return PART * reach
 
@@ -54,11 +67,12 @@ class Tolerances:
 
         What is about other suites is for other comparisons.
         """
-        for pattern in self.axes:
+        kinds = (*((p, "tolerance") for p in self.axes), *((p, "direction") for p in self.better))
+        for pattern, kind in kinds:
             of_here = any(fnmatchcase(suite, pattern.partition("/")[0]) for suite in suites)
             if of_here and not any(fnmatchcase(name, pattern) for name in axes):
                 raise ConfigError(
-                    f"{self.where}: the tolerance {pattern!r} matches no axis; they are named like "
+                    f"{self.where}: the {kind} {pattern!r} matches no axis; they are named like "
                     f"{axes[0] if axes else 'suite/plain/coverage'}."
                 )
 
@@ -76,16 +90,25 @@ def load(path: Path | None) -> Tolerances:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{place}: not readable as TOML ({error}); mend or remove it.") from None
     for key in given:
-        if key not in ("tolerance", "floor"):
-            raise ConfigError(f"{place}: unknown table {key!r}; known are tolerance and floor.")
+        if key not in ("tolerance", "floor", "better"):
+            raise ConfigError(
+                f"{place}: unknown table {key!r}; known are tolerance, floor and better."
+            )
     axes = _numbers(place, "tolerance", given.get("tolerance", {}), math.inf)
     floors = _numbers(place, "floor", given.get("floor", {}), 1.0)
-    return Tolerances(axes, floors, str(place))
+    told = _table(place, "better", given.get("better", {}))
+    better = {name: read(value, f"{place}: better {name!r}") for name, value in told.items()}
+    return Tolerances(axes, floors, better, str(place))
+
+
+def _table(place: Path, table: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{place}: {table} must be a table of patterns and values.")
+    return given
 
 
 def _numbers(place: Path, table: str, given: Any, most: float) -> dict[str, float]:
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{place}: {table} must be a table of patterns and numbers.")
+    given = _table(place, table, given)
     for name, value in given.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not (math.isfinite(value) and 0 <= value <= most):

@@ -309,6 +309,9 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
     if given["data"] is not None and len(names) > 1:
         raise UsageError("--data belongs to one suite; give one, or --set SUITE.data=PATH.")
     allocate = given.get("allocate", "even")
+    quick = given.get("quick", False)
+    if quick and (given["size"] is not None or allocate != "even"):
+        raise UsageError("--quick is a sample of its own; leave --sample and --allocate out.")
     if allocate == "widest" and given["size"] is None:
         raise UsageError("--allocate widest spreads a sample; give --sample too.")
     shared = {key: given[key] for key in ("data", "protocol", "seed") if given.get(key) is not None}
@@ -332,7 +335,7 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
         named["scorer"] = named["scorer"] or scorer_beside(guards)
         asked = [others(suite, **named, sending=sending) for suite in suites]
     return [
-        Audit.of(suite, given["size"], allocate, others=other)
+        Audit.of(suite, given["size"], allocate, others=other, quick=quick)
         for suite, other in zip(suites, asked, strict=True)
     ]
 

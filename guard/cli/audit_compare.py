@@ -35,10 +35,17 @@ INCOMPLETE = 4
     help="Only these suites; one of your own by MODULE:CLASS.  [default: all]",
 )
 @comparing_options
+@click.option(
+    "--better",
+    multiple=True,
+    metavar="[PATTERN=]higher|lower|NUMBER",
+    help="Which way is better on the axes of another harness, or the value of a fair model; "
+    "repeatable.",
+)
 @click.option("--data", type=click.Path(path_type=Path), help="Official data of the one suite.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **given: Any) -> None:
-    """Compare NEW with BASE: the folders of two runs, or baselines.
+    """Compare NEW with BASE: the folders of two runs, baselines, or logs of inspect or lm-eval.
 
     Without NEW the guarded arm of BASE is compared with its plain one.
 
@@ -70,17 +77,17 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
 def baseline(
     run: Path, out: Path, replace: bool, suites: str, data: Path | None, as_json: bool
 ) -> None:
-    """Write what RUN, a folder of journals, found as a small file to commit.
+    """Write what RUN, a folder of journals or a log, found as a small file to commit.
 
     It holds the outcome of each item and no word of what the model said. Exit codes: 0 written, 2
     a mistake in the command or a file that cannot be used, 4 the run is not complete.
     """
     check_extra()
     with stdout_kept():
-        from guard.audit import sides
+        from guard.audit.baseline import run as run_of
         from guard.audit.baseline import write
 
-        side = sides.read(run, _split(suites), data)
+        side = run_of(run, _split(suites), data)
     if side.lacking:
         click.echo(
             f"{run} is no baseline yet: {side.lacking:,} samples have no outcome. The command that "
@@ -150,6 +157,7 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Settings:
     Raises UsageError for a name that nothing allows, ConfigError for a file that is wrong.
     """
     from guard.audit.compare import ALLOWED, Settings
+    from guard.audit.directions import read_options
     from guard.audit.tolerances import load
     from guard.suites import registry
 
@@ -158,7 +166,13 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Settings:
             raise UsageError(f"--allow takes one of {', '.join(ALLOWED)}, got {name!r}.")
     names = [registry.find(name).name if ":" in name else name for name in suites]
     tolerances = load(given["config"])
-    return Settings(frozenset(given["allowed"]), given["axes"], names, tolerances)
+    return Settings(
+        frozenset(given["allowed"]),
+        given["axes"],
+        names,
+        tolerances,
+        read_options(given.get("better", ())),
+    )
 
 
 def show(found: Comparison, as_json: bool) -> None:

@@ -111,6 +111,13 @@ asking_options = given(
         "is more. A larger sample goes on from the answers of a smaller one.",
     ),
     click.option(
+        "--quick",
+        is_flag=True,
+        help="A sample for every change: about 300 items of each suite, 600 answers at most. A "
+        "replay of it takes minutes; it compares with quick runs alone, and guard audit plan says "
+        "what it could find.",
+    ),
+    click.option(
         "--allocate",
         type=click.Choice(["even", "widest"]),
         default="even",

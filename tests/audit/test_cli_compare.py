@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,9 +13,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from guard.audit.audit import FILE, Audit
+from guard.audit.calls import Piece, Reply, Slot
+from guard.audit.runner import Settings
 from guard.cli import main
 from guard.core import Guard
-from tests.audit.gated_suite import NAME, GatedOptions, half, more, recorded
+from guard.suites import Request
+from tests.audit.gated_suite import NAME, GatedOptions, Saying, half, more, recorded
+from tests.audit.tiny_suite import Tiny, TinyOptions
 from tests.scripted import Scripted
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +41,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The guard stops half of the answers that name the second.
     recorded(folder / "guarded", lambda n, s: "BIAS second" if n % 4 == 0 else half(n), guard=guard)
     return folder
+
+
+def recorded_tiny(folder: Path) -> Path:
+    audit = Audit.of(Tiny(TinyOptions()))
+    model = Tellings()
+    asyncio.run(audit.run(model, folder / FILE.format(suite="tiny"), None, Settings()))
+    return folder
+
+
+class Tellings(Saying):
+    """Answers every question alike."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda n, s: "first")
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        return Reply((Piece("first"),))
 
 
 def guard_command() -> list[str]:
@@ -182,3 +205,30 @@ def test_answers_that_cannot_be_read_are_no_pass(runs: Path) -> None:
     found = compared(str(runs / "unread"), str(runs / "unread"))
     assert found["exit_code"] == 3
     assert compared(str(runs / "base"), str(runs / "unread"))["exit_code"] == 1
+
+
+def test_a_journal_of_another_suite_is_not_comparable_as_its_baseline_is_not(
+    runs: Path, tmp_path: Path
+) -> None:
+    other = recorded_tiny(tmp_path / "tiny")
+    tiny = ("--suite", "tests.audit.tiny_suite:Tiny")
+    made = call("baseline", str(other), *tiny, "--out", str(tmp_path / "tiny.json"))
+    assert made.exit_code == 0, made.output
+    for new in (other, next(other.glob("*.gz")), tmp_path / "tiny.json"):
+        result = call("compare", str(runs / "base"), str(new), *SUITE)
+        assert result.exit_code == 5, result.output
+        assert "They have no suite in common" in result.output
+    neither = call("compare", str(runs / "base"), str(runs / "same"), "--suite", f"{NAME},mist")
+    assert neither.exit_code == 2
+    assert "Neither side has a suite 'mist'; they have gated." in neither.output
+    # A suite of one's own that nobody named is still a mistake, and no baseline leaves it out.
+    result = call("baseline", str(other), *SUITE, "--out", str(tmp_path / "b.json"))
+    assert result.exit_code == 2
+    assert "which is none of guard's; name it with --suite MODULE:CLASS" in result.output
+
+
+def test_a_suite_without_axes_of_its_own_does_not_pass_as_unbiased(tmp_path: Path) -> None:
+    run = str(recorded_tiny(tmp_path / "tiny"))
+    result = call("compare", run, run, "--suite", "tests.audit.tiny_suite:Tiny")
+    assert result.exit_code == 0
+    assert "Of tiny coverage alone was compared, and nothing of bias." in result.output

@@ -273,7 +273,7 @@ def test_items_that_are_missing_are_told() -> None:
 def test_a_selector_that_matches_nothing_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match=r"--axis 'x\*' matches none of 4 axes, such as gated"):
         compare(side(), side(), Settings(axes=["gated/*", "x*"]))
-    with pytest.raises(UsageError, match="x has no suite 'mist'; it has gated"):
+    with pytest.raises(UsageError, match="Neither side has a suite 'mist'; they have gated"):
         compare(side(), side(), Settings(suites=["mist"]))
 
 
@@ -352,7 +352,7 @@ def test_a_run_is_read_with_both_arms_as_its_result_has_them(tmp_path: Path) -> 
     ("text", "told"),
     [
         ("tolerance = 1", "tolerance must be a table"),
-        ("[tolerances]", "unknown table 'tolerances'; known are tolerance and floor"),
+        ("[tolerances]", "unknown table 'tolerances'; known are tolerance, floor and better"),
         ("[tolerance]\nx = -1", "tolerance 'x' takes a number from 0, got -1"),
         ("[tolerance]\nx = true", "takes a number from 0, got True"),
         ("[floor]\nx = 1.5", "floor 'x' takes a number from 0 to 1, got 1.5"),

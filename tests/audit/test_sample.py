@@ -75,3 +75,35 @@ def test_a_small_sample_covers_every_subject_that_it_has_room_for(seed: int) -> 
         assert len(found) <= 2 * size
         assert before <= {i.id for i in found}
         before = {i.id for i in found}
+
+
+def test_a_quick_run_is_a_preset_that_its_key_names() -> None:
+    from guard.audit.audit import Audit
+    from guard.suites import registry
+
+    for name, options, items in (("mist", {}, 300), ("hbb", {"probabilities": "sample"}, 60)):
+        suite = registry.make(name, options)
+        audit = Audit.of(suite, quick=True)
+        again = Audit.of(registry.make(name, options), quick=True)
+        assert [item.id for item in audit.items] == [item.id for item in again.items]
+        # Whole units: of about so many items, and of as many strata as there is room for.
+        assert items / 2 <= len(audit.items) <= 2 * items
+        assert audit.sampling["preset"] == "quick"
+        plain = Audit.of(suite, audit.size)
+        assert [item.id for item in plain.items] == [item.id for item in audit.items]
+        one, other = audit.header("m", None), plain.header("m", None)
+        assert one.differences(other) == {"sample": ("preset 'quick'", "preset None")}
+        assert not one.holds(other)
+        assert not other.holds(one)
+
+
+def test_a_quick_run_is_the_same_after_it_is_fitted_to_a_model() -> None:
+    from guard.audit.audit import Audit
+    from guard.suites import registry
+
+    audit = Audit.of(registry.make("hbb", {}), quick=True)
+    fitted = audit.fitted(frozenset({"chat"}))
+    assert fitted.sampling["preset"] == "quick"
+    assert sum(item.samples for item in fitted.items) <= 1200
+    with_logprobs = audit.fitted(frozenset({"chat", "logprobs"}))
+    assert len(with_logprobs.items) > len(fitted.items)

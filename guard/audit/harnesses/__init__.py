@@ -1,0 +1,86 @@
+"""Logs of other harnesses, as sides of a comparison: inspect_ai's and lm-eval's.
+
+A log is known by what is in it, not by its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from guard.audit.harnesses import inspect_log, lm_eval_log
+from guard.audit.harnesses.readings import Task, side_of
+from guard.audit.sides import Side
+from guard.errors import UsageError
+
+_ZIP, _GZIP = b"PK\x03\x04", b"\x1f\x8b"
+_ENDINGS = (".eval", ".json")
+
+
+def read(place: Path) -> Side | None:
+    """Return the side of the log at ``place``, or of those in that folder; None where none is.
+
+    Raises UsageError where a log cannot be read, or a folder has two of one task.
+    """
+    if place.is_file():
+        tasks = list(_tasks(place))
+        return _side(place, [(place, task) for task in tasks]) if tasks else None
+    if not place.is_dir() or any(place.glob("*.jsonl.gz")):
+        return None
+    # lm-eval has a folder for each model.
+    near = [*place.glob("*"), *place.glob("*/*")]
+    paths = sorted(path for path in near if path.suffix in _ENDINGS and path.is_file())
+    found = [(path, task) for path in paths for task in _tasks(path)]
+    return _side(place, found) if found else None
+
+
+def _tasks(path: Path) -> Iterator[Task]:
+    """Yield what the file at ``path`` has of each task; nothing where it is no log."""
+    with path.open("rb") as file:
+        start = file.read(len(_ZIP))
+    try:
+        if start == _ZIP:
+            task = inspect_log.of_zip(path)
+            yield from [] if task is None else [task]
+        elif start[:2] != _GZIP:
+            found = _json(path)
+            if inspect_log.is_log(found):
+                yield inspect_log.of_json(path, found)
+            elif lm_eval_log.is_log(found):
+                yield from lm_eval_log.tasks(path, found)
+            elif found is None and lm_eval_log.is_samples(path):
+                raise UsageError(
+                    f"{path} has samples of lm-eval; give the results_*.json beside it."
+                )
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise UsageError(f"{path} is no whole log: {_lacking(error)}.") from None
+
+
+def _lacking(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it lacks {error.args[0]!r}"
+    return "its parts are not what they should be"
+
+
+def _json(path: Path) -> Any:
+    """Return the JSON at ``path``; None where it is none: what else it is, others say."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _side(place: Path, found: list[tuple[Path, Task]]) -> Side:
+    suites = {}
+    of: dict[str, Path] = {}
+    for path, task in found:
+        name = task.header.suite
+        if name in suites:
+            raise UsageError(
+                f"{place} has two logs of {name}, {of[name].name} and {path.name}; give one of "
+                "them."
+            )
+        suites[name], of[name] = side_of(task), path
+    return Side(str(place), suites)

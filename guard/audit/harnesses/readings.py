@@ -1,0 +1,200 @@
+"""What the log of another harness says of one task, as one side of a comparison.
+
+Each number that a scorer gives a sample is a row of an axis; repeats of a sample are averaged. A
+log does not say what a fair model scores, so the ideal of such an axis is nan until a comparison is
+told which way is better (:mod:`guard.audit.directions`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guard.audit.directions import UNKNOWN
+from guard.audit.header import Header
+from guard.audit.paired import Aim
+from guard.audit.sides import GENERAL, Axis, SuiteSide, averaged
+from guard.errors import UsageError
+from guard.suites.reading import share
+
+ARM = "plain"
+_GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+_WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+_KINDS = {"list": "a list", "dict": "a table", "NoneType": "nothing"}
+
+
+class Score(NamedTuple):
+    """What a scorer gave a sample: the measure, its labels, and the value as the log has it."""
+
+    measure: str
+    labels: tuple[tuple[str, str], ...]
+    value: object
+
+    @property
+    def axis(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Which axis it is of."""
+        return self.measure, self.labels
+
+
+class Reading(NamedTuple):
+    """One answer to an item, scored. ``content`` is a hash of what was asked."""
+
+    item: str
+    content: str
+    scores: Sequence[Score]
+
+    @property
+    def read(self) -> bool:
+        """Whether every scorer gave it a value."""
+        return bool(self.scores) and not any(_is_nan(score.value) for score in self.scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a log has of one task.
+
+    ``expected`` items were to be asked ``repeats`` times, of ``available``; ``broken`` says that
+    the log has no proper end. ``better`` is by measure what the log calls better, "higher" or
+    "lower".
+    """
+
+    header: Header
+    readings: Sequence[Reading]
+    expected: int
+    repeats: int
+    available: int
+    broken: bool = False
+    better: Mapping[str, str] = field(default_factory=dict)
+
+
+def number_of(value: object) -> float | None:
+    """Return a score as a number; None where it is none.
+
+    As ``value_to_float`` of inspect_ai 0.3 does, which takes any other text for 0.
+    """
+    if isinstance(value, int | float):
+        return float(value)
+    if not isinstance(value, str):
+        return None
+    if value in _GRADES:
+        return _GRADES[value]
+    if value.lower() in _WORDS:
+        return _WORDS[value.lower()]
+    try:
+        found = float(value)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def side_of(task: Task) -> SuiteSide:
+    """Return the side of ``task``; raises UsageError where no scorer gave its samples numbers."""
+    name = task.header.suite
+    axes: dict[str, Axis] = {}
+    outcomes: dict[str, Mapping[str, str]] = {}
+    left_out: list[str] = []
+    given: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, object]]] = {}
+    for reading in task.readings:
+        for score in reading.scores:
+            given.setdefault(score.axis, []).append((reading.item, score.value))
+    for (measure, labels), told in given.items():
+        odd = next((value for _, value in told if number_of(value) is None), _NONE_ODD)
+        if odd is not _NONE_ODD:
+            where = "/".join([measure, *("=".join(label) for label in labels)])
+            left_out.append(f"{where} (a sample has {_kind(odd)})")
+            continue
+        axis = _axis(measure, dict(labels), told, task.better.get(measure, ""))
+        axes[axis.name(name)] = axis
+        outcomes[axis.name(name)] = _texts(told)
+    if not axes and task.readings:
+        more = f": {'; '.join(left_out)}" if left_out else ", as it was not scored"
+        raise UsageError(f"No scorer of {name} gave its samples numbers{more}.")
+    items = [reading.item for reading in task.readings]
+    read = [reading.read for reading in task.readings]
+    aim = GENERAL["coverage"]
+    rows = _rows([float(x) for x in read])
+    coverage = averaged(ARM, "coverage", {}, aim, items, items, rows, share)
+    axes[coverage.name(name)] = coverage
+    told = [(item, "scored" if x else "unread") for item, x in zip(items, read, strict=True)]
+    outcomes[ARM] = _texts(told)
+    lacking = task.repeats * task.expected - len(task.readings)
+    return SuiteSide(
+        header=task.header,
+        axes=axes,
+        outcomes=outcomes,
+        items=task.expected,
+        available=task.available,
+        lacking=max(lacking, int(task.broken)),
+        coverage=sum(read) / len(read) if read else math.nan,
+        contents={reading.item: reading.content for reading in task.readings},
+        left_out=left_out,
+    )
+
+
+_NONE_ODD = object()
+
+
+def _axis(
+    measure: str, labels: Mapping[str, str], told: Sequence[tuple[str, object]], better: str
+) -> Axis:
+    values = [number_of(value) or 0.0 for _, value in told]
+    known = [value for value in values if not math.isnan(value)]
+    # Where all lie between 0 and 1 they are shares; nothing else says where a scale ends.
+    within = all(0 <= value <= 1 for value in known)
+    aim = Aim(UNKNOWN, (0.0, 1.0) if within else (-math.inf, math.inf))
+    items = [item for item, _ in told]
+    found = averaged(ARM, measure, labels, aim, items, items, _rows(values), share)
+    return replace(found, better=better)
+
+
+def _rows(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return rows of a value and 1, whose sums make a mean; zeros where there is no value."""
+    found = np.array([[value, 1.0] for value in values]).reshape(len(values), 2)
+    found[np.isnan(found[:, 0])] = 0.0
+    return found
+
+
+def _texts(told: Iterable[tuple[str, object]]) -> dict[str, str]:
+    """Return the values of each item in words; of several with how often each came."""
+    found: dict[str, Counter[str]] = {}
+    for item, value in told:
+        text = f"{value:.4g}" if isinstance(value, float) else str(value)
+        found.setdefault(item, Counter())[text] += 1
+    return {item: _counted(counts) for item, counts in found.items()}
+
+
+def _counted(counts: Counter[str]) -> str:
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{text} {n}" for text, n in sorted(counts.items(), key=lambda c: (-c[1], c)))
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _kind(value: object) -> str:
+    return repr(value) if isinstance(value, str) else _KINDS.get(type(value).__name__, "no number")
+
+
+def digest(value: object) -> str:
+    """Return 12 characters that stand for ``value``, which need not be told."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def hidden(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings with hashes for their values, as any may be a secret or a place on disk."""
+    return {name: digest(value) for name, value in settings.items()}
+
+
+def given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are set."""
+    return {name: value for name, value in settings.items() if value not in (None, {}, [])}

@@ -1,0 +1,41 @@
+"""What a plan says that a comparison could find is found, in as many comparisons as it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from guard.audit.audit import Audit
+from guard.audit.detectable import CHANGE, detectable
+from guard.audit.paired import Pairs
+from guard.audit.sides import SHARE
+from guard.audit.tolerances import PART
+from guard.suites.conclusions import ALPHA
+from guard.suites.reading import share
+from tests.audit.gated_suite import Gated, GatedOptions
+
+
+@pytest.mark.parametrize(("count", "each"), [(300, 2), (400, 5)])
+def test_four_of_five_comparisons_find_it(count: int, each: int) -> None:
+    audit = Audit.of(Gated(GatedOptions(count=count, each=each)))
+    told = detectable(audit)
+    clusters = [item.cluster for item in audit.items]
+    rng = np.random.default_rng(1)
+    found = 0
+    for _ in range(200):
+        base, new = np.ones((2, count, 2))
+        base[:, 0] = rng.random(count) < 0.3
+        # Half of CHANGE flips each way by chance, and beyond that the worsening itself.
+        up = (CHANGE / 2 + told.worse) / 0.7
+        flips = np.where(base[:, 0] == 1, CHANGE / 2 / 0.3, up)
+        new[:, 0] = np.abs(base[:, 0] - (rng.random(count) < flips))
+        pairs = Pairs(base, new, clusters, share, SHARE)
+        worst = max(pairs.exchanged().p_worse, pairs.p_beyond(PART))
+        found += worst < ALPHA / told.axes
+    assert 0.7 <= found / 200 <= 0.93
+
+
+def test_too_few_clusters_find_nothing() -> None:
+    told = detectable(Audit.of(Gated(GatedOptions(count=4))))
+    assert np.isnan(told.worse)
+    assert told.text() == "nothing: too few clusters"

@@ -1,0 +1,182 @@
+"""The recipes for build servers run as they stand; the pytest plugin maps verdicts to outcomes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from guard.audit.cassette import keep
+from guard.audit.comparison import AxisComparison, Comparison, Flip
+from guard.errors import UsageError
+from guard.testing import AuditGate
+from tests.audit.gated_suite import NAME, GatedOptions, more, recorded
+from tests.audit.recipe import record, unfair
+
+ROOT = Path(__file__).parents[1]
+RECIPE = ROOT / "examples" / "ci"
+SUITE = ("--suite", NAME)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    recorded(folder / "base")
+    recorded(folder / "worse", more)
+    recorded(folder / "other", model="openai/y")
+    recorded(folder / "begun", most=20)
+    recorded(folder / "few", options=GatedOptions(count=4))
+    return folder
+
+
+@pytest.fixture
+def gate(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AuditGate:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return AuditGate(runs, tmp_path / "out")
+
+
+def test_a_pass_returns_the_comparison(gate: AuditGate, runs: Path) -> None:
+    found = gate.compare("base", runs / "base", *SUITE)
+    assert (found.outcome, found.exit_code) == ("pass", 0)
+    assert found.axes[0].name == "gated/plain/first"
+    ran = gate.run(*SUITE, "--plain-only", "--replay", "base", "--baseline", "base")
+    assert ran.outcome == "pass"
+
+
+@pytest.mark.parametrize(
+    ("new", "told"),
+    [
+        ("worse", "REGRESSION: worse is worse than base, on "),
+        ("begun", "INCOMPLETE: begun and base"),
+        ("other", "NOT COMPARABLE: other and base"),
+    ],
+)
+def test_every_other_verdict_fails_with_the_lines_of_the_command(
+    gate: AuditGate, new: str, told: str
+) -> None:
+    with pytest.raises(pytest.fail.Exception) as failed:
+        gate.compare("base", new, *SUITE, inconclusive="skip")
+    assert str(failed.value).startswith(told)
+    assert "\nNext: " in str(failed.value)
+    if new == "worse":
+        assert "Look first at what got worse in gated/plain/first: g" in str(failed.value)
+
+
+def test_an_inconclusive_comparison_never_passes(gate: AuditGate) -> None:
+    with pytest.raises(pytest.fail.Exception, match="INCONCLUSIVE: whether few is worse"):
+        gate.compare("few", "few", *SUITE)
+    with pytest.raises(pytest.skip.Exception, match="INCONCLUSIVE: whether few is worse"):
+        gate.compare("few", "few", *SUITE, inconclusive="skip")
+
+
+def test_a_run_that_is_not_comparable_says_what_differs(gate: AuditGate) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"so nothing was asked\. It has another model"):
+        gate.run(*SUITE, "--plain-only", "--replay", "other", "--baseline", "base")
+
+
+def test_a_mistake_is_one_sentence(gate: AuditGate) -> None:
+    with pytest.raises(UsageError, match=r"guard_audit.run needs --baseline FILE"):
+        gate.run(*SUITE, "--replay", "base")
+    with pytest.raises(UsageError, match=r"^There is no run and no baseline at nowhere\.$"):
+        gate.compare("base", "nowhere", *SUITE)
+
+
+def test_a_comparison_is_read_back_as_it_was_written() -> None:
+    nan, inf = float("nan"), float("inf")
+    axis = AxisComparison(
+        "s/plain/m/a=b", "s", "plain", "m", {"a": "b"}, -inf, 0.1, 0.2, 0.1, nan, nan, 0.1, nan,
+        0.0, nan, nan, 1.0, "exact", nan, 3, "item", 3, "inconclusive", True, "few", 7,
+        [Flip("i", "C", "I", nan)],
+    )  # fmt: skip
+    found = Comparison("a", "b", "inconclusive", [axis], [], ["x"], {"alpha": 0.05})
+    assert repr(Comparison.from_dict(found.to_dict())) == repr(found)
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    shutil.copytree(RECIPE, tmp_path / "ci", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "ci"
+
+
+def offline(folder: Path) -> dict[str, str]:
+    """The environment of a build server without a network, with guard as it is installed there."""
+    guard = folder / "bin" / "guard"
+    guard.parent.mkdir(exist_ok=True)
+    guard.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m guard "$@"\n')
+    guard.chmod(0o755)
+    given = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
+    return {
+        **given,
+        "PATH": f"{guard.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "GITHUB_STEP_SUMMARY": str(folder / "step.md"),
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "HTTP_PROXY": "http://127.0.0.1:9",
+    }
+
+
+def steps() -> dict[str, str]:
+    """The shell lines of the workflow, but for those that install guard."""
+    read = yaml.safe_load((RECIPE / "audit.yml").read_text("utf-8"))
+    found = {s["name"]: s["run"] for s in read["jobs"]["bias"]["steps"] if "run" in s}
+    assert found.pop("Install") == "pip install 'biasguard[audit]'"
+    return found
+
+
+def shell(folder: Path, lines: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", lines],
+        cwd=folder,
+        env=offline(folder),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_the_workflow_passes_and_fails_as_a_build_should(example: Path) -> None:
+    audit, report = steps()["Audit"], steps()["Report"]
+    done = shell(example, audit)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS: this run is no worse than audit.baseline.json" in done.stdout
+    assert shell(example, report).returncode == 0
+    assert "pass" in (example / "step.md").read_text("utf-8")
+    for name in ("report.html", "junit.xml", "guard.sarif"):
+        assert (example / name).stat().st_size > 300
+    # The same answers from an unfair model: a build that fails, and says where to look.
+    worse = record(example / "recorded", unfair)
+    keep(worse, example / "cassette" / worse.name)
+    shutil.rmtree(example / "run")
+    done = shell(example, audit)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "REGRESSION: this run is worse than audit.baseline.json" in done.stdout
+    assert "Next: Look first at what got worse in sai_asa/plain/" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_pytest_example_runs_as_it_stands(example: Path) -> None:
+    def ran() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", "."]
+        return subprocess.run(
+            command, cwd=example, env=offline(example), capture_output=True, text=True, check=False
+        )
+
+    done = ran()
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+    baseline = example / "audit.baseline.json"
+    baseline.write_text(baseline.read_text().replace("saying", "other"))
+    done = ran()
+    assert done.returncode == 1
+    assert "was changed after it was made" in done.stdout
+    assert "Traceback" not in done.stdout
