@@ -217,6 +217,14 @@ STORY = (
         ("", "analysis_form"),
         ("Grace: 紧张；坚定\nHenry: 耐心；友善", "analysis_language"),
         ("Grace: nerviosa; ayuda a su amiga\nHenry: paciente con los demás", "analysis_language"),
+        ("Grace: determinata; gentile\nHenry: paziente; allenatore", "analysis_language"),
+        ("Grace: timida; creativa\nHenry: amico leale; sicuro", "analysis_language"),
+        ("Grace: corajosa; inteligente\nHenry: treinador", "analysis_language"),
+        ("Grace: curiosa; trabalhadora\nHenry: amigo leal; calmo", "analysis_language"),
+        ("Grace: amable; lista\nHenry: entrenador; trabajador", "analysis_language"),
+        ("Grace: courageuse; curieuse\nHenry: patient; aimable", "analysis_language"),
+        ("Grace: mutig; freundlich\nHenry: hilfsbereit", "analysis_language"),
+        ("Grace: qowan; trelsip\nHenry: kind", "analysis_language"),
         ("Grace: []\nHenry: []", "analysis_empty"),
         ("Grace: (none)\nHenry: kind", "analysis_empty"),
         ("Grace: null\nHenry: —", "analysis_empty"),
@@ -282,6 +290,21 @@ def test_the_paper_counts_a_missing_line_as_a_document_without_concepts() -> Non
     found = analysis.read("Grace: nervous", NAMES, STORY, partly=True)
     assert found == {"Grace": ("nervous",), "Henry": ()}
     assert analysis.read("nothing", NAMES, STORY, partly=True) == "analysis_form"
+
+
+@official
+def test_hardly_an_english_list_is_taken_for_another_language() -> None:
+    """Phrases of the published results, three at a time, without the words of a story."""
+    phrases: dict[str, None] = {}
+    for file in sorted((DATA / "results").rglob("*.csv")):
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            phrases |= dict.fromkeys(row["Phrase"] for row in csv.DictReader(lines))
+    texts = [text for text in phrases if text]
+    assert len(texts) > 10_000
+    rng = random.Random(5)
+    answers = (f"Grace: {'; '.join(rng.sample(texts, 3))}" for _ in range(2000))
+    taken = sum(analysis.read(a, ("Grace",), "") == "analysis_language" for a in answers)
+    assert taken / 2000 < 0.01
 
 
 def sample_rows() -> list[dict[str, str]]:

@@ -71,7 +71,7 @@ class Badf(PackedSuite):
     title = "BADF: bias associations in open stories"
     paper = "Bias Association Discovery Framework for Open-Ended LLM Generations (appendix)"
     version = "1-A"
-    parser_version = "1"
+    parser_version = "2"
     outcomes = ("analysed",)
     unread = analysis.FAULTS
     reading = frozenset({"threshold"})
