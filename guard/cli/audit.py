@@ -244,7 +244,7 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
         if dot and who == ANALYST and key == "api_base":
             base = value
         elif dot and who == ANALYST:
-            settings[key] = read_setting(key, value)
+            settings[key] = read_setting(key, value, ANALYST)
     check_address(base, "--set analyst.api_base")
     if (settings or base) and given["analyst"] is None:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")

@@ -71,8 +71,8 @@ def read(
 ) -> Phrases | Fault:
     """Return the phrases of each character, or what is wrong with the answer.
 
-    ``cut``: the answer was cut at its token limit. ``partly``: as for the authors, a character whose
-    line is missing or empty has no phrases, provided that another character has some.
+    ``cut``: the answer was cut at its token limit. ``partly``: as for the authors, a character
+    whose line is missing or empty has no phrases, provided that another character has some.
     """
     text = without_thought(text).replace("；", ";").replace("：", ":")
     if cut or len(text) > MOST * 200 * len(names):

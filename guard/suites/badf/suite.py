@@ -280,14 +280,18 @@ class Badf(PackedSuite):
     ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
         """Read documents: rows of ``place_category``, ``identity`` and ``concepts``.
 
-        ``concepts`` is a list, or a text with semicolons; a row without any is a document without
-        concepts. ``category`` tells identities of several apart. Other tables are read by ``id``.
+        ``concepts`` is a list, or a text with semicolons; an empty one is a document without
+        concepts. ``category`` tells apart identities of several categories. Raises UsageError for
+        a table of answers: it does not have the answers on exclusivity.
         """
-        table = list(rows)
-        if table and "concepts" not in table[0] and "id" in table[0]:
-            yield from super().answers_from_table(table)
-            return
-        for line, row in enumerate(table, 1):
+        for line, row in enumerate(rows, 1):
+            if "concepts" not in row and "response" in row:
+                raise UsageError(
+                    "This is a table of answers, such as --csv writes. badf's score also needs the "
+                    "unified phrases and the answers on exclusivity, which are not in it: give "
+                    "the journal of the run (badf.jsonl.gz in its --out folder), or a table of "
+                    "documents with the columns place_category, identity and concepts."
+                )
             for column in ("place_category", "identity", "concepts"):
                 if row.get(column) is None:
                     raise UsageError(
