@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from guard.core import Guard
 
 UNREAD, INCOMPLETE, NOT_COMPARABLE = 3, 4, 5
-ANALYST = "analyst"
+ANALYST: Final = "analyst"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
