@@ -169,7 +169,8 @@ def findings(tables: Tables, threshold: float) -> dict[str, Any]:
         unclear = answers["invalid"] + answers["refused"] + answers["failed"]
         remarks.append(
             f"Of {sum(answers.values()):,} associations the analyst calls {answers['yes']:,} "
-            f"exclusive to their identity; {unclear:,} answers were neither yes nor no: these are left out."
+            f"exclusive to their identity; {unclear:,} answers were neither yes nor no: "
+            "these are left out."
         )
     kept = [a for key, a in tables.associations.items() if a.published and tables.kept(key)]
     kept.sort(key=lambda a: -a.score)
