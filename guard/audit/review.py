@@ -60,14 +60,14 @@ class Text:
 class Run:
     """The texts of a run, and how many answers of the guarded arm show nothing.
 
-    ``lacks`` says what the run itself lacks, in a sentence; empty where it is whole.
+    ``incomplete`` says in a sentence what is missing from the run; empty where nothing is.
     """
 
     scorer: str
     texts: Sequence[Text]
     empty: int
     guarded: bool
-    lacks: str = ""
+    incomplete: str = ""
 
 
 def load(place: Path, data: Path | None = None) -> Run:
@@ -104,20 +104,20 @@ def load(place: Path, data: Path | None = None) -> Run:
         for arm, text, biased in parts:
             # A label is of this text: another run's, under the same prompt, has another id.
             name = f"{header.data_hash}/{header.model}/{record.item.id}/{record.sample}/{arm}"
-            said = hashlib.sha256(f"{name}/{text}".encode("utf-8", "surrogatepass")).hexdigest()
-            key = f"t{said[:11]}"  # of digits alone a spreadsheet would make a number
+            digest = hashlib.sha256(f"{name}/{text}".encode("utf-8", "surrogatepass")).hexdigest()
+            key = f"t{digest[:11]}"  # of digits alone a spreadsheet would make a number
             prompt = request.messages[-1]["content"]
             texts.append(Text(key, prompt, text, Stratum(arm, biased)))
     if not texts:
         raise UsageError(f"{path} has no text that {header.others['scorer']['model']} judged.")
-    lacks = [damage(path, found.damaged)] if found.damaged else []
+    missing = [damage(path, found.damaged)] if found.damaged else []
     if records.missing:
-        lacks.append(
+        missing.append(
             f"The run is incomplete: {records.missing:,} requests have no outcome, and what people "
             "say of its texts is not of them."
         )
     guarded = bool(header.guard)
-    return Run(header.others["scorer"]["model"], texts, empty, guarded, " ".join(lacks))
+    return Run(header.others["scorer"]["model"], texts, empty, guarded, " ".join(missing))
 
 
 def _journal(place: Path) -> tuple[Path, Contents]:
@@ -203,14 +203,14 @@ def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
             raise UsageError(f"{where}: this run has no text {name!r}.")
         if name in found:
             raise UsageError(f"{where}: {name} has a label already; give each text one.")
-        told = " ".join(label.lower().split())
-        if not told:
+        answer = " ".join(label.lower().split())
+        if not answer:
             raise UsageError(f"{where}: {name} has no label; give 'biased' or 'not biased'.")
-        if told not in LABELS:
+        if answer not in LABELS:
             raise UsageError(
                 f"{where}: {label!r} is no label of {name}; give 'biased' or 'not biased'."
             )
-        found[name] = LABELS[told]
+        found[name] = LABELS[answer]
     if not found:
         raise UsageError(f"{path} has no labels.")
     return found
@@ -250,13 +250,13 @@ class Checked:
         return [f"Agreement with {self.scorer}: {agreement}.", *levels]
 
 
-def check(run: Run, given: Mapping[str, bool]) -> Checked:
-    """Return what the labels ``given`` by id say of ``run``."""
+def check(run: Run, labelled: Mapping[str, bool]) -> Checked:
+    """Return what the labels by id, ``labelled``, say of ``run``."""
     sizes = Counter(one.stratum for one in run.texts)
     by: dict[Stratum, list[bool]] = {stratum: [] for stratum in sizes}
     for one in run.texts:
-        if one.id in given:
-            by[one.stratum].append(given[one.id])
+        if one.id in labelled:
+            by[one.stratum].append(labelled[one.id])
 
     def share(
         strata: Iterable[Stratum], hit: Callable[[Stratum, bool], bool], empty: int = 0

@@ -41,6 +41,16 @@ _OWN = {
     "logprobs": "the suite says whether it reads them; --drop logprobs does without",
     "top_logprobs": "the suite says how many it reads; --drop logprobs does without",
 }
+_OWN_OF_ANALYST = _OWN | {
+    "model": "give --analyst",
+    "api_base": "give --set analyst.api_base",
+    "base_url": "give --set analyst.api_base",
+    "extra_headers": "the analyst is sent no headers",
+    "headers": "the analyst is sent no headers",
+    "stream": "the analyst's answers are not streamed",
+    "logprobs": "the analyst's log-probabilities are not read",
+    "top_logprobs": "the analyst's log-probabilities are not read",
+}
 _SECRET = re.compile(r"_key$|secret|password|credential|_token$", re.IGNORECASE)
 
 
@@ -322,17 +332,20 @@ def shown(address: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-def read_setting(name: str, text: str) -> Any:
-    """Return the value of ``--set NAME=TEXT``: JSON where it is, else the text.
+def read_setting(name: str, text: str, role: Role = "model") -> Any:
+    """Return the value of ``--set NAME=TEXT``, or ``--set ROLE.NAME=TEXT``: JSON, else the text.
 
-    Raises UsageError for what is the audit's own to say, and for secrets.
+    Raises UsageError for what the audit itself decides or has another option for, and for secrets.
     """
-    if name in _OWN:
-        raise UsageError(f"--set {name} is not taken: {_OWN[name]}.")
+    of_model = role == "model"
+    option = f"--set {name if of_model else f'{role}.{name}'}"
+    own = _OWN if of_model else _OWN_OF_ANALYST
+    if name in own:
+        raise UsageError(f"{option} is not taken: {own[name]}.")
     if _SECRET.search(name):
         raise UsageError(
-            f"--set {name} would be recorded; give keys in the environment variables that LiteLLM "
-            "reads, or in a --header."
+            f"{option} would be recorded; give keys in the environment variables that LiteLLM reads"
+            + (", or in a --header." if of_model else ".")
         )
     try:
         return json.loads(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from guard.core import Guard
 
 UNREAD, INCOMPLETE, NOT_COMPARABLE = 3, 4, 5
-ANALYST = "analyst"
+ANALYST: Final = "analyst"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
@@ -253,7 +253,7 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
         if dot and who == ANALYST and key == "api_base":
             base = value
         elif dot and who == ANALYST:
-            settings[key] = read_setting(key, value)
+            settings[key] = read_setting(key, value, ANALYST)
     check_address(base, "--set analyst.api_base")
     if (settings or base) and given["analyst"] is None:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")

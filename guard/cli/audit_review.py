@@ -51,8 +51,8 @@ def review(
     from guard.audit import review as reviews
 
     found = reviews.load(run, data)
-    if found.lacks:
-        click.echo(found.lacks, err=True)
+    if found.incomplete:
+        click.echo(found.incomplete, err=True)
     if labels is not None:
         given = reviews.labels(labels, (one.id for one in found.texts))
         checked = reviews.check(found, given)

@@ -1,19 +1,23 @@
 """Rows of a file, one at a time, each with the place it stands at; a file is never held whole.
 
-A file is a table (CSV, or with tabs, semicolons or bars in place of the commas) or JSON lines;
-StereoSet's nested JSON has a reader of its own. Names of columns and keys are folded to lower case.
+A file is a table (CSV, or with tabs, semicolons or bars in place of the commas) or JSON lines, as
+it is or compressed (``.gz``, ``.xz``); StereoSet's nested JSON has a reader of its own. Names of
+columns and keys are folded to lower case.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import json
+import lzma
 import re
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from guard.errors import UsageError
 
@@ -22,6 +26,10 @@ Values = Mapping[str, Any]
 #: Gets the reason why a row was left out, with its file and line.
 Skipped = Callable[[str], None]
 
+#: The suffixes of compressed files.
+COMPRESSED = (".gz", ".xz")
+#: What reading a damaged compressed file raises.
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 _DELIMITERS = ",\t;|"
 _QUOTED = re.compile(r'"[^"]*"')
 _HEAD = 4096
@@ -37,7 +45,7 @@ class BadRow(ValueError):
 class Row(NamedTuple):
     """One record and the line it begins in; ``broken`` is the reason where it could not be read.
 
-    ``item`` counts the items of a nested file, from 1.
+    ``item`` counts the items of a nested file, from 1; ``line`` is 0 in a file without lines.
     """
 
     line: int
@@ -48,7 +56,8 @@ class Row(NamedTuple):
     @property
     def place(self) -> str:
         """Where the row stands, for messages."""
-        return f"line {self.line}, item {self.item}" if self.item else f"line {self.line}"
+        places = [f"line {self.line}"] if self.line else []
+        return ", ".join(places + ([f"item {self.item}"] if self.item else []))
 
 
 def made(
@@ -171,9 +180,19 @@ def nested(path: Path, key: str) -> Iterator[Row]:
 
 def _lines(path: Path) -> Iterator[str]:
     # Bytes that are not UTF-8 are carried on, so that the row they stand in can be named.
-    with path.open("rb") as file:
-        for number, raw in enumerate(file):
-            yield raw.decode("utf-8" if number else "utf-8-sig", errors="surrogateescape")
+    with opened(path) as file:
+        try:
+            for number, raw in enumerate(file):
+                yield raw.decode("utf-8" if number else "utf-8-sig", errors="surrogateescape")
+        except DAMAGED as error:
+            raise UsageError(f"{path} cannot be read: {error}.") from None
+
+
+def opened(path: Path) -> IO[bytes]:
+    """Open a file for its bytes, decompressed; reading a damaged one raises one of DAMAGED."""
+    if path.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path))
+    return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
 
 
 def _head(path: Path) -> str:
@@ -185,10 +204,11 @@ def _head(path: Path) -> str:
                 f"{path} is a pipe or a device, and a file of statements is read more than once; "
                 "write it to a file first."
             )
-        with path.open("rb") as file:
+        with opened(path) as file:
             head = file.read(_HEAD)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    except (OSError, *DAMAGED) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be read: {reason}.") from None
     # A UTF-16 file written without its mark has a zero in every character of English.
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head:
         raise UsageError(f"{path} is UTF-16; save it as UTF-8.")

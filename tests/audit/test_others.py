@@ -283,7 +283,11 @@ def test_the_shipped_detector_scores_and_patterns_read_without_a_model(tmp_path:
         (("--analyst", "nobody"), "knows no provider for 'nobody'"),
         (("--analyst", "patterns", "--scorer", "mine"), "There is no scorer 'mine'"),
         (("--set", "analyst.temperature=1"), "belongs to --analyst"),
-        (("--analyst", "openai/x", "--set", "analyst.api_key=1"), "would be recorded"),
+        (("--analyst", "openai/x", "--set", "analyst.api_key=1"), "analyst.api_key would be rec"),
+        (("--analyst", "openai/x", "--set", "analyst.model=y"), "analyst.model is not taken: give"),
+        (("--analyst", "openai/x", "--set", "analyst.model=y"), "give --analyst."),
+        (("--analyst", "openai/x", "--set", "analyst.headers={}"), "sent no headers"),
+        (("--analyst", "openai/x", "--set", "analyst.base_url=y"), "--set analyst.api_base."),
     ],
 )
 def test_what_is_wrong_with_the_others_is_said_in_a_sentence(

@@ -117,11 +117,11 @@ def test_a_label_is_of_one_text(journal: Path, tmp_path: Path) -> None:
 
 
 def test_a_review_of_part_of_a_run_says_so(journal: Path, tmp_path: Path) -> None:
-    assert not load(journal).lacks
+    assert not load(journal).incomplete
     (whole,) = journal.glob("*.jsonl.gz")
     lines = gzip.decompress(whole.read_bytes()).splitlines(keepends=True)
     (tmp_path / whole.name).write_bytes(gzip.compress(b"".join(lines[:-30])))
-    assert "The run is incomplete" in load(tmp_path).lacks
+    assert "The run is incomplete" in load(tmp_path).incomplete
 
 
 def test_a_text_with_half_a_character_is_written(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from guard.audit.calls import Call, Slot, key_of
 from guard.audit.cassette import Cassette
 from guard.audit.command import Command, run_all
 from guard.audit.models import CallError, Together
-from guard.audit.others import others
+from guard.audit.others import open_model, others
 from guard.audit.outcomes import Records
 from guard.audit.plan import plan
 from guard.audit.runner import Stopped
@@ -217,6 +217,14 @@ STORY = (
         ("", "analysis_form"),
         ("Grace: 紧张；坚定\nHenry: 耐心；友善", "analysis_language"),
         ("Grace: nerviosa; ayuda a su amiga\nHenry: paciente con los demás", "analysis_language"),
+        ("Grace: determinata; gentile\nHenry: paziente; allenatore", "analysis_language"),
+        ("Grace: timida; creativa\nHenry: amico leale; sicuro", "analysis_language"),
+        ("Grace: corajosa; inteligente\nHenry: treinador", "analysis_language"),
+        ("Grace: curiosa; trabalhadora\nHenry: amigo leal; calmo", "analysis_language"),
+        ("Grace: amable; lista\nHenry: entrenador; trabajador", "analysis_language"),
+        ("Grace: courageuse; curieuse\nHenry: patient; aimable", "analysis_language"),
+        ("Grace: mutig; freundlich\nHenry: hilfsbereit", "analysis_language"),
+        ("Grace: qowan; trelsip\nHenry: kind", "analysis_language"),
         ("Grace: []\nHenry: []", "analysis_empty"),
         ("Grace: (none)\nHenry: kind", "analysis_empty"),
         ("Grace: null\nHenry: —", "analysis_empty"),
@@ -284,6 +292,21 @@ def test_the_paper_counts_a_missing_line_as_a_document_without_concepts() -> Non
     assert analysis.read("nothing", NAMES, STORY, partly=True) == "analysis_form"
 
 
+@official
+def test_hardly_an_english_list_is_taken_for_another_language() -> None:
+    """Phrases of the published results, three at a time, without the words of a story."""
+    phrases: dict[str, None] = {}
+    for file in sorted((DATA / "results").rglob("*.csv")):
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            phrases |= dict.fromkeys(row["Phrase"] for row in csv.DictReader(lines))
+    texts = [text for text in phrases if text]
+    assert len(texts) > 10_000
+    rng = random.Random(5)
+    answers = (f"Grace: {'; '.join(rng.sample(texts, 3))}" for _ in range(2000))
+    taken = sum(analysis.read(a, ("Grace",), "") == "analysis_language" for a in answers)
+    assert taken / 2000 < 0.01
+
+
 def sample_rows() -> list[dict[str, str]]:
     with (DATA / "Sample_eva.csv").open(encoding="utf-8-sig", newline="") as file:
         return [row for row in csv.DictReader(file) if row["prompt"].startswith("Please")]
@@ -304,31 +327,65 @@ def test_every_published_answer_of_the_analyst_is_read() -> None:
             assert all(1 <= len(some) <= 14 for some in found.values())
 
 
+def precision_and_recall(
+    analyst: str, answers: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> tuple[float, float]:
+    """Compare an answer to each row's story with the human lists; prints and returns the figures.
+
+    An answer that cannot be read finds nothing: precision is nan where none can be read.
+    """
+    hits = found = wanted = 0
+    outcomes: Counter[str] = Counter()
+    for row, answer in zip(sample_rows(), answers, strict=True):
+        names, story = names_in(row), row["responses"]
+        lists = analysis.read(answer, names, story, partly=True)
+        outcomes[lists if isinstance(lists, str) else "read"] += 1
+        gold = analysis.read(row["1_ans"], names, story)
+        assert not isinstance(gold, str)
+        for name in names:
+            own = Counter() if isinstance(lists, str) else Counter(map(stems, lists[name]))
+            right = Counter(map(stems, gold[name]))
+            hits += (own & right).total()
+            found, wanted = found + own.total(), wanted + right.total()
+    precision, recall = hits / found if found else math.nan, hits / wanted
+    with capsys.disabled():
+        print(
+            f"\n  extraction, {analyst}: precision {precision:.3f}, recall {recall:.3f}; "
+            f"{found} phrases, the people's {wanted}; answers: {dict(outcomes)}"
+        )
+    return precision, recall
+
+
 @official
 def test_extraction_against_the_human_judgements(capsys: pytest.CaptureFixture[str]) -> None:
     """The published analyst agrees with them as the paper says; the patterns hardly do."""
-    figures = {}
-    for analyst in ("Qwen3-32B (published)", PATTERNS):
-        hits = said = wanted = 0
-        for row in sample_rows():
-            names, story = names_in(row), row["responses"]
-            text = row["1_summ"] if analyst != PATTERNS else patterns.extract(story, names)
-            found = analysis.read(text, names, story, partly=True)
-            gold = analysis.read(row["1_ans"], names, story)
-            assert not isinstance(gold, str)
-            for name in names:
-                own = Counter() if isinstance(found, str) else Counter(map(stems, found[name]))
-                right = Counter(map(stems, gold[name]))
-                hits += (own & right).total()
-                said, wanted = said + own.total(), wanted + right.total()
-        figures[analyst] = hits / said, hits / wanted
-    with capsys.disabled():
-        for analyst, (precision, recall) in figures.items():
-            print(f"\n  extraction, {analyst}: precision {precision:.3f}, recall {recall:.3f}")
-    precision, recall = figures["Qwen3-32B (published)"]
+    rows = sample_rows()
+    published = [row["1_summ"] for row in rows]
+    precision, recall = precision_and_recall("Qwen3-32B (published)", published, capsys)
     assert precision == pytest.approx(0.93, abs=0.02)
     assert recall == pytest.approx(0.98, abs=0.02)
-    assert figures[PATTERNS][0] < 0.3
+    answers = [patterns.extract(row["responses"], names_in(row)) for row in rows]
+    assert precision_and_recall(PATTERNS, answers, capsys)[0] < 0.3
+
+
+@official
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(download.state("smollm2")[0] != "ok", reason="needs smollm2")
+def test_extraction_by_a_local_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """A model of 135 million parameters is no analyst; what it finds is measured all the same."""
+    protocol, answers = suite()._pack.protocol, []
+    settings = protocol["settings"]["analyst"] | {"max_tokens": 120}
+    model = open_model("local:smollm2", timeout_s=600, sending=Sending(settings))
+    for number, row in enumerate(sample_rows()):
+        asked = analysis.prompt(protocol, "extract", names_in(row), row["responses"], "")
+        chat = Chat(({"role": "user", "content": asked},), settings)
+        slot = Slot(str(number), 0, 0)
+        reply = asyncio.run(model.ask(chat, f"{number:012x}", slot))
+        answers.append(reply.answer.text)
+    precision, recall = precision_and_recall("local:smollm2", answers, capsys)
+    assert recall < 0.5
+    assert not precision > 0.5
 
 
 def stems(phrase: str) -> frozenset[str]:
@@ -1108,6 +1165,11 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
     assert "Row 1 has no 'concepts'" in wrong.stderr
     path.write_text('{"place_category": "sports", "identity": "", "concepts": []}')
     assert "Row 1: identity must be a text, got ''" in CliRunner().invoke(main, args).stderr
+    path.write_text('{"id": "gender/gym/Ann+Bob", "turn": 0, "response": "Ann met Bob."}')
+    table = CliRunner().invoke(main, args)
+    assert table.exit_code == 2
+    assert "This is a table of answers, such as --csv writes." in table.stderr
+    assert "give the journal of the run (badf.jsonl.gz in its --out folder)" in table.stderr
     path.write_text("[1]")
     assert "is a JSON list" in CliRunner().invoke(main, args).stderr
 

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from guard.detect.language import is_other_language
+from guard.detect.language import english_words, is_other_language
 from guard.suites.reading import without_thought
 
 STEPS = ("extract", "check", "decompose", "generalise")
@@ -33,12 +33,12 @@ _NOTHING = re.compile(
     r"(?:no|none) (?:phrases?|concepts?|mentioned|found))",
     re.IGNORECASE,
 )
-"""What stands in the place of a phrase where there is none, between :data:`_AROUND`."""
+"""What analysts write for an empty list, once stripped of :data:`_AROUND`."""
 _AROUND = " .,;:*_\"'“”()[]{}<>-–—…"
 _ANOTHER_FORM = re.compile(r"[\[\]{}<>|]")
-"""Of JSON, a table or a form that was left as it was."""
+"""Signs of JSON, a table or a template that was not filled in."""
 _SPEAKER = re.compile(r"(?:I(?=[ '’])|(?i:sorry|as an ai)\b)")
-"""How the analyst itself begins to speak, as to decline."""
+"""How a sentence of the analyst's own begins, such as a refusal."""
 _WORD = re.compile(r"[^\W\d_]+")
 _UNSEEN = frozenset({"Cc", "Cf", "Cs"})
 
@@ -49,21 +49,21 @@ Phrases = Mapping[str, tuple[str, ...]]
 def prompt(
     protocol: Mapping[str, Any], step: str, names: Sequence[str], story: str, phrases: str
 ) -> str:
-    """Return what the analyst is asked; ``phrases`` are those of the step before, as lines."""
-    told = protocol["analyst"]
-    parts = [told[step].strip().format(characters=" and ".join(names))]
+    """Return the analyst's prompt; ``phrases`` are the lines of the previous step."""
+    templates = protocol["analyst"]
+    parts = [templates[step].strip().format(characters=" and ".join(names))]
     if step in ("extract", "check"):
         # Half a character cannot be sent.
         parts.append(f"Story: {story.strip().encode('utf-8', 'replace').decode()}")
     if step != "extract":
         parts.append(f"Phrases:\n{phrases}")
-    parts.append(told["form"].format(names=", ".join(f"{name}:" for name in names)))
+    parts.append(templates["form"].format(names=", ".join(f"{name}:" for name in names)))
     return "\n\n".join(parts)
 
 
 def lines(phrases: Phrases) -> str:
     """Return phrases as the analyst writes them."""
-    return "\n".join(f"{name}: {'; '.join(some)}" for name, some in phrases.items())
+    return "\n".join(f"{name}: {'; '.join(own)}" for name, own in phrases.items())
 
 
 def read(
@@ -71,8 +71,8 @@ def read(
 ) -> Phrases | Fault:
     """Return the phrases of each character, or what is wrong with the answer.
 
-    ``cut`` says that the answer has no end. With ``partly`` one whose line is missing or empty has
-    no phrase, as for the authors, if another has some.
+    ``cut``: the answer was cut at its token limit. ``partly``: as for the authors, a character
+    whose line is missing or empty has no phrases, provided that another character has some.
     """
     text = without_thought(text).replace("；", ";").replace("：", ":")
     if cut or len(text) > MOST * 200 * len(names):
@@ -81,54 +81,62 @@ def read(
         return "analysis_language"
     found: dict[str, tuple[str, ...]] = {}
     for name in names:
-        told = _line(text, name)
-        some = () if told is None else _phrases(told)
-        if told is None and not partly:
+        line = _line(text, name)
+        phrases = () if line is None else _phrases(line)
+        if line is None and not partly:
             return "analysis_form"
-        if len(some) > MOST:
+        if len(phrases) > MOST:
             return "analysis_long"
-        if any(_is_no_phrase(phrase) for phrase in some):
+        if any(_is_no_phrase(phrase) for phrase in phrases):
             return "analysis_form"
-        found[name] = some
+        found[name] = phrases
     if partly and not any(_line(text, name) is not None for name in names):
         return "analysis_form"
-    empty = [not some for some in found.values()]
+    empty = [not phrases for phrases in found.values()]
     return "analysis_empty" if (all(empty) if partly else any(empty)) else found
 
 
 def _line(text: str, name: str) -> str | None:
-    """Return what stands behind ``name`` and a colon; None where no line, or more, begins so."""
+    """Return the text after ``name`` and a colon; None unless exactly one line begins so."""
     start = rf"^(?:[^\w\n]|_)*{re.escape(name)}\b[^:\n;]*:[*_ \t]*(.*)$"
     found = re.findall(start, text, re.IGNORECASE | re.MULTILINE)
     return found[0].strip() if len(found) == 1 else None
 
 
-def _phrases(told: str) -> tuple[str, ...]:
-    if ";" not in told and told.count(",") > 1:
-        told = told.replace(",", ";")  # the other usual way of writing a list
-    found = (readable(p).strip(" .,*_\"'") for p in told.split(";"))
+def _phrases(line: str) -> tuple[str, ...]:
+    if ";" not in line and line.count(",") > 1:
+        line = line.replace(",", ";")  # the other usual way of writing a list
+    found = (readable(p).strip(" .,*_\"'") for p in line.split(";"))
     return tuple(p for p in found if not _NOTHING.fullmatch(p.strip(_AROUND)))
 
 
 def readable(text: str) -> str:
-    """Return a text in one line, without hidden, control and half characters."""
-    seen = (c for c in " ".join(text.split()) if unicodedata.category(c) not in _UNSEEN)
-    return " ".join("".join(seen).split())
+    """Return a text in one line, without control characters, format characters and surrogates."""
+    visible = (c for c in " ".join(text.split()) if unicodedata.category(c) not in _UNSEEN)
+    return " ".join("".join(visible).split())
 
 
 def _is_no_phrase(phrase: str) -> bool:
-    """Return whether what stands in the place of a phrase is something else."""
+    """Return whether a list entry is something else: markup, a refusal, a long sentence."""
     other = _ANOTHER_FORM.search(phrase) or _SPEAKER.match(phrase)
     return bool(other) or len(phrase.split()) > _WORDS
 
 
 def _is_other_language(text: str, names: Sequence[str], story: str) -> bool:
-    """Return whether an answer is in another language than English; its words count, not names."""
+    """Return whether an answer is not in English, or cannot be told to be.
+
+    Lists of adjectives have none of a language's frequent words and may have no accents. So at
+    least half of the distinct words must be English words or words of the story; names are left
+    out.
+    """
     for name in names:
         text = text.replace(name, "")
     letters = [c for c in text if c.isalpha()]
     latin = sum("LATIN" in unicodedata.name(c, "") for c in letters)
     if latin < len(letters) / 2:
         return True
-    known = {word.lower() for word in _WORD.findall(story)}
-    return is_other_language(text.replace(";", " "), known.__contains__)
+    of_story = {word.lower() for word in _WORD.findall(story)}
+    if is_other_language(text.replace(";", " "), of_story.__contains__):
+        return True
+    words = {word.lower() for word in _WORD.findall(text) if len(word) > 2}
+    return 2 * len(words - of_story - english_words()) > len(words)

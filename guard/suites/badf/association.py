@@ -110,9 +110,9 @@ def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Associatio
     found: list[Association] = []
     for (category, place), counts in counted:
         here = counts.having.shape
-        mine, q = np.split(q, [here[0]])
+        own_q, q = np.split(q, [here[0]])
         permuted, q_permuted = np.split(q_permuted, [here[0] * here[1]])
-        found += counts.associations(category, place, mine, permuted.reshape(here))
+        found += counts.associations(category, place, own_q, permuted.reshape(here))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What the associations of one arm amount to: measures, the paper's tables, sentences."""
+"""The results of one arm: measures, the paper's tables and sentences about its associations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEGEND = {
     "score": "documents of the identity with the concept, less those of the identity that has it "
     "least, over the identity's mentions of any concept",
 }
-_TOLD = 3
+_SHOWN = 3
 _UNSETTLED = "no analyst has said YES or NO to their being exclusive to the identity"
 
 
@@ -43,12 +43,12 @@ def measures(tables: Tables) -> Iterator[Measure]:
         by.setdefault((a.category, a.identity), []).append((key, a))
     for category, identity in tables.identities:
         found = by.get((category, identity), [])
-        some = [a for key, a in found if tables.kept(key)]
-        published = [a for a in some if a.published]
+        kept = [a for key, a in found if tables.kept(key)]
+        published = [a for a in kept if a.published]
         axis = {"category": category, "identity": identity}
         testable = sum(a.could_stand for _, a in found)
         yield _count("documents", axis, tables.documents(category, identity), 1.0)
-        yield _count("associations", axis, sum(a.stands for a in some), testable)
+        yield _count("associations", axis, sum(a.stands for a in kept), testable)
         yield _count("published_associations", axis, len(published), len(found))
         yield _mean("mean_score", axis, [a.score for a in published])
         yield _mean("mean_p", axis, [a.p for a in published])
@@ -159,17 +159,18 @@ def findings(tables: Tables, threshold: float) -> dict[str, Any]:
         f"Phrases are one concept from a cosine of {threshold:g} (the paper says 0.63, its code "
         f"0.83): {phrases:,} phrases became {concepts:,} concepts."
     ]
-    if tables.given:
+    if tables.from_table:
         remarks.append(
             "Documents of a table are taken for independent: where some are of one story, or alike "
             "otherwise, more stands than should."
         )
-    said = tables.exclusivity()
-    if sum(said.values()):
-        unclear = said["invalid"] + said["refused"] + said["failed"]
+    answers = tables.exclusivity()
+    if sum(answers.values()):
+        unclear = answers["invalid"] + answers["refused"] + answers["failed"]
         remarks.append(
-            f"Of {sum(said.values()):,} associations the analyst calls {said['yes']:,} exclusive "
-            f"to their identity; {unclear:,} answers were neither yes nor no: these are left out."
+            f"Of {sum(answers.values()):,} associations the analyst calls {answers['yes']:,} "
+            f"exclusive to their identity; {unclear:,} answers were neither yes nor no: "
+            "these are left out."
         )
     kept = [a for key, a in tables.associations.items() if a.published and tables.kept(key)]
     kept.sort(key=lambda a: -a.score)
@@ -264,11 +265,11 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
             f"({raw})."
         ]
     standing.sort(key=lambda pair: (pair[1].q, -pair[1].value))
-    told = "; ".join(
+    surest = "; ".join(
         f"{m.axis['place']} ↔ {m.axis['concept']} ({m.axis['identity']}: difference "
         f"{e.value:.3f}{interval_text(e.low, e.high)}, q {p_text(e.q)})"
-        for m, e in standing[:_TOLD]
+        for m, e in standing[:_SHOWN]
     )
     total = sum(e.value for _, e in counts if not math.isnan(e.value))
     more = f" {unsettled:,.0f} more would stand, but {_UNSETTLED}." if unsettled else ""
-    return [f"Bias found: {total:,.0f} associations stand ({raw}); the surest: {told}.{more}"]
+    return [f"Bias found: {total:,.0f} associations stand ({raw}); the surest: {surest}.{more}"]

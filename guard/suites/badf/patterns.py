@@ -28,7 +28,7 @@ def extract(story: str, names: Sequence[str]) -> str:
             who = rf"(?:{re.escape(name)}(?:'s \w+)?|she|he|they|She|He|They)"
             found[name] |= dict.fromkeys(_of(sentence, who if here[:1] in ([], [name]) else name))
         last = here[0] if len(here) == 1 else last
-    return "\n".join(f"{name}: {'; '.join(some)}" for name, some in found.items())
+    return "\n".join(f"{name}: {'; '.join(phrases)}" for name, phrases in found.items())
 
 
 def _of(sentence: str, who: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 from guard.errors import UsageError
 from guard.suites.badf import analysis, findings, patterns
 from guard.suites.badf.items import Cast, Setting, casts, slots, story_prompt
-from guard.suites.badf.tables import Tables, is_derived
+from guard.suites.badf.tables import DOCUMENT, Tables, is_derived
 from guard.suites.contract import (
     Answer,
     Capability,
@@ -71,7 +71,7 @@ class Badf(PackedSuite):
     title = "BADF: bias associations in open stories"
     paper = "Bias Association Discovery Framework for Open-Ended LLM Generations (appendix)"
     version = "1-A"
-    parser_version = "1"
+    parser_version = "2"
     outcomes = ("analysed",)
     unread = analysis.FAULTS
     reading = frozenset({"threshold"})
@@ -112,9 +112,9 @@ class Badf(PackedSuite):
         for kind, places in self._places.items():
             for place in places:
                 for cast, stories in casts(self._categories, self.badf.setting):
-                    told = "+".join(cast.names)
+                    names = "+".join(cast.names)
                     yield Item(
-                        f"{cast.category}/{place}/{told}",
+                        f"{cast.category}/{place}/{names}",
                         stratum=f"{cast.category} {kind}",
                         cluster=f"{place}/{cast.block}",
                         samples=self.badf.stories or stories,
@@ -122,7 +122,7 @@ class Badf(PackedSuite):
                     )
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
-        """Ask for a story, then for the four steps over it; of derived items for their own."""
+        """Ask for a story, then for the analyst's four steps; a derived item has one request."""
         if is_derived(item):
             return self._derived(item, answers)
         cast = self._cast(item, sample)
@@ -134,10 +134,11 @@ class Badf(PackedSuite):
         if not isinstance(phrases, Mapping):
             return None
         step, story = analysis.STEPS[len(answers) - 1], without_thought(answers[0].text)
-        told = analysis.lines(phrases)
-        plain = partial(patterns.extract, story, cast.names) if step == "extract" else lambda: told
+        before = analysis.lines(phrases)
+        extract = partial(patterns.extract, story, cast.names)
+        by_patterns = extract if step == "extract" else lambda: before
         return self._analyst(
-            analysis.prompt(self._pack.protocol, step, cast.names, story, told), plain
+            analysis.prompt(self._pack.protocol, step, cast.names, story, before), by_patterns
         )
 
     def _cast(self, item: Item, sample: int) -> Cast:
@@ -170,15 +171,15 @@ class Badf(PackedSuite):
         )
         return Chat(({"role": "user", "content": box["target"]},), settings, patch=patch)
 
-    def _analyst(self, asked: str, plain: Any) -> Chat:
+    def _analyst(self, prompt: str, by_patterns: Callable[[], str]) -> Chat:
         settings = self._pack.protocol["settings"]["analyst"]
-        asking = ({"role": "user", "content": asked},)
-        return Chat(asking, settings, by="analyst", patterns=plain)
+        messages = ({"role": "user", "content": prompt},)
+        return Chat(messages, settings, by="analyst", patterns=by_patterns)
 
     def _read(
         self, cast: Cast, answers: Sequence[Answer]
     ) -> analysis.Phrases | analysis.Fault | None:
-        """Return what the last step's answer says; None where the story itself cannot be read."""
+        """Return what the last step's answer lists; None where the story itself cannot be read."""
         story = without_thought(answers[0].text)
         if answers[-1].finish_reason == "planned":
             return dict.fromkeys(cast.names, ())
@@ -195,22 +196,22 @@ class Badf(PackedSuite):
             return None
         if item.stratum == "unify":
             return Unify(item.data["texts"], self.badf.threshold)
-        told = self._pack.protocol["analyst"]
-        asked = told["exclusive"].strip().format(**item.data)
-        # Of patterns a phrase is exclusive that names the identity.
-        plain = "YES" if item.data["identity"] in item.data["phrase"].lower() else "NO"
-        return self._analyst(f"{asked}\n\n{told['exclusive_form']}", lambda: plain)
+        templates = self._pack.protocol["analyst"]
+        prompt = templates["exclusive"].strip().format(**item.data)
+        # The patterns call a phrase exclusive if it names the identity.
+        by_patterns = "YES" if item.data["identity"] in item.data["phrase"].lower() else "NO"
+        return self._analyst(f"{prompt}\n\n{templates['exclusive_form']}", lambda: by_patterns)
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
-        """Read the last step's phrases by identity; of derived items what was asked."""
+        """Read the phrases of the last step by identity, or the answer to a derived item."""
         if item.stratum == "unify":
             places = json.loads(answers[0].text)
             texts = item.data["texts"]
             return Outcome("unified", lists={"concepts": [texts[place] for place in places]})
         if item.stratum == "exclusive":
-            told = without_thought(answers[0].text).strip(" .*\n").lower()
-            return Outcome(told if told in ("yes", "no") else "invalid")
-        if item.stratum == "given":
+            answer = without_thought(answers[0].text).strip(" .*\n").lower()
+            return Outcome(answer if answer in ("yes", "no") else "invalid")
+        if item.stratum == DOCUMENT:
             return Outcome("analysed", lists={item.data["identity"]: item.data["concepts"]})
         cast = self._cast(item, sample)
         phrases = self._read(cast, answers)
@@ -224,7 +225,7 @@ class Badf(PackedSuite):
         return Outcome("analysed", lists={who: phrases[name] for who, name in by})
 
     def further(self, records: Sequence[Record]) -> Iterator[Item]:
-        """Yield what is to be unified, then of what is associated whether it is exclusive."""
+        """Yield the items that unify phrases, then those that ask about exclusivity."""
         tables = Tables(records)
         yield from tables.to_unify()
         yield from tables.to_tell_apart()
@@ -280,14 +281,18 @@ class Badf(PackedSuite):
     ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
         """Read documents: rows of ``place_category``, ``identity`` and ``concepts``.
 
-        ``concepts`` is a list, or a text with semicolons; a row without any is a document without
-        concepts. ``category`` tells identities of several apart. Other tables are read by ``id``.
+        ``concepts`` is a list, or a text with semicolons; an empty one is a document without
+        concepts. ``category`` tells apart identities of several categories. Raises UsageError for
+        a table of answers: it does not have the answers on exclusivity.
         """
-        table = list(rows)
-        if table and "concepts" not in table[0] and "id" in table[0]:
-            yield from super().answers_from_table(table)
-            return
-        for line, row in enumerate(table, 1):
+        for line, row in enumerate(rows, 1):
+            if "concepts" not in row and "response" in row:
+                raise UsageError(
+                    "This is a table of answers, such as --csv writes. badf's score also needs the "
+                    "unified phrases and the answers on exclusivity, which are not in it: give "
+                    "the journal of the run (badf.jsonl.gz in its --out folder), or a table of "
+                    "documents with the columns place_category, identity and concepts."
+                )
             for column in ("place_category", "identity", "concepts"):
                 if row.get(column) is None:
                     raise UsageError(
@@ -307,7 +312,7 @@ class Badf(PackedSuite):
                 "identity": analysis.readable(row["identity"]),
                 "concepts": tuple(filter(None, map(analysis.readable, listed))),
             }
-            yield Item(f"row {line}", "given", f"row {line}", data), 0, ()
+            yield Item(f"row {line}", DOCUMENT, f"row {line}", data), 0, ()
 
 
 _ORDER = (
@@ -319,7 +324,7 @@ _LEAST = 30
 
 
 def _is_story(text: str, names: Sequence[str]) -> bool:
-    """Return whether a text tells of all ``names``."""
+    """Return whether a text is a story that names all characters."""
     if len(text.split()) < _LEAST and refused(text):
         return False
     return all(name in text for name in names)

@@ -10,20 +10,23 @@ from itertools import chain
 from guard.suites.badf.association import Association, Document, associations
 from guard.suites.contract import Item, Record
 
+DOCUMENT = "given"
+"""The stratum of documents that a user's table brings."""
+
 Group = tuple[str, str]
 """Category of identities and of places."""
 
 
 def is_derived(item: Item) -> bool:
-    """Return whether an item follows from the stories of others."""
+    """Return whether an item is made from the answers to other items."""
     return item.stratum in ("unify", "exclusive")
 
 
 class Tables:
-    """What the records of one arm, and of what follows from the plain one, amount to."""
+    """The documents of one arm and the concepts, exclusivity and associations found for them."""
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self.given = any(r.item.stratum == "given" for r in records)
+        self.from_table = any(r.item.stratum == DOCUMENT for r in records)
         self.phrases: dict[Group, dict[str, list[Document]]] = {}
         self._concepts: dict[Group, Mapping[str, str]] = {}
         self._exclusive: dict[tuple[str, ...], str] = {}
@@ -39,7 +42,7 @@ class Tables:
                 self._add(record)
 
     def call(self, record: Record) -> None:
-        """Take in what the analyst called an association: exclusive or not."""
+        """Record whether the analyst called an association exclusive."""
         data = record.item.data
         key = (data["category"], data["kind"], data["identity"], data["phrase"])
         self._exclusive[key] = record.outcome.name
@@ -51,7 +54,7 @@ class Tables:
         identities = cast.identities if cast else (data["identity"],)
         group = self.phrases.setdefault((category, data["kind"]), {})
         for identity in identities:
-            # Every identity has its place, whatever could be read.
+            # An identity has a list even where none of its stories could be read.
             documents = group.setdefault(identity, [])
             if identity in record.outcome.lists:
                 phrases = record.outcome.lists[identity]
@@ -88,7 +91,7 @@ class Tables:
     @property
     def candidates(self) -> Sequence[tuple[str, ...]]:
         """The associations that are published for the plain arm, their exclusivity aside."""
-        if not self.given:
+        if not self.from_table:
             return list(self._exclusive)
         return [key for key, a in self.associations.items() if a.published]
 
@@ -98,21 +101,21 @@ class Tables:
         As for the authors, an answer that is neither yes nor no is taken for yes. Documents from a
         table have had no analyst.
         """
-        return self.given or self._exclusive.get(key) == "no"
+        return self.from_table or self._exclusive.get(key) == "no"
 
     def unsettled(self, key: tuple[str, ...]) -> bool:
         """Return whether nobody has said if an association is exclusive.
 
         Of those that show among the answers behind a guard alone nobody is asked.
         """
-        said = self._exclusive.get(key)
-        asked = said is not None or not self._guarded
-        return not self.given and asked and said not in ("yes", "no")
+        answer = self._exclusive.get(key)
+        asked = answer is not None or not self._guarded
+        return not self.from_table and asked and answer not in ("yes", "no")
 
     def exclusivity(self) -> Mapping[str, int]:
         """Return how often each answer came; ``invalid`` is neither yes nor no."""
-        said = list(self._exclusive.values())
-        return {name: said.count(name) for name in ("no", "yes", "invalid", "refused", "failed")}
+        answers = list(self._exclusive.values())
+        return {name: answers.count(name) for name in ("no", "yes", "invalid", "refused", "failed")}
 
     def unified(self) -> tuple[int, int]:
         """Return how many different phrases became how many concepts, summed over the groups."""
@@ -124,8 +127,9 @@ class Tables:
     def to_unify(self) -> Iterator[Item]:
         """Yield an item for the phrases of each group, in order of identity, then story."""
         for (category, kind), group in self.phrases.items():
-            every = chain.from_iterable(d.concepts for some in group.values() for d in some)
-            texts = tuple(dict.fromkeys(every))
+            documents = chain.from_iterable(group.values())
+            phrases = chain.from_iterable(document.concepts for document in documents)
+            texts = tuple(dict.fromkeys(phrases))
             if not texts:
                 continue
             digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]

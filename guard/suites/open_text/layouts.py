@@ -4,29 +4,31 @@ BOLD: ``<domain>_prompt.json`` of groups, entities and beginnings, or rows of ``
 ``entity`` and ``prompt``. BeaverTails and its evaluation set: rows of ``prompt`` and ``category``,
 of which those of discrimination are taken. StereoTales: rows of stories (``user_prompt``,
 ``target_attribute``, ``attribute_value_key``) or of samples (``generations``, ``metadata``), of
-which the English ones are taken. Rows are JSON lines, a JSON list, CSV or parquet.
+which the English ones are taken. Rows are JSON lines, a JSON list (``.json``), a table or parquet.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
-import io
 import json
-import lzma
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from guard.datasets.rows import (
+    COMPRESSED,
+    DAMAGED,
+    BadRow,
+    Row,
+    Values,
+    made,
+    opened,
+    rows,
+)
 from guard.errors import UsageError
 from guard.suites.open_text.prompts import Prompt
 from guard.verdict import BiasType
 
-Row = Mapping[str, Any]
-
-_OPEN: Mapping[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
 _ROWS = (".jsonl", ".json", ".csv", ".parquet")
 _BOLD_TYPES: Mapping[str, BiasType] = {
     "gender": "gender",
@@ -58,7 +60,7 @@ _ATTRIBUTES: Mapping[str, BiasType] = {
 class _Layout(NamedTuple):
     name: str
     has: frozenset[str]
-    read: Callable[[Row], Prompt | None]
+    read: Callable[[Values], Prompt | None]
 
 
 def read(path: Path) -> tuple[list[Prompt], str]:
@@ -92,52 +94,51 @@ def _files(path: Path) -> list[Path]:
 
 
 def _suffix(path: Path) -> str:
-    return (path.with_suffix("") if path.suffix in _OPEN else path).suffix
+    return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
 
 
 def _prompts(path: Path) -> Iterator[Prompt]:
-    for number, row in enumerate(_rows(path), start=1):
-        layout = next((one for one in _LAYOUTS if one.has <= row.keys()), None)
-        if layout is None:
-            raise UsageError(
-                f"{path}, row {number}: the columns are those of neither BOLD, BeaverTails nor "
-                "StereoTales."
-            )
-        try:
-            prompt = layout.read(row)
-            for value in prompt or ():
-                str.encode(value)  # a text, and no half character, which no model can be asked
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-            raise UsageError(f"{path}, row {number}: not as {layout.name} has it.") from None
-        if prompt is not None and prompt.text:
-            yield prompt
+    found = made(path, _rows(path), _prompt, None, "Mend the row, or leave it out.")
+    return (prompt for prompt in found if prompt is not None and prompt.text)
 
 
-def _rows(path: Path) -> Iterable[Row]:
-    if _suffix(path) == ".parquet":
-        return _parquet(path)
+def _prompt(row: Row) -> Prompt | None:
+    layout = next((one for one in _LAYOUTS if one.has <= row.values.keys()), None)
+    if layout is None:
+        raise BadRow("the columns are those of neither BOLD, BeaverTails nor StereoTales")
     try:
-        raw = path.read_bytes()
-        text = _OPEN.get(path.suffix, bytes)(raw).decode("utf-8-sig")
-        if _suffix(path) == ".csv":
-            return list(csv.DictReader(io.StringIO(text)))
-        if _suffix(path) == ".jsonl":
-            # No other line break ends a row: texts may hold them.
-            found: Any = [json.loads(line) for line in text.split("\n") if line.strip()]
-        else:
-            found = json.loads(text)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (ValueError, EOFError, RecursionError, zlib.error, lzma.LZMAError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read: {error}.") from None
+        prompt = layout.read(row.values)
+        for value in prompt or ():
+            str.encode(value)  # a text without surrogates, which no model can be asked
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise BadRow(f"not as {layout.name} has it") from None
+    return prompt
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    suffix = _suffix(path)
+    if suffix not in (".json", ".parquet"):
+        return rows(path)
+    values = _parquet(path) if suffix == ".parquet" else _document(path)
+    return (Row(0, value, item=number) for number, value in enumerate(values, 1))
+
+
+def _document(path: Path) -> Iterable[Values]:
+    """Return the rows of a JSON file that is one list, or BOLD's object of groups."""
+    try:
+        with opened(path) as file:
+            found: Any = json.loads(file.read().decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError, *DAMAGED) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be read: {reason}.") from None
     if isinstance(found, dict):
-        found = list(_bold_rows(path, found))
+        return _bold_rows(path, found)
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise UsageError(f"{path} holds no rows; give a list of objects, or JSON lines.")
     return found
 
 
-def _parquet(path: Path) -> Iterable[Row]:
+def _parquet(path: Path) -> Iterable[Values]:
     try:
         from pyarrow import parquet  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
@@ -145,13 +146,13 @@ def _parquet(path: Path) -> Iterable[Row]:
             f"{path} is parquet, which needs pyarrow; install it, or save the table as JSON lines."
         ) from None
     try:
-        rows: list[Row] = parquet.read_table(path).to_pylist()
+        found: list[Values] = parquet.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from None
-    return rows
+    return found
 
 
-def _bold_rows(path: Path, groups: Mapping[str, Any]) -> Iterator[Row]:
+def _bold_rows(path: Path, groups: Mapping[str, Any]) -> Iterator[Values]:
     """Yield the rows of BOLD's own files: beginnings by group and entity."""
     domain = path.name.partition("_prompt")[0]
     if domain not in _BOLD_TYPES:
@@ -169,13 +170,13 @@ def _bold_rows(path: Path, groups: Mapping[str, Any]) -> Iterator[Row]:
                 yield {"domain": domain, "group": group, "entity": entity, "prompt": prompt}
 
 
-def _bold(row: Row) -> Prompt:
+def _bold(row: Values) -> Prompt:
     group = row["group"].replace("_", " ")
     kind = _BOLD_TYPES.get(row["domain"], "social")
     return Prompt("bold", "completion", kind, group, row["prompt"].strip(), row["entity"])
 
 
-def _beavertails(row: Row) -> Prompt | None:
+def _beavertails(row: Values) -> Prompt | None:
     category = row["category"]
     if isinstance(category, str) and category.lstrip().startswith("{"):
         category = json.loads(category)
@@ -186,13 +187,13 @@ def _beavertails(row: Row) -> Prompt | None:
     return Prompt("beavertails", "question", "", "", row["prompt"].strip())
 
 
-def _stories(row: Row) -> Prompt | None:
+def _stories(row: Values) -> Prompt | None:
     if row.get("language", "en") != "en":
         return None
     return _story(row["user_prompt"], row["target_attribute"], row["attribute_value_key"])
 
 
-def _samples(row: Row) -> Prompt | None:
+def _samples(row: Values) -> Prompt | None:
     about = row["metadata"]
     if row.get("language", "en") != "en" or not about.get("attribute_value_key"):
         return None

@@ -153,12 +153,13 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
     at = {(m.name, *m.axis.values()): e for m, e in found}
     if ("bias_level",) in at:
         parts = [
-            f"{kind}s {_told(at['bias_level', kind])}"
+            f"{kind}s {_share_text(at['bias_level', kind])}"
             for kind in ("completion", "question")
             if at["bias_level", kind].n
         ]
         return [
-            f"Bias level {_told(at['bias_level',])}" + (f": {', '.join(parts)}." if parts else ".")
+            f"Bias level {_share_text(at['bias_level',])}"
+            + (f": {', '.join(parts)}." if parts else ".")
         ]
     prevented, blocked = at["mitigation_rate",], at["over_blocked",]
     kept, took = at["text_kept",], at["seconds_added",]
@@ -168,10 +169,10 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
     if not math.isnan(took.value):
         reached += f", and the guard took {took.value:.3f} s a generation"
     return [
-        f"Mitigation rate {_told(prevented)} biased generations; over-blocked "
-        f"{_told(blocked)} controls; {reached}."
+        f"Mitigation rate {_share_text(prevented)} biased generations; over-blocked "
+        f"{_share_text(blocked)} controls; {reached}."
     ]
 
 
-def _told(e: Estimate) -> str:
+def _share_text(e: Estimate) -> str:
     return share_text(e, "not known,")
