@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import datetime
 import os
 import signal
+import zlib
 
 import pytest
 from hypothesis import settings
@@ -22,6 +24,30 @@ def pytest_configure() -> None:
     # What a shell starts in the background ignores interrupts, and so would what the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tenth",
+        type=datetime.date.fromisoformat,
+        metavar="YYYY-MM-DD",
+        help="run a tenth of the selected slow tests, drawn by this date; ten days run them all",
+    )
+
+
+def in_tenth(name: str, day: datetime.date) -> bool:
+    """Say whether the test of this id is in the tenth of this day."""
+    return (zlib.crc32(name.encode()) + day.toordinal()) % 10 == 0
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    day = config.getoption("tenth")
+    if day is None:
+        return
+    skipped = [i for i in items if i.get_closest_marker("slow") and not in_tenth(i.nodeid, day)]
+    config.hook.pytest_deselected(items=skipped)
+    left_out = set(skipped)
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
