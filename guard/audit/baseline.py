@@ -22,7 +22,7 @@ import numpy as np
 from guard import __version__
 from guard.audit import harnesses, sides
 from guard.audit.directions import UNKNOWN
-from guard.audit.files import write_whole
+from guard.audit.files import BASELINE, GZIP, write_whole
 from guard.audit.header import Header
 from guard.audit.paired import Aim
 from guard.audit.sides import Axis, Side, SuiteSide
@@ -30,8 +30,6 @@ from guard.errors import UsageError
 from guard.suites import registry
 from guard.suites.reading import share
 
-KIND = "guard audit baseline"
-_GZIP = b"\x1f\x8b"
 FORMAT = 1
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ANEW = "make it anew: guard audit baseline RUN --out FILE."
@@ -65,7 +63,7 @@ def run(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:
 
 def _is_journal(place: Path) -> bool:
     with place.open("rb") as file:
-        return file.read(2) == _GZIP
+        return file.read(2) == GZIP
 
 
 def _with_suites(side: Side, own: Iterable[str]) -> Side:
@@ -102,15 +100,15 @@ def load(path: Path) -> Side:
     Raises UsageError where it is none, of another format, cut off, or was edited.
     """
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as a baseline ({error}).") from None
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        told = "is cut off" if KIND in text[:200] else "is no baseline"
+        told = "is cut off" if BASELINE in text[:200] else "is no baseline"
         raise UsageError(f"{path} {told}; {_ANEW}") from None
-    if not isinstance(found, dict) or found.get("kind") != KIND:
+    if not isinstance(found, dict) or found.get("kind") != BASELINE:
         raise UsageError(f"{path} is no baseline; {_ANEW}")
     if found.get("format") != FORMAT:
         raise UsageError(
@@ -129,7 +127,7 @@ def load(path: Path) -> Side:
 
 def _text(side: Side) -> str:
     body: dict[str, Any] = {
-        "kind": KIND,
+        "kind": BASELINE,
         "format": FORMAT,
         "guard": __version__,
         "suites": {name: _written(one) for name, one in side.suites.items()},
@@ -216,7 +214,9 @@ def _axis(axis: Axis, place: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _short(value: float) -> float | int:
+def _short(value: float) -> float | int | None:
+    if not math.isfinite(value):
+        return None  # JSON has no nan
     return int(value) if value == int(value) else value
 
 

@@ -6,8 +6,9 @@ worse by more than its tolerance, over whole clusters. It **passes** where it is
 than the tolerance (one-sided, 95 %), and is **inconclusive** otherwise.
 
 The widest axes of a suite decide: one that is inconclusive leaves the whole so. The others can only
-regress, as few items may be theirs: the narrower ones, how much of the bias a guard stopped, as
-there may be none, and the scores of answers that a guard let through.
+regress, as few items may be theirs: the narrower ones, and the scores of answers that a guard let
+through. How much of the bias a guard stopped, of which there may be none, decides where it seems to
+be worse by more than its tolerance (at 5 %, uncorrected).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from guard.suites import registry
 from guard.suites.conclusions import ALPHA
 from guard.suites.reading import share
 
-ALLOWED = (*PARTS, "items", "suites")
-"""What may be allowed to differ, by name: parts of the key, the items, which suites there are."""
+ALLOWED = (*PARTS, "items", "suites", "arms")
+"""What may be allowed to differ, by name: parts of the key, items, suites, and arms."""
 _ALL = "all"
 
 
@@ -83,8 +84,13 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
     alpha = ALPHA / max(1, sum(not math.isnan(one.p) for one in tested))
     axes = [one.judged(value, alpha) for one, value in zip(tested, q, strict=True)]
     lacking = base.lacking + new.lacking
-    outcome = _outcome(axes, incomplete=lacking > 0)
+    lost = _lost(base, new, settings.axes)
+    outcome = _outcome(axes, incomplete=lacking > 0, lost=bool(lost))
     told = list(steps(axes, base, new))
+    if lost:
+        told.append(f"{new.name} has no value of {', '.join(lost)}: this cannot pass.")
+    if _same_run(base, new):
+        told.append("Both sides are the same answers of one run: nothing could differ.")
     about["one_side_only"] = _alone(base, new)
     about["coverage_alone"] = [] if settings.axes else _coverage_alone(tested)
     about["no_numbers"] = _left_out(base, new)
@@ -101,12 +107,56 @@ def _check_both(base: Side, new: Side, axes: Sequence[str]) -> None:
                 f"{name} has numbers on one side only; compare the others by --axis, or make both "
                 "logs with the same scorers."
             )
+    for suite, one in base.suites.items():
+        other = new.suites.get(suite)
+        if other is None or not one.harness:
+            continue
+        for name in one.axes.keys() & other.axes.keys():
+            asked = not axes or any(fnmatchcase(name, pattern) for pattern in axes)
+            if asked and (lost := _unscored(one, other, name)):
+                raise UsageError(
+                    f"{name} has no number of {len(lost):,} items on one side, as of "
+                    f"{min(lost)}; compare the other axes by --axis, or score both logs alike."
+                )
+
+
+def _unscored(one: SuiteSide, other: SuiteSide, name: str) -> set[str]:
+    """Return the items that both sides have read, and one alone has on this axis."""
+    read: set[str] = set.intersection(
+        *({item for item, text in side.outcomes["plain"].items() if text == "scored"}
+          for side in (one, other))
+    )  # fmt: skip
+    return read & (set(one.axes[name].ids) ^ set(other.axes[name].ids))
 
 
 def _alone(base: Side, new: Side) -> list[str]:
     """Return the axes of the common suites that one side alone has."""
     both = [(base.suites[name], new.suites[name]) for name in base.suites if name in new.suites]
     return sorted(name for one, other in both for name in one.axes.keys() ^ other.axes.keys())
+
+
+def _lost(base: Side, new: Side, patterns: Sequence[str]) -> list[str]:
+    """Return the deciding axes of the common arms of ``base`` that ``new`` does not have."""
+    lost: list[str] = []
+    for suite, one in base.suites.items():
+        other = new.suites.get(suite)
+        if other is None or one.harness:
+            continue
+        decide = _deciding(dict(one.axes), one)
+        for name in one.axes.keys() - other.axes.keys():
+            asked = any(fnmatchcase(name, pattern) for pattern in patterns)
+            common = one.axes[name].arm in {axis.arm for axis in other.axes.values()}
+            if common and (asked if patterns else name in decide):
+                lost.append(name)
+    return sorted(lost)
+
+
+def _same_run(base: Side, new: Side) -> bool:
+    common = [(base.suites[n], new.suites[n]) for n in base.suites if n in new.suites]
+    return base.name != new.name and all(
+        one.run and one.run == other.run and one.outcomes.keys() & other.outcomes.keys()
+        for one, other in common
+    )
 
 
 def _left_out(base: Side, new: Side) -> list[str]:
@@ -148,10 +198,12 @@ def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[Diff
             some = bool(base.suites.keys() & new.suites.keys())
             yield Difference(name, "suites", *told, some and "suites" in allowed)
             continue
+        if lost := {axis.arm for axis in one.axes.values()} - {a.arm for a in other.axes.values()}:
+            yield Difference(name, "arms", ", ".join(sorted(lost)), "none", "arms" in allowed)
         parts = one.header.differences(other.header)
         for part, (was, now) in parts.items():
             yield Difference(name, part, was, now, part in allowed)
-        if not parts.keys() & {"version", "data", "prompt", "options", "sample"}:
+        if not parts.keys() & {"data", "sample"}:  # these are about other items by themselves
             items = [{i for told in s.outcomes.values() for i in told} for s in (one, other)]
             if items[0] != items[1] and not one.lacking and not other.lacking:
                 told = (_listed(items[0] - items[1]), _listed(items[1] - items[0]))
@@ -279,6 +331,9 @@ class _Tested:
         """Return the axis with its verdict; ``alpha`` is a single test's share of the 5 %."""
         one, pairs = self.paired, self.paired.pairs
         verdict, reason = self._verdict(q)
+        # What is narrow, or what the guard stopped, decides only where it seems to have got worse.
+        seems = self._exchanged.p_worse <= ALPHA and pairs.worse > self._tolerance
+        decides = self._decides or (seems and not one.axis.labels)
         low, high = pairs.interval
         more: int | None = None
         if verdict == "inconclusive":
@@ -308,7 +363,7 @@ class _Tested:
             unit=one.axis.unit,
             clusters=pairs.clusters,
             verdict=verdict,
-            decides=self._decides,
+            decides=decides,
             reason=reason,
             more_items=more or None,
             flips=self._flips(),
@@ -348,11 +403,11 @@ class _Tested:
         ]
 
 
-def _outcome(axes: Sequence[AxisComparison], *, incomplete: bool) -> Outcome:
+def _outcome(axes: Sequence[AxisComparison], *, incomplete: bool, lost: bool) -> Outcome:
     if incomplete:
         return "incomplete"
     if any(axis.verdict == "regression" for axis in axes):
         return "regression"
-    if any(axis.verdict == "inconclusive" and axis.decides for axis in axes):
+    if lost or any(axis.verdict == "inconclusive" and axis.decides for axis in axes):
         return "inconclusive"
     return "pass"

@@ -23,7 +23,7 @@ from guard.audit.compare import Functions
 from guard.audit.score import number
 from guard.audit.sides import Axis, Function, Side, SuiteSide
 from guard.audit.statistics import estimate
-from guard.errors import GuardError
+from guard.errors import GuardError, UsageError
 from guard.suites import Estimate, Measure
 from guard.suites.contract import Floats
 from guard.watch.events import bounded, clean
@@ -55,6 +55,11 @@ def add(
     UsageError where the store cannot be written, ConfigError where it is none.
     """
     for side, _ in runs:
+        for one in side.suites.values():
+            if one.harness:
+                raise UsageError(
+                    f"{side.name} is a log of {one.harness}; a history takes audits of guard's."
+                )
         if side.lacking:
             raise Unfinished(
                 f"{side.name} is not finished, so nothing was added: {side.lacking:,} samples have "

@@ -195,7 +195,23 @@ class Pairs:
         ways = [[self._limits(part, level)[1] for part in way] for way in self._aim.parts()]
         if math.isnan(self.worse) or any(math.isnan(limit) for way in ways for limit in way):
             return math.nan
-        return max(min(way) for way in ways)
+        return max(self._unseen, *(min(way) for way in ways))
+
+    @cached_property
+    def _unseen(self) -> float:
+        """By how much it may be worse although no pair changed; -inf where some did.
+
+        Of n pairs none of which changed at most a share of 1 - .05^(1/n) would (one-sided, 95 %;
+        Clopper and Pearson 1934), each from one end of the scale to the ideal at worst.
+        """
+        if self.changed.any() or not math.isfinite(self._reach):
+            return -math.inf
+        pairs = len(self.changed)
+        return self._reach * (1 - ALPHA ** (1 / pairs)) if pairs else math.inf
+
+    @property
+    def _reach(self) -> float:
+        return max((abs(b - self._aim.ideal) for b in self._aim.bounds), default=math.inf)
 
     @property
     def enough(self) -> bool:
@@ -227,6 +243,10 @@ class Pairs:
         room = abs(worse - tolerance)
         if not self.enough or math.isnan(room):
             return math.nan
+        if math.isfinite(self._unseen):
+            part = min(tolerance / self._reach, 1.0) if self._reach else 1.0
+            needed = math.log(ALPHA) / math.log1p(-part) if 0 < part < 1 else 1.0
+            return max(needed / len(self.changed), 1.0) if part else math.inf
         if room <= _ROUNDING:
             return math.inf
         z = self._quantiles(alpha if worse > tolerance else ALPHA)

@@ -16,6 +16,7 @@ import numpy as np
 
 from guard.audit import journal as journals
 from guard.audit.audit import Audit, spent
+from guard.audit.command import damage
 from guard.audit.header import Header
 from guard.audit.journal import Contents
 from guard.audit.outcomes import Records, judges_both
@@ -128,12 +129,18 @@ def read(
     """
     classes = {registry.find(name).name: name for name in own if ":" in name}
     found: dict[str, SuiteSide] = {}
+    read_from: dict[str, Path] = {}
     paths = _journals(place)
     if data is not None and len(paths) > 1:
         raise UsageError("--data belongs to one suite; compare baselines, or one journal of each.")
     for path in paths:
         contents = journals.load(path)
         header = contents.header
+        if contents.damaged:
+            raise UsageError(
+                f"{damage(path, contents.damaged)[:-1]}, so no comparison with it would be true; "
+                "run the same guard audit run again, which asks them anew."
+            )
         options = {**header.options, **({} if data is None else {"data": data})}
         if header.suite not in {*registry.names(), *classes}:
             if known:
@@ -142,6 +149,12 @@ def read(
                 f"{path} is of the suite {header.suite!r}, which is none of guard's; name it with "
                 "--suite MODULE:CLASS."
             )
+        if header.suite in read_from:
+            raise UsageError(
+                f"{read_from[header.suite]} and {path} are both of the suite {header.suite!r}; "
+                "move one of them out of the folder."
+            )
+        read_from[header.suite] = path
         suite = registry.make(classes.get(header.suite, header.suite), options)
         audit = as_recorded(Audit.of(suite), contents, path)
         found[header.suite] = of_journal(audit, contents)
@@ -235,7 +248,7 @@ def arms_of(side: Side) -> tuple[Side, Side]:
                 and not (stops and axis.measure == "coverage")
             ]
             named = {axis.name(name): axis for axis in kept}
-            part[name] = replace(one, axes=named, outcomes={EFFECT: one.outcomes[arm]})
+            part[name] = replace(one, axes=named, outcomes={EFFECT: one.outcomes[arm]}, run="")
     return Side(f"{side.name} (plain)", parts[0]), Side(f"{side.name} (guarded)", parts[1])
 
 
@@ -262,8 +275,17 @@ def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
     if judges_both(suite):
         return  # its own measures say it
     sides = suite.sides(records.plain)
-    for name, wanted in (("stopped_biased", "biased"), ("stopped_others", "other")):
-        of = [after for after, side in zip(records.guarded, sides, strict=True) if side == wanted]
+    answers = list(zip(records.plain, records.guarded, sides, strict=True))
+    # A readable answer without a side is one that should reach the user, too.
+    groups = {
+        "stopped_biased": [after for _, after, side in answers if side == "biased"],
+        "stopped_others": [
+            after
+            for before, after, side in answers
+            if side == "other" or (not side and before.outcome.name in suite.outcomes)
+        ],
+    }
+    for name, of in groups.items():
         stopped = [float(record.outcome.name in KINDS["stopped"]) for record in of]
         if any(sides):
             yield _general("guarded", name, of, stopped)

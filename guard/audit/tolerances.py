@@ -16,6 +16,7 @@ from typing import Any
 from guard.audit.directions import Better, read
 from guard.audit.paired import Aim
 from guard.errors import ConfigError
+from guard.suites import registry
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,6 +26,7 @@ else:
 FILE = Path("audit.toml")
 PART = 0.05
 """The tolerance of an axis that none names: so much of the way from its ideal to the worst."""
+_MOST = 1e9
 FLOOR = 0.8
 """The least coverage of a suite that none names."""
 
@@ -46,15 +48,21 @@ class Tolerances:
 
         Raises ConfigError where none is given of another harness' axis without a known scale.
         """
-        found = [value for pattern, value in self.axes.items() if fnmatchcase(name, pattern)]
+        reach = max((abs(b - aim.ideal) for b in aim.bounds if math.isfinite(b)), default=1.0)
+        found = [(value, p) for p, value in self.axes.items() if fnmatchcase(name, p)]
         if found:
-            return found[-1]
+            value, pattern = found[-1]
+            if value > reach and any(map(math.isfinite, aim.bounds)):
+                raise ConfigError(
+                    f"{self.where}: the tolerance {pattern!r} of {value:g} is more than {name} can "
+                    f"change ({reach:g}); five points of a share are 0.05."
+                )
+            return value
         if ":" in name.partition("/")[0] and not any(map(math.isfinite, aim.bounds)):
             raise ConfigError(
                 f"{name} has no known scale, so its tolerance has to be given: name it under "
                 "[tolerance] in audit.toml."
             )
-        reach = max((abs(b - aim.ideal) for b in aim.bounds if math.isfinite(b)), default=1.0)
         return PART * reach
 
     def floor(self, suite: str) -> float:
@@ -63,10 +71,21 @@ class Tolerances:
         return found[-1] if found else FLOOR
 
     def check(self, axes: Sequence[str], suites: Sequence[str]) -> None:
-        """Raise ConfigError where a pattern is of a suite that is compared and matches no axis.
+        """Raise ConfigError where a pattern matches no axis of the suites that are compared.
 
-        What is about other suites is for other comparisons.
+        What is about other suites of guard's, or logs of other harnesses, is for other comparisons.
         """
+        known = [*suites, *registry.names()]
+        places = [*self.axes, *self.better, *(f"{suite}/" for suite in self.floors)]
+        for pattern in places:
+            suite, slash, _ = pattern.partition("/")
+            elsewhere = ":" in suite or (suite.startswith("*") and not slash)
+            if not elsewhere and not any(fnmatchcase(name, suite) for name in known):
+                raise ConfigError(
+                    f"{self.where}: {pattern.removesuffix('/')!r} is about no suite; known are "
+                    f"{', '.join(dict.fromkeys(known))}. Axes are named like "
+                    f"{axes[0] if axes else 'suite/plain/coverage'}."
+                )
         kinds = (*((p, "tolerance") for p in self.axes), *((p, "direction") for p in self.better))
         for pattern, kind in kinds:
             of_here = any(fnmatchcase(suite, pattern.partition("/")[0]) for suite in suites)
@@ -87,7 +106,7 @@ def load(path: Path | None) -> Tolerances:
         return Tolerances()
     try:
         given = tomllib.loads(place.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{place}: not readable as TOML ({error}); mend or remove it.") from None
     for key in given:
         if key not in ("tolerance", "floor", "better"):
@@ -111,7 +130,8 @@ def _numbers(place: Path, table: str, given: Any, most: float) -> dict[str, floa
     given = _table(place, table, given)
     for name, value in given.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not (math.isfinite(value) and 0 <= value <= most):
+        # Beyond any axis, and beyond what a float holds.
+        if not number or not 0 <= value <= min(most, _MOST):
             upto = "" if math.isinf(most) else f" to {most:g}"
             raise ConfigError(
                 f"{place}: {table} {name!r} takes a number from 0{upto}, got {value!r}."

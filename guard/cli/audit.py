@@ -95,6 +95,7 @@ def run(**given: Any) -> None:
     check_extra()
     from guard.audit.command import Command, run_all
     from guard.audit.comparison import NotComparable
+    from guard.audit.files import refuse_precious
     from guard.audit.journal import check_writable
 
     own = _own(given)
@@ -120,8 +121,11 @@ def run(**given: Any) -> None:
     if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
         raise UsageError("--csv writes the items of one suite and model; give one of each.")
     if given["table"] is not None:
+        refuse_precious(given["table"])
         check_writable(given["table"])
     try:
+        if against is not None:
+            against.begin([audit_.suite.name for audit_ in command.audits])
         with stdout_kept():
             ran = run_all(command)
     except NotComparable as error:

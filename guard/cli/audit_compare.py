@@ -116,6 +116,25 @@ class Against:
         self._settings = settings(given)
         self._base = opened(given["baseline"], own, given["data"])
 
+    def begin(self, suites: Sequence[str]) -> None:
+        """Raise where a run of ``suites`` could not be compared, whatever it will find.
+
+        NotComparable where the baseline has other suites, ConfigError where a selector or a
+        tolerance matches none of its axes.
+        """
+        from guard.audit.comparison import NotComparable
+        from guard.audit.tolerances import matching
+
+        absent = [name for name in self._base.suites if name not in suites]
+        if absent and "suites" not in self._settings.allowed:
+            raise NotComparable(
+                f"{self._base.name} has {', '.join(absent)} too, so nothing was asked. Run these "
+                "suites as well, or add --allow suites."
+            )
+        axes = [a for n, one in self._base.suites.items() if n in suites for a in one.axes]
+        matching(self._settings.axes, axes)
+        self._settings.tolerances.check(axes, suites)
+
     def check(self, suite: Suite, header: Header) -> None:
         """Raise NotComparable where a run of ``header`` could not be compared.
 

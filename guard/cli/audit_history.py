@@ -251,7 +251,7 @@ def _time(text: str) -> float:
 def _written(run: Path) -> float:
     """Return when a run was last written, in seconds since 1970."""
     paths = [run] if run.is_file() else list(run.glob("*.jsonl.gz"))
-    return max(path.stat().st_mtime for path in paths)
+    return max((path.stat().st_mtime for path in paths), default=0.0)  # a log of another harness
 
 
 def _show(series: list[Series], each: bool) -> None:

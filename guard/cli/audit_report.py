@@ -89,9 +89,9 @@ def report(
 
 def _check(asked: dict[str, Path], as_json: bool) -> None:
     """Raise UsageError where formats cannot be written beside each other, or lack a package."""
-    places = [path.absolute() for path in asked.values()]
+    places = [path.resolve() for path in asked.values()]
     for path in asked.values():
-        if places.count(path.absolute()) > 1:
+        if places.count(path.resolve()) > 1:
             raise UsageError(f"Two formats cannot both go to {path}; give each a file of its own.")
     if as_json and _STDOUT in asked.values():
         raise UsageError("--json takes standard output; give the other format a file.")
@@ -141,9 +141,11 @@ def write(texts: Mapping[Path, str]) -> None:
 
     Raises UsageError where one cannot be written.
     """
-    from guard.audit.files import write_all
+    from guard.audit.files import refuse_precious, write_all
 
     files = {path: text for path, text in texts.items() if path != _STDOUT}
+    for path in files:
+        refuse_precious(path)
     try:
         for path in files:
             path.parent.mkdir(parents=True, exist_ok=True)

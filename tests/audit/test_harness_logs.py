@@ -33,6 +33,10 @@ MATCH = "inspect:sums/plain/match"
 Log = dict[str, Any]
 
 
+#: A tolerance by which the twelve samples of these logs can pass.
+WIDE = ("--config", LOGS / "wide.toml")
+
+
 def call(*args: object) -> Result:
     given_ = ["audit", "compare", *map(str, args)]
     return CliRunner().invoke(main, given_, catch_exceptions=False)
@@ -79,7 +83,7 @@ def test_a_log_of_inspect_has_the_verdict_of_its_samples() -> None:
 def test_both_formats_of_inspect_say_the_same(tmp_path: Path) -> None:
     plain = changed(tmp_path, lambda log: None)
     args = ("--better", "higher", "--axis", "*match", "--axis", "*coverage")
-    assert compared(GOOD, plain, *args)["exit_code"] == 0
+    assert compared(GOOD, plain, *args, *WIDE)["exit_code"] == 0
     args = (*args, "--allow", "model")
     one, other = compared(GOOD, POOR, *args), compared(plain, POOR, *args)
     assert one["axes"] == other["axes"]
@@ -94,17 +98,17 @@ def test_a_log_of_lm_eval_says_itself_which_way_is_better() -> None:
     lost = pytest.approx(-7 / 12)
     assert verdicts == {
         "lm-eval:sums_mc/plain/acc": ("regression", lost),
-        "lm-eval:sums_mc/plain/coverage": ("pass", 0),
+        "lm-eval:sums_mc/plain/coverage": ("inconclusive", 0),  # 12 samples say little
         "lm-eval:sums_gen/plain/exact_match/filter=number": ("regression", lost),
-        "lm-eval:sums_gen/plain/exact_match/filter=whole": ("pass", 0),
-        "lm-eval:sums_gen/plain/coverage": ("pass", 0),
+        "lm-eval:sums_gen/plain/exact_match/filter=whole": ("inconclusive", 0),
+        "lm-eval:sums_gen/plain/coverage": ("inconclusive", 0),
     }
     told = call(LOGS / "good", LOGS / "poor", "--allow", "model").output
     assert "Not compared, as it is no number: lm-eval:sums_mc/f1 (a sample has a list)." in told
     assert "another model, which is allowed: 'good'; now 'poor'" in told
     # The user knows better than the log.
     args = ("--allow", "model", "--better", "lower")
-    assert compared(LOGS / "good", LOGS / "poor", *args)["exit_code"] == 0
+    assert compared(LOGS / "good", LOGS / "poor", *args, *WIDE)["exit_code"] == 0
 
 
 def test_which_way_is_better_has_to_be_said(
@@ -115,10 +119,10 @@ def test_which_way_is_better_has_to_be_said(
     refused = call(*args)
     assert refused.exit_code == 2
     assert f"Nothing says whether more of {MATCH} is better; add --better" in refused.output
-    assert compared(*args, "--better", "lower")["exit_code"] == 0
+    assert compared(*args, "--better", "lower", *WIDE)["exit_code"] == 0
     Path("audit.toml").write_text('[better]\n"*" = "lower"\n"*/match" = "higher"\n')
     assert compared(*args)["exit_code"] == 1
-    assert compared(*args, "--better", f"{MATCH}=lower")["exit_code"] == 0
+    assert compared(*args, "--better", f"{MATCH}=lower", *WIDE)["exit_code"] == 0
     # 11/12 and 4/12 are about as far from 0.625; from 0.9 they are not.
     assert compared(*args, "--better", "0.625")["axes"][0]["worse"] == pytest.approx(0, abs=1e-9)
     assert compared(*args, "--better", "0.9")["exit_code"] == 1
@@ -162,7 +166,7 @@ def test_a_scale_without_an_end_needs_a_tolerance(
     assert found["axes"][0]["verdict"] == "regression"
     assert found["axes"][0]["difference"] == pytest.approx(found["axes"][0]["worse"])
     assert "lower is better" in call(*args, "lower").output
-    assert compared(*args, "higher")["exit_code"] == 0
+    assert compared(*args, "higher", *WIDE)["exit_code"] == 0
 
 
 def test_a_baseline_of_a_log_compares_as_the_log_does(tmp_path: Path) -> None:
@@ -199,12 +203,12 @@ def test_what_makes_logs_incomparable_is_named_and_allowed_by_name(
     found = compared(*args)
     assert found["exit_code"] == 5
     assert [one["name"] for one in found["differences"]] == [part]
-    assert compared(*args, "--allow", part)["exit_code"] == 0
+    assert compared(*args, "--allow", part, *WIDE)["exit_code"] == 0
 
 
 def test_settings_of_calling_make_no_difference(tmp_path: Path) -> None:
     new = changed(tmp_path, lambda log: log["plan"]["config"].update(max_connections=3, timeout=9))
-    assert compared(GOOD, new, "--better", "higher", "--axis", "*match")["exit_code"] == 0
+    assert compared(GOOD, new, "--better", "higher", "--axis", "*match", *WIDE)["exit_code"] == 0
 
 
 def test_other_items_under_the_same_key_are_named(tmp_path: Path) -> None:
@@ -306,7 +310,7 @@ def test_a_text_that_inspect_takes_for_0_is_not_taken(tmp_path: Path) -> None:
     lost = call(GOOD, new, "--better", "higher", "--axis", "*match")
     assert lost.exit_code == 2
     assert "inspect:sums/plain/match has numbers on one side only" in lost.output
-    result = call(GOOD, new, "--axis", "*coverage")
+    result = call(GOOD, new, "--axis", "*coverage", *WIDE)
     assert result.exit_code == 0
     assert (
         "Not compared, as it is no number: inspect:sums/match (a sample has 'A')" in result.output

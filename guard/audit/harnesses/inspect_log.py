@@ -89,12 +89,17 @@ def _task(path: Path, head: Mapping[str, Any], samples: Iterable[Mapping[str, An
     broken = head["status"] != "success" or bool(head.get("invalidated"))
     config, dataset = spec["config"], spec["dataset"]
     seen: set[str] = set()
+    asked: set[tuple[str, int]] = set()
     readings: dict[tuple[str, int], Reading] = {}
     for sample in samples:
         item = str(sample["id"])
         seen.add(item)
+        key = item, int(sample["epoch"])
+        if key in asked:
+            raise UsageError(f"{path} has the sample {item} twice in epoch {key[1]}.")
+        asked.add(key)
         if not sample.get("error") and not sample.get("invalidation"):
-            readings[item, int(sample["epoch"])] = _reading(item, sample)
+            readings[key] = _reading(item, sample)
     if not seen and not broken:
         raise UsageError(
             f"{path} was written without its samples; run it again with --log-samples."

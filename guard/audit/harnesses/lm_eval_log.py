@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from glob import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from guard.audit.harnesses.readings import Reading, Score, Task, digest, given, hidden
+from guard.audit.harnesses.readings import Reading, Score, Task, digest, given, hidden, number_of
 from guard.audit.header import Header
 from guard.errors import UsageError
 
@@ -60,10 +63,15 @@ def tasks(path: Path, found: Mapping[str, Any]) -> Iterator[Task]:
 
 
 def _samples(results: Path, name: str, wanted: str) -> list[dict[str, Any]]:
-    """Return the samples of a task: those beside the results that have the hash ``wanted``."""
-    paths = sorted(results.parent.glob("samples_*.jsonl"))
-    near = [path for path in paths if path.name.startswith(f"samples_{name}_")]
-    for path in near:
+    """Return the samples of a task: those of the same time, else the only ones that fit.
+
+    The hash ``wanted`` is of what was asked, so the samples of every run of the task have it.
+    """
+    near = sorted(results.parent.glob(f"samples_{escape(name)}_*.jsonl"))
+    time = results.stem.removeprefix("results_")
+    exact = [path for path in near if path.name == f"samples_{name}_{time}.jsonl"]
+    fitting: list[list[dict[str, Any]]] = []
+    for path in exact or near:
         try:
             lines = path.read_text("utf-8").splitlines()
             samples = [json.loads(line) for line in lines if line.strip()]
@@ -71,7 +79,14 @@ def _samples(results: Path, name: str, wanted: str) -> list[dict[str, Any]]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if hashlib.sha256(told.encode()).hexdigest() == wanted:
-            return samples
+            fitting.append(samples)
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise UsageError(
+            f"{len(fitting)} files beside {results} may be its samples of {name}; leave the one "
+            f"of this run, or name it samples_{name}_{time}.jsonl."
+        )
     if near:
         raise UsageError(
             f"{near[-1]} is not what {results.name} was made of: the hash of {name} is another. It "
@@ -91,6 +106,9 @@ def _task(name: str, found: Mapping[str, Any], samples: list[dict[str, Any]]) ->
         content[item] = digest([sample[key] for key in _HASHES])
         for metric in sample["metrics"]:
             scores.setdefault(item, []).append(Score(metric, labels, sample[metric]))
+    whole = len(content) >= counts["effective"]
+    odd = _no_means(found["results"].get(name, {}), scores) if whole else set()
+    scores = {item: [s for s in some if s.axis not in odd] for item, some in scores.items()}
     higher = found.get("higher_is_better", {}).get(name, {})
     return Task(
         _header(name, found),
@@ -101,7 +119,28 @@ def _task(name: str, found: Mapping[str, Any], samples: list[dict[str, Any]]) ->
         better={
             metric: "higher" if up else "lower" for metric, up in higher.items() if up is not None
         },
+        left_out=[f"{metric} (no mean of its samples, or these were edited)" for metric, _ in odd],
     )
+
+
+def _no_means(
+    results: Mapping[str, Any], scores: Mapping[str, Sequence[Score]]
+) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Return the axes whose result is not the mean of their samples."""
+    values: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]] = {}
+    for score in chain.from_iterable(scores.values()):
+        number = number_of(score.value)
+        if number is not None:
+            values.setdefault(score.axis, []).append(number)
+    odd = set()
+    for (metric, labels), numbers in values.items():
+        result = results.get(f"{metric},{dict(labels).get('filter', 'none')}")
+        mean = math.fsum(numbers) / len(numbers)
+        if isinstance(result, int | float) and not math.isclose(
+            result, mean, rel_tol=1e-6, abs_tol=1e-9
+        ):
+            odd.add((metric, labels))
+    return odd
 
 
 def _header(name: str, found: Mapping[str, Any]) -> Header:

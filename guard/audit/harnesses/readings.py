@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -50,10 +50,11 @@ class Reading(NamedTuple):
     content: str
     scores: Sequence[Score]
 
-    @property
-    def read(self) -> bool:
-        """Whether every scorer gave it a value."""
-        return bool(self.scores) and not any(_is_nan(score.value) for score in self.scores)
+    def read_by(self, scorers: Set[str]) -> bool:
+        """Return whether each of ``scorers`` gave it a value."""
+        values = [score.value for score in self.scores]
+        all_ = scorers <= {score.measure for score in self.scores}
+        return bool(values) and all_ and not any(map(_is_nan, values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Task:
 
     ``expected`` items were to be asked ``repeats`` times, of ``available``; ``broken`` says that
     the log has no proper end. ``better`` is by measure what the log calls better, "higher" or
-    "lower".
+    "lower". ``left_out`` names the scores that are no axes.
     """
 
     header: Header
@@ -72,6 +73,7 @@ class Task:
     available: int
     broken: bool = False
     better: Mapping[str, str] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
 
 
 def number_of(value: object) -> float | None:
@@ -99,7 +101,7 @@ def side_of(task: Task) -> SuiteSide:
     name = task.header.suite
     axes: dict[str, Axis] = {}
     outcomes: dict[str, Mapping[str, str]] = {}
-    left_out: list[str] = []
+    left_out = list(task.left_out)
     given: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, object]]] = {}
     for reading in task.readings:
         for score in reading.scores:
@@ -110,14 +112,17 @@ def side_of(task: Task) -> SuiteSide:
             where = "/".join([measure, *("=".join(label) for label in labels)])
             left_out.append(f"{where} (a sample has {_kind(odd)})")
             continue
-        axis = _axis(measure, dict(labels), told, task.better.get(measure, ""))
+        # Every suite has an axis of guard's own called coverage.
+        shown = f"{measure} (score)" if measure in GENERAL else measure
+        axis = _axis(shown, dict(labels), told, task.better.get(measure, ""))
         axes[axis.name(name)] = axis
         outcomes[axis.name(name)] = _texts(told)
     if not axes and task.readings:
         more = f": {'; '.join(left_out)}" if left_out else ", as it was not scored"
         raise UsageError(f"No scorer of {name} gave its samples numbers{more}.")
     items = [reading.item for reading in task.readings]
-    read = [reading.read for reading in task.readings]
+    scorers = {score.measure for reading in task.readings for score in reading.scores}
+    read = [reading.read_by(scorers) for reading in task.readings]
     aim = GENERAL["coverage"]
     rows = _rows([float(x) for x in read])
     coverage = averaged(ARM, "coverage", {}, aim, items, items, rows, share)

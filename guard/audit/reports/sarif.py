@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from typing import Any
 from urllib.parse import quote
 
@@ -64,7 +65,7 @@ def _result(check: Check, places: dict[str, int]) -> dict[str, Any]:
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": quote(check.journal or "run")},
+                    "artifactLocation": {"uri": quote(os.fsencode(check.journal or "run"))},
                     "region": {"startLine": 1},
                 },
                 "logicalLocations": [{"fullyQualifiedName": for_xml(name)}],
