@@ -70,7 +70,8 @@ def _with_suites(side: Side, own: Iterable[str]) -> Side:
     """Return ``side`` with the suites that are not registered, named by module:Class."""
     suites = dict(side.suites)
     for place in own:
-        name = registry.find(place).name if ":" in place else ""
+        own_class = ":" in place and not place.startswith(harnesses.SUITES)
+        name = registry.find(place).name if own_class else ""
         if name in suites:
             suite = registry.make(place, suites[name].header.options)
             suites[name] = replace_(suites[name], suite=suite)
@@ -83,6 +84,8 @@ def write(side: Side, path: Path, *, replace: bool = False) -> None:
     Raises UsageError where something is there that ``replace`` does not allow to go, or where it
     cannot be written. Only a baseline is ever replaced.
     """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no file; give another --out.")
     if path.exists():
         if not replace:
             raise UsageError(f"{path} is there already; give another --out, or --replace.")

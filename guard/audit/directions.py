@@ -63,6 +63,11 @@ def directed(
         matched = [(pattern, told) for pattern, told in better if fnmatchcase(name, pattern)]
         used |= {pattern for pattern, _ in matched}
         told = matched[-1][1] if matched else one.better or other.better
+        if not matched and one.better and other.better and one.better != other.better:
+            raise UsageError(
+                f"{base.name} says that {one.better} {name} is better, {new.name} {other.better}; "
+                "say by --better which is true."
+            )
         if told == "":
             raise UsageError(
                 f"Nothing says whether more of {name} is better; add --better higher or --better "

@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from uuid import uuid4
 
 from guard.errors import UsageError
 
@@ -38,8 +39,14 @@ def write_all(texts: Mapping[Path, str]) -> None:
     A device or a pipe is written to, not replaced. Raises OSError, whose ``filename`` is the place
     that cannot be written.
     """
+    texts = {path.resolve() if path.is_symlink() else path: text for path, text in texts.items()}
     devices = [path for path in texts if path.exists() and not (path.is_file() or path.is_dir())]
-    beside = {path: path.with_name(f".{path.name}.new") for path in texts if path not in devices}
+    # A name of its own for each writer.
+    beside = {
+        path: path.with_name(f".{path.name}.{uuid4().hex[:8]}.new")
+        for path in texts
+        if path not in devices
+    }
     path = Path()
     try:
         for path in beside:

@@ -167,9 +167,14 @@ def _journals(place: Path) -> list[Path]:
     if not place.is_dir():
         raise UsageError(f"There is no run and no baseline at {place}.")
     paths = sorted(place.glob("*.jsonl.gz"))
+    inner = sorted({path.parent.name for path in place.glob("*/*.jsonl.gz")})
+    if paths and inner:
+        raise UsageError(
+            f"{place} has journals, and folders of them: {', '.join(inner)}. Give one of these, or "
+            "a folder of the journals alone."
+        )
     if paths:
         return paths
-    inner = sorted({path.parent.name for path in place.glob("*/*.jsonl.gz")})
     if inner:
         raise UsageError(f"{place} has runs of several models; give one of {', '.join(inner)}.")
     raise UsageError(f"{place} holds no journal of an audit; give the --out folder of a run.")

@@ -112,6 +112,12 @@ class Against:
 
         if len(set(given["models"])) > 1:
             raise UsageError("--baseline is compared with one model; give one --model.")
+        out, baseline_ = given["out"], given["baseline"]
+        if out is not None and out.resolve() in (baseline_.resolve(), *baseline_.resolve().parents):
+            raise UsageError(
+                f"The baseline {baseline_} lies in --out {out}, so the run would be compared with "
+                "itself; give another --out."
+            )
         own = _split(given["suites"])
         self._settings = settings(given)
         self._base = opened(given["baseline"], own, given["data"])
@@ -177,13 +183,15 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Settings:
     """
     from guard.audit.compare import ALLOWED, Settings
     from guard.audit.directions import read_options
+    from guard.audit.harnesses import SUITES
     from guard.audit.tolerances import load
     from guard.suites import registry
 
     for name in given["allowed"]:
         if name not in ALLOWED:
             raise UsageError(f"--allow takes one of {', '.join(ALLOWED)}, got {name!r}.")
-    names = [registry.find(name).name if ":" in name else name for name in suites]
+    own = [name for name in suites if ":" in name and not name.startswith(SUITES)]
+    names = [registry.find(name).name if name in own else name for name in suites]
     tolerances = load(given["config"])
     return Settings(
         frozenset(given["allowed"]),
@@ -202,7 +210,8 @@ def show(found: Comparison, as_json: bool) -> None:
     from guard.audit.comparison_text import lines
 
     for line in lines(found):
-        click.echo(line)
+        # Names are others'; a terminal or a build server acts upon control characters.
+        click.echo("".join(c if c.isprintable() else "\ufffd" for c in line))
 
 
 def _split(suites: str) -> list[str]:

@@ -17,6 +17,8 @@ from guard.errors import UsageError
 
 _ZIP, _GZIP = b"PK\x03\x04", b"\x1f\x8b"
 _ENDINGS = (".eval", ".json")
+SUITES = (inspect_log.PREFIX, lm_eval_log.PREFIX)
+"""How the suites of logs are named."""
 
 
 def read(place: Path) -> Side | None:
@@ -32,6 +34,9 @@ def read(place: Path) -> Side | None:
     # lm-eval has a folder for each model.
     near = [*place.glob("*"), *place.glob("*/*")]
     paths = sorted(path for path in near if path.suffix in _ENDINGS and path.is_file())
+    for path in paths:
+        if path.suffix == ".json" and _json(path) is None:
+            raise UsageError(f"{path} is cut off or no JSON; mend it, or move it out of {place}.")
     found = [(path, task) for path in paths for task in _tasks(path)]
     return _side(place, found) if found else None
 
@@ -54,7 +59,7 @@ def _tasks(path: Path) -> Iterator[Task]:
                 raise UsageError(
                     f"{path} has samples of lm-eval; give the results_*.json beside it."
                 )
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise UsageError(f"{path} is no whole log: {_lacking(error)}.") from None
 
 

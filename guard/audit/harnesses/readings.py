@@ -25,6 +25,7 @@ from guard.errors import UsageError
 from guard.suites.reading import share
 
 ARM = "plain"
+_MOST = 1e15
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _KINDS = {"list": "a list", "dict": "a table", "NoneType": "nothing"}
@@ -82,7 +83,8 @@ def number_of(value: object) -> float | None:
     As ``value_to_float`` of inspect_ai 0.3 does, which takes any other text for 0.
     """
     if isinstance(value, int | float):
-        return float(value)
+        # Infinity is no mean's; nan is a value that could not be read.
+        return float(value) if abs(value) <= _MOST or value != value else None
     if not isinstance(value, str):
         return None
     if value in _GRADES:

@@ -125,7 +125,8 @@ def compared(content: Content, base: Side, settings: Settings | None = None) -> 
     found = compare(base, Side(content.run, new), settings).to_dict()
     flips = flipped(found)
     suites = [
-        replace(one, rows=_ranked(one.rows, flips[one.result.suite])) for one in content.suites
+        replace(one, rows=_ranked(one.rows, flips.get(one.result.suite, {})))
+        for one in content.suites
     ]
     return replace(content, suites=suites, comparison=found)
 

@@ -185,6 +185,9 @@ def _against(comparison: Mapping[str, Any]) -> str:
         f"Against the baseline: {comparison['outcome']}. Of {len(found):,} axes {worse:,} "
         f"regressed; of those that have to be decided {open_:,} are not."
     )
+    if comparison["outcome"] == "not comparable":
+        parts = (f"{one['suite']}: another {one['name']}" for one in comparison["differences"])
+        return f"Not comparable with the baseline: {'; '.join(parts)}."
     if not found:
         return told
     first = _compared(found[0])
