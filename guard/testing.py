@@ -46,12 +46,12 @@ class AuditGate:
 
         Raises UsageError where they are wrong, or have no --baseline.
         """
-        given = [os.fspath(option) for option in options]
-        if not any(option.partition("=")[0] == "--baseline" for option in given):
+        arguments = [os.fspath(option) for option in options]
+        if not any(option.partition("=")[0] == "--baseline" for option in arguments):
             raise UsageError("guard_audit.run needs --baseline FILE; without it nothing can fail.")
-        if not any(option.partition("=")[0] == "--out" for option in given):
-            given += ["--out", str(self._out)]
-        return self._judged(["run", *given], inconclusive)
+        if not any(option.partition("=")[0] == "--out" for option in arguments):
+            arguments += ["--out", str(self._out)]
+        return self._judged(["run", *arguments], inconclusive)
 
     def compare(
         self,
@@ -64,12 +64,12 @@ class AuditGate:
 
         Raises UsageError where one cannot be used, or the options are wrong.
         """
-        given = [os.fspath(option) for option in (base, new, *options)]
-        return self._judged(["compare", *given], inconclusive)
+        arguments = [os.fspath(option) for option in (base, new, *options)]
+        return self._judged(["compare", *arguments], inconclusive)
 
-    def _judged(self, args: Sequence[str], inconclusive: Inconclusive) -> Comparison:
+    def _judged(self, arguments: Sequence[str], inconclusive: Inconclusive) -> Comparison:
         done = subprocess.run(
-            [sys.executable, "-m", "guard", "audit", *args, "--json"],
+            [sys.executable, "-m", "guard", "audit", *arguments, "--json"],
             cwd=self._folder,
             capture_output=True,
             text=True,
@@ -77,21 +77,27 @@ class AuditGate:
             check=False,
         )
         if done.returncode not in EXIT_CODES.values():
-            raise UsageError(done.stderr.strip().removeprefix("Error: ") or f"{args} was stopped.")
-        found = _comparison(done.stdout)
-        told = done.stderr.strip() if found is None else "\n".join(lines(found))
-        if found is not None and done.returncode == 0:
-            return found
-        if found is not None and found.outcome == "inconclusive" and inconclusive == "skip":
-            pytest.skip(told)
-        pytest.fail(told, pytrace=False)
+            raise UsageError(
+                done.stderr.strip().removeprefix("Error: ") or f"{arguments} was stopped."
+            )
+        comparison = _comparison(done.stdout)
+        message = done.stderr.strip() if comparison is None else "\n".join(lines(comparison))
+        if comparison is not None and done.returncode == 0:
+            return comparison
+        if (
+            comparison is not None
+            and comparison.outcome == "inconclusive"
+            and inconclusive == "skip"
+        ):
+            pytest.skip(message)
+        pytest.fail(message, pytrace=False)
 
 
-def _comparison(said: str) -> Comparison | None:
+def _comparison(output: str) -> Comparison | None:
     """Return the comparison in what a command printed; None where it came to none."""
-    told = json.loads(said) if said.strip() else {}
-    told = told.get("comparison") if "suites" in told else told
-    return Comparison.from_dict(told) if told else None
+    printed = json.loads(output) if output.strip() else {}
+    printed = printed.get("comparison") if "suites" in printed else printed
+    return Comparison.from_dict(printed) if printed else None
 
 
 @pytest.fixture

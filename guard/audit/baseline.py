@@ -39,7 +39,7 @@ _DEEP = 3
 """So many levels of the file have a line for each entry, the rest stands in one."""
 
 
-def opened(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:
+def read_side(place: Path, own_suites: Iterable[str] = (), data: Path | None = None) -> Side:
     """Return the side that a baseline, a journal, the folder of a run or another's log is.
 
     ``own`` and ``data`` are those of :func:`guard.audit.sides.read`. Raises UsageError where it is
@@ -49,18 +49,18 @@ def opened(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Si
     if log is not None:
         return log
     if place.is_file() and not _is_journal(place):
-        return _with_suites(load(place), own)
+        return _with_suites(load(place), own_suites)
     # Where suites were asked for by name, a journal of another is not there to be compared.
-    return sides.read(place, own, data, known=bool(list(own)))
+    return sides.read(place, own_suites, data, known=bool(list(own_suites)))
 
 
-def run(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:
+def read_run(place: Path, own_suites: Iterable[str] = (), data: Path | None = None) -> Side:
     """Return the side of a journal, of the folder of a run, or of logs of another harness.
 
     ``own`` and ``data`` are those of :func:`guard.audit.sides.read`, and so is what it raises.
     """
     log = harnesses.read(place)
-    return sides.read(place, own, data) if log is None else log
+    return sides.read(place, own_suites, data) if log is None else log
 
 
 def _is_journal(place: Path) -> bool:
@@ -68,10 +68,10 @@ def _is_journal(place: Path) -> bool:
         return file.read(2) == _GZIP
 
 
-def _with_suites(side: Side, own: Iterable[str]) -> Side:
+def _with_suites(side: Side, own_suites: Iterable[str]) -> Side:
     """Return ``side`` with the suites that are not registered, named by module:Class."""
     suites = dict(side.suites)
-    for place in own:
+    for place in own_suites:
         name = registry.find(place).name if ":" in place else ""
         if name in suites:
             suite = registry.make(place, suites[name].header.options)
@@ -106,23 +106,25 @@ def load(path: Path) -> Side:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as a baseline ({error}).") from None
     try:
-        found = json.loads(text)
+        body = json.loads(text)
     except (ValueError, RecursionError):
-        told = "is cut off" if KIND in text[:200] else "is no baseline"
-        raise UsageError(f"{path} {told}; {_ANEW}") from None
-    if not isinstance(found, dict) or found.get("kind") != KIND:
+        problem = "is cut off" if KIND in text[:200] else "is no baseline"
+        raise UsageError(f"{path} {problem}; {_ANEW}") from None
+    if not isinstance(body, dict) or body.get("kind") != KIND:
         raise UsageError(f"{path} is no baseline; {_ANEW}")
-    if found.get("format") != FORMAT:
+    if body.get("format") != FORMAT:
         raise UsageError(
-            f"{path} is a baseline of format {found.get('format')!r}, this guard reads {FORMAT}; "
+            f"{path} is a baseline of format {body.get('format')!r}, this guard reads {FORMAT}; "
             f"{_ANEW}"
         )
-    if found.pop("checksum", None) != _checksum(found):
+    if body.pop("checksum", None) != _checksum(body):
         raise UsageError(
             f"{path} was changed after it was made: its checksum is another. Restore it, or {_ANEW}"
         )
     try:
-        return Side(str(path), {name: _suite(one) for name, one in found["suites"].items()})
+        return Side(
+            str(path), {name: _suite_from_json(one) for name, one in body["suites"].items()}
+        )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         raise UsageError(f"{path} is no whole baseline; {_ANEW}") from None
 
@@ -132,14 +134,14 @@ def _text(side: Side) -> str:
         "kind": KIND,
         "format": FORMAT,
         "guard": __version__,
-        "suites": {name: _written(one) for name, one in side.suites.items()},
+        "suites": {name: _suite_to_json(one) for name, one in side.suites.items()},
     }
-    return _laid_out({**body, "checksum": _checksum(body)}) + "\n"
+    return _format_json({**body, "checksum": _checksum(body)}) + "\n"
 
 
 def identity(one: SuiteSide) -> str:
     """Return the SHA-256 that names a run of a suite: of its journal, or of all that it found."""
-    return one.run or _checksum(_written(one))
+    return one.run or _checksum(_suite_to_json(one))
 
 
 def _checksum(body: Mapping[str, Any]) -> str:
@@ -148,26 +150,26 @@ def _checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _laid_out(value: Any, depth: int = 0) -> str:
+def _format_json(value: Any, depth: int = 0) -> str:
     """Return JSON with a line for each entry of the first levels: a change shows as few lines."""
     inner, space = depth + 1, " " * (depth + 1)
     if isinstance(value, dict) and value and depth < _DEEP:
-        lines = [f"{space}{json.dumps(k)}: {_laid_out(v, inner)}" for k, v in value.items()]
+        lines = [f"{space}{json.dumps(k)}: {_format_json(v, inner)}" for k, v in value.items()]
         return "{\n" + ",\n".join(lines) + "\n" + " " * depth + "}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        lines = [space + _laid_out(v, _DEEP) for v in value]
+        lines = [space + _format_json(v, _DEEP) for v in value]
         return "[\n" + ",\n".join(lines) + "\n" + " " * depth + "]"
     return json.dumps(value, separators=(",", ":"))
 
 
-def _written(one: SuiteSide) -> dict[str, Any]:
+def _suite_to_json(one: SuiteSide) -> dict[str, Any]:
     axes = list(one.axes.values())
-    cluster = {
+    cluster_of_item = {
         i: c for a in axes if a.unit == "item" for i, c in zip(a.ids, a.clusters, strict=True)
     }
-    ids = list(cluster)
-    names = list(dict.fromkeys([*cluster.values(), *(c for a in axes for c in a.clusters)]))
-    place = {
+    ids = list(cluster_of_item)
+    names = list(dict.fromkeys([*cluster_of_item.values(), *(c for a in axes for c in a.clusters)]))
+    places = {
         "item": {item: at for at, item in enumerate(ids)},
         "cluster": {name: at for at, name in enumerate(names)},
     }
@@ -178,9 +180,9 @@ def _written(one: SuiteSide) -> dict[str, Any]:
         "spent": dict(one.spent),
         "items": ids,
         "clusters": names,
-        "cluster_of_item": _runs_of_values([place["cluster"][cluster[item]] for item in ids]),
-        "outcomes": {arm: _outcomes(told, ids) for arm, told in one.outcomes.items()},
-        "axes": [_axis(axis, place[axis.unit]) for axis in axes],
+        "cluster_of_item": _run_lengths([places["cluster"][cluster_of_item[item]] for item in ids]),
+        "outcomes": {arm: _outcomes_to_json(told, ids) for arm, told in one.outcomes.items()},
+        "axes": [_axis_to_json(axis, places[axis.unit]) for axis in axes],
     } | (
         {"contents": [one.contents[item] for item in ids], "left_out": list(one.left_out)}
         if one.harness
@@ -188,18 +190,18 @@ def _written(one: SuiteSide) -> dict[str, Any]:
     )
 
 
-def _outcomes(told: Mapping[str, str], ids: Sequence[str]) -> dict[str, Any]:
-    kinds = list(dict.fromkeys(told.values()))
-    at = {name: place for place, name in enumerate(kinds)}
+def _outcomes_to_json(outcomes: Mapping[str, str], ids: Sequence[str]) -> dict[str, Any]:
+    kinds = list(dict.fromkeys(outcomes.values()))
+    places = {name: place for place, name in enumerate(kinds)}
     # Where an item has no outcome in an arm, one more than there are stands for it.
     return {
         "kinds": kinds,
-        "of": _packed([at.get(told.get(i, ""), len(kinds)) for i in ids], len(kinds) + 1),
+        "of": _pack([places.get(outcomes.get(i, ""), len(kinds)) for i in ids], len(kinds) + 1),
     }
 
 
-def _axis(axis: Axis, place: Mapping[str, int]) -> dict[str, Any]:
-    kinds, of = np.unique(axis.rows, axis=0, return_inverse=True)
+def _axis_to_json(axis: Axis, places: Mapping[str, int]) -> dict[str, Any]:
+    kinds, kind_of_pair = np.unique(axis.rows, axis=0, return_inverse=True)
     return {
         "arm": axis.arm,
         "measure": axis.measure,
@@ -209,24 +211,24 @@ def _axis(axis: Axis, place: Mapping[str, int]) -> dict[str, Any]:
         "bounds": [b if math.isfinite(b) else None for b in axis.aim.bounds],
         "above": axis.aim.above,
         "unit": axis.unit,
-        "pairs": _runs([place[name] for name in axis.ids]),
+        "pairs": _runs([places[name] for name in axis.ids]),
         "columns": axis.rows.shape[1],
-        "kinds": [[_short(x) for x in row] for row in kinds.tolist()],
-        "of": _packed(of.reshape(-1).tolist(), len(kinds)),
+        "kinds": [[_int_if_whole(x) for x in row] for row in kinds.tolist()],
+        "of": _pack(kind_of_pair.reshape(-1).tolist(), len(kinds)),
     }
 
 
-def _short(value: float) -> float | int:
+def _int_if_whole(value: float) -> float | int:
     return int(value) if value == int(value) else value
 
 
-def _packed(places: Sequence[int], kinds: int) -> str | list[int]:
+def _pack(places: Sequence[int], kinds: int) -> str | list[int]:
     """Return places below ``kinds`` as a text with a character each, where characters suffice."""
     return "".join(_DIGITS[p] for p in places) if kinds <= len(_DIGITS) else list(places)
 
 
-def _unpacked(of: str | list[int]) -> list[int]:
-    return [_DIGITS.index(c) for c in of] if isinstance(of, str) else list(of)
+def _unpack(packed: str | list[int]) -> list[int]:
+    return [_DIGITS.index(c) for c in packed] if isinstance(packed, str) else list(packed)
 
 
 def _runs(places: Sequence[int]) -> list[list[int]]:
@@ -236,22 +238,22 @@ def _runs(places: Sequence[int]) -> list[list[int]]:
     return [[run[0], len(run)] for run in listed]
 
 
-def _of_runs(runs: Iterable[Sequence[int]]) -> list[int]:
+def _expand_runs(runs: Iterable[Sequence[int]]) -> list[int]:
     return [place for first, size in runs for place in range(first, first + size)]
 
 
-def _runs_of_values(values: Sequence[int]) -> list[list[int]]:
+def _run_lengths(values: Sequence[int]) -> list[list[int]]:
     """Return values as runs of the same: each with how often it comes."""
     return [[value, len(list(run))] for value, run in groupby(values)]
 
 
-def _suite(one: Mapping[str, Any]) -> SuiteSide:
+def _suite_from_json(one: Mapping[str, Any]) -> SuiteSide:
     header = Header(**one["key"])
     ids, names = one["items"], one["clusters"]
     cluster = [names[value] for value, size in one["cluster_of_item"] for _ in range(size)]
     axes: dict[str, Axis] = {}
     for told in one["axes"]:
-        at = _of_runs(told["pairs"])
+        at = _expand_runs(told["pairs"])
         item = told["unit"] == "item"
         least, most = told["bounds"]
         bounds = (-math.inf if least is None else least, math.inf if most is None else most)
@@ -264,7 +266,7 @@ def _suite(one: Mapping[str, Any]) -> SuiteSide:
             told["unit"],
             [ids[i] if item else names[i] for i in at],
             [cluster[i] if item else names[i] for i in at],
-            kinds[np.array(_unpacked(told["of"]), dtype=np.int64)],
+            kinds[np.array(_unpack(told["of"]), dtype=np.int64)],
             share if item and ":" in header.suite else None,
             better=told.get("better", ""),
         )
@@ -272,7 +274,7 @@ def _suite(one: Mapping[str, Any]) -> SuiteSide:
     outcomes = {}
     for arm, told in one["outcomes"].items():
         names = told["kinds"]
-        places = zip(ids, _unpacked(told["of"]), strict=True)
+        places = zip(ids, _unpack(told["of"]), strict=True)
         outcomes[arm] = {item: names[p] for item, p in places if p < len(names)}
     asked = one["asked"]
     return SuiteSide(

@@ -65,7 +65,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SeriesChanges:
     """What was found in a series: ``q`` of its having no change at all, and its changes.
 
     ``q`` is corrected over all series; nan where there are fewer points than :data:`LEAST`.
@@ -75,19 +75,21 @@ class Found:
     changes: tuple[Change, ...] = ()
 
 
-def changes(series: Sequence[tuple[Floats, Floats]]) -> list[Found]:
+def changes(series: Sequence[tuple[Floats, Floats]]) -> list[SeriesChanges]:
     """Return what changed in each series: its values (n,) in order, and their errors (n,) above 0.
 
     Raises ValueError where an error is not above 0, or a number is not finite.
     """
-    told = [_Series(*one) for one in series]
-    wholes = [one.cut(0, one.size) for one in told]
-    q = false_discovery([math.nan if cut is None else cut.p for cut in wholes])
+    candidates = [_Series(*one) for one in series]
+    first_cuts = [one.cut(0, one.size) for one in candidates]
+    q = false_discovery([math.nan if cut is None else cut.p for cut in first_cuts])
     tested = sum(not math.isnan(one) for one in q)
     level = ALPHA * sum(one < ALPHA for one in q) / max(tested, 1)
     return [
-        Found(one_q, tuple(one.told(one.cuts(cut, level))) if cut and one_q < ALPHA else ())
-        for one, cut, one_q in zip(told, wholes, q, strict=True)
+        SeriesChanges(
+            one_q, tuple(one.as_changes(one.cuts(cut, level))) if cut and one_q < ALPHA else ()
+        )
+        for one, cut, one_q in zip(candidates, first_cuts, q, strict=True)
     ]
 
 
@@ -119,27 +121,30 @@ class _Series:
 
     def cuts(self, whole: _Cut, level: float) -> list[_Cut]:
         """Return a cut that stands and those on either side of it that do, in order."""
-        found = [whole]
+        standing = [whole]
         for begin, end in ((whole.begin, whole.at), (whole.at, whole.end)):
             part = self.cut(begin, end)
             if part is not None and part.p <= level / 2:
-                found += self.cuts(part, level / 2)
-        return sorted(found, key=lambda cut: cut.at)
+                standing += self.cuts(part, level / 2)
+        return sorted(standing, key=lambda cut: cut.at)
 
-    def told(self, cuts: Sequence[_Cut]) -> list[Change]:
+    def as_changes(self, cuts: Sequence[_Cut]) -> list[Change]:
         """Return each cut as a change between its neighbours, from where it shows best."""
-        found: list[Change] = []
+        changes: list[Change] = []
         ends = [*(cut.at for cut in cuts[1:]), self.size]
         begin = 0
         for cut, end in zip(cuts, ends, strict=True):
             ratios = self._ratios(begin, end)
             at = begin + int(ratios.argmax()) + 1
             within = begin + 1 + np.flatnonzero(ratios >= ratios.max() - _REACH)
-            (before, of), (after, over) = self._mean(begin, at), self._mean(at, end)
-            error = math.sqrt(1 / of + 1 / over)
-            found.append(Change(at, int(within[0]), int(within[-1]), before, after, error, cut.p))
+            (before, weight_before), (after, weight_after) = (
+                self._mean(begin, at),
+                self._mean(at, end),
+            )
+            error = math.sqrt(1 / weight_before + 1 / weight_after)
+            changes.append(Change(at, int(within[0]), int(within[-1]), before, after, error, cut.p))
             begin = at
-        return found
+        return changes
 
     def _ratios(self, begin: int, end: int) -> Floats:
         """Return R_k of some points, for each k but the last."""

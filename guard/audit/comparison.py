@@ -108,23 +108,23 @@ class AxisComparison:
 
         The ideal of a scale without an end is "higher" or "lower".
         """
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in self.__slots__:
             value = getattr(self, name)
-            found[name] = number(value) if isinstance(value, float) else value
+            values[name] = number(value) if isinstance(value, float) else value
         if math.isinf(self.ideal):
-            found["ideal"] = "higher" if self.ideal > 0 else "lower"
-        found["axis"] = dict(self.axis)
-        found["flips"] = [flip.to_dict() for flip in self.flips]
-        return found
+            values["ideal"] = "higher" if self.ideal > 0 else "lower"
+        values["axis"] = dict(self.axis)
+        values["flips"] = [flip.to_dict() for flip in self.flips]
+        return values
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> AxisComparison:
+    def from_dict(cls, values: Mapping[str, Any]) -> AxisComparison:
         """Return the axis of which :meth:`to_dict` gave ``told``."""
-        flips = [Flip(f["item"], f["base"], f["new"], _real(f["moves"])) for f in told["flips"]]
+        flips = [Flip(f["item"], f["base"], f["new"], _real(f["moves"])) for f in values["flips"]]
         floats = [f.name for f in fields(cls) if f.type == "float"]
-        numbers = {name: _real(told[name]) for name in floats}
-        return cls(**{**told, **numbers, "flips": flips})
+        numbers = {name: _real(values[name]) for name in floats}
+        return cls(**{**values, **numbers, "flips": flips})
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Comparison:
         """What a command exits with."""
         return EXIT_CODES[self.outcome]
 
-    def of(self, verdict: Verdict) -> list[AxisComparison]:
+    def with_verdict(self, verdict: Verdict) -> list[AxisComparison]:
         """Return the axes of a verdict, the surest first."""
         found = [axis for axis in self.axes if axis.verdict == verdict]
         return sorted(found, key=lambda a: (not a.decides, math.inf if math.isnan(a.q) else a.q))
@@ -181,9 +181,9 @@ class Comparison:
         }
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Comparison:
+    def from_dict(cls, values: Mapping[str, Any]) -> Comparison:
         """Return the comparison of which :meth:`to_dict` gave ``told``."""
-        rest = dict(told)
+        rest = dict(values)
         axes = [AxisComparison.from_dict(one) for one in rest.pop("axes")]
         differences = [Difference(**one) for one in rest.pop("differences")]
         del rest["exit_code"]

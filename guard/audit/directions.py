@@ -18,30 +18,30 @@ Better = str | float
 """``higher``, ``lower``, or the value of a fair model."""
 
 
-def read(text: str | float, where: str) -> Better:
+def parse(text: str | float, where: str) -> Better:
     """Return a direction as it was given; raises ConfigError where it is none."""
     if text in WORDS:
         return text
     try:
-        found = math.nan if isinstance(text, bool) else float(text)
+        ideal = math.nan if isinstance(text, bool) else float(text)
     except (TypeError, ValueError):
-        found = math.nan
-    if not math.isfinite(found):
+        ideal = math.nan
+    if not math.isfinite(ideal):
         raise ConfigError(f"{where} takes higher, lower or the ideal as a number, got {text!r}.")
-    return found
+    return ideal
 
 
-def read_options(texts: Sequence[str]) -> dict[str, Better]:
+def parse_options(texts: Sequence[str]) -> dict[str, Better]:
     """Return directions by pattern, each given as ``[PATTERN=]higher|lower|NUMBER``."""
-    found: dict[str, Better] = {}
+    directions: dict[str, Better] = {}
     for text in texts:
         # An axis' name has equals signs of its own, its direction has none.
         pattern, _, value = text.rpartition("=")
-        found[pattern or "*"] = read(value, "--better")
-    return found
+        directions[pattern or "*"] = parse(value, "--better")
+    return directions
 
 
-def directed(
+def with_directions(
     base: Side,
     new: Side,
     file: Mapping[str, Better],
@@ -57,28 +57,30 @@ def directed(
     aims: dict[str, Aim] = {}
     used: set[str] = set()
     better = [*file.items(), *options.items()]
-    for name, (one, other) in _open(base, new).items():
+    for name, (one, other) in _axes_without_ideal(base, new).items():
         if axes and not any(fnmatchcase(name, pattern) for pattern in axes):
             continue
-        matched = [(pattern, told) for pattern, told in better if fnmatchcase(name, pattern)]
+        matched = [
+            (pattern, direction) for pattern, direction in better if fnmatchcase(name, pattern)
+        ]
         used |= {pattern for pattern, _ in matched}
-        told = matched[-1][1] if matched else one.better or other.better
-        if told == "":
+        direction = matched[-1][1] if matched else one.better or other.better
+        if direction == "":
             raise UsageError(
                 f"Nothing says whether more of {name} is better; add --better higher or --better "
                 "lower, or name it under [better] in audit.toml."
             )
-        aims[name] = _aim(name, told, one, other)
+        aims[name] = _aim(name, direction, one, other)
     for pattern in options:
         if pattern not in used:
             raise UsageError(
                 f"The direction {pattern!r} matches no axis; directions are for axes of other "
                 "harnesses, which are named like inspect:task/plain/scorer."
             )
-    return _with(base, aims), _with(new, aims)
+    return _with_aims(base, aims), _with_aims(new, aims)
 
 
-def _open(base: Side, new: Side) -> dict[str, tuple[Axis, Axis]]:
+def _axes_without_ideal(base: Side, new: Side) -> dict[str, tuple[Axis, Axis]]:
     """Return the axes that both sides have and no ideal is known of."""
     return {
         name: (axis, new.suites[suite].axes[name])
@@ -89,25 +91,25 @@ def _open(base: Side, new: Side) -> dict[str, tuple[Axis, Axis]]:
     }
 
 
-def _aim(name: str, told: Better, one: Axis, other: Axis) -> Aim:
+def _aim(name: str, direction: Better, one: Axis, other: Axis) -> Aim:
     # A scale that either side leaves has no known end.
     least, most = (f(one.aim.bounds[at], other.aim.bounds[at]) for at, f in enumerate((min, max)))
-    if isinstance(told, str):
-        return Aim(most if told == "higher" else least, (least, most))
-    if not least <= told <= most:
+    if isinstance(direction, str):
+        return Aim(most if direction == "higher" else least, (least, most))
+    if not least <= direction <= most:
         raise UsageError(
-            f"The ideal {told:g} of {name} lies outside its scale, {least:g} to {most:g}."
+            f"The ideal {direction:g} of {name} lies outside its scale, {least:g} to {most:g}."
         )
-    return Aim(told, (least, most))
+    return Aim(direction, (least, most))
 
 
-def _with(side: Side, aims: Mapping[str, Aim]) -> Side:
+def _with_aims(side: Side, aims: Mapping[str, Aim]) -> Side:
     suites = {
         name: replace(
             one,
             axes={
-                axis: replace(found, aim=aims[axis]) if axis in aims else found
-                for axis, found in one.axes.items()
+                axis: replace(value, aim=aims[axis]) if axis in aims else value
+                for axis, value in one.axes.items()
             },
         )
         for name, one in side.suites.items()

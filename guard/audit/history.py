@@ -19,7 +19,7 @@ import numpy as np
 
 from guard import __version__
 from guard.audit.baseline import identity
-from guard.audit.compare import Functions
+from guard.audit.compare import MeasureFunctions
 from guard.audit.score import number
 from guard.audit.sides import Axis, Function, Side, SuiteSide
 from guard.audit.statistics import estimate
@@ -55,9 +55,9 @@ def add(
     UsageError where the store cannot be written, ConfigError where it is none.
     """
     for side, _ in runs:
-        if side.lacking:
+        if side.missing:
             raise Unfinished(
-                f"{side.name} is not finished, so nothing was added: {side.lacking:,} samples have "
+                f"{side.name} is not finished, so nothing was added: {side.missing:,} samples have "
                 "no outcome. The command that made it goes on where it stopped."
             )
     rows = [
@@ -65,7 +65,7 @@ def add(
         for side, when in runs
         for one in side.suites.values()
     ]
-    found = []
+    added = []
     with store.adding() as connection:
         for source, run, axes in rows:
             # Not by the number of rows, which drivers do not all know.
@@ -73,14 +73,14 @@ def add(
             new = connection.execute(insert).first() is not None
             if new and axes:
                 connection.execute(audit_axes.insert(), axes)
-            found.append(Added(source, run["suite"], run["model"], run["id"], new))
-    return found
+            added.append(Added(source, run["suite"], run["model"], run["id"], new))
+    return added
 
 
 def _rows(
     one: SuiteSide, source: str, when: float, release: str | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    header, functions = one.header, Functions(one)
+    header, functions = one.header, MeasureFunctions(one)
     run = {
         "id": identity(one),
         "time": when,
@@ -93,8 +93,12 @@ def _rows(
         "key": header.line(),
         "items": one.items,
     }
-    told = {name: estimated(axis, *functions.of(axis.measure)) for name, axis in one.axes.items()}
-    read = {axis.arm: told[n].value for n, axis in one.axes.items() if axis.measure == "coverage"}
+    estimates = {
+        name: axis_estimate(axis, *functions.of(axis.measure)) for name, axis in one.axes.items()
+    }
+    coverage_by_arm = {
+        axis.arm: estimates[n].value for n, axis in one.axes.items() if axis.measure == "coverage"
+    }
     axes = [
         {
             "audit_id": run["id"],
@@ -103,10 +107,10 @@ def _rows(
             "arm": axis.arm,
             "measure": bounded(axis.measure),
             "labels": dict(axis.labels),
-            **{part: number(getattr(told[name], part)) for part in ("value", "low", "high")},
-            "n": number(told[name].n) or 0,
+            **{part: number(getattr(estimates[name], part)) for part in ("value", "low", "high")},
+            "n": number(estimates[name].n) or 0,
             "unit": axis.unit,
-            "coverage": number(read.get(axis.arm, math.nan)),
+            "coverage": number(coverage_by_arm.get(axis.arm, math.nan)),
             "ideal": axis.aim.ideal,
             "above": axis.aim.above,
         }
@@ -115,7 +119,7 @@ def _rows(
     return run, axes
 
 
-def estimated(axis: Axis, value: Function, over: Function | None = None) -> Estimate:
+def axis_estimate(axis: Axis, value: Function, over: Function | None = None) -> Estimate:
     """Return what an axis says, with the interval that an audit gives a figure of its rows.
 
     ``value`` and ``over`` are its measure's functions, which a baseline's axis does not have.

@@ -72,7 +72,7 @@ class Axis:
 class SuiteSide:
     """What a side has of one suite: its key, axes by name, and outcomes by arm and item.
 
-    ``items`` were to be asked, of ``available`` in the suite; ``lacking`` samples have no outcome.
+    ``items`` were to be asked, of ``available`` in the suite; ``missing`` samples have no outcome.
     ``coverage`` is the plain arm's; ``spent`` is what the calls took; ``run`` is the hash of what
     was asked and answered, empty where there is no journal. Of another harness' log outcomes are
     by axis too, ``contents`` has a hash of what each item asks, and ``left_out`` the scores that
@@ -84,7 +84,7 @@ class SuiteSide:
     outcomes: Mapping[str, Mapping[str, str]]
     items: int
     available: int
-    lacking: int
+    missing: int
     coverage: float
     spent: Mapping[str, Any] = field(default_factory=dict)
     suite: Suite | None = None
@@ -112,13 +112,13 @@ class Side:
     suites: Mapping[str, SuiteSide]
 
     @property
-    def lacking(self) -> int:
+    def missing(self) -> int:
         """How many samples have no outcome."""
-        return sum(one.lacking for one in self.suites.values())
+        return sum(one.missing for one in self.suites.values())
 
 
 def read(
-    place: Path, own: Iterable[str] = (), data: Path | None = None, *, known: bool = False
+    place: Path, own_suites: Iterable[str] = (), data: Path | None = None, *, known: bool = False
 ) -> Side:
     """Return the side of the run in the folder ``place``, or of the one journal there.
 
@@ -126,8 +126,8 @@ def read(
     run of one suite. With ``known`` journals of suites that guard does not know are passed over.
     Raises UsageError where there is no run, or one that cannot be read.
     """
-    classes = {registry.find(name).name: name for name in own if ":" in name}
-    found: dict[str, SuiteSide] = {}
+    classes = {registry.find(name).name: name for name in own_suites if ":" in name}
+    suites: dict[str, SuiteSide] = {}
     paths = _journals(place)
     if data is not None and len(paths) > 1:
         raise UsageError("--data belongs to one suite; compare baselines, or one journal of each.")
@@ -144,8 +144,8 @@ def read(
             )
         suite = registry.make(classes.get(header.suite, header.suite), options)
         audit = as_recorded(Audit.of(suite), contents, path)
-        found[header.suite] = of_journal(audit, contents)
-    return Side(str(place), found)
+        suites[header.suite] = from_journal(audit, contents)
+    return Side(str(place), suites)
 
 
 def _journals(place: Path) -> list[Path]:
@@ -162,48 +162,48 @@ def _journals(place: Path) -> list[Path]:
     raise UsageError(f"{place} holds no journal of an audit; give the --out folder of a run.")
 
 
-def of_results(audits: Mapping[str, Audit], results: Iterable[SuiteResult]) -> Side:
+def from_results(audits: Mapping[str, Audit], results: Iterable[SuiteResult]) -> Side:
     """Return the side of a run that has just ended; ``audits`` are by suite."""
-    found: dict[str, SuiteSide] = {}
+    suites: dict[str, SuiteSide] = {}
     for result in results:
         path = Path(result.about["journal"])
         contents = journals.load(path)
         # The journal may be of a larger sample than was asked for.
         contents.header = Header.of(result.about["key"], path)
-        found[result.suite] = of_journal(
+        suites[result.suite] = from_journal(
             as_recorded(audits[result.suite], contents, path), contents
         )
-    return Side("this run", found)
+    return Side("this run", suites)
 
 
-def of_journal(audit: Audit, found: Contents) -> SuiteSide:
+def from_journal(audit: Audit, contents: Contents) -> SuiteSide:
     """Return what a journal says, with the items that ``audit`` has."""
-    records = audit.records(found)
-    side = of_records(audit.suite, found.header, records)
-    return replace(side, spent=spent(found.calls.values()), run=found.digest())
+    records = audit.records(contents)
+    side = from_records(audit.suite, contents.header, records)
+    return replace(side, spent=spent(contents.calls.values()), run=contents.digest())
 
 
-def of_records(suite: Suite, header: Header, records: Records) -> SuiteSide:
+def from_records(suite: Suite, header: Header, records: Records) -> SuiteSide:
     """Return the axes and outcomes of ``records``."""
     axes = [axis for arm, found in records.arms() for axis in _of_arm(suite, arm, found, records)]
     if records.guarded:
         axes += _of_guard(suite, records)
-    lacking = records.missing
+    missing = records.missing
     for _, found in records.arms():
-        lacking += sum(record.outcome.name == "failed" for record in found)
+        missing += sum(record.outcome.name == "failed" for record in found)
     return SuiteSide(
         header,
         {axis.name(suite.name): axis for axis in axes},
         {arm: _outcomes(found) for arm, found in records.arms()},
         len({record.item.id for record in records.plain}),
         sum(1 for _ in suite.items()),
-        lacking,
+        missing,
         coverage_of(suite, records.plain),
         suite=suite,
     )
 
 
-def arms_of(side: Side) -> tuple[Side, Side]:
+def split_arms(side: Side) -> tuple[Side, Side]:
     """Return the plain and the guarded arm of a run as two sides.
 
     What the guard stopped of the answers is compared with nothing stopped; coverage, which falls
@@ -228,13 +228,13 @@ def arms_of(side: Side) -> tuple[Side, Side]:
         for part, axes, arm in zip(
             parts, (plain | stops, guarded), ("plain", "guarded"), strict=True
         ):
-            kept = [
+            compared = [
                 replace(axis, arm=EFFECT)
                 for key, axis in axes.items()
                 if (key in stops or (key in plain and key in guarded))
                 and not (stops and axis.measure == "coverage")
             ]
-            named = {axis.name(name): axis for axis in kept}
+            named = {axis.name(name): axis for axis in compared}
             part[name] = replace(one, axes=named, outcomes={EFFECT: one.outcomes[arm]})
     return Side(f"{side.name} (plain)", parts[0]), Side(f"{side.name} (guarded)", parts[1])
 
@@ -246,12 +246,14 @@ def _none_stopped(axis: Axis) -> Axis:
     return replace(axis, rows=rows)
 
 
-def _of_arm(suite: Suite, arm: str, found: Sequence[Record], records: Records) -> Iterator[Axis]:
-    for measure in suite.measures([*found, *records.further]):
+def _of_arm(
+    suite: Suite, arm: str, arm_records: Sequence[Record], records: Records
+) -> Iterator[Axis]:
+    for measure in suite.measures([*arm_records, *records.further]):
         if measure.ideal is not None:
             yield _axis(arm, measure)
-    readable = [float(record.outcome.name in suite.outcomes) for record in found]
-    yield _general(arm, "coverage", found, readable)
+    readable = [float(record.outcome.name in suite.outcomes) for record in arm_records]
+    yield _general(arm, "coverage", arm_records, readable)
 
 
 def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
@@ -310,27 +312,38 @@ def averaged(
     readable = np.asarray(rows.any(axis=1))
     rows = rows[readable]
     items, clusters = (
-        [x for x, kept in zip(some, readable, strict=True) if kept] for some in (items, clusters)
+        [x for x, is_readable in zip(column, readable, strict=True) if is_readable]
+        for column in (items, clusters)
     )
-    of = dict(zip(items, clusters, strict=True))
-    place = {item: at for at, item in enumerate(of)}
-    at = [place[item] for item in items]
-    means = _sums(rows, at, len(place)) / np.bincount(at, minlength=len(place))[:, None]
-    return Axis(arm, name, labels, aim, "item", list(of), list(of.values()), means, value)
+    cluster_of_item = dict(zip(items, clusters, strict=True))
+    place = {item: places for places, item in enumerate(cluster_of_item)}
+    places = [place[item] for item in items]
+    means = _sums(rows, places, len(place)) / np.bincount(places, minlength=len(place))[:, None]
+    return Axis(
+        arm,
+        name,
+        labels,
+        aim,
+        "item",
+        list(cluster_of_item),
+        list(cluster_of_item.values()),
+        means,
+        value,
+    )
 
 
-def _sums(rows: Floats, at: Sequence[int], size: int) -> Floats:
-    found = np.zeros((size, rows.shape[1]))
-    np.add.at(found, np.asarray(at, dtype=np.int64), rows)
-    return found
+def _sums(rows: Floats, places: Sequence[int], size: int) -> Floats:
+    sums = np.zeros((size, rows.shape[1]))
+    np.add.at(sums, np.asarray(places, dtype=np.int64), rows)
+    return sums
 
 
 def _outcomes(records: Iterable[Record]) -> dict[str, str]:
     """Return the outcome of each item; where it was asked several times with how often it came."""
-    found: dict[str, Counter[str]] = {}
+    counts_by_item: dict[str, Counter[str]] = {}
     for record in records:
-        found.setdefault(record.item.id, Counter())[record.outcome.name] += 1
-    return {item: _told(counts) for item, counts in found.items()}
+        counts_by_item.setdefault(record.item.id, Counter())[record.outcome.name] += 1
+    return {item: _told(counts) for item, counts in counts_by_item.items()}
 
 
 def _told(counts: Counter[str]) -> str:

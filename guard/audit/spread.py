@@ -26,8 +26,8 @@ class Spread:
     """What leaving out each cluster in turn says of a figure: its standard error, and its df."""
 
     def __init__(self, weights: Floats, left_out: Floats) -> None:
-        told = weights > 0
-        weights, left_out = weights[told], left_out[told]
+        counted = weights > 0
+        weights, left_out = weights[counted], left_out[counted]
         squares = float((weights**2).sum())
         self._effective = float(weights.sum()) ** 2 / squares if squares else 0.0
         self._clusters = len(weights)
@@ -36,28 +36,28 @@ class Spread:
         self._se = math.nan
         if self._defined:
             g = len(left_out)
-            off = float(((left_out - left_out.mean()) ** 2).sum())
-            self._se = math.sqrt((g - 1) / g * off)
+            squared_deviations = float(((left_out - left_out.mean()) ** 2).sum())
+            self._se = math.sqrt((g - 1) / g * squared_deviations)
             self._size = float(np.abs(left_out).max())
 
     @property
-    def enough(self) -> bool:
+    def enough_clusters(self) -> bool:
         """Whether there are clusters enough to say how far the figure may be off."""
         return self._defined and self._effective >= LEAST_CLUSTERS - 1e-9
 
     @property
-    def still(self) -> bool:
+    def constant(self) -> bool:
         """Whether no cluster differs from another."""
         return self._defined and self._se <= TINY * max(1.0, self._size)
 
     def interval(self, value: float, level: float = LEVEL) -> tuple[float, float]:
         """Return the values that are no further off than t standard errors."""
-        if not self.enough or self.still or math.isnan(value):
+        if not self.enough_clusters or self.constant or math.isnan(value):
             return math.nan, math.nan
         reach = _quantile(self._effective - 1, level) * self._se
         return value - reach, value + reach
 
-    def between(
+    def bounded_interval(
         self, value: float, least: float, most: float, level: float = LEVEL
     ) -> tuple[float, float]:
         """Return the interval of a mean of what lies between two bounds: Jeffreys' of a share.
@@ -71,12 +71,12 @@ class Spread:
         low, high = self.interval(value, level)
         width = most - least
         share = (value - least) / width if width else math.nan
-        if self.enough and self.still and min(share, 1 - share) <= TINY:
+        if self.enough_clusters and self.constant and min(share, 1 - share) <= TINY:
             share, n = float(round(share)), self._effective
         elif math.isnan(low) or not 0 < share < 1:
             return low, high
         else:
-            n = self._like(share, (high - low) / (2 * width), level)
+            n = self._effective_answers(share, (high - low) / (2 * width), level)
         from scipy.special import betaincinv  # type: ignore[import-untyped]
 
         a, b = n * share + 0.5, n * (1 - share) + 0.5
@@ -86,7 +86,7 @@ class Spread:
         high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
         return least + width * low, least + width * high
 
-    def answers(self, share: float, n: float) -> float:
+    def effective_answers(self, share: float, n: float) -> float:
         """Return of how many independent answers a share of ``n`` would say as much.
 
         Where nothing says how alike those of a cluster are, each counts as one answer.
@@ -96,9 +96,9 @@ class Spread:
         low, high = self.interval(share)
         if math.isnan(low) or not 0 < share < 1:
             return min(self._effective, n)
-        return min(self._like(share, (high - low) / 2, LEVEL), n)
+        return min(self._effective_answers(share, (high - low) / 2, LEVEL), n)
 
-    def _like(self, share: float, reach: float, level: float) -> float:
+    def _effective_answers(self, share: float, reach: float, level: float) -> float:
         """Return how many independent answers would have a reach of t at ``level``."""
         error = reach / _quantile(math.inf, level)
         # Answers of a cluster can be no more alike than all the same: one answer a cluster.
@@ -109,21 +109,21 @@ class Spread:
 
         Where all clusters say the same, that is the p of their having all one sign by chance.
         """
-        if not self.enough or math.isnan(value):
+        if not self.enough_clusters or math.isnan(value):
             return math.nan
         off = abs(value - null)
-        if self.still:
+        if self.constant:
             return 1.0 if off <= 1e3 * TINY else 2.0 ** (1 - self._clusters)
-        return 2 * self._beyond(off)
+        return 2 * self._upper_tail(off)
 
     def p_above(self, value: float, most: float) -> float:
         """Return the one-sided p of the figure being ``most`` or less."""
-        if not self.enough or math.isnan(value):
+        if not self.enough_clusters or math.isnan(value):
             return math.nan
         off = value - most
-        if self.still:
+        if self.constant:
             return 1.0 if off <= 1e3 * TINY else 2.0**-self._clusters
-        return self._beyond(off)
+        return self._upper_tail(off)
 
     @property
     def error(self) -> float:
@@ -134,13 +134,13 @@ class Spread:
         """Return how many standard errors the figure is off with a chance of ``tail``, one way."""
         return -_student(self._effective - 1, tail)
 
-    def _beyond(self, off: float) -> float:
+    def _upper_tail(self, off: float) -> float:
         from scipy.special import stdtr
 
         return float(stdtr(self._effective - 1, -off / self._se))
 
 
-class TwoShares:
+class ShareDifference:
     """A share less another, of sums (clusters, 4): above and below the line of one, of the other.
 
     Answers of both kinds in one cluster rise and fall together (Zou 2007).
@@ -153,23 +153,23 @@ class TwoShares:
         self._spreads = [Spread(bottoms[:, k], left[:, k]) for k in (0, 1)]
         off = left - shares
         size = math.sqrt((off**2).sum(axis=0).prod())
-        self._alike = float(off.prod(axis=1).sum()) / size if size > 0 else 0.0
+        self._correlation = float(off.prod(axis=1).sum()) / size if size > 0 else 0.0
         self.value = float(shares[0] - shares[1])
 
-    def _joined(self, one: float, two: float) -> float:
-        return math.sqrt(max(one**2 + two**2 - 2 * self._alike * one * two, 0.0))
+    def _combined(self, one: float, two: float) -> float:
+        return math.sqrt(max(one**2 + two**2 - 2 * self._correlation * one * two, 0.0))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """Return the interval that joins those of both (Newcombe 1998, method 10)."""
         a, b = map(float, self._shares)
         (a_low, a_high), (b_low, b_high) = (
-            spread.between(x, 0.0, 1.0, level)
+            spread.bounded_interval(x, 0.0, 1.0, level)
             for spread, x in zip(self._spreads, (a, b), strict=True)
         )
         apart = self.value
         return (
-            apart - self._joined(a - a_low, b_high - b),
-            apart + self._joined(a_high - a, b - b_low),
+            apart - self._combined(a - a_low, b_high - b),
+            apart + self._combined(a_high - a, b - b_low),
         )
 
     def p(self) -> float:

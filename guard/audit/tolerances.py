@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from guard.audit.directions import Better, read
+from guard.audit.directions import Better, parse
 from guard.audit.paired import Aim
 from guard.errors import ConfigError
 
@@ -23,9 +23,9 @@ else:
     import tomli as tomllib
 
 FILE = Path("audit.toml")
-PART = 0.05
+DEFAULT_FRACTION = 0.05
 """The tolerance of an axis that none names: so much of the way from its ideal to the worst."""
-FLOOR = 0.8
+DEFAULT_FLOOR = 0.8
 """The least coverage of a suite that none names."""
 
 
@@ -55,12 +55,12 @@ class Tolerances:
                 "[tolerance] in audit.toml."
             )
         reach = max((abs(b - aim.ideal) for b in aim.bounds if math.isfinite(b)), default=1.0)
-        return PART * reach
+        return DEFAULT_FRACTION * reach
 
     def floor(self, suite: str) -> float:
         """Return the least coverage with which a suite says anything."""
         found = [value for pattern, value in self.floors.items() if fnmatchcase(suite, pattern)]
-        return found[-1] if found else FLOOR
+        return found[-1] if found else DEFAULT_FLOOR
 
     def check(self, axes: Sequence[str], suites: Sequence[str]) -> None:
         """Raise ConfigError where a pattern is of a suite that is compared and matches no axis.
@@ -69,8 +69,8 @@ class Tolerances:
         """
         kinds = (*((p, "tolerance") for p in self.axes), *((p, "direction") for p in self.better))
         for pattern, kind in kinds:
-            of_here = any(fnmatchcase(suite, pattern.partition("/")[0]) for suite in suites)
-            if of_here and not any(fnmatchcase(name, pattern) for name in axes):
+            is_compared = any(fnmatchcase(suite, pattern.partition("/")[0]) for suite in suites)
+            if is_compared and not any(fnmatchcase(name, pattern) for name in axes):
                 raise ConfigError(
                     f"{self.where}: the {kind} {pattern!r} matches no axis; they are named like "
                     f"{axes[0] if axes else 'suite/plain/coverage'}."
@@ -96,8 +96,8 @@ def load(path: Path | None) -> Tolerances:
             )
     axes = _numbers(place, "tolerance", given.get("tolerance", {}), math.inf)
     floors = _numbers(place, "floor", given.get("floor", {}), 1.0)
-    told = _table(place, "better", given.get("better", {}))
-    better = {name: read(value, f"{place}: better {name!r}") for name, value in told.items()}
+    directions = _table(place, "better", given.get("better", {}))
+    better = {name: parse(value, f"{place}: better {name!r}") for name, value in directions.items()}
     return Tolerances(axes, floors, better, str(place))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, select
 
-from guard.audit.changes import Found, changes
+from guard.audit.changes import SeriesChanges, changes
 from guard.audit.header import PARTS, Header
 from guard.audit.paired import Aim
 from guard.audit.tolerances import matching
@@ -28,7 +28,7 @@ _REACH = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Query:
     """What of a history is asked for: everything where a field is empty.
 
     ``since`` is in seconds since 1970, ``axes`` are patterns, ``allowed`` are parts of the key that
@@ -128,7 +128,7 @@ class Series:
         return self.points[-1].run.model
 
 
-def read(connection: Connection, wanted: Wanted, name: str = "The store") -> list[Series]:
+def read(connection: Connection, wanted: Query, name: str = "The store") -> list[Series]:
     """Return the series of what is wanted, those of one axis beside each other, with their changes.
 
     Raises UsageError where a selector matches nothing although there are audits in that time.
@@ -150,22 +150,22 @@ def read(connection: Connection, wanted: Wanted, name: str = "The store") -> lis
     where += [audit_axes.c.arm == wanted.arm] if wanted.arm else []
     query = select(audit_axes).join(audits, audits.c.id == audit_axes.c.audit_id).where(*where)
     order = (audits.c.time, audits.c.added, audits.c.id, audit_axes.c.number)
-    found: dict[str, list[Row[Any]]] = {}
+    rows_by_axis: dict[str, list[Row[Any]]] = {}
     for row in connection.execute(query.order_by(*order)):
-        found.setdefault(row.name, []).append(row)
-    if not found and wanted.arm:
+        rows_by_axis.setdefault(row.name, []).append(row)
+    if not rows_by_axis and wanted.arm:
         raise UsageError(f"{name} has no {wanted.arm} arm of what was asked for.")
-    names = matching(wanted.axes, list(found))
-    series = [one for axis in names for one in _series(found[axis], runs, wanted.allowed)]
-    return _changed(series)
+    names = matching(wanted.axes, list(rows_by_axis))
+    series = [one for axis in names for one in _series(rows_by_axis[axis], runs, wanted.allowed)]
+    return _with_changes(series)
 
 
-def _check(what: str, wanted: Sequence[str], there: set[str], name: str) -> None:
+def _check(kind: str, wanted: Sequence[str], known: set[str], name: str) -> None:
     for one in wanted:
-        if one not in there:
+        if one not in known:
             raise UsageError(
-                f"{name} has no audit of the {what} {one!r} in that time; it has "
-                f"{', '.join(sorted(there))}."
+                f"{name} has no audit of the {kind} {one!r} in that time; it has "
+                f"{', '.join(sorted(known))}."
             )
 
 
@@ -187,9 +187,11 @@ def _series(
         points.setdefault(key, []).append(Point(run, *told))
     last = rows[-1]
     aim = Aim(last.ideal, above=last.above)
-    for key, of in points.items():
-        suite = of[0].run.header.suite
-        yield Series(last.name, suite, last.arm, last.measure, last.labels, aim, of, differs[key])
+    for key, series_points in points.items():
+        suite = series_points[0].run.header.suite
+        yield Series(
+            last.name, suite, last.arm, last.measure, last.labels, aim, series_points, differs[key]
+        )
 
 
 def _compared(header: Header, arm: str, allowed: frozenset[str]) -> Header:
@@ -205,10 +207,10 @@ def _or_nan(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _changed(series: Sequence[Series]) -> list[Series]:
+def _with_changes(series: Sequence[Series]) -> list[Series]:
     """Return the series with where they changed, tested together."""
     places = [[at for at, point in enumerate(one.points) if point.tested] for one in series]
-    of = [
+    figures = [
         (
             np.array([one.points[at].value for at in tested]),
             np.array([one.points[at].error for at in tested]),
@@ -217,11 +219,11 @@ def _changed(series: Sequence[Series]) -> list[Series]:
     ]
     return [
         replace(one, q=found.q, steps=list(_steps(one.aim, found, tested)))
-        for one, found, tested in zip(series, changes(of), places, strict=True)
+        for one, found, tested in zip(series, changes(figures), places, strict=True)
     ]
 
 
-def _steps(aim: Aim, found: Found, places: Sequence[int]) -> Iterator[Step]:
+def _steps(aim: Aim, found: SeriesChanges, places: Sequence[int]) -> Iterator[Step]:
     for change in found.changes:
         moved, reach = change.after - change.before, _REACH * change.error
         yield Step(
@@ -232,6 +234,6 @@ def _steps(aim: Aim, found: Found, places: Sequence[int]) -> Iterator[Step]:
             change.after,
             moved - reach,
             moved + reach,
-            float(aim.off(change.after) - aim.off(change.before)),
+            float(aim.distance(change.after) - aim.distance(change.before)),
             change.p,
         )

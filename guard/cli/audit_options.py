@@ -33,7 +33,7 @@ suite_options = given(
     ),
     click.option(
         "--set",
-        "own",
+        "assignments",
         multiple=True,
         metavar="[SUITE.]KEY=VALUE",
         help="With SUITE an option of that suite, without it a setting that the model is asked "

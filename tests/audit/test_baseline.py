@@ -51,7 +51,7 @@ def test_a_baseline_compares_as_the_run_that_it_is_of(runs: dict[str, Path], fil
 def test_two_baselines_compare_without_their_runs(runs: dict[str, Path], file: Path) -> None:
     other = file.with_name("new.json")
     baseline.write(read(runs["new"], OWN), other)
-    found = compare(*(baseline.opened(path, OWN) for path in (file, other)))
+    found = compare(*(baseline.read_side(path, OWN) for path in (file, other)))
     want = compare(*(read(runs[name], OWN) for name in ("base", "new")))
     assert found.outcome == want.outcome
     assert str(found.axes) == str(want.axes)

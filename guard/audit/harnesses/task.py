@@ -43,7 +43,7 @@ class Score(NamedTuple):
         return self.measure, self.labels
 
 
-class Reading(NamedTuple):
+class ScoredAnswer(NamedTuple):
     """One answer to an item, scored. ``content`` is a hash of what was asked."""
 
     item: str
@@ -66,7 +66,7 @@ class Task:
     """
 
     header: Header
-    readings: Sequence[Reading]
+    readings: Sequence[ScoredAnswer]
     expected: int
     repeats: int
     available: int
@@ -100,19 +100,19 @@ def side_of(task: Task) -> SuiteSide:
     axes: dict[str, Axis] = {}
     outcomes: dict[str, Mapping[str, str]] = {}
     left_out: list[str] = []
-    given: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, object]]] = {}
+    values_by_axis: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, object]]] = {}
     for reading in task.readings:
         for score in reading.scores:
-            given.setdefault(score.axis, []).append((reading.item, score.value))
-    for (measure, labels), told in given.items():
-        odd = next((value for _, value in told if number_of(value) is None), _NONE_ODD)
-        if odd is not _NONE_ODD:
+            values_by_axis.setdefault(score.axis, []).append((reading.item, score.value))
+    for (measure, labels), values in values_by_axis.items():
+        unreadable = next((value for _, value in values if number_of(value) is None), _NONE)
+        if unreadable is not _NONE:
             where = "/".join([measure, *("=".join(label) for label in labels)])
-            left_out.append(f"{where} (a sample has {_kind(odd)})")
+            left_out.append(f"{where} (a sample has {_kind(unreadable)})")
             continue
-        axis = _axis(measure, dict(labels), told, task.better.get(measure, ""))
+        axis = _axis(measure, dict(labels), values, task.better.get(measure, ""))
         axes[axis.name(name)] = axis
-        outcomes[axis.name(name)] = _texts(told)
+        outcomes[axis.name(name)] = _values_text(values)
     if not axes and task.readings:
         more = f": {'; '.join(left_out)}" if left_out else ", as it was not scored"
         raise UsageError(f"No scorer of {name} gave its samples numbers{more}.")
@@ -122,55 +122,55 @@ def side_of(task: Task) -> SuiteSide:
     rows = _rows([float(x) for x in read])
     coverage = averaged(ARM, "coverage", {}, aim, items, items, rows, share)
     axes[coverage.name(name)] = coverage
-    told = [(item, "scored" if x else "unread") for item, x in zip(items, read, strict=True)]
-    outcomes[ARM] = _texts(told)
-    lacking = task.repeats * task.expected - len(task.readings)
+    values = [(item, "scored" if x else "unread") for item, x in zip(items, read, strict=True)]
+    outcomes[ARM] = _values_text(values)
+    missing = task.repeats * task.expected - len(task.readings)
     return SuiteSide(
         header=task.header,
         axes=axes,
         outcomes=outcomes,
         items=task.expected,
         available=task.available,
-        lacking=max(lacking, int(task.broken)),
+        missing=max(missing, int(task.broken)),
         coverage=sum(read) / len(read) if read else math.nan,
         contents={reading.item: reading.content for reading in task.readings},
         left_out=left_out,
     )
 
 
-_NONE_ODD = object()
+_NONE = object()
 
 
 def _axis(
-    measure: str, labels: Mapping[str, str], told: Sequence[tuple[str, object]], better: str
+    measure: str, labels: Mapping[str, str], item_values: Sequence[tuple[str, object]], better: str
 ) -> Axis:
-    values = [number_of(value) or 0.0 for _, value in told]
+    values = [number_of(value) or 0.0 for _, value in item_values]
     known = [value for value in values if not math.isnan(value)]
     # Where all lie between 0 and 1 they are shares; nothing else says where a scale ends.
     within = all(0 <= value <= 1 for value in known)
     aim = Aim(UNKNOWN, (0.0, 1.0) if within else (-math.inf, math.inf))
-    items = [item for item, _ in told]
+    items = [item for item, _ in item_values]
     found = averaged(ARM, measure, labels, aim, items, items, _rows(values), share)
     return replace(found, better=better)
 
 
 def _rows(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return rows of a value and 1, whose sums make a mean; zeros where there is no value."""
-    found = np.array([[value, 1.0] for value in values]).reshape(len(values), 2)
-    found[np.isnan(found[:, 0])] = 0.0
-    return found
+    rows = np.array([[value, 1.0] for value in values]).reshape(len(values), 2)
+    rows[np.isnan(rows[:, 0])] = 0.0
+    return rows
 
 
-def _texts(told: Iterable[tuple[str, object]]) -> dict[str, str]:
+def _values_text(item_values: Iterable[tuple[str, object]]) -> dict[str, str]:
     """Return the values of each item in words; of several with how often each came."""
-    found: dict[str, Counter[str]] = {}
-    for item, value in told:
+    counts_by_item: dict[str, Counter[str]] = {}
+    for item, value in item_values:
         text = f"{value:.4g}" if isinstance(value, float) else str(value)
-        found.setdefault(item, Counter())[text] += 1
-    return {item: _counted(counts) for item, counts in found.items()}
+        counts_by_item.setdefault(item, Counter())[text] += 1
+    return {item: _counts_text(counts) for item, counts in counts_by_item.items()}
 
 
-def _counted(counts: Counter[str]) -> str:
+def _counts_text(counts: Counter[str]) -> str:
     if len(counts) == 1:
         return next(iter(counts))
     return ", ".join(f"{text} {n}" for text, n in sorted(counts.items(), key=lambda c: (-c[1], c)))
@@ -190,11 +190,11 @@ def digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def hidden(settings: Mapping[str, Any]) -> dict[str, str]:
+def hashed_values(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return settings with hashes for their values, as any may be a secret or a place on disk."""
     return {name: digest(value) for name, value in settings.items()}
 
 
-def given(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that are set."""
     return {name: value for name, value in settings.items() if value not in (None, {}, [])}
