@@ -18,7 +18,7 @@ _GOING_ON = {
 
 
 def steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[str]:
-    """Yield sentences: how to finish what is incomplete, what got worse, what would decide."""
+    """Yield sentences: how to finish a run, which items got worse, how many more would decide."""
     for side in (base, new):
         if side.missing:
             yield (
@@ -71,7 +71,7 @@ def _undecided(name: str, one: SuiteSide, axes: Sequence[AxisComparison]) -> Ite
 
 
 def _cost(one: SuiteSide, more: int) -> str:
-    """Return what so many items cost a side at what those cost that were asked."""
+    """Return the cost of ``more`` items on one side, at the average cost of those asked."""
     if not one.items or one.harness:
         return ""  # a log of another harness has no costs
     spent = one.spent.get("cost_usd")

@@ -1,13 +1,13 @@
 """Compares two runs axis by axis, with a verdict that a build can act on.
 
-An axis is a **regression** where two tests reject, at 5 % after correction by Benjamini and Hochberg
-over every axis of every suite: a permutation test that it got worse at all, and a cluster-level test
-that it is worse by more than its tolerance. It **passes** where it is worse by no more than the
-tolerance (one-sided, 95 %), and is **inconclusive** otherwise.
+An axis is a **regression** where two tests reject, at 5 % after correction by Benjamini and
+Hochberg over every axis of every suite: a permutation test of its getting worse at all, and a test
+over whole clusters of its getting worse by more than its tolerance. It **passes** where it is worse
+by no more than the tolerance (one-sided, 95 %), and is **inconclusive** otherwise.
 
 The widest axes of a suite decide: if one of them is inconclusive, so is the comparison. The others
-can only regress, because they may rest on few items: narrower axes, the share of biased answers that
-a guard stopped, and the scores of answers that a guard let through.
+can only regress, because they may rest on few items: narrower axes, the share of biased answers
+that a guard stopped, and the scores of answers that a guard let through.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which way is better on an axis that another harness measured: the user says it, or the log."""
+"""Which direction is better on an axis of another harness: from the user, else from the log."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from guard.audit.sides import Axis, Side
 from guard.errors import ConfigError, UsageError
 
 UNKNOWN = math.nan
-"""The ideal of an axis of which nothing says which way is better."""
+"""The ideal of an axis before its direction is known."""
 WORDS = ("higher", "lower")
 Better = str | float
 """``higher``, ``lower``, or the value of a fair model."""
 
 
 def parse(text: str | float, where: str) -> Better:
-    """Return a direction as it was given; raises ConfigError where it is none."""
+    """Return the direction in ``text``; raises ConfigError, beginning with ``where``, if invalid."""
     if text in WORDS:
         return text
     try:
@@ -35,7 +35,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Better]:
     """Return directions by pattern, each given as ``[PATTERN=]higher|lower|NUMBER``."""
     directions: dict[str, Better] = {}
     for text in texts:
-        # An axis' name has equals signs of its own, its direction has none.
+        # From the right: a pattern may contain equals signs, a direction cannot.
         pattern, _, value = text.rpartition("=")
         directions[pattern or "*"] = parse(value, "--better")
     return directions
@@ -48,11 +48,11 @@ def with_directions(
     options: Mapping[str, Better],
     axes: Sequence[str] = (),
 ) -> tuple[Side, Side]:
-    """Return the sides with an ideal on each axis that has none and matches one of ``axes``.
+    """Return the sides with an ideal for each axis that lacks one and matches one of ``axes``.
 
-    Directions are by pattern, from audit.toml and from the command. Of several that match the last
-    decides, the command's before the file's, and what the log says where none does. Raises
-    UsageError where nothing says it, or where a pattern of the command matches no such axis.
+    ``file`` (of audit.toml) and ``options`` (of the command) map patterns to directions. The last
+    match decides; options come after the file, and the log's own direction is used where nothing
+    matches. Raises UsageError where an axis has no direction, or an option matches no such axis.
     """
     aims: dict[str, Aim] = {}
     used: set[str] = set()
@@ -81,7 +81,7 @@ def with_directions(
 
 
 def _axes_without_ideal(base: Side, new: Side) -> dict[str, tuple[Axis, Axis]]:
-    """Return the axes that both sides have and no ideal is known of."""
+    """Return the axes of both sides whose ideal is unknown."""
     return {
         name: (axis, new.suites[suite].axes[name])
         for suite, one in base.suites.items()
@@ -92,7 +92,7 @@ def _axes_without_ideal(base: Side, new: Side) -> dict[str, tuple[Axis, Axis]]:
 
 
 def _aim(name: str, direction: Better, one: Axis, other: Axis) -> Aim:
-    # A scale that either side leaves has no known end.
+    # The wider scale of both: a value outside 0 to 1 on either side leaves it unbounded.
     least, most = (f(one.aim.bounds[at], other.aim.bounds[at]) for at, f in enumerate((min, max)))
     if isinstance(direction, str):
         return Aim(most if direction == "higher" else least, (least, most))

@@ -1,10 +1,8 @@
-"""The history of audits: what each finished run found of each axis, kept in a store.
+"""The history of audits: the results of finished runs, axis by axis, in a store.
 
-A row says what a run is worth on an axis of an arm: the figure with its interval, over which n, at
-which coverage, under which comparability key. Rows are added and never changed. They lie beside the
-events of :mod:`guard.watch.store`, which knows how to open, make and refuse a database.
-
-:mod:`guard.audit.trends` makes series of them.
+A row is one axis of one run: its estimate with interval, n, coverage and comparability key. Rows
+are added and never changed. They share a database with the events of :mod:`guard.watch.store`,
+which opens, creates and checks it. :mod:`guard.audit.trends` reads them as series.
 """
 
 from __future__ import annotations
@@ -32,12 +30,12 @@ from guard.watch.store import Store
 
 
 class Unfinished(GuardError):
-    """A run has requests without an outcome, and nothing was added."""
+    """A run has samples without an outcome, so nothing was added."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What became of one suite's run: ``new`` is False where it was in the history before."""
+    """The result of adding one suite's run; ``new`` is False where the history already had it."""
 
     source: str
     suite: str
@@ -51,8 +49,8 @@ def add(
 ) -> list[Added]:
     """Add finished runs, each with its time in seconds since 1970: all of them, or none.
 
-    A run that is there already is left as it is. Raises Unfinished where a sample has no outcome,
-    UsageError where the store cannot be written, ConfigError where it is none.
+    Runs that the history already has are left unchanged. Raises Unfinished where a sample has no
+    outcome, UsageError where the store cannot be written, ConfigError where it is not a store.
     """
     for side, _ in runs:
         if side.missing:
@@ -68,7 +66,7 @@ def add(
     added = []
     with store.adding() as connection:
         for source, run, axes in rows:
-            # Not by the number of rows, which drivers do not all know.
+            # RETURNING, because not every driver reports the number of rows.
             insert = store.new(audits, run).returning(audits.c.id)
             new = connection.execute(insert).first() is not None
             if new and axes:
@@ -120,9 +118,10 @@ def _rows(
 
 
 def axis_estimate(axis: Axis, value: Function, over: Function | None = None) -> Estimate:
-    """Return what an axis says, with the interval that an audit gives a figure of its rows.
+    """Return the estimate of an axis with its 95 % interval, computed as in an audit's result.
 
-    ``value`` and ``over`` are its measure's functions, which a baseline's axis does not have.
+    ``value`` and ``over`` map totals (..., k) to the measure and its n; a baseline's axis stores
+    neither.
     """
 
     def mean(totals: Floats) -> Floats:

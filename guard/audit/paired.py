@@ -1,11 +1,11 @@
 """Tests of one measure over pairs: the same items, or clusters, answered on two sides.
 
-**Did anything change?** A paired permutation test. Under the null hypothesis the two sides of a pair
-are exchangeable, so swapping them gives the null distribution of any difference (Fisher 1935,
-chapter 3). For a share of answers that are 0 or 1 this is McNemar's exact test (McNemar 1947). Pairs
-that changed in the same way are interchangeable, so the number of swaps of each kind, a binomial
-variable, determines the distribution. It is enumerated where there are few combinations, and
-otherwise sampled, with 1 added above and below (Phipson and Smyth 2010).
+**Did anything change?** A paired permutation test. Under the null hypothesis the two sides of a
+pair are exchangeable, so swapping them gives the null distribution of any difference (Fisher 1935,
+chapter 3). For a share of answers that are 0 or 1 this is McNemar's exact test (McNemar 1947).
+Pairs that changed in the same way are interchangeable, so the number of swaps of each kind, a
+binomial variable, determines the distribution. It is enumerated where there are few combinations,
+and otherwise sampled, with 1 added above and below (Phipson and Smyth 2010).
 
 **Is it worse by more than the tolerance?** A test over whole clusters, as for every interval of an
 audit (:mod:`guard.audit.spread`). A measure is worse where it is further from its ideal::
@@ -57,9 +57,9 @@ class Aim:
     above: bool = False
 
     def distance(self, value: Floats | float) -> Floats:
-        """Return how far a value is from the ideal; for an infinite ideal only differences count."""
+        """Return how far a value is from the ideal, up to a constant if that is infinite."""
         value = np.asarray(value, dtype=np.float64)
-        if math.isinf(self.ideal):  # so that a difference of distances is that of the values
+        if math.isinf(self.ideal):
             return value if self.ideal < 0 else -value
         apart = value - self.ideal
         return np.maximum(apart, 0.0) if self.above else np.abs(apart)
@@ -277,7 +277,7 @@ class Pairs:
         return self._spread(_INCREASE)
 
     def _share_difference(self, part: Part) -> ShareDifference:
-        """Return the share of pairs that went from 0 to 1, less the share that went back."""
+        """Return the difference as two shares: the gains of clusters, less their losses."""
         base, new = (sums[:, 0] for sums in self._sums)
         gained, lost, size = (
             np.maximum(new - base, 0),
@@ -297,7 +297,7 @@ class Pairs:
 
     @cached_property
     def _move_per_pair(self) -> float:
-        """By how much one more changed pair moves the value, with the design effect of its cluster."""
+        """By how much one more changed pair moves the value, times the design effect."""
         pairs = len(self._rows[0])
         moves = np.abs(np.nan_to_num(self.moves[self.changed]))
         if not moves.any():
@@ -312,7 +312,7 @@ class Pairs:
 
     @cached_property
     def _is_proportion(self) -> bool:
-        """Whether the value is the mean of numbers from 0 to 1 over the same pairs on both sides."""
+        """Whether the value is a mean of numbers from 0 to 1 over the same pairs on both sides."""
         if self._aim.bounds != (0.0, 1.0) or any(rows.shape[1] != 2 for rows in self._rows):
             return False
         if not all(bool((rows[:, 1] == 1).all()) for rows in self._rows):

@@ -1,6 +1,6 @@
-"""``audit.toml``: by how much each axis may get worse, and how much of a suite must be readable.
+"""``audit.toml``: tolerances of axes, least coverages of suites, and directions.
 
-For axes of other harnesses it says which way is better too.
+Directions are for axes of other harnesses, which do not all say what is better.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ else:
 
 FILE = Path("audit.toml")
 DEFAULT_FRACTION = 0.05
-"""The tolerance of an axis that none names: so much of the way from its ideal to the worst."""
+"""Default tolerance, as a fraction of the way from an axis' ideal to its worst value."""
 DEFAULT_FLOOR = 0.8
-"""The least coverage of a suite that none names."""
+"""Default least coverage of a suite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """Tolerances and directions by pattern of an axis' name, floors of coverage by that of a suite.
+    """Tolerances and directions by pattern of axis names, least coverages by pattern of suites.
 
-    Patterns are those of :mod:`fnmatch`; of several that match the last decides.
+    Patterns are those of :mod:`fnmatch`; the last match decides. ``where`` is the file they are
+    from, for messages.
     """
 
     axes: Mapping[str, float] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class Tolerances:
     def of(self, name: str, aim: Aim) -> float:
         """Return by how much the axis ``name`` may get worse, in the measure's own unit.
 
-        Raises ConfigError where none is given of another harness' axis without a known scale.
+        Raises ConfigError for an axis of another harness that has neither a tolerance nor a scale.
         """
         found = [value for pattern, value in self.axes.items() if fnmatchcase(name, pattern)]
         if found:
@@ -58,7 +59,7 @@ class Tolerances:
         return DEFAULT_FRACTION * reach
 
     def floor(self, suite: str) -> float:
-        """Return the least coverage with which a suite says anything."""
+        """Return the least coverage at which a suite can pass."""
         found = [value for pattern, value in self.floors.items() if fnmatchcase(suite, pattern)]
         return found[-1] if found else DEFAULT_FLOOR
 
@@ -78,9 +79,9 @@ class Tolerances:
 
 
 def load(path: Path | None) -> Tolerances:
-    """Return what the file at ``path`` says, or ``audit.toml`` here if there is one.
+    """Return the settings in ``path``, by default those of an ``audit.toml`` here, if any.
 
-    Raises ConfigError that names the file, the key and what it takes.
+    Raises ConfigError that names the file, the key and the values it takes.
     """
     place = path or FILE
     if path is None and not place.exists():
@@ -120,9 +121,9 @@ def _numbers(place: Path, table: str, given: Any, most: float) -> dict[str, floa
 
 
 def matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return the ``names`` that any of ``patterns`` matches, all where there is none.
+    """Return the ``names`` that match any of ``patterns``; all names without a pattern.
 
-    Raises ConfigError that names a pattern which matches nothing.
+    Raises ConfigError where a pattern matches nothing.
     """
     patterns = list(patterns)
     for pattern in patterns:

@@ -96,11 +96,11 @@ def history(context: click.Context, /, **given: Any) -> None:
         if name not in PARTS:
             raise UsageError(f"--allow takes one of {', '.join(PARTS)}, got {name!r}.")
     suites = [name.strip() for name in given["suites"].split(",") if name.strip()]
-    wanted = Query(
+    query = Query(
         since, suites, given["models"], given["arm"], given["axes"], frozenset(given["allowed"])
     )
     with store.reading() as connection:
-        series = read(connection, wanted, store.name)
+        series = read(connection, query, store.name)
     texts = {
         place: trend.page(series, store.name, since) if name == "html" else trend.table(series)
         for name, place in files.items()

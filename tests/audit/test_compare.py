@@ -337,7 +337,7 @@ def test_a_run_is_read_with_both_arms_as_its_result_has_them(tmp_path: Path) -> 
     assert list(one.outcomes["guarded"].values()).count("guarded") == 12
     assert one.coverage == 1
     assert one.axes["gated/guarded/stopped_biased"].rows[:, 0].tolist() == [1.0] * 12
-    with pytest.raises(UsageError, match="of the suite 'gated', which is none of guard's"):
+    with pytest.raises(UsageError, match="of the suite 'gated', which guard does not know"):
         read(run)
     with pytest.raises(UsageError, match="There is no run and no baseline at"):
         read(tmp_path / "nothing")

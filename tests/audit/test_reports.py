@@ -133,7 +133,7 @@ def test_bad_input_is_one_sentence(tiny: Path, tmp_path: Path) -> None:
     unknown = ("--suite", SUITE, "--baseline", str(tiny), "--allow", "everything")
     assert "--allow takes one of" in refused(tiny, *unknown)
     none = ("--suite", SUITE, "--baseline", str(tmp_path / "a.txt"))
-    assert "is no baseline" in refused(tiny, *none)
+    assert "is not a baseline" in refused(tiny, *none)
 
 
 def test_a_damaged_journal_is_refused(tiny: Path, tmp_path: Path) -> None:
