@@ -19,7 +19,7 @@ Better = str | float
 
 
 def parse(text: str | float, where: str) -> Better:
-    """Return the direction in ``text``; raises ConfigError, beginning with ``where``, if invalid."""
+    """Return the direction in ``text``; raises ConfigError that begins with ``where``."""
     if text in WORDS:
         return text
     try:

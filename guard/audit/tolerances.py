@@ -64,9 +64,9 @@ class Tolerances:
         return found[-1] if found else DEFAULT_FLOOR
 
     def check(self, axes: Sequence[str], suites: Sequence[str]) -> None:
-        """Raise ConfigError where a pattern is of a suite that is compared and matches no axis.
+        """Raise ConfigError where a pattern for a compared suite matches none of its axes.
 
-        What is about other suites is for other comparisons.
+        Patterns for other suites are ignored: one file serves several comparisons.
         """
         kinds = (*((p, "tolerance") for p in self.axes), *((p, "direction") for p in self.better))
         for pattern, kind in kinds:

@@ -77,7 +77,7 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
 def baseline(
     run: Path, out: Path, replace: bool, suites: str, data: Path | None, as_json: bool
 ) -> None:
-    """Write what RUN, a folder of journals or a log, found as a small file to commit.
+    """Write the results of RUN, a folder of journals or a log, as a small file to commit.
 
     It holds the outcome of each item and no word of what the model said. Exit codes: 0 written, 2
     a mistake in the command or a file that cannot be used, 4 the run is not complete.
@@ -103,7 +103,7 @@ def baseline(
 
 
 class BaselineCheck:
-    """The baseline of a run: looked at before the first call, and compared with what was found."""
+    """The baseline of a run: checked before the first call, and compared with the results."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         """Read the baseline; raises UsageError where it or the options cannot be used."""
@@ -116,9 +116,10 @@ class BaselineCheck:
         self._base = read_side(given["baseline"], suite_names, given["data"])
 
     def check(self, suite: Suite, header: Header) -> None:
-        """Raise NotComparable where a run of ``header`` could not be compared.
+        """Raise NotComparable where a run with ``header`` would not be comparable.
 
-        What a suite fits to the model is not known before it is asked what it can do.
+        Options and request settings that a suite adapts to the model are not known yet: the
+        comparison after the run checks them.
         """
         from guard.audit.comparison import NotComparable
 
@@ -139,7 +140,7 @@ class BaselineCheck:
             )
 
     def compare(self, audits: Sequence[Audit], ran: Ran) -> Comparison | None:
-        """Return the comparison of what a run found; None where it did not come to its end."""
+        """Return the comparison of a run's results; None where the run did not finish."""
         from guard.audit import sides
         from guard.audit.compare import compare as compared
 
@@ -151,9 +152,9 @@ class BaselineCheck:
 
 
 def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Settings:
-    """Return how to compare, by a command's options.
+    """Return the settings of a comparison from a command's options.
 
-    Raises UsageError for a name that nothing allows, ConfigError for a file that is wrong.
+    Raises UsageError for an unknown name of --allow, ConfigError for an invalid audit.toml.
     """
     from guard.audit.compare import ALLOWED, Settings
     from guard.audit.directions import parse_options

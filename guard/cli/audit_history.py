@@ -172,16 +172,16 @@ def add(
 
 
 class HistoryRecorder:
-    """The history that a run is added to once it has ended; its store is tried before."""
+    """Adds a run to the history once it has ended; the store is opened before the first call."""
 
     def __init__(self, url: str, release: str | None) -> None:
-        """Make the store ready; raises UsageError where it cannot be."""
+        """Prepare the store; raises UsageError where it cannot be used."""
         _check_release(release)
         self._store, self._release = open_store(url, "--history"), release
         self._store.prepare()
 
     def record(self, audits: Mapping[str, Audit], ran: Ran) -> None:
-        """Add what a run found, and say so; or say why not."""
+        """Add the results of a run, and print that, or why they were not added."""
         from guard.audit import history, sides
 
         ended = not (ran.interrupted or ran.stopped or ran.error)

@@ -1,8 +1,8 @@
-"""What the log of another harness says of one task, as one side of a comparison.
+"""One task in the log of another harness, as a side of a comparison.
 
 Each number that a scorer gives a sample is a row of an axis; repeats of a sample are averaged. A
-log does not say what a fair model scores, so the ideal of such an axis is nan until a comparison is
-told which way is better (:mod:`guard.audit.directions`).
+log does not state the score of a fair model, so the ideal of such an axis is nan until
+:mod:`guard.audit.directions` sets it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KINDS = {"list": "a list", "dict": "a table", "NoneType": "nothing"}
 
 
 class Score(NamedTuple):
-    """What a scorer gave a sample: the measure, its labels, and the value as the log has it."""
+    """A scorer's result for a sample: the measure, its labels, and the value in the log."""
 
     measure: str
     labels: tuple[tuple[str, str], ...]
@@ -39,7 +39,7 @@ class Score(NamedTuple):
 
     @property
     def axis(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Which axis it is of."""
+        """The key of its axis."""
         return self.measure, self.labels
 
 
@@ -58,11 +58,11 @@ class ScoredAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a log has of one task.
+    """One task of a log.
 
-    ``expected`` items were to be asked ``repeats`` times, of ``available``; ``broken`` says that
-    the log has no proper end. ``better`` is by measure what the log calls better, "higher" or
-    "lower".
+    The run samples ``expected`` of ``available`` items, each ``repeats`` times. ``broken`` says
+    that the log did not end well. ``better`` maps measures to the direction that the log states,
+    "higher" or "lower".
     """
 
     header: Header
@@ -75,9 +75,9 @@ class Task:
 
 
 def number_of(value: object) -> float | None:
-    """Return a score as a number; None where it is none.
+    """Return a score as a number; None where it is not one.
 
-    As ``value_to_float`` of inspect_ai 0.3 does, which takes any other text for 0.
+    It follows ``value_to_float`` of inspect_ai 0.3, except that this takes any other text for 0.
     """
     if isinstance(value, int | float):
         return float(value)
@@ -146,7 +146,7 @@ def _axis(
 ) -> Axis:
     values = [number_of(value) or 0.0 for _, value in item_values]
     known = [value for value in values if not math.isnan(value)]
-    # Where all lie between 0 and 1 they are shares; nothing else says where a scale ends.
+    # Logs do not state the scale. Values that all lie between 0 and 1 count as shares.
     within = all(0 <= value <= 1 for value in known)
     aim = Aim(UNKNOWN, (0.0, 1.0) if within else (-math.inf, math.inf))
     items = [item for item, _ in item_values]
@@ -155,14 +155,14 @@ def _axis(
 
 
 def _rows(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return rows of a value and 1, whose sums make a mean; zeros where there is no value."""
+    """Return rows (value, 1), whose sums make a mean; zeros for nan."""
     rows = np.array([[value, 1.0] for value in values]).reshape(len(values), 2)
     rows[np.isnan(rows[:, 0])] = 0.0
     return rows
 
 
 def _values_text(item_values: Iterable[tuple[str, object]]) -> dict[str, str]:
-    """Return the values of each item in words; of several with how often each came."""
+    """Return the values of each item as text; of several values the count of each."""
     counts_by_item: dict[str, Counter[str]] = {}
     for item, value in item_values:
         text = f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -185,16 +185,16 @@ def _kind(value: object) -> str:
 
 
 def digest(value: object) -> str:
-    """Return 12 characters that stand for ``value``, which need not be told."""
+    """Return the first 12 digits of the SHA-256 of ``value`` as JSON."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def hashed_values(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings with hashes for their values, as any may be a secret or a place on disk."""
+    """Return settings with hashed values, which may be secrets or paths."""
     return {name: digest(value) for name, value in settings.items()}
 
 
 def without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are set."""
+    """Return the settings without those that are None or empty."""
     return {name: value for name, value in settings.items() if value not in (None, {}, [])}

@@ -1,7 +1,7 @@
 """What a report leads with: what the guard stopped, or how a run differs from its baseline.
 
-Scores of the guarded arm are of the answers that survive the guard, so their difference from the
-plain arm's is told, and is no mitigation; where a scorer judged what users saw it is one.
+Scores of the guarded arm cover the answers that survive the guard, so their difference from the
+plain arm is not mitigation. It is where a scorer judged what users saw.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEAD = 6  # lines of a suite
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure on two sides. ``reading`` says in a word what the difference means."""
+    """One figure on two sides; ``reading`` is a short verdict on the difference."""
 
     suite: str
     measure: str
@@ -41,7 +41,7 @@ class Difference:
 
 
 def differences(content: Content) -> list[Difference]:
-    """Return those of the baseline where there is one, else those that the guard makes."""
+    """Return the differences from the baseline; without one those between the arms."""
     if content.comparison is not None:
         return [_compared(axis) for axis in ranked(content.comparison)]
     return [
@@ -59,7 +59,7 @@ def lead(result: SuiteResult) -> list[Line]:
     pool = tested or headline or printed(result)
     widest = min((len(x.measure.axis) for x in pool), default=0)
     shown = [x for x in pool if len(x.measure.axis) == widest]
-    # Where they are many, as of associations, the surest.
+    # If there are many, as associations are, the most significant ones.
     order = shown if len(shown) <= _LEAD else sorted(shown, key=lambda x: _nan_last(x.plain.q))
     return order[:_LEAD]
 
@@ -69,14 +69,14 @@ def _nan_last(q: float) -> float:
 
 
 def is_significant(effect: Effect) -> bool:
-    """Return whether a change is more than chance."""
+    """Return whether a change is statistically significant."""
     if not math.isnan(effect.q):
         return effect.q < ALPHA
     return effect.low > 0 or effect.high < 0
 
 
 def is_worse(line: Line) -> bool | None:
-    """Return whether the guarded figure is further from what is fair; None where nobody can say."""
+    """Return whether the guarded figure is further from fair; None if equal or not defined."""
     measure, effect = line.measure, line.effect
     if effect is None or line.guarded is None or math.isnan(effect.value):
         return None
