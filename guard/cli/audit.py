@@ -127,7 +127,7 @@ def run(**given: Any) -> None:
     except NotComparable as error:
         click.echo(f"Error: {error}", err=True)
         raise click.exceptions.Exit(NOT_COMPARABLE) from None
-    # A cassette has no more answers; what stopped a run is told with whether that can be mended.
+    # A cassette has no more answers, and an error says itself whether the run can go on.
     goes_on = given["replay"] is None and ran.error is None and not ran.stopped
     comparison = baseline_check.compare(command.audits, ran) if baseline_check else None
     _show(ran.results, given["as_json"], ran.interrupted, goes_on, comparison)

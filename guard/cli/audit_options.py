@@ -84,7 +84,7 @@ asking_options = given(
         multiple=True,
         metavar="KEY",
         help="A setting of the suite to leave out, such as top_p; repeatable. What LiteLLM "
-        "says that a model does not take is left out anyway, and told.",
+        "says that a model does not take is left out anyway, and reported.",
     ),
     click.option(
         "--system",

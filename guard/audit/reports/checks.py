@@ -148,14 +148,16 @@ def _comparison_checks(content: Content) -> Iterator[Check]:
     comparison = content.comparison
     if comparison is None:
         return
-    journals = {one.result.suite: one.journal for one in content.suites}
-    for one in comparison["differences"]:
-        text = f"{one['name']}: {one['base']} in the baseline, {one['new']} here"
-        status: Status = "passed" if one["allowed"] else "error"
-        told = f"{text}{' (allowed)' if one['allowed'] else ''}."
-        suite = one["suite"]
-        name = f"comparable / {one['name']}"
-        yield Check(suite, "comparable", name, status, told, journals.get(suite, ""))
+    journals = {suite.result.suite: suite.journal for suite in content.suites}
+    for difference in comparison["differences"]:
+        text = (
+            f"{difference['name']}: {difference['base']} in the baseline, {difference['new']} here"
+        )
+        status: Status = "passed" if difference["allowed"] else "error"
+        sentence = f"{text}{' (allowed)' if difference['allowed'] else ''}."
+        suite = difference["suite"]
+        name = f"comparable / {difference['name']}"
+        yield Check(suite, "comparable", name, status, sentence, journals.get(suite, ""))
     for axis in ranked(comparison):
         values = {
             name: math.nan if axis[name] is None else float(axis[name])
@@ -169,20 +171,20 @@ def _comparison_checks(content: Content) -> Iterator[Check]:
         )
         reason = f"; {axis['reason'].rstrip('.')}" if axis["reason"] else ""
         more = axis["more_items"]
-        told = f"; {more:,} more items would decide it" if more is not None else ""
+        remedy = f"; {more:,} more items would decide it" if more is not None else ""
         yield Check(
             axis["suite"],
             axis["measure"],
             axis["name"],
             _axis_status(axis),
-            f"{text}{reason}{told}.",
+            f"{text}{reason}{remedy}.",
             journals.get(axis["suite"], ""),
             {"arm": axis["arm"], **axis["axis"]},
         )
 
 
 def _axis_status(axis: Mapping[str, Any]) -> Status:
-    """Return an axis' status: of those that need not be decided only a regression counts."""
+    """Return the status of an axis; if it need not be decided, only a regression fails it."""
     if axis["verdict"] == "regression":
         return "failed"
     return "skipped" if axis["verdict"] == "inconclusive" and axis["decides"] else "passed"
