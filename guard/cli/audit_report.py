@@ -49,7 +49,7 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 )
 @click.option(
     "--suite",
-    "own",
+    "own_suites",
     multiple=True,
     metavar="MODULE:CLASS",
     help="A suite of your own that the run asked; repeatable.",
@@ -59,7 +59,7 @@ def report(
     run: Path,
     baseline: Path | None,
     data: Path | None,
-    own: tuple[str, ...],
+    own_suites: tuple[str, ...],
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -72,7 +72,7 @@ def report(
     asked = {name: given[name] for name in _FORMATS if given[name] is not None}
     _check(asked, as_json)
     with stdout_kept():
-        content = _content(run, baseline, data, own, given)
+        content = _content(run, baseline, data, own_suites, given)
         texts = {name: _text(name, content, run) for name in asked}
     write({asked[name]: text for name, text in texts.items()})
     for sentence in content.state():
@@ -104,7 +104,7 @@ def _content(
     run: Path,
     baseline: Path | None,
     data: Path | None,
-    own: tuple[str, ...],
+    own_suites: tuple[str, ...],
     given: Mapping[str, Any],
 ) -> Content:
     from guard.audit.reports import load
@@ -113,11 +113,11 @@ def _content(
         for name, option in (("allowed", "--allow"), ("axes", "--axis"), ("config", "--config")):
             if given[name]:
                 raise UsageError(f"{option} belongs to --baseline; give one.")
-        return load(run, data, own)
-    from guard.audit.baseline import opened
+        return load(run, data, own_suites)
+    from guard.audit.baseline import read_side
     from guard.cli.audit_compare import settings
 
-    return load(run, data, own, opened(baseline, own, data), settings(given))
+    return load(run, data, own_suites, read_side(baseline, own_suites, data), settings(given))
 
 
 def _text(name: str, content: Content, run: Path) -> str:
@@ -162,7 +162,7 @@ def _show(content: Content) -> None:
 
     console = results_console()
     if content.comparison is not None:
-        for told in (*headlines(content), *content.comparison["next"]):
-            console.print(told, markup=False, style="bold")
+        for sentence in (*headlines(content), *content.comparison["next"]):
+            console.print(sentence, markup=False, style="bold")
     for one in content.suites:
         tables.show(console, one.result)

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.contingency_tables import mcnemar
 
-from guard.audit.baseline import opened
-from guard.audit.harnesses.readings import number_of
+from guard.audit.baseline import read_side
+from guard.audit.harnesses.task import number_of
 from guard.cli import main
 
 if sys.version_info >= (3, 14):
@@ -87,7 +87,7 @@ def test_both_formats_of_inspect_say_the_same(tmp_path: Path) -> None:
     args = (*args, "--allow", "model")
     one, other = compared(GOOD, POOR, *args), compared(plain, POOR, *args)
     assert one["axes"] == other["axes"]
-    few = opened(LOGS / "few.json").suites["inspect:sums"]
+    few = read_side(LOGS / "few.json").suites["inspect:sums"]
     assert few.items == 2
     assert few.axes["inspect:sums/plain/form/value=length"].rows.tolist() == [[4, 1], [1, 1]]
 
@@ -276,9 +276,9 @@ def test_repeats_of_a_sample_are_averaged(tmp_path: Path) -> None:
             one["scores"]["match"]["value"] = "I"
         log["samples"] += again
 
-    side = opened(changed(tmp_path, twice)).suites["inspect:sums"]
+    side = read_side(changed(tmp_path, twice)).suites["inspect:sums"]
     axis = side.axes[MATCH]
-    assert side.lacking == 0
+    assert side.missing == 0
     assert sorted(axis.rows[:, 0]) == [0.0, *[0.5] * 11]
     assert side.outcomes[MATCH]["q1"] == "C 1, I 1"
 
@@ -286,12 +286,15 @@ def test_repeats_of_a_sample_are_averaged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda log: log.update(version=3), "is a log of inspect in version 3, this guard reads 2"),
+        (
+            lambda log: log.update(version=3),
+            "is an inspect log of version 3; this guard reads version 2",
+        ),
         (lambda log: log.pop("samples"), "was written without its samples; run it again with"),
         (lambda log: [one.update(scores={}) for one in log["samples"]], "as it was not scored"),
-        (lambda log: log["eval"].pop("dataset"), "is no whole log: it lacks 'dataset'"),
-        (lambda log: log.update(eval=[]), "is no whole log"),
-        (lambda log: log.update(samples=[{}]), "is no whole log: it lacks 'id'"),
+        (lambda log: log["eval"].pop("dataset"), "is an incomplete log: 'dataset' is missing"),
+        (lambda log: log.update(eval=[]), "is an incomplete log"),
+        (lambda log: log.update(samples=[{}]), "is an incomplete log: 'id' is missing"),
     ],
 )
 def test_a_log_of_inspect_that_cannot_be_read_is_named(
@@ -322,7 +325,7 @@ def test_a_zip_that_is_cut_off_or_no_log_is_named(tmp_path: Path) -> None:
     cut.write_bytes(GOOD.read_bytes()[:9000])
     result = call(GOOD, cut)
     assert result.exit_code == 2
-    assert "cut.eval cannot be read as a log of inspect" in result.output
+    assert "cut.eval cannot be read as an inspect log" in result.output
     other = tmp_path / "other.eval"
     with zipfile.ZipFile(other, "w") as file:
         file.writestr("a.txt", "a")
@@ -366,7 +369,7 @@ def test_samples_of_lm_eval_that_were_edited_or_cut_off_are_found_out(lm: Path) 
     samples.write_text(text[: len(text) // 2])
     result = call(LOGS / "good", lm)
     assert result.exit_code == 2
-    assert "the hash of sums_gen is another. It was cut off or edited" in result.output
+    assert "does not match the hash of sums_gen" in result.output
     samples.unlink()
     assert "The samples of sums_gen (samples_sums_gen_*.jsonl) are not" in call(lm, lm).output
     told = call(next(lm.glob("samples_*")), lm).output
@@ -396,9 +399,12 @@ def test_what_makes_logs_of_lm_eval_incomparable(part: str, lm: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda log: log.pop("lm_eval_version"), "it has no lm_eval_version; it reads those of"),
+        (
+            lambda log: log.pop("lm_eval_version"),
+            "the version that this guard reads: it has no lm_eval_version",
+        ),
         (lambda log: log.update(task_hashes={}), "run lm_eval again with --log_samples"),
-        (lambda log: log["configs"].pop("sums_mc"), "is no whole log: it lacks 'sums_mc'"),
+        (lambda log: log["configs"].pop("sums_mc"), "is an incomplete log: 'sums_mc' is missing"),
     ],
 )
 def test_a_log_of_lm_eval_that_cannot_be_read_is_named(
