@@ -1,8 +1,8 @@
-"""A pytest plugin: an audit that has to be no worse than its baseline, as a test.
+"""A pytest plugin: a test that fails where an audit is worse than its baseline.
 
-One line in ``conftest.py``, ``pytest_plugins = ["guard.testing"]``, gives the fixture
-``guard_audit``. It runs the command in a process of its own, so neither the filters of warnings nor
-the event loops of a test suite meet those of LiteLLM.
+``pytest_plugins = ["guard.testing"]`` in ``conftest.py`` gives the fixture ``guard_audit``. It runs
+``guard audit`` in a separate process, so that the warning filters and event loops of the test suite
+do not affect LiteLLM.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ Inconclusive = Literal["fail", "skip"]
 
 
 class AuditGate:
-    """The commands that compare, with their verdict as the outcome of a test.
+    """Runs ``guard audit run`` and ``compare``, with their verdict as the outcome of the test.
 
-    A regression, an incomplete run and one that is not comparable fail the test with the lines that
-    the command prints. An inconclusive one fails too, or with ``inconclusive="skip"`` is skipped
-    with them; it never passes.
+    A regression, an incomplete run and runs that are not comparable fail the test with the lines
+    that the command prints. An inconclusive comparison fails it too, or skips it with
+    ``inconclusive="skip"``; it never passes.
     """
 
     def __init__(self, folder: Path, out: Path) -> None:
-        """Run commands in ``folder``, which paths are relative to; journals go to ``out``."""
+        """Run commands in ``folder``, to which paths are relative; journals go to ``out``."""
         self._folder = folder
         self._out = out
 
     def run(
         self, *options: str | os.PathLike[str], inconclusive: Inconclusive = "fail"
     ) -> Comparison:
-        """Return the comparison of ``guard audit run`` with these options where it passes.
+        """Run ``guard audit run`` with ``options``; return the comparison if it passes.
 
-        Raises UsageError where they are wrong, or have no --baseline.
+        Raises UsageError where the options are wrong or lack --baseline.
         """
-        given = [os.fspath(option) for option in options]
-        if not any(option.partition("=")[0] == "--baseline" for option in given):
+        arguments = [os.fspath(option) for option in options]
+        if not any(option.partition("=")[0] == "--baseline" for option in arguments):
             raise UsageError("guard_audit.run needs --baseline FILE; without it nothing can fail.")
-        if not any(option.partition("=")[0] == "--out" for option in given):
-            given += ["--out", str(self._out)]
-        return self._judged(["run", *given], inconclusive)
+        if not any(option.partition("=")[0] == "--out" for option in arguments):
+            arguments += ["--out", str(self._out)]
+        return self._verdict(["run", *arguments], inconclusive)
 
     def compare(
         self,
@@ -60,16 +60,16 @@ class AuditGate:
         *options: str | os.PathLike[str],
         inconclusive: Inconclusive = "fail",
     ) -> Comparison:
-        """Return what ``guard audit compare`` says of two runs, baselines or logs, if they pass.
+        """Run ``guard audit compare`` on two runs, baselines or logs; return a passing comparison.
 
-        Raises UsageError where one cannot be used, or the options are wrong.
+        Raises UsageError where one of them cannot be used, or the options are wrong.
         """
-        given = [os.fspath(option) for option in (base, new, *options)]
-        return self._judged(["compare", *given], inconclusive)
+        arguments = [os.fspath(option) for option in (base, new, *options)]
+        return self._verdict(["compare", *arguments], inconclusive)
 
-    def _judged(self, args: Sequence[str], inconclusive: Inconclusive) -> Comparison:
+    def _verdict(self, arguments: Sequence[str], inconclusive: Inconclusive) -> Comparison:
         done = subprocess.run(
-            [sys.executable, "-m", "guard", "audit", *args, "--json"],
+            [sys.executable, "-m", "guard", "audit", *arguments, "--json"],
             cwd=self._folder,
             capture_output=True,
             text=True,
@@ -77,24 +77,30 @@ class AuditGate:
             check=False,
         )
         if done.returncode not in EXIT_CODES.values():
-            raise UsageError(done.stderr.strip().removeprefix("Error: ") or f"{args} was stopped.")
-        found = _comparison(done.stdout)
-        told = done.stderr.strip() if found is None else "\n".join(lines(found))
-        if found is not None and done.returncode == 0:
-            return found
-        if found is not None and found.outcome == "inconclusive" and inconclusive == "skip":
-            pytest.skip(told)
-        pytest.fail(told, pytrace=False)
+            raise UsageError(
+                done.stderr.strip().removeprefix("Error: ") or f"{arguments} was stopped."
+            )
+        comparison = _comparison(done.stdout)
+        message = done.stderr.strip() if comparison is None else "\n".join(lines(comparison))
+        if comparison is not None and done.returncode == 0:
+            return comparison
+        if (
+            comparison is not None
+            and comparison.outcome == "inconclusive"
+            and inconclusive == "skip"
+        ):
+            pytest.skip(message)
+        pytest.fail(message, pytrace=False)
 
 
-def _comparison(said: str) -> Comparison | None:
-    """Return the comparison in what a command printed; None where it came to none."""
-    told = json.loads(said) if said.strip() else {}
-    told = told.get("comparison") if "suites" in told else told
-    return Comparison.from_dict(told) if told else None
+def _comparison(output: str) -> Comparison | None:
+    """Return the comparison in the JSON that a command printed; None without one."""
+    printed = json.loads(output) if output.strip() else {}
+    printed = printed.get("comparison") if "suites" in printed else printed
+    return Comparison.from_dict(printed) if printed else None
 
 
 @pytest.fixture
 def guard_audit(request: pytest.FixtureRequest, tmp_path: Path) -> AuditGate:
-    """Return the gate of an audit; its paths are relative to pytest's root folder."""
+    """Return an AuditGate; its paths are relative to pytest's root folder."""
     return AuditGate(request.config.rootpath, tmp_path / "audit")

@@ -1,8 +1,8 @@
-"""Baselines: what a run says of each axis, in one small file that is made to be committed.
+"""Baselines: the axes of a run in one small JSON file, to be committed.
 
-A file of JSON with the comparability key of each suite, the outcome of each item in each arm, and
-each axis' rows pair by pair: all that the tests of a comparison need, and no word of what a model
-said. Rows that are alike are written once. A checksum over the rest shows a file that was edited.
+The file has the comparability key of each suite, the outcome of each item in each arm, and the rows
+of each axis: all that a comparison needs, and nothing that the model said. Equal rows are written
+once. A checksum detects edits.
 """
 
 from __future__ import annotations
@@ -22,57 +22,56 @@ import numpy as np
 from guard import __version__
 from guard.audit import harnesses, sides
 from guard.audit.directions import UNKNOWN
-from guard.audit.files import write_whole
+from guard.audit.files import BASELINE, GZIP, write_whole
 from guard.audit.header import Header
 from guard.audit.paired import Aim
-from guard.audit.sides import Axis, Side, SuiteSide
+from guard.audit.sides import Axis, Function, Side, SuiteSide
 from guard.errors import UsageError
 from guard.suites import registry
 from guard.suites.reading import share
 
-KIND = "guard audit baseline"
-_GZIP = b"\x1f\x8b"
 FORMAT = 1
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_ANEW = "make it anew: guard audit baseline RUN --out FILE."
+_REMEDY = "make it again with guard audit baseline RUN --out FILE."
 _DEEP = 3
-"""So many levels of the file have a line for each entry, the rest stands in one."""
+"""Levels of the JSON with one line for each entry; deeper ones stand on a single line."""
 
 
-def opened(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:
-    """Return the side that a baseline, a journal, the folder of a run or another's log is.
+def read_side(place: Path, own_suites: Iterable[str] = (), data: Path | None = None) -> Side:
+    """Return the side at ``place``: a baseline, a journal, a run's folder, or another harness' log.
 
-    ``own`` and ``data`` are those of :func:`guard.audit.sides.read`. Raises UsageError where it is
-    none of them, or cannot be used.
+    ``own_suites`` and ``data`` are as in :func:`guard.audit.sides.read`. Raises UsageError where
+    ``place`` is none of these, or cannot be used.
     """
     log = harnesses.read(place)
     if log is not None:
         return log
     if place.is_file() and not _is_journal(place):
-        return _with_suites(load(place), own)
-    # Where suites were asked for by name, a journal of another is not there to be compared.
-    return sides.read(place, own, data, known=bool(list(own)))
+        return _with_suites(load(place), own_suites)
+    # With suites selected by name, journals of unknown suites in the folder do not matter.
+    return sides.read(place, own_suites, data, known=bool(list(own_suites)))
 
 
-def run(place: Path, own: Iterable[str] = (), data: Path | None = None) -> Side:
-    """Return the side of a journal, of the folder of a run, or of logs of another harness.
+def read_run(place: Path, own_suites: Iterable[str] = (), data: Path | None = None) -> Side:
+    """Return the side of a journal, of a run's folder, or of another harness' logs: no baseline.
 
-    ``own`` and ``data`` are those of :func:`guard.audit.sides.read`, and so is what it raises.
+    Arguments and errors are those of :func:`guard.audit.sides.read`.
     """
     log = harnesses.read(place)
-    return sides.read(place, own, data) if log is None else log
+    return sides.read(place, own_suites, data) if log is None else log
 
 
 def _is_journal(place: Path) -> bool:
     with place.open("rb") as file:
-        return file.read(2) == _GZIP
+        return file.read(2) == GZIP
 
 
-def _with_suites(side: Side, own: Iterable[str]) -> Side:
-    """Return ``side`` with the suites that are not registered, named by module:Class."""
+def _with_suites(side: Side, own_suites: Iterable[str]) -> Side:
+    """Return ``side`` with its unregistered suites attached, which ``module:Class`` names."""
     suites = dict(side.suites)
-    for place in own:
-        name = registry.find(place).name if ":" in place else ""
+    for place in own_suites:
+        own_class = ":" in place and not place.startswith(harnesses.SUITES)
+        name = registry.find(place).name if own_class else ""
         if name in suites:
             suite = registry.make(place, suites[name].header.options)
             suites[name] = replace_(suites[name], suite=suite)
@@ -80,11 +79,13 @@ def _with_suites(side: Side, own: Iterable[str]) -> Side:
 
 
 def write(side: Side, path: Path, *, replace: bool = False) -> None:
-    """Write the baseline of ``side``: all of it appears under its name, or nothing.
+    """Write the baseline of ``side`` to ``path``, atomically.
 
-    Raises UsageError where something is there that ``replace`` does not allow to go, or where it
-    cannot be written. Only a baseline is ever replaced.
+    Raises UsageError where the file exists and ``replace`` is not set, where it is not a baseline,
+    or where it cannot be written.
     """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no file; give another --out.")
     if path.exists():
         if not replace:
             raise UsageError(f"{path} is there already; give another --out, or --replace.")
@@ -97,77 +98,80 @@ def write(side: Side, path: Path, *, replace: bool = False) -> None:
 
 
 def load(path: Path) -> Side:
-    """Return the side that the baseline at ``path`` holds; its axes have no functions.
+    """Return the side in the baseline at ``path``; its axes have no functions.
 
-    Raises UsageError where it is none, of another format, cut off, or was edited.
+    Raises UsageError where the file is not a baseline, has another format, is truncated, or was
+    edited.
     """
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as a baseline ({error}).") from None
     try:
-        found = json.loads(text)
+        body = json.loads(text)
     except (ValueError, RecursionError):
-        told = "is cut off" if KIND in text[:200] else "is no baseline"
-        raise UsageError(f"{path} {told}; {_ANEW}") from None
-    if not isinstance(found, dict) or found.get("kind") != KIND:
-        raise UsageError(f"{path} is no baseline; {_ANEW}")
-    if found.get("format") != FORMAT:
+        problem = "is truncated" if BASELINE in text[:200] else "is not a baseline"
+        raise UsageError(f"{path} {problem}; {_REMEDY}") from None
+    if not isinstance(body, dict) or body.get("kind") != BASELINE:
+        raise UsageError(f"{path} is not a baseline; {_REMEDY}")
+    if body.get("format") != FORMAT:
         raise UsageError(
-            f"{path} is a baseline of format {found.get('format')!r}, this guard reads {FORMAT}; "
-            f"{_ANEW}"
+            f"{path} is a baseline of format {body.get('format')!r}, this guard reads format "
+            f"{FORMAT}; {_REMEDY}"
         )
-    if found.pop("checksum", None) != _checksum(found):
+    if body.pop("checksum", None) != _checksum(body):
         raise UsageError(
-            f"{path} was changed after it was made: its checksum is another. Restore it, or {_ANEW}"
+            f"{path} was edited: its checksum does not match. Restore it, or {_REMEDY}"
         )
     try:
-        return Side(str(path), {name: _suite(one) for name, one in found["suites"].items()})
+        return Side(
+            str(path), {name: _suite_from_json(one) for name, one in body["suites"].items()}
+        )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        raise UsageError(f"{path} is no whole baseline; {_ANEW}") from None
+        raise UsageError(f"{path} is an incomplete baseline; {_REMEDY}") from None
 
 
 def _text(side: Side) -> str:
     body: dict[str, Any] = {
-        "kind": KIND,
+        "kind": BASELINE,
         "format": FORMAT,
         "guard": __version__,
-        "suites": {name: _written(one) for name, one in side.suites.items()},
+        "suites": {name: _suite_to_json(one) for name, one in side.suites.items()},
     }
-    return _laid_out({**body, "checksum": _checksum(body)}) + "\n"
+    return _format_json({**body, "checksum": _checksum(body)}) + "\n"
 
 
 def identity(one: SuiteSide) -> str:
-    """Return the SHA-256 that names a run of a suite: of its journal, or of all that it found."""
-    return one.run or _checksum(_written(one))
+    """Return the SHA-256 that identifies a run of a suite: of its journal, else of its results."""
+    return one.run or _checksum(_suite_to_json(one))
 
 
 def _checksum(body: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what a file says, however it is laid out."""
+    """Return the SHA-256 of a file's content, independent of its layout."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _laid_out(value: Any, depth: int = 0) -> str:
-    """Return JSON with a line for each entry of the first levels: a change shows as few lines."""
+def _format_json(value: Any, depth: int = 0) -> str:
+    """Return JSON with one line for each entry of the first levels, for short diffs."""
     inner, space = depth + 1, " " * (depth + 1)
     if isinstance(value, dict) and value and depth < _DEEP:
-        lines = [f"{space}{json.dumps(k)}: {_laid_out(v, inner)}" for k, v in value.items()]
+        lines = [f"{space}{json.dumps(k)}: {_format_json(v, inner)}" for k, v in value.items()]
         return "{\n" + ",\n".join(lines) + "\n" + " " * depth + "}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        lines = [space + _laid_out(v, _DEEP) for v in value]
+        lines = [space + _format_json(v, _DEEP) for v in value]
         return "[\n" + ",\n".join(lines) + "\n" + " " * depth + "]"
     return json.dumps(value, separators=(",", ":"))
 
 
-def _written(one: SuiteSide) -> dict[str, Any]:
+def _suite_to_json(one: SuiteSide) -> dict[str, Any]:
     axes = list(one.axes.values())
-    cluster = {
+    cluster_of_item = {
         i: c for a in axes if a.unit == "item" for i, c in zip(a.ids, a.clusters, strict=True)
     }
-    ids = list(cluster)
-    names = list(dict.fromkeys([*cluster.values(), *(c for a in axes for c in a.clusters)]))
-    place = {
+    ids = list(cluster_of_item)
+    names = list(dict.fromkeys([*cluster_of_item.values(), *(c for a in axes for c in a.clusters)]))
+    places = {
         "item": {item: at for at, item in enumerate(ids)},
         "cluster": {name: at for at, name in enumerate(names)},
     }
@@ -178,9 +182,11 @@ def _written(one: SuiteSide) -> dict[str, Any]:
         "spent": dict(one.spent),
         "items": ids,
         "clusters": names,
-        "cluster_of_item": _runs_of_values([place["cluster"][cluster[item]] for item in ids]),
-        "outcomes": {arm: _outcomes(told, ids) for arm, told in one.outcomes.items()},
-        "axes": [_axis(axis, place[axis.unit]) for axis in axes],
+        "cluster_of_item": _run_lengths([places["cluster"][cluster_of_item[item]] for item in ids]),
+        "outcomes": {
+            arm: _outcomes_to_json(outcomes, ids) for arm, outcomes in one.outcomes.items()
+        },
+        "axes": [_axis_to_json(axis, places[axis.unit]) for axis in axes],
     } | (
         {"contents": [one.contents[item] for item in ids], "left_out": list(one.left_out)}
         if one.harness
@@ -188,18 +194,18 @@ def _written(one: SuiteSide) -> dict[str, Any]:
     )
 
 
-def _outcomes(told: Mapping[str, str], ids: Sequence[str]) -> dict[str, Any]:
-    kinds = list(dict.fromkeys(told.values()))
-    at = {name: place for place, name in enumerate(kinds)}
-    # Where an item has no outcome in an arm, one more than there are stands for it.
+def _outcomes_to_json(outcomes: Mapping[str, str], ids: Sequence[str]) -> dict[str, Any]:
+    kinds = list(dict.fromkeys(outcomes.values()))
+    places = {name: place for place, name in enumerate(kinds)}
+    # An index one past the last kind marks an item without an outcome in this arm.
     return {
         "kinds": kinds,
-        "of": _packed([at.get(told.get(i, ""), len(kinds)) for i in ids], len(kinds) + 1),
+        "of": _pack([places.get(outcomes.get(i, ""), len(kinds)) for i in ids], len(kinds) + 1),
     }
 
 
-def _axis(axis: Axis, place: Mapping[str, int]) -> dict[str, Any]:
-    kinds, of = np.unique(axis.rows, axis=0, return_inverse=True)
+def _axis_to_json(axis: Axis, places: Mapping[str, int]) -> dict[str, Any]:
+    kinds, kind_of_pair = np.unique(axis.rows, axis=0, return_inverse=True)
     return {
         "arm": axis.arm,
         "measure": axis.measure,
@@ -209,75 +215,101 @@ def _axis(axis: Axis, place: Mapping[str, int]) -> dict[str, Any]:
         "bounds": [b if math.isfinite(b) else None for b in axis.aim.bounds],
         "above": axis.aim.above,
         "unit": axis.unit,
-        "pairs": _runs([place[name] for name in axis.ids]),
+        "pairs": _runs([places[name] for name in axis.ids]),
         "columns": axis.rows.shape[1],
-        "kinds": [[_short(x) for x in row] for row in kinds.tolist()],
-        "of": _packed(of.reshape(-1).tolist(), len(kinds)),
+        "kinds": [[_int_if_whole(x) for x in row] for row in kinds.tolist()],
+        "of": _pack(kind_of_pair.reshape(-1).tolist(), len(kinds)),
     }
 
 
-def _short(value: float) -> float | int:
+def _int_if_whole(value: float) -> float | int | None:
+    if not math.isfinite(value):
+        return None  # JSON has no nan
     return int(value) if value == int(value) else value
 
 
-def _packed(places: Sequence[int], kinds: int) -> str | list[int]:
-    """Return places below ``kinds`` as a text with a character each, where characters suffice."""
+def _pack(places: Sequence[int], kinds: int) -> str | list[int]:
+    """Return indices below ``kinds`` as text, one digit each; a list where digits run out."""
     return "".join(_DIGITS[p] for p in places) if kinds <= len(_DIGITS) else list(places)
 
 
-def _unpacked(of: str | list[int]) -> list[int]:
-    return [_DIGITS.index(c) for c in of] if isinstance(of, str) else list(of)
+def _unpack(packed: str | list[int]) -> list[int]:
+    return [_DIGITS.index(c) for c in packed] if isinstance(packed, str) else list(packed)
 
 
 def _runs(places: Sequence[int]) -> list[list[int]]:
-    """Return places as runs: the first of each, and how many follow one another from there."""
+    """Return indices as runs of consecutive numbers: [first, length] each."""
     runs = groupby(enumerate(places), key=lambda pair: pair[1] - pair[0])
     listed = [[place for _, place in run] for _, run in runs]
     return [[run[0], len(run)] for run in listed]
 
 
-def _of_runs(runs: Iterable[Sequence[int]]) -> list[int]:
+def _expand_runs(runs: Iterable[Sequence[int]]) -> list[int]:
     return [place for first, size in runs for place in range(first, first + size)]
 
 
-def _runs_of_values(values: Sequence[int]) -> list[list[int]]:
-    """Return values as runs of the same: each with how often it comes."""
+def _run_lengths(values: Sequence[int]) -> list[list[int]]:
+    """Return the run-length encoding of values: [value, length] each."""
     return [[value, len(list(run))] for value, run in groupby(values)]
 
 
-def _suite(one: Mapping[str, Any]) -> SuiteSide:
-    header = Header(**one["key"])
-    ids, names = one["items"], one["clusters"]
-    cluster = [names[value] for value, size in one["cluster_of_item"] for _ in range(size)]
+def _suite_from_json(stored: Mapping[str, Any]) -> SuiteSide:
+    header = Header(**stored["key"])
+    ids, names = stored["items"], stored["clusters"]
+    cluster_of_item = [names[i] for i, size in stored["cluster_of_item"] for _ in range(size)]
     axes: dict[str, Axis] = {}
-    for told in one["axes"]:
-        at = _of_runs(told["pairs"])
-        item = told["unit"] == "item"
-        least, most = told["bounds"]
-        bounds = (-math.inf if least is None else least, math.inf if most is None else most)
-        kinds = np.array(told["kinds"], dtype=np.float64).reshape(-1, told["columns"])
-        axis = Axis(
-            told["arm"],
-            told["measure"],
-            told["labels"],
-            Aim(UNKNOWN if told["ideal"] is None else told["ideal"], bounds, told["above"]),
-            told["unit"],
-            [ids[i] if item else names[i] for i in at],
-            [cluster[i] if item else names[i] for i in at],
-            kinds[np.array(_unpacked(told["of"]), dtype=np.int64)],
-            share if item and ":" in header.suite else None,
-            better=told.get("better", ""),
-        )
+    for axis_stored in stored["axes"]:
+        # Functions cannot be stored; those of another harness' scores are always a mean.
+        is_score = axis_stored["unit"] == "item" and ":" in header.suite
+        function = share if is_score else None
+        axis = _axis_from_json(axis_stored, ids, names, cluster_of_item, function)
         axes[axis.name(header.suite)] = axis
-    outcomes = {}
-    for arm, told in one["outcomes"].items():
-        names = told["kinds"]
-        places = zip(ids, _unpacked(told["of"]), strict=True)
-        outcomes[arm] = {item: names[p] for item, p in places if p < len(names)}
-    asked = one["asked"]
+    asked = stored["asked"]
     return SuiteSide(
-        header, axes, outcomes, asked["items"], asked["available"], 0, asked["coverage"],
-        one["spent"], run=one.get("run", ""),
-        contents=dict(zip(ids, one.get("contents", ()), strict=False)),
-        left_out=one.get("left_out", ()),
-    )  # fmt: skip
+        header=header,
+        axes=axes,
+        outcomes={
+            arm: _outcomes_from_json(outcomes, ids) for arm, outcomes in stored["outcomes"].items()
+        },
+        items=asked["items"],
+        available=asked["available"],
+        missing=0,
+        coverage=asked["coverage"],
+        spent=stored["spent"],
+        run=stored.get("run", ""),
+        contents=dict(zip(ids, stored.get("contents", ()), strict=False)),
+        left_out=stored.get("left_out", ()),
+    )
+
+
+def _axis_from_json(
+    stored: Mapping[str, Any],
+    ids: Sequence[str],
+    clusters: Sequence[str],
+    cluster_of_item: Sequence[str],
+    function: Function | None,
+) -> Axis:
+    by_item = stored["unit"] == "item"
+    pairs = _expand_runs(stored["pairs"])
+    least, most = stored["bounds"]
+    bounds = (-math.inf if least is None else least, math.inf if most is None else most)
+    ideal = UNKNOWN if stored["ideal"] is None else stored["ideal"]
+    kinds = np.array(stored["kinds"], dtype=np.float64).reshape(-1, stored["columns"])
+    return Axis(
+        arm=stored["arm"],
+        measure=stored["measure"],
+        labels=stored["labels"],
+        aim=Aim(ideal, bounds, stored["above"]),
+        unit=stored["unit"],
+        ids=[ids[i] if by_item else clusters[i] for i in pairs],
+        clusters=[cluster_of_item[i] if by_item else clusters[i] for i in pairs],
+        rows=kinds[np.array(_unpack(stored["of"]), dtype=np.int64)],
+        value=function,
+        better=stored.get("better", ""),
+    )
+
+
+def _outcomes_from_json(stored: Mapping[str, Any], ids: Sequence[str]) -> dict[str, str]:
+    kinds = stored["kinds"]
+    kind_of_item = zip(ids, _unpack(stored["of"]), strict=True)
+    return {item: kinds[i] for item, i in kind_of_item if i < len(kinds)}

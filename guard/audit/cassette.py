@@ -5,13 +5,14 @@ A cassette is a journal; so any finished audit can be replayed, behind another g
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from guard.audit import journal
 from guard.audit.audit import Audit
-from guard.audit.calls import Reply, Slot
+from guard.audit.calls import Call, Reply, Slot
 from guard.audit.header import ANSWERS
 from guard.audit.models import CallError
 from guard.audit.others import Scorer, recorded_scorer
@@ -50,9 +51,21 @@ class Cassette:
         self.name = header.model
         self._path = path
         self._calls = found.calls
+        self.digest = found.digest()
+        """The hash of what it holds."""
         self._scorer: Scorer | None = None
         self.audit = audit
         """The audit with its requests as they were sent."""
+
+    def check(self, path: Path, calls: Mapping[str, Call]) -> None:
+        """Raise UsageError where the journal at ``path`` has other answers than the cassette."""
+        for key, call in calls.items():
+            recorded = self._calls.get(key)
+            if recorded is not None and _said(call) not in (None, _said(recorded)):
+                raise UsageError(
+                    f"{path} has another answer to {call.slot.item} than {self._path}; give an "
+                    "--out of its own, or remove that journal."
+                )
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
         """Return ``wanted``, but what the suite did without when the cassette was recorded."""
@@ -76,3 +89,11 @@ class Cassette:
 
     async def aclose(self) -> None:
         """Do nothing: there is no connection."""
+
+
+def _said(call: Call) -> object:
+    """Return what was answered, without what it cost; None where nothing was."""
+    reply = call.reply
+    if reply is None:
+        return None
+    return reply.pieces, reply.finish_reason, [(s.logprob, s.tokens) for s in reply.scores]

@@ -1,28 +1,27 @@
-"""Where a series of figures, each with its own standard error, changed its level.
+"""Change points of a series of estimates, each with its own standard error.
 
-One change of the mean is looked for by the likelihood ratio of normal figures with known variances
+A change of the mean is tested by the likelihood ratio of normal variables with known variances
 (Hawkins, JASA 72, 1977; Sen and Srivastava, Annals of Statistics 3, 1975). With weights
-``w = 1 / error²``, W their sum and W_k that of the first k, it is for a change behind point k::
+``w = 1 / error²``, W their sum and W_k that of the first k, it is for a change after point k::
 
-    R_k = (mean behind k - mean up to k)² / (1 / W_k + 1 / (W - W_k))
+    R_k = (mean after k - mean up to k)² / (1 / W_k + 1 / (W - W_k))
 
-and the test takes the largest R_k. Its law without a change depends on the weights alone, so the
-p-value is found by drawing such series, with 1 added above and below (Phipson and Smyth 2010), and
-no more of them once enough are as extreme (Besag and Clifford, Biometrika 78, 1991). Far out, where
-no draw comes to lie, the sum of the single tests' p-values bounds it.
+and the test statistic is the largest R_k. Its null distribution depends on the weights alone, so
+the p-value is simulated, with 1 added above and below (Phipson and Smyth 2010), and the simulation
+stops once enough draws are as extreme (Besag and Clifford, Biometrika 78, 1991). Where the p-value
+is too small to simulate, the Bonferroni bound over the n - 1 single tests stands in for it.
 
-The tests of all series are corrected together by Benjamini and Hochberg (1995). A series that has a
-change is looked at again on either side of it (binary segmentation: Scott and Knott, Biometrics 30,
-1974). These tests share the level that the found series have of all (Benjamini and Bogomolov, JRSS
-B 76, 2014), halved with every cut: so steady series are given a change in at most 5 % of looks,
-and a series with a true one is given one too many about as rarely.
+The tests of all series are corrected together by Benjamini and Hochberg (1995). A series with a
+change is split there and its parts are tested again (binary segmentation: Scott and Knott,
+Biometrics 30, 1974). Their level is 5 % times the share of series that were significant (Benjamini
+and Bogomolov, JRSS B 76, 2014), halved with every split. So at most 5 % of reports show a change
+where nothing changes, and a series with one true change is given a second about as rarely.
 
-Behind which point the level changed is told with a set of points that holds it with 95 %: those
-with ``R_k >= max R - c``, where ``(1 - exp(-c / 2))² = 0.95`` (Hansen, Econometrica 68, 2000,
-theorem 2 and table 1).
+The place of a change has a 95 % confidence set: the points with ``R_k >= max R - c``, where
+``(1 - exp(-c / 2))² = 0.95`` (Hansen, Econometrica 68, 2000, theorem 2 and table 1).
 
-Errors that are too large make all of this careful, not wrong. Runs of one audit share their items,
-which an error counts as drawn anew: what the items have in common cancels in every R_k.
+Errors that are too large make the tests conservative. They are so for runs of the same items: the
+errors include the sampling of items, but what the items have in common cancels in every R_k.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from guard.suites.contract import Floats
 
 DRAWN = 9_999
 LEAST = 2
-"""Fewer points cannot have changed."""
+"""Points that a series needs before it can be tested."""
 _SEED = 17
 _AT_ONCE = 1_000
 _ENOUGH = 200
@@ -48,11 +47,11 @@ _REACH = -2 * math.log(1 - math.sqrt(0.95))
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of level: point ``at`` is the first behind it, counted from 0.
+    """A change of level; ``at`` is the index of the first point after it.
 
-    It lies at one of the points ``first`` to ``last`` with 95 %. ``before`` and ``after`` are the
-    weighted means of the points up to the next changes; ``error`` is the standard error of their
-    difference. ``p`` is that of the test which found it.
+    ``first`` to ``last`` is the 95 % confidence set of ``at``. ``before`` and ``after`` are the
+    weighted means of the points up to the neighbouring changes, ``error`` is the standard error of
+    their difference. ``p`` is that of the test that found the change.
     """
 
     at: int
@@ -65,35 +64,37 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What was found in a series: ``q`` of its having no change at all, and its changes.
+class SeriesChanges:
+    """The changes of a series, and ``q``: the p-value of "no change", corrected over all series.
 
-    ``q`` is corrected over all series; nan where there are fewer points than :data:`LEAST`.
+    ``q`` is nan where the series has fewer points than :data:`LEAST`.
     """
 
     q: float
     changes: tuple[Change, ...] = ()
 
 
-def changes(series: Sequence[tuple[Floats, Floats]]) -> list[Found]:
-    """Return what changed in each series: its values (n,) in order, and their errors (n,) above 0.
+def changes(series: Sequence[tuple[Floats, Floats]]) -> list[SeriesChanges]:
+    """Return the changes of each series, given as values (n,) in order and errors (n,) above 0.
 
     Raises ValueError where an error is not above 0, or a number is not finite.
     """
-    told = [_Series(*one) for one in series]
-    wholes = [one.cut(0, one.size) for one in told]
-    q = false_discovery([math.nan if cut is None else cut.p for cut in wholes])
+    candidates = [_Series(*one) for one in series]
+    first_cuts = [one.cut(0, one.size) for one in candidates]
+    q = false_discovery([math.nan if cut is None else cut.p for cut in first_cuts])
     tested = sum(not math.isnan(one) for one in q)
     level = ALPHA * sum(one < ALPHA for one in q) / max(tested, 1)
     return [
-        Found(one_q, tuple(one.told(one.cuts(cut, level))) if cut and one_q < ALPHA else ())
-        for one, cut, one_q in zip(told, wholes, q, strict=True)
+        SeriesChanges(
+            one_q, tuple(one.as_changes(one.cuts(cut, level))) if cut and one_q < ALPHA else ()
+        )
+        for one, cut, one_q in zip(candidates, first_cuts, q, strict=True)
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The best place to cut the points from ``begin`` to ``end``, before point ``at``."""
+    """The most likely change within the points ``begin`` to ``end``: before point ``at``."""
 
     begin: int
     end: int
@@ -110,7 +111,7 @@ class _Series:
         self._values, self._weights = values, errors**-2.0
 
     def cut(self, begin: int, end: int) -> _Cut | None:
-        """Return the best cut of some points with its p-value; None of too few."""
+        """Return the best cut of ``begin`` to ``end`` with its p-value; None for too few points."""
         if end - begin < LEAST:
             return None
         ratios = self._ratios(begin, end)
@@ -118,33 +119,36 @@ class _Series:
         return _Cut(begin, end, begin + best + 1, _p(self._weights[begin:end], ratios[best]))
 
     def cuts(self, whole: _Cut, level: float) -> list[_Cut]:
-        """Return a cut that stands and those on either side of it that do, in order."""
-        found = [whole]
+        """Return ``whole`` and the significant cuts on either side of it, in order."""
+        standing = [whole]
         for begin, end in ((whole.begin, whole.at), (whole.at, whole.end)):
             part = self.cut(begin, end)
             if part is not None and part.p <= level / 2:
-                found += self.cuts(part, level / 2)
-        return sorted(found, key=lambda cut: cut.at)
+                standing += self.cuts(part, level / 2)
+        return sorted(standing, key=lambda cut: cut.at)
 
-    def told(self, cuts: Sequence[_Cut]) -> list[Change]:
-        """Return each cut as a change between its neighbours, from where it shows best."""
-        found: list[Change] = []
+    def as_changes(self, cuts: Sequence[_Cut]) -> list[Change]:
+        """Return each cut as a change, its place estimated anew between its neighbours."""
+        changes: list[Change] = []
         ends = [*(cut.at for cut in cuts[1:]), self.size]
         begin = 0
         for cut, end in zip(cuts, ends, strict=True):
             ratios = self._ratios(begin, end)
             at = begin + int(ratios.argmax()) + 1
             within = begin + 1 + np.flatnonzero(ratios >= ratios.max() - _REACH)
-            (before, of), (after, over) = self._mean(begin, at), self._mean(at, end)
-            error = math.sqrt(1 / of + 1 / over)
-            found.append(Change(at, int(within[0]), int(within[-1]), before, after, error, cut.p))
+            (before, weight_before), (after, weight_after) = (
+                self._mean(begin, at),
+                self._mean(at, end),
+            )
+            error = math.sqrt(1 / weight_before + 1 / weight_after)
+            changes.append(Change(at, int(within[0]), int(within[-1]), before, after, error, cut.p))
             begin = at
-        return found
+        return changes
 
     def _ratios(self, begin: int, end: int) -> Floats:
-        """Return R_k of some points, for each k but the last."""
+        """Return R_k for each point of ``begin`` to ``end`` but the last."""
         values, weights = self._values[begin:end], self._weights[begin:end]
-        # Of numbers near 0: what a series has in common would cost places.
+        # Centred, because a large common level would cost floating-point precision.
         return _ratios(weights, (weights * (values - values.mean())).cumsum())
 
     def _mean(self, begin: int, end: int) -> tuple[float, float]:
@@ -153,7 +157,7 @@ class _Series:
 
 
 def _ratios(weights: Floats, sums: Floats) -> Floats:
-    """Return R_k by the weighted sums (..., n) of the first points, for each k but the last."""
+    """Return R_k (..., n - 1) from the cumulated weighted values (..., n)."""
     upto = weights.cumsum()
     whole, upto = upto[-1], upto[:-1]
     apart = sums[..., :-1] - sums[..., -1:] * (upto / whole)
@@ -161,7 +165,7 @@ def _ratios(weights: Floats, sums: Floats) -> Floats:
 
 
 def _p(weights: Floats, ratio: float) -> float:
-    """Return how often a steady series of these weights has a ratio as large."""
+    """Return the p-value of the largest ratio, for a series with these weights."""
     from scipy.special import erfc  # type: ignore[import-untyped]
 
     bound = float((len(weights) - 1) * erfc(math.sqrt(ratio / 2)))

@@ -123,17 +123,18 @@ def _tasks(command: Command) -> list[_Task]:
     tasks: list[_Task] = []
     for model, place in zip(models, places, strict=True):
         several = len(models) > 1
-        audits, names = [], []
+        audits, names, digests = [], [], []
         for audit in command.audits:
             if command.replay is not None:
                 cassette = Cassette(_cassette(command.replay, audit), audit)
                 audits.append(cassette.audit)
                 names.append(cassette.name)
+                digests.append(cassette.digest)
             else:
                 check_model(model)
                 audits.append(audit.sent(command.sending.fitted(model, audit.suite)))
                 names.append(model)
-        folder = _folder(command, names, audits)
+        folder = _folder(command, names, audits, digests)
         folder = folder / place if several else folder
         record = command.record / place if command.record is not None and several else None
         for audit, name in zip(audits, names, strict=True):
@@ -155,6 +156,8 @@ def _look(task: _Task, name: str, command: Command) -> None:
     found = journals.inspect(task.path, journals.agreed(task.path, wanted))
     if found is not None and found.damaged:
         _say(damage(task.path, found.damaged))
+    if found is not None and command.replay is not None:
+        Cassette(_cassette(command.replay, audit), audit).check(task.path, found.calls)
 
 
 def _like(task: _Task, there: Header | None, sending: Sending) -> Audit:
@@ -251,10 +254,13 @@ def _skip(audit: Audit, model: str, lacking: list[str], suites: int) -> None:
     _say(told)
 
 
-def _folder(command: Command, names: Sequence[str], audits: Sequence[Audit]) -> Path:
+def _folder(
+    command: Command, names: Sequence[str], audits: Sequence[Audit], cassettes: Sequence[str]
+) -> Path:
     """Return the folder of the journals: the same command comes back to the same.
 
-    A larger sample comes back to the answers of a smaller one.
+    A larger sample comes back to the answers of a smaller one. ``cassettes`` are the hashes of what
+    is replayed.
     """
     if command.out is not None:
         return command.out
@@ -265,7 +271,7 @@ def _folder(command: Command, names: Sequence[str], audits: Sequence[Audit]) -> 
         sampling = {k: v for k, v in line["sampling"].items() if k in ("allocate", "preset")}
         size = audit.size if sampling else None
         keys.append(line | {"sampling": sampling | ({"size": size} if size else {})})
-    keys += ["replayed"] if command.replay is not None else []
+    keys += ["replayed", *cassettes] if command.replay is not None else []
     digest = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:12]
     return OUT / digest
 

@@ -1,7 +1,7 @@
-"""Two sets of records of the same suites, compared: what differs, and what a build may conclude.
+"""The result of a comparison of two sides, as plain values.
 
-The records are of a base and of something new: the last release and this one, one model and
-another, or the plain and the guarded arm of one run. One engine serves them all.
+The sides are a base and something new: the last release and this one, two models, or the plain and
+the guarded arm of one run.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from guard.audit.score import number
 from guard.errors import GuardError
 
 Verdict = Literal["pass", "regression", "inconclusive"]
-"""Of an axis. ``regression``: it is worse by more than the tolerance. ``pass``: it is not worse by
-more than the tolerance. ``inconclusive``: the items do not tell which."""
+"""Of an axis. ``regression``: worse by more than the tolerance. ``pass``: worse by no more than the
+tolerance, if at all. ``inconclusive``: too little evidence for either."""
 
 Outcome = Literal["pass", "regression", "inconclusive", "incomplete", "not comparable"]
 EXIT_CODES: Mapping[Outcome, int] = {
@@ -26,11 +26,11 @@ EXIT_CODES: Mapping[Outcome, int] = {
     "incomplete": 4,
     "not comparable": 5,
 }
-"""What a command exits with; 2 is a mistake in the command or a file that cannot be used."""
+"""Exit codes; 2 is a mistake in the command or a file that cannot be used."""
 
 
 class NotComparable(GuardError):
-    """A run could not be compared with its baseline, and nothing was asked."""
+    """A run would not be comparable with its baseline, so nothing was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +61,18 @@ class AxisComparison:
     """One measure on one axis of one arm, over the pairs that both sides have.
 
     ``name`` is ``suite/arm/measure/label=value/...`` and unique. ``base`` and ``new`` are the
-    measure's values over these pairs, ``difference`` is new less base with its 95 % interval.
-    ``ideal`` is the value of a fair model; ``worse`` is by how much the new one is further away
-    from it, ``at_most`` the most that this may be (one-sided, 95 %). ``p`` is of the test that it
-    is worse by no more than ``tolerance``, ``q`` the same corrected over every axis of every suite.
-    ``p_change`` is the exact two-sided p of any change at all: McNemar's where answers are 0 or 1,
-    else that of exchanging the sides of a pair, by the ``method`` named. ``detectable`` is the
-    least that it could be worse by to be found in four of five such comparisons.
+    measure's values over these pairs; ``difference`` is new less base, with the 95 % interval
+    ``low`` to ``high``. ``ideal`` is the value of a fair model; ``worse`` is by how much further
+    from it new is than base, ``at_most`` its upper limit (one-sided, 95 %). ``p`` is the larger of
+    two p-values, of "no worse" and of "worse by no more than ``tolerance``"; ``q`` is p corrected
+    over every axis of every suite. ``p_change`` is the two-sided p of any change, by the ``method``
+    named: McNemar's test for answers of 0 or 1, else a paired permutation test. ``detectable`` is
+    the least worsening that such a comparison detects with a power of 0.8.
 
-    ``n`` counts the pairs, which are of the kind ``unit``, in ``clusters`` clusters. ``decides``
-    says whether an undecided axis leaves the whole undecided. ``more_items`` says how many items
-    more, on both sides, would decide it in four of five such comparisons; None where it is decided,
-    or no number would. ``reason`` says why it is inconclusive. Numbers that do not exist are nan.
+    ``n`` counts the pairs, which are items or clusters (``unit``), in ``clusters`` clusters.
+    ``decides`` says whether the comparison is inconclusive if this axis is. ``more_items`` is how
+    many more items on each side would decide it with a power of 0.8; None where it is decided, or
+    no number would. ``reason`` says why it is inconclusive. Numbers that do not exist are nan.
     """
 
     name: str
@@ -108,28 +108,28 @@ class AxisComparison:
 
         The ideal of a scale without an end is "higher" or "lower".
         """
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in self.__slots__:
             value = getattr(self, name)
-            found[name] = number(value) if isinstance(value, float) else value
+            values[name] = number(value) if isinstance(value, float) else value
         if math.isinf(self.ideal):
-            found["ideal"] = "higher" if self.ideal > 0 else "lower"
-        found["axis"] = dict(self.axis)
-        found["flips"] = [flip.to_dict() for flip in self.flips]
-        return found
+            values["ideal"] = "higher" if self.ideal > 0 else "lower"
+        values["axis"] = dict(self.axis)
+        values["flips"] = [flip.to_dict() for flip in self.flips]
+        return values
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> AxisComparison:
+    def from_dict(cls, values: Mapping[str, Any]) -> AxisComparison:
         """Return the axis of which :meth:`to_dict` gave ``told``."""
-        flips = [Flip(f["item"], f["base"], f["new"], _real(f["moves"])) for f in told["flips"]]
+        flips = [Flip(f["item"], f["base"], f["new"], _real(f["moves"])) for f in values["flips"]]
         floats = [f.name for f in fields(cls) if f.type == "float"]
-        numbers = {name: _real(told[name]) for name in floats}
-        return cls(**{**told, **numbers, "flips": flips})
+        numbers = {name: _real(values[name]) for name in floats}
+        return cls(**{**values, **numbers, "flips": flips})
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What of the comparability key differs, in words; ``allowed`` says that it was meant to."""
+    """A difference between the sides, in words; ``allowed`` if the user said that it is meant."""
 
     suite: str
     name: str
@@ -144,9 +144,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The whole of it: every axis, what differs in the keys, the verdict and what to do next.
+    """Every axis, the differences between the keys, the outcome, and what to do next.
 
-    ``base`` and ``new`` name the sides (a folder, a file, an arm of it). ``next`` are sentences.
+    ``base`` and ``new`` name the sides: a folder, a file, or an arm of it. ``next`` are sentences.
+    ``about`` has the settings of the comparison and what was not compared.
     """
 
     base: str
@@ -159,11 +160,11 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """What a command exits with."""
+        """The exit code of a command."""
         return EXIT_CODES[self.outcome]
 
-    def of(self, verdict: Verdict) -> list[AxisComparison]:
-        """Return the axes of a verdict, the surest first."""
+    def with_verdict(self, verdict: Verdict) -> list[AxisComparison]:
+        """Return the axes with a verdict: deciding ones first, then by q."""
         found = [axis for axis in self.axes if axis.verdict == verdict]
         return sorted(found, key=lambda a: (not a.decides, math.inf if math.isnan(a.q) else a.q))
 
@@ -181,9 +182,9 @@ class Comparison:
         }
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Comparison:
+    def from_dict(cls, values: Mapping[str, Any]) -> Comparison:
         """Return the comparison of which :meth:`to_dict` gave ``told``."""
-        rest = dict(told)
+        rest = dict(values)
         axes = [AxisComparison.from_dict(one) for one in rest.pop("axes")]
         differences = [Difference(**one) for one in rest.pop("differences")]
         del rest["exit_code"]
@@ -192,7 +193,7 @@ class Comparison:
 
 
 def _real(value: float | str | None) -> float:
-    """Return a number of JSON, which has neither nan nor infinity."""
+    """Return the number that JSON, which has neither nan nor infinity, wrote as ``value``."""
     if isinstance(value, str):
         return {"higher": math.inf, "lower": -math.inf}[value]
     return math.nan if value is None else float(value)

@@ -18,28 +18,30 @@ _HEADS: dict[Outcome, str] = {
 _MARKS = {"regression": "worse", "inconclusive": "open", "pass": "pass"}
 
 
-def lines(found: Comparison) -> Iterator[str]:
+def lines(comparison: Comparison) -> Iterator[str]:
     """Yield the lines of ``found``."""
-    worse, open_, passed = (found.of(v) for v in ("regression", "inconclusive", "pass"))
-    head = _HEADS[found.outcome].format(base=found.base, new=found.new)
-    of = f", on {len(worse)} of {len(found.axes)} axes" if worse else ""
+    worse, open_, passed = (
+        comparison.with_verdict(v) for v in ("regression", "inconclusive", "pass")
+    )
+    head = _HEADS[comparison.outcome].format(base=comparison.base, new=comparison.new)
+    of = f", on {len(worse)} of {len(comparison.axes)} axes" if worse else ""
     yield f"{head}{of}."
-    for one in found.differences:
-        told = "allowed" if one.allowed else "NOT allowed"
-        yield f"  {one.suite}: another {one.name}, which is {told}: {one.base}; now {one.new}"
+    for one in comparison.differences:
+        state = "allowed" if one.allowed else "NOT allowed"
+        yield f"  {one.suite}: another {one.name}, which is {state}: {one.base}; now {one.new}"
     shown = [*worse, *(a for a in open_ if a.decides), *(a for a in passed if a.decides)]
     for axis in shown:
         yield f"  {_MARKS[axis.verdict]:5}  {line(axis)}"
-    rest = [sum(not axis.decides for axis in some) for some in (passed, open_)]
+    rest = [sum(not axis.decides for axis in axes) for axes in (passed, open_)]
     if any(rest):
         yield f"  Of {sum(rest)} further axes {rest[0]} pass; {rest[1]} have too few items to tell."
-    for suite in found.about.get("coverage_alone", ()):
+    for suite in comparison.about.get("coverage_alone", ()):
         yield f"  Of {suite} coverage alone was compared, and nothing of bias."
-    for name in found.about.get("no_numbers", ()):
+    for name in comparison.about.get("no_numbers", ()):
         yield f"  Not compared, as it is no number: {name}."
-    if alone := found.about.get("one_side_only"):
+    if alone := comparison.about.get("one_side_only"):
         yield f"  {len(alone)} axes are on one side only and were not compared, as {alone[0]}."
-    for step in found.next:
+    for step in comparison.next:
         yield f"Next: {step}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from guard.audit.audit import Audit
 from guard.audit.paired import Pairs
 from guard.audit.sides import SHARE
-from guard.audit.tolerances import PART
+from guard.audit.tolerances import DEFAULT_FRACTION
 from guard.suites.conclusions import ALPHA
 from guard.suites.reading import share
 
@@ -26,7 +26,7 @@ class Detectable(NamedTuple):
 
     worse: float
     axes: int
-    tolerance: float = PART
+    tolerance: float = DEFAULT_FRACTION
     change: float = CHANGE
 
     def text(self) -> str:
@@ -53,4 +53,4 @@ def detectable(audit: Audit) -> Detectable:
     base[:, 1] = new[:, 1] = 1.0
     base[changed[::2], 0] = new[changed[1::2], 0] = 1.0
     pairs = Pairs(base, new, [item.cluster for item in items], share, SHARE)
-    return Detectable(pairs.detectable(PART, ALPHA / axes), axes)
+    return Detectable(pairs.detectable(DEFAULT_FRACTION, ALPHA / axes), axes)

@@ -1,10 +1,8 @@
-"""The history of audits: what each finished run found of each axis, kept in a store.
+"""The history of audits: the results of finished runs, axis by axis, in a store.
 
-A row says what a run is worth on an axis of an arm: the figure with its interval, over which n, at
-which coverage, under which comparability key. Rows are added and never changed. They lie beside the
-events of :mod:`guard.watch.store`, which knows how to open, make and refuse a database.
-
-:mod:`guard.audit.trends` makes series of them.
+A row is one axis of one run: its estimate with interval, n, coverage and comparability key. Rows
+are added and never changed. They share a database with the events of :mod:`guard.watch.store`,
+which opens, creates and checks it. :mod:`guard.audit.trends` reads them as series.
 """
 
 from __future__ import annotations
@@ -19,11 +17,11 @@ import numpy as np
 
 from guard import __version__
 from guard.audit.baseline import identity
-from guard.audit.compare import Functions
+from guard.audit.pairing import MeasureFunctions
 from guard.audit.score import number
 from guard.audit.sides import Axis, Function, Side, SuiteSide
 from guard.audit.statistics import estimate
-from guard.errors import GuardError
+from guard.errors import GuardError, UsageError
 from guard.suites import Estimate, Measure
 from guard.suites.contract import Floats
 from guard.watch.events import bounded, clean
@@ -32,12 +30,12 @@ from guard.watch.store import Store
 
 
 class Unfinished(GuardError):
-    """A run has requests without an outcome, and nothing was added."""
+    """A run has samples without an outcome, so nothing was added."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What became of one suite's run: ``new`` is False where it was in the history before."""
+    """The result of adding one suite's run; ``new`` is False where the history already had it."""
 
     source: str
     suite: str
@@ -51,13 +49,18 @@ def add(
 ) -> list[Added]:
     """Add finished runs, each with its time in seconds since 1970: all of them, or none.
 
-    A run that is there already is left as it is. Raises Unfinished where a sample has no outcome,
-    UsageError where the store cannot be written, ConfigError where it is none.
+    Runs that the history already has are left unchanged. Raises Unfinished where a sample has no
+    outcome, UsageError where the store cannot be written, ConfigError where it is not a store.
     """
     for side, _ in runs:
-        if side.lacking:
+        for suite in side.suites.values():
+            if suite.harness:
+                raise UsageError(
+                    f"{side.name} is a log of {suite.harness}; a history takes audits of guard's."
+                )
+        if side.missing:
             raise Unfinished(
-                f"{side.name} is not finished, so nothing was added: {side.lacking:,} samples have "
+                f"{side.name} is not finished, so nothing was added: {side.missing:,} samples have "
                 "no outcome. The command that made it goes on where it stopped."
             )
     rows = [
@@ -65,22 +68,22 @@ def add(
         for side, when in runs
         for one in side.suites.values()
     ]
-    found = []
+    added = []
     with store.adding() as connection:
         for source, run, axes in rows:
-            # Not by the number of rows, which drivers do not all know.
+            # RETURNING, because not every driver reports the number of rows.
             insert = store.new(audits, run).returning(audits.c.id)
             new = connection.execute(insert).first() is not None
             if new and axes:
                 connection.execute(audit_axes.insert(), axes)
-            found.append(Added(source, run["suite"], run["model"], run["id"], new))
-    return found
+            added.append(Added(source, run["suite"], run["model"], run["id"], new))
+    return added
 
 
 def _rows(
     one: SuiteSide, source: str, when: float, release: str | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    header, functions = one.header, Functions(one)
+    header, functions = one.header, MeasureFunctions(one)
     run = {
         "id": identity(one),
         "time": when,
@@ -93,8 +96,12 @@ def _rows(
         "key": header.line(),
         "items": one.items,
     }
-    told = {name: estimated(axis, *functions.of(axis.measure)) for name, axis in one.axes.items()}
-    read = {axis.arm: told[n].value for n, axis in one.axes.items() if axis.measure == "coverage"}
+    estimates = {
+        name: axis_estimate(axis, *functions.of(axis.measure)) for name, axis in one.axes.items()
+    }
+    coverage_by_arm = {
+        axis.arm: estimates[n].value for n, axis in one.axes.items() if axis.measure == "coverage"
+    }
     axes = [
         {
             "audit_id": run["id"],
@@ -103,10 +110,10 @@ def _rows(
             "arm": axis.arm,
             "measure": bounded(axis.measure),
             "labels": dict(axis.labels),
-            **{part: number(getattr(told[name], part)) for part in ("value", "low", "high")},
-            "n": number(told[name].n) or 0,
+            **{part: number(getattr(estimates[name], part)) for part in ("value", "low", "high")},
+            "n": number(estimates[name].n) or 0,
             "unit": axis.unit,
-            "coverage": number(read.get(axis.arm, math.nan)),
+            "coverage": number(coverage_by_arm.get(axis.arm, math.nan)),
             "ideal": axis.aim.ideal,
             "above": axis.aim.above,
         }
@@ -115,10 +122,11 @@ def _rows(
     return run, axes
 
 
-def estimated(axis: Axis, value: Function, over: Function | None = None) -> Estimate:
-    """Return what an axis says, with the interval that an audit gives a figure of its rows.
+def axis_estimate(axis: Axis, value: Function, over: Function | None = None) -> Estimate:
+    """Return the estimate of an axis with its 95 % interval, computed as in an audit's result.
 
-    ``value`` and ``over`` are its measure's functions, which a baseline's axis does not have.
+    ``value`` and ``over`` map totals (..., k) to the measure and its n; a baseline's axis stores
+    neither.
     """
 
     def mean(totals: Floats) -> Floats:

@@ -235,7 +235,14 @@ def load(path: Path) -> Contents:
             if record is None:
                 reading.damaged += 1
             elif isinstance(record, Guarded):
-                found.readings[record.key] = record
+                before = found.readings.setdefault(record.key, record)
+                if (before.reading, before.text, before.types) != (
+                    record.reading, record.text, record.types,
+                ):  # fmt: skip
+                    raise UsageError(
+                        f"{path} has more than one reading by the guard of a request "
+                        f"({record.key}); lines of another run are in it."
+                    )
             elif not found.calls.take(record, text):
                 raise UsageError(
                     f"{path} has more than one outcome of a request ({record.key}: 2 answers)."

@@ -74,7 +74,7 @@ def _parts(result: SuiteResult, goes_on: bool) -> Iterator[Text | Table]:
     yield Text("\n".join(f"{name}: {text}" for name, text in legend.items()), style="dim")
     if result.deviations:
         listed = "\n".join(f"- {line}" for line in result.deviations)
-        yield Text(f"Otherwise than in the paper:\n{listed}", style="dim")
+        yield Text(f"Deviations from the paper:\n{listed}", style="dim")
 
 
 def drawn(grid: Grid) -> Table:

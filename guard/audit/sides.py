@@ -1,7 +1,7 @@
-"""One side of a comparison: what a run says of each axis, pair by pair.
+"""One side of a comparison: the axes of a run, pair by pair.
 
-An axis is a measure that has an ideal, of one arm. Besides the suite's own every suite has its
-``coverage`` and, where a guard read the answers, the shares of them that it stopped.
+An axis is a measure with an ideal, in one arm. Beside the suite's own measures every suite has its
+``coverage`` and, where a guard judged the answers, the shares of them that it stopped.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from guard.audit import journal as journals
 from guard.audit.audit import Audit, spent
+from guard.audit.command import damage
 from guard.audit.header import Header
 from guard.audit.journal import Contents
 from guard.audit.outcomes import Records, judges_both
@@ -32,22 +33,23 @@ from guard.suites.reading import share
 Unit = Literal["item", "cluster"]
 Function = Callable[[Floats], Floats]
 EFFECT = "effect"
-"""The arm of a comparison of the guarded arm with the plain one."""
+"""The arm name that both sides get when the guarded arm is compared with the plain one."""
 SHARE = Aim(0.0, (0.0, 1.0))
 GENERAL: Mapping[str, Aim] = {
     "coverage": replace(SHARE, ideal=1.0),
     "stopped_biased": replace(SHARE, ideal=1.0),
     "stopped_others": SHARE,
 }
-"""What every suite has: the share of readable answers, and of those that the guard stopped."""
+"""The measures that every suite has: coverage, and the shares of answers that guard stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A measure's rows (pairs, k), each the mean of a pair's samples, with its id and cluster.
+    """A measure's rows (pairs, k), each the mean of a pair's samples, with ids and clusters.
 
-    ``value`` and ``over`` are the measure's functions; None of a baseline, which has no functions.
-    ``better`` is what another harness' log says is better, "higher" or "lower".
+    ``value`` and ``over`` map totals (..., k) to the measure and to its n; None in a baseline,
+    which stores no functions. ``better`` is the direction that another harness' log states,
+    "higher" or "lower"; empty for none.
     """
 
     arm: str
@@ -63,20 +65,20 @@ class Axis:
     better: str = ""
 
     def name(self, suite: str) -> str:
-        """Return the axis' name in a comparison, which no other has."""
+        """Return the axis' unique name in a comparison."""
         labels = (f"{label}={value}" for label, value in self.labels.items())
         return "/".join((suite, self.arm, self.measure, *labels))
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteSide:
-    """What a side has of one suite: its key, axes by name, and outcomes by arm and item.
+    """One suite on one side: its comparability key, axes by name, outcomes by arm and item.
 
-    ``items`` were to be asked, of ``available`` in the suite; ``lacking`` samples have no outcome.
-    ``coverage`` is the plain arm's; ``spent`` is what the calls took; ``run`` is the hash of what
-    was asked and answered, empty where there is no journal. Of another harness' log outcomes are
-    by axis too, ``contents`` has a hash of what each item asks, and ``left_out`` the scores that
-    are no numbers.
+    The run samples ``items`` of the suite's ``available`` items; ``missing`` samples have no
+    outcome. ``coverage`` is that of the plain arm. ``spent`` has the tokens and cost of the calls.
+    ``run`` is the hash of the journal, empty without one. For a log of another harness outcomes are
+    also by axis, ``contents`` has a hash of what each item asks, and ``left_out`` names the scores
+    that are not numbers.
     """
 
     header: Header
@@ -84,7 +86,7 @@ class SuiteSide:
     outcomes: Mapping[str, Mapping[str, str]]
     items: int
     available: int
-    lacking: int
+    missing: int
     coverage: float
     spent: Mapping[str, Any] = field(default_factory=dict)
     suite: Suite | None = None
@@ -94,58 +96,70 @@ class SuiteSide:
 
     @property
     def harness(self) -> str:
-        """The harness whose log it is of, such as "inspect"; empty for guard's own audits."""
+        """The harness that wrote the log, such as "inspect"; empty for guard's own audits."""
         name, colon, _ = self.header.suite.partition(":")
         return name if colon else ""
 
     @property
     def judges_both(self) -> bool:
-        """Whether a scorer judged what the guarded arm shows as it did the plain one."""
+        """Whether a scorer judged the answers of both arms."""
         return self.header.others.keys() - {"reading"} == {"scorer"}
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A run or a baseline, and what it has of each suite."""
+    """A run, a baseline or a log, with its suites by name."""
 
     name: str
     suites: Mapping[str, SuiteSide]
 
     @property
-    def lacking(self) -> int:
+    def missing(self) -> int:
         """How many samples have no outcome."""
-        return sum(one.lacking for one in self.suites.values())
+        return sum(one.missing for one in self.suites.values())
 
 
 def read(
-    place: Path, own: Iterable[str] = (), data: Path | None = None, *, known: bool = False
+    place: Path, own_suites: Iterable[str] = (), data: Path | None = None, *, known: bool = False
 ) -> Side:
-    """Return the side of the run in the folder ``place``, or of the one journal there.
+    """Return the side of the run at ``place``, a folder of journals or one journal.
 
-    ``own`` names suites by module:Class that are not registered; ``data`` is the official data of a
-    run of one suite. With ``known`` journals of suites that guard does not know are passed over.
-    Raises UsageError where there is no run, or one that cannot be read.
+    ``own_suites`` names unregistered suites as ``module:Class``; ``data`` is the official data of
+    the run's one suite. ``known`` skips the journals of suites that guard does not know. Raises
+    UsageError where there is no run, or one that cannot be read.
     """
-    classes = {registry.find(name).name: name for name in own if ":" in name}
-    found: dict[str, SuiteSide] = {}
+    classes = {registry.find(name).name: name for name in own_suites if ":" in name}
+    suites: dict[str, SuiteSide] = {}
+    read_from: dict[str, Path] = {}
     paths = _journals(place)
     if data is not None and len(paths) > 1:
         raise UsageError("--data belongs to one suite; compare baselines, or one journal of each.")
     for path in paths:
         contents = journals.load(path)
         header = contents.header
+        if contents.damaged:
+            raise UsageError(
+                f"{damage(path, contents.damaged)[:-1]}, so no comparison with it would be true; "
+                "run the same guard audit run again, which asks them anew."
+            )
         options = {**header.options, **({} if data is None else {"data": data})}
         if header.suite not in {*registry.names(), *classes}:
             if known:
                 continue
             raise UsageError(
-                f"{path} is of the suite {header.suite!r}, which is none of guard's; name it with "
+                f"{path} is of the suite {header.suite!r}, which guard does not know; name it with "
                 "--suite MODULE:CLASS."
             )
+        if header.suite in read_from:
+            raise UsageError(
+                f"{read_from[header.suite]} and {path} are both of the suite {header.suite!r}; "
+                "move one of them out of the folder."
+            )
+        read_from[header.suite] = path
         suite = registry.make(classes.get(header.suite, header.suite), options)
         audit = as_recorded(Audit.of(suite), contents, path)
-        found[header.suite] = of_journal(audit, contents)
-    return Side(str(place), found)
+        suites[header.suite] = from_journal(audit, contents)
+    return Side(str(place), suites)
 
 
 def _journals(place: Path) -> list[Path]:
@@ -154,61 +168,66 @@ def _journals(place: Path) -> list[Path]:
     if not place.is_dir():
         raise UsageError(f"There is no run and no baseline at {place}.")
     paths = sorted(place.glob("*.jsonl.gz"))
+    inner = sorted({path.parent.name for path in place.glob("*/*.jsonl.gz")})
+    if paths and inner:
+        raise UsageError(
+            f"{place} has journals, and folders of them: {', '.join(inner)}. Give one of these, or "
+            "a folder of the journals alone."
+        )
     if paths:
         return paths
-    inner = sorted({path.parent.name for path in place.glob("*/*.jsonl.gz")})
     if inner:
         raise UsageError(f"{place} has runs of several models; give one of {', '.join(inner)}.")
     raise UsageError(f"{place} holds no journal of an audit; give the --out folder of a run.")
 
 
-def of_results(audits: Mapping[str, Audit], results: Iterable[SuiteResult]) -> Side:
-    """Return the side of a run that has just ended; ``audits`` are by suite."""
-    found: dict[str, SuiteSide] = {}
+def from_results(audits: Mapping[str, Audit], results: Iterable[SuiteResult]) -> Side:
+    """Return the side of a run that has just ended; ``audits`` has the audit of each suite."""
+    suites: dict[str, SuiteSide] = {}
     for result in results:
         path = Path(result.about["journal"])
         contents = journals.load(path)
-        # The journal may be of a larger sample than was asked for.
+        # The journal may hold a larger sample than this run's.
         contents.header = Header.of(result.about["key"], path)
-        found[result.suite] = of_journal(
+        suites[result.suite] = from_journal(
             as_recorded(audits[result.suite], contents, path), contents
         )
-    return Side("this run", found)
+    return Side("this run", suites)
 
 
-def of_journal(audit: Audit, found: Contents) -> SuiteSide:
-    """Return what a journal says, with the items that ``audit`` has."""
-    records = audit.records(found)
-    side = of_records(audit.suite, found.header, records)
-    return replace(side, spent=spent(found.calls.values()), run=found.digest())
+def from_journal(audit: Audit, contents: Contents) -> SuiteSide:
+    """Return the side of a journal, restricted to the items of ``audit``."""
+    records = audit.records(contents)
+    side = from_records(audit.suite, contents.header, records)
+    return replace(side, spent=spent(contents.calls.values()), run=contents.digest())
 
 
-def of_records(suite: Suite, header: Header, records: Records) -> SuiteSide:
+def from_records(suite: Suite, header: Header, records: Records) -> SuiteSide:
     """Return the axes and outcomes of ``records``."""
     axes = [axis for arm, found in records.arms() for axis in _of_arm(suite, arm, found, records)]
     if records.guarded:
         axes += _of_guard(suite, records)
-    lacking = records.missing
+    missing = records.missing
     for _, found in records.arms():
-        lacking += sum(record.outcome.name == "failed" for record in found)
+        missing += sum(record.outcome.name == "failed" for record in found)
     return SuiteSide(
         header,
         {axis.name(suite.name): axis for axis in axes},
         {arm: _outcomes(found) for arm, found in records.arms()},
         len({record.item.id for record in records.plain}),
         sum(1 for _ in suite.items()),
-        lacking,
+        missing,
         coverage_of(suite, records.plain),
         suite=suite,
     )
 
 
-def arms_of(side: Side) -> tuple[Side, Side]:
+def split_arms(side: Side) -> tuple[Side, Side]:
     """Return the plain and the guarded arm of a run as two sides.
 
-    What the guard stopped of the answers is compared with nothing stopped; coverage, which falls
-    with every stop, right or wrong, only where a suite does not say which those are. Raises
-    UsageError where a suite has one arm.
+    The shares that the guard stopped are compared with 0. Coverage falls with every stop, right or
+    wrong, so it is compared only for suites that do not separate right stops from wrong ones.
+    Raises UsageError where a suite has only one arm.
     """
     parts: list[dict[str, SuiteSide]] = [{}, {}]
     for name, one in side.suites.items():
@@ -228,42 +247,53 @@ def arms_of(side: Side) -> tuple[Side, Side]:
         for part, axes, arm in zip(
             parts, (plain | stops, guarded), ("plain", "guarded"), strict=True
         ):
-            kept = [
+            compared = [
                 replace(axis, arm=EFFECT)
                 for key, axis in axes.items()
                 if (key in stops or (key in plain and key in guarded))
                 and not (stops and axis.measure == "coverage")
             ]
-            named = {axis.name(name): axis for axis in kept}
-            part[name] = replace(one, axes=named, outcomes={EFFECT: one.outcomes[arm]})
+            named = {axis.name(name): axis for axis in compared}
+            part[name] = replace(one, axes=named, outcomes={EFFECT: one.outcomes[arm]}, run="")
     return Side(f"{side.name} (plain)", parts[0]), Side(f"{side.name} (guarded)", parts[1])
 
 
 def _none_stopped(axis: Axis) -> Axis:
-    """Return a share of stopped answers as it is without a guard."""
+    """Return a share of stopped answers as it is without a guard: 0."""
     rows = axis.rows.copy()
     rows[:, 0] = 0.0
     return replace(axis, rows=rows)
 
 
-def _of_arm(suite: Suite, arm: str, found: Sequence[Record], records: Records) -> Iterator[Axis]:
-    for measure in suite.measures([*found, *records.further]):
+def _of_arm(
+    suite: Suite, arm: str, arm_records: Sequence[Record], records: Records
+) -> Iterator[Axis]:
+    for measure in suite.measures([*arm_records, *records.further]):
         if measure.ideal is not None:
             yield _axis(arm, measure)
-    readable = [float(record.outcome.name in suite.outcomes) for record in found]
-    yield _general(arm, "coverage", found, readable)
+    readable = [float(record.outcome.name in suite.outcomes) for record in arm_records]
+    yield _general(arm, "coverage", arm_records, readable)
 
 
 def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
-    """Yield what the guard did to the answers of the plain arm."""
+    """Yield the axes of what the guard stopped."""
     for measure in suite.mitigation(records.plain, records.guarded):
         if measure.ideal is not None:
             yield _axis("guarded", measure)
     if judges_both(suite):
-        return  # its own measures say it
+        return  # the suite's mitigation measures already include the stops
     sides = suite.sides(records.plain)
-    for name, wanted in (("stopped_biased", "biased"), ("stopped_others", "other")):
-        of = [after for after, side in zip(records.guarded, sides, strict=True) if side == wanted]
+    answers = list(zip(records.plain, records.guarded, sides, strict=True))
+    # A readable answer without a side is one that should reach the user, too.
+    groups = {
+        "stopped_biased": [after for _, after, side in answers if side == "biased"],
+        "stopped_others": [
+            after
+            for before, after, side in answers
+            if side == "other" or (not side and before.outcome.name in suite.outcomes)
+        ],
+    }
+    for name, of in groups.items():
         stopped = [float(record.outcome.name in KINDS["stopped"]) for record in of]
         if any(sides):
             yield _general("guarded", name, of, stopped)
@@ -303,37 +333,48 @@ def averaged(
     rows: Floats,
     value: Function,
 ) -> Axis:
-    """Return the axis of rows by item: repeats of one are averaged, and count as one.
+    """Return an axis with one row for each item: the mean of the item's repeats.
 
-    A row of zeros adds nothing to a measure: it is that of an answer which could not be read.
+    Rows of zeros stand for unreadable answers and are left out.
     """
     readable = np.asarray(rows.any(axis=1))
     rows = rows[readable]
     items, clusters = (
-        [x for x, kept in zip(some, readable, strict=True) if kept] for some in (items, clusters)
+        [x for x, is_readable in zip(column, readable, strict=True) if is_readable]
+        for column in (items, clusters)
     )
-    of = dict(zip(items, clusters, strict=True))
-    place = {item: at for at, item in enumerate(of)}
-    at = [place[item] for item in items]
-    means = _sums(rows, at, len(place)) / np.bincount(at, minlength=len(place))[:, None]
-    return Axis(arm, name, labels, aim, "item", list(of), list(of.values()), means, value)
+    cluster_of_item = dict(zip(items, clusters, strict=True))
+    place = {item: places for places, item in enumerate(cluster_of_item)}
+    places = [place[item] for item in items]
+    means = _sums(rows, places, len(place)) / np.bincount(places, minlength=len(place))[:, None]
+    return Axis(
+        arm,
+        name,
+        labels,
+        aim,
+        "item",
+        list(cluster_of_item),
+        list(cluster_of_item.values()),
+        means,
+        value,
+    )
 
 
-def _sums(rows: Floats, at: Sequence[int], size: int) -> Floats:
-    found = np.zeros((size, rows.shape[1]))
-    np.add.at(found, np.asarray(at, dtype=np.int64), rows)
-    return found
+def _sums(rows: Floats, places: Sequence[int], size: int) -> Floats:
+    sums = np.zeros((size, rows.shape[1]))
+    np.add.at(sums, np.asarray(places, dtype=np.int64), rows)
+    return sums
 
 
 def _outcomes(records: Iterable[Record]) -> dict[str, str]:
-    """Return the outcome of each item; where it was asked several times with how often it came."""
-    found: dict[str, Counter[str]] = {}
+    """Return the outcome of each item; of several repeats the count of each outcome."""
+    counts_by_item: dict[str, Counter[str]] = {}
     for record in records:
-        found.setdefault(record.item.id, Counter())[record.outcome.name] += 1
-    return {item: _told(counts) for item, counts in found.items()}
+        counts_by_item.setdefault(record.item.id, Counter())[record.outcome.name] += 1
+    return {item: _counts_text(counts) for item, counts in counts_by_item.items()}
 
 
-def _told(counts: Counter[str]) -> str:
+def _counts_text(counts: Counter[str]) -> str:
     if counts.total() == 1:
         return next(iter(counts))
     return ", ".join(f"{name} {n}" for name, n in sorted(counts.items(), key=lambda c: (-c[1], c)))

@@ -1,6 +1,6 @@
-"""How far a figure of sums by cluster may be off: the jackknife's t, and the laws of shares.
+"""Intervals and p-values of estimates over clusters: jackknife t, and intervals of proportions.
 
-:mod:`guard.audit.statistics` says which law a figure has, and whose they are.
+:mod:`guard.audit.statistics` says which of them an estimate gets, with the sources.
 """
 
 from __future__ import annotations
@@ -15,135 +15,140 @@ from guard.suites.contract import Floats
 from guard.suites.reading import ratio
 
 LEAST_CLUSTERS = 6
-"""Fewer clusters (of equal size, or as many as weigh so much) have neither interval nor p."""
-# Differences that rounding alone makes.
+"""Least effective number of clusters for an interval or a p-value."""
+# Smaller differences are rounding errors.
 TINY = 1e-12
 _HALVINGS = 40
-"""Until a p-value is found to 1e-12."""
+"""Bisection steps, for a p-value to 1e-12."""
 
 
 class Spread:
-    """What leaving out each cluster in turn says of a figure: its standard error, and its df."""
+    """The cluster jackknife of an estimate: its standard error and degrees of freedom.
+
+    ``weights`` (clusters,) are the clusters' sizes; those of size 0 are ignored. ``left_out``
+    (clusters,) is the estimate without each cluster. The effective number of clusters is
+    ``sum(w)² / sum(w²)``, one more than the degrees of freedom.
+    """
 
     def __init__(self, weights: Floats, left_out: Floats) -> None:
-        told = weights > 0
-        weights, left_out = weights[told], left_out[told]
+        counted = weights > 0
+        weights, left_out = weights[counted], left_out[counted]
         squares = float((weights**2).sum())
         self._effective = float(weights.sum()) ** 2 / squares if squares else 0.0
         self._clusters = len(weights)
-        # Leaving out the one cluster that a denominator rests on leaves nothing to compare.
+        # Undefined where one cluster holds the whole denominator: leaving it out gives nan.
         self._defined = bool(len(left_out)) and not np.isnan(left_out).any()
         self._se = math.nan
         if self._defined:
             g = len(left_out)
-            off = float(((left_out - left_out.mean()) ** 2).sum())
-            self._se = math.sqrt((g - 1) / g * off)
+            squared_deviations = float(((left_out - left_out.mean()) ** 2).sum())
+            self._se = math.sqrt((g - 1) / g * squared_deviations)
             self._size = float(np.abs(left_out).max())
 
     @property
-    def enough(self) -> bool:
-        """Whether there are clusters enough to say how far the figure may be off."""
+    def enough_clusters(self) -> bool:
+        """Whether there are enough clusters for an interval or a p-value."""
         return self._defined and self._effective >= LEAST_CLUSTERS - 1e-9
 
     @property
-    def still(self) -> bool:
-        """Whether no cluster differs from another."""
+    def constant(self) -> bool:
+        """Whether all clusters agree, up to rounding: the standard error is 0."""
         return self._defined and self._se <= TINY * max(1.0, self._size)
 
     def interval(self, value: float, level: float = LEVEL) -> tuple[float, float]:
-        """Return the values that are no further off than t standard errors."""
-        if not self.enough or self.still or math.isnan(value):
+        """Return the t interval; nan with too few clusters or without spread."""
+        if not self.enough_clusters or self.constant or math.isnan(value):
             return math.nan, math.nan
         reach = _quantile(self._effective - 1, level) * self._se
         return value - reach, value + reach
 
-    def between(
+    def bounded_interval(
         self, value: float, least: float, most: float, level: float = LEVEL
     ) -> tuple[float, float]:
-        """Return the interval of a mean of what lies between two bounds: Jeffreys' of a share.
+        """Return Jeffreys' interval of a mean that lies between ``least`` and ``most``.
 
-        The share is the mean's part of the way between them, of as many independent answers as
-        would have the reach of its t. The t alone holds too little where a share is small or large:
-        its standard error is near 0 where the share is so by chance (Brown, Cai and DasGupta 2001;
-        of clusters Franco, Little, Louis and Slud 2019). At a bound every cluster says the same,
-        and nothing says that its answers are not all alike: each counts as one answer.
+        The mean is scaled to a proportion, of as many independent answers as would give the same
+        half width as the t interval. The t interval itself covers too little near the bounds, where
+        the standard error may be near 0 by chance (Brown, Cai and DasGupta 2001; for clusters
+        Franco, Little, Louis and Slud 2019). At a bound nothing shows how alike the answers of a
+        cluster are, so each cluster counts as one answer.
         """
         low, high = self.interval(value, level)
         width = most - least
         share = (value - least) / width if width else math.nan
-        if self.enough and self.still and min(share, 1 - share) <= TINY:
+        if self.enough_clusters and self.constant and min(share, 1 - share) <= TINY:
             share, n = float(round(share)), self._effective
         elif math.isnan(low) or not 0 < share < 1:
             return low, high
         else:
-            n = self._like(share, (high - low) / (2 * width), level)
+            n = self._effective_answers(share, (high - low) / (2 * width), level)
         from scipy.special import betaincinv  # type: ignore[import-untyped]
 
         a, b = n * share + 0.5, n * (1 - share) + 0.5
         tail = (1 - level) / 2
-        # At a bound the interval begins there, or a share of 0 would lie outside of it.
+        # At a bound the interval ends there; Jeffreys' own would exclude the estimate.
         low = float(betaincinv(a, b, tail)) if share > 0 else 0.0
         high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
         return least + width * low, least + width * high
 
-    def answers(self, share: float, n: float) -> float:
-        """Return of how many independent answers a share of ``n`` would say as much.
+    def effective_answers(self, share: float, n: float) -> float:
+        """Return how many independent answers are worth as much as the ``n`` clustered ones.
 
-        Where nothing says how alike those of a cluster are, each counts as one answer.
+        Where nothing shows how alike the answers of a cluster are, each cluster counts as one.
         """
         if self._effective > n - 1e-9:
             return n  # each cluster is one answer
         low, high = self.interval(share)
         if math.isnan(low) or not 0 < share < 1:
             return min(self._effective, n)
-        return min(self._like(share, (high - low) / 2, LEVEL), n)
+        return min(self._effective_answers(share, (high - low) / 2, LEVEL), n)
 
-    def _like(self, share: float, reach: float, level: float) -> float:
-        """Return how many independent answers would have a reach of t at ``level``."""
+    def _effective_answers(self, share: float, reach: float, level: float) -> float:
+        """Return how many independent answers would give the half width ``reach`` at ``level``."""
         error = reach / _quantile(math.inf, level)
-        # Answers of a cluster can be no more alike than all the same: one answer a cluster.
+        # At worst all answers of a cluster are the same: one answer a cluster.
         return max(share * (1 - share) / error**2, self._effective)
 
     def p(self, value: float, null: float) -> float:
-        """Return the two-sided p of ``null``.
+        """Return the two-sided p of the null hypothesis that the estimate is ``null``.
 
-        Where all clusters say the same, that is the p of their having all one sign by chance.
+        Where all clusters agree, it is that of the sign test: all on one side by chance.
         """
-        if not self.enough or math.isnan(value):
+        if not self.enough_clusters or math.isnan(value):
             return math.nan
         off = abs(value - null)
-        if self.still:
+        if self.constant:
             return 1.0 if off <= 1e3 * TINY else 2.0 ** (1 - self._clusters)
-        return 2 * self._beyond(off)
+        return 2 * self._upper_tail(off)
 
     def p_above(self, value: float, most: float) -> float:
-        """Return the one-sided p of the figure being ``most`` or less."""
-        if not self.enough or math.isnan(value):
+        """Return the one-sided p of the null hypothesis that the estimate is at most ``most``."""
+        if not self.enough_clusters or math.isnan(value):
             return math.nan
         off = value - most
-        if self.still:
+        if self.constant:
             return 1.0 if off <= 1e3 * TINY else 2.0**-self._clusters
-        return self._beyond(off)
+        return self._upper_tail(off)
 
     @property
     def error(self) -> float:
-        """The figure's standard error."""
+        """The standard error."""
         return self._se
 
     def quantile(self, tail: float) -> float:
-        """Return how many standard errors the figure is off with a chance of ``tail``, one way."""
+        """Return the upper ``tail`` quantile of t, in standard errors."""
         return -_student(self._effective - 1, tail)
 
-    def _beyond(self, off: float) -> float:
+    def _upper_tail(self, off: float) -> float:
         from scipy.special import stdtr
 
         return float(stdtr(self._effective - 1, -off / self._se))
 
 
-class TwoShares:
-    """A share less another, of sums (clusters, 4): above and below the line of one, of the other.
+class ShareDifference:
+    """The difference of two shares, with their correlation within clusters (Zou 2007).
 
-    Answers of both kinds in one cluster rise and fall together (Zou 2007).
+    ``sums`` (clusters, 4) has numerator and denominator of the first share, then of the second.
     """
 
     def __init__(self, sums: Floats) -> None:
@@ -153,27 +158,27 @@ class TwoShares:
         self._spreads = [Spread(bottoms[:, k], left[:, k]) for k in (0, 1)]
         off = left - shares
         size = math.sqrt((off**2).sum(axis=0).prod())
-        self._alike = float(off.prod(axis=1).sum()) / size if size > 0 else 0.0
+        self._correlation = float(off.prod(axis=1).sum()) / size if size > 0 else 0.0
         self.value = float(shares[0] - shares[1])
 
-    def _joined(self, one: float, two: float) -> float:
-        return math.sqrt(max(one**2 + two**2 - 2 * self._alike * one * two, 0.0))
+    def _combined(self, one: float, two: float) -> float:
+        return math.sqrt(max(one**2 + two**2 - 2 * self._correlation * one * two, 0.0))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """Return the interval that joins those of both (Newcombe 1998, method 10)."""
+        """Return the interval combined from those of both shares (Newcombe 1998, method 10)."""
         a, b = map(float, self._shares)
         (a_low, a_high), (b_low, b_high) = (
-            spread.between(x, 0.0, 1.0, level)
+            spread.bounded_interval(x, 0.0, 1.0, level)
             for spread, x in zip(self._spreads, (a, b), strict=True)
         )
         apart = self.value
         return (
-            apart - self._joined(a - a_low, b_high - b),
-            apart + self._joined(a_high - a, b - b_low),
+            apart - self._combined(a - a_low, b_high - b),
+            apart + self._combined(a_high - a, b - b_low),
         )
 
     def p(self) -> float:
-        """Return the two-sided p of no difference: 1 less the level from which 0 lies within."""
+        """Return the two-sided p of no difference: 1 less the least level of intervals with 0."""
         if math.isnan(self.interval()[0]):
             return math.nan
         if abs(self.value) <= TINY:
@@ -186,7 +191,7 @@ class TwoShares:
         return 1 - _least_level(holds)
 
     def p_above(self, most: float) -> float:
-        """Return the one-sided p of the difference being ``most`` or less; 1/2 where it is."""
+        """Return the one-sided p of a difference of at most ``most``; 1/2 where it is observed."""
         if math.isnan(self.interval()[0]):
             return math.nan
         if self.value <= most:
@@ -195,7 +200,7 @@ class TwoShares:
 
 
 def _least_level(holds: Callable[[float], bool]) -> float:
-    """Return the least level of an interval that ``holds`` what is asked for."""
+    """Return the least confidence level for which ``holds`` is true, by bisection."""
     least, most = 1e-6, 1.0
     for _ in range(_HALVINGS):
         level = (least + most) / 2

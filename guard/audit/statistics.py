@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.audit.spread import LEAST_CLUSTERS as LEAST_CLUSTERS
-from guard.audit.spread import Spread, TwoShares
+from guard.audit.spread import ShareDifference, Spread
 from guard.intervals import exact
 from guard.suites import Estimate, Measure
 from guard.suites.conclusions import corrected
@@ -120,12 +120,12 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     if not measure.interval:
         return Estimate(value, math.nan, math.nan, n, _or_nan(measure.p))
     if measure.two_shares:
-        two = TwoShares(sums)
+        two = ShareDifference(sums)
         (low, high), p = two.interval(), two.p()
         return Estimate(value, low, high, n, _or_nan(measure.p) if measure.null is None else p)
     found = Spread(_weights(measure, sums), _left_out(measure, sums))
     if measure.exact and n > 0:
-        size = found.answers(value, n)
+        size = found.effective_answers(value, n)
         return Estimate(value, *exact(value * size, size), n, _or_nan(measure.p))
     at = value
     if measure.smooth is not None:
@@ -136,7 +136,7 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
     # What is tested has the interval that goes with its test; a difference has no such law.
     untested = measure.null is None and measure.smooth is None
     if untested and least >= 0 and math.isfinite(most):
-        low, high = found.between(at, least, most)
+        low, high = found.bounded_interval(at, least, most)
     else:
         low, high = found.interval(at, measure.level)
     if measure.smooth is not None:
@@ -163,7 +163,7 @@ def _exchanged(
         np.nan_to_num(_values(m, s)) * of for m, s in zip((plain, guarded), sums, strict=True)
     )
     came, went = np.maximum(after - before, 0), np.maximum(before - after, 0)
-    two = TwoShares(np.stack([came, of, went, of], axis=1))
+    two = ShareDifference(np.stack([came, of, went, of], axis=1))
     return (*two.interval(), two.p())
 
 

@@ -1,7 +1,7 @@
-"""Trends: the figures of a history as series of each axis, and where their level changed.
+"""Trends: the history of each axis as series, with the changes of their level.
 
-Figures are joined to a series only where their comparability keys are equal; the plain arm's do not
-depend on the guard. :mod:`guard.audit.changes` says where a series changed.
+A series joins runs with equal comparability keys; those of the plain arm leave the guard out.
+:mod:`guard.audit.changes` finds the changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, select
 
-from guard.audit.changes import Found, changes
+from guard.audit.changes import SeriesChanges, changes
 from guard.audit.header import PARTS, Header
 from guard.audit.paired import Aim
 from guard.audit.tolerances import matching
@@ -24,15 +24,15 @@ from guard.errors import UsageError
 from guard.watch.schema import audit_axes, audits
 
 _REACH = 1.959964
-"""Standard errors that a normal figure's 95 % interval reaches to either side."""
+"""Half width of a normal 95 % interval, in standard errors."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What of a history is asked for: everything where a field is empty.
+class Query:
+    """Which part of a history to read; empty fields select everything.
 
-    ``since`` is in seconds since 1970, ``axes`` are patterns, ``allowed`` are parts of the key that
-    may differ within a series.
+    ``since`` is in seconds since 1970. ``axes`` are patterns. ``allowed`` are the parts of the
+    comparability key that may differ within a series.
     """
 
     since: float = -math.inf
@@ -45,7 +45,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One suite's run. ``release`` is the label that it was given, empty for none."""
+    """A run of one suite; ``release`` is the user's label, empty for none."""
 
     id: str
     time: float
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An axis of a run; what does not exist is nan."""
+    """An axis in one run; numbers that do not exist are nan."""
 
     run: Run
     value: float
@@ -69,21 +69,21 @@ class Point:
 
     @property
     def error(self) -> float:
-        """The standard error by which it is tested: of the wider side of its interval."""
+        """The standard error for tests, from the wider side of the interval."""
         return max(self.high - self.value, self.value - self.low) / _REACH
 
     @property
     def tested(self) -> bool:
-        """Whether it has an interval, so that a change could be told from noise."""
+        """Whether it has an interval, without which no change can be tested."""
         return math.isfinite(self.error) and self.error > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change of level at point ``at`` of a series, which lies at ``first`` to ``last`` with 95 %.
+    """A change of level before point ``at`` of a series; ``first`` to ``last`` is its 95 % set.
 
     ``low`` and ``high`` are the 95 % interval of ``after`` less ``before``; ``worse`` is by how
-    much ``after`` is further off the ideal.
+    much further ``after`` is from the ideal than ``before``.
     """
 
     at: int
@@ -104,11 +104,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The points of one axis whose keys are equal, by time.
+    """The points of one axis with equal comparability keys, by time.
 
-    ``differs`` says by part of the key what the run before its first one had, and what it has;
-    empty for the first series of an axis. ``q`` is of its never having changed, corrected over all
-    series that were asked for; nan where fewer than two points have intervals.
+    ``differs`` maps the parts of the key that differ from the previous run's to the old and the new
+    value; empty for the first series of an axis. ``q`` is the p-value of "no change", corrected
+    over all series of the query; nan where fewer than two points have intervals.
     """
 
     name: str
@@ -128,75 +128,78 @@ class Series:
         return self.points[-1].run.model
 
 
-def read(connection: Connection, wanted: Wanted, name: str = "The store") -> list[Series]:
-    """Return the series of what is wanted, those of one axis beside each other, with their changes.
+def read(connection: Connection, query: Query, name: str = "The store") -> list[Series]:
+    """Return the series of a query with their changes, grouped by axis.
 
-    Raises UsageError where a selector matches nothing although there are audits in that time.
+    Returns none where the time has no audits. Raises UsageError where it has, but a suite, model or
+    arm of the query has none; ConfigError where a pattern of an axis matches nothing.
     """
     runs = {
         row.id: Run(
             row.id, row.time, row.model, row.release or "", row.source, row.guard,
             Header.of(row.key, Path(name)),
         )
-        for row in connection.execute(select(audits).where(audits.c.time >= wanted.since))
+        for row in connection.execute(select(audits).where(audits.c.time >= query.since))
     }  # fmt: skip
     if not runs:
         return []
-    _check("suite", wanted.suites, {run.header.suite for run in runs.values()}, name)
-    _check("model", wanted.models, {run.model for run in runs.values()}, name)
-    where = [audits.c.time >= wanted.since]
-    where += [audits.c.suite.in_(wanted.suites)] if wanted.suites else []
-    where += [audits.c.model.in_(wanted.models)] if wanted.models else []
-    where += [audit_axes.c.arm == wanted.arm] if wanted.arm else []
-    query = select(audit_axes).join(audits, audits.c.id == audit_axes.c.audit_id).where(*where)
+    _check("suite", query.suites, {run.header.suite for run in runs.values()}, name)
+    _check("model", query.models, {run.model for run in runs.values()}, name)
+    where = [audits.c.time >= query.since]
+    where += [audits.c.suite.in_(query.suites)] if query.suites else []
+    where += [audits.c.model.in_(query.models)] if query.models else []
+    where += [audit_axes.c.arm == query.arm] if query.arm else []
+    selected = select(audit_axes).join(audits, audits.c.id == audit_axes.c.audit_id).where(*where)
     order = (audits.c.time, audits.c.added, audits.c.id, audit_axes.c.number)
-    found: dict[str, list[Row[Any]]] = {}
-    for row in connection.execute(query.order_by(*order)):
-        found.setdefault(row.name, []).append(row)
-    if not found and wanted.arm:
-        raise UsageError(f"{name} has no {wanted.arm} arm of what was asked for.")
-    names = matching(wanted.axes, list(found))
-    series = [one for axis in names for one in _series(found[axis], runs, wanted.allowed)]
-    return _changed(series)
+    rows_by_axis: dict[str, list[Row[Any]]] = {}
+    for row in connection.execute(selected.order_by(*order)):
+        rows_by_axis.setdefault(row.name, []).append(row)
+    if not rows_by_axis and query.arm:
+        raise UsageError(f"{name} has no {query.arm} arm of what was asked for.")
+    names = matching(query.axes, list(rows_by_axis))
+    series = [one for axis in names for one in _series(rows_by_axis[axis], runs, query.allowed)]
+    return _with_changes(series)
 
 
-def _check(what: str, wanted: Sequence[str], there: set[str], name: str) -> None:
+def _check(kind: str, wanted: Sequence[str], known: set[str], name: str) -> None:
     for one in wanted:
-        if one not in there:
+        if one not in known:
             raise UsageError(
-                f"{name} has no audit of the {what} {one!r} in that time; it has "
-                f"{', '.join(sorted(there))}."
+                f"{name} has no audit of the {kind} {one!r} in that time; it has "
+                f"{', '.join(sorted(known))}."
             )
 
 
 def _series(
     rows: Sequence[Row[Any]], runs: Mapping[str, Run], allowed: frozenset[str]
 ) -> Iterator[Series]:
-    """Yield the series of one axis, whose ``rows`` are by time."""
+    """Yield the series of one axis; ``rows`` are in order of time."""
     points: dict[str, list[Point]] = {}
     differs: dict[str, Mapping[str, tuple[str, str]]] = {}
     before: Header | None = None
     for row in rows:
         run = runs[row.audit_id]
-        header = _compared(run.header, row.arm, allowed)
+        header = _comparable_key(run.header, row.arm, allowed)
         key = json.dumps(asdict(header), sort_keys=True)
         if key not in points:
             differs[key] = {} if before is None else before.differences(header)
         before = header
-        told = (_or_nan(value) for value in (row.value, row.low, row.high, row.n, row.coverage))
-        points.setdefault(key, []).append(Point(run, *told))
+        numbers = (_or_nan(value) for value in (row.value, row.low, row.high, row.n, row.coverage))
+        points.setdefault(key, []).append(Point(run, *numbers))
     last = rows[-1]
     aim = Aim(last.ideal, above=last.above)
-    for key, of in points.items():
-        suite = of[0].run.header.suite
-        yield Series(last.name, suite, last.arm, last.measure, last.labels, aim, of, differs[key])
+    for key, series_points in points.items():
+        suite = series_points[0].run.header.suite
+        yield Series(
+            last.name, suite, last.arm, last.measure, last.labels, aim, series_points, differs[key]
+        )
 
 
-def _compared(header: Header, arm: str, allowed: frozenset[str]) -> Header:
-    """Return a key without what may differ: of the plain arm also the guard, which comes later."""
-    freed = allowed | {"guard"} if arm == "plain" else allowed
+def _comparable_key(header: Header, arm: str, allowed: frozenset[str]) -> Header:
+    """Return the key without the parts that may differ; the plain arm does not depend on guard."""
+    ignored = allowed | {"guard"} if arm == "plain" else allowed
     none: dict[str, Any] = {
-        PARTS[part]: type(getattr(header, PARTS[part]))() for part in freed & PARTS.keys()
+        PARTS[part]: type(getattr(header, PARTS[part]))() for part in ignored & PARTS.keys()
     }
     return replace(header, **none)
 
@@ -205,10 +208,10 @@ def _or_nan(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _changed(series: Sequence[Series]) -> list[Series]:
-    """Return the series with where they changed, tested together."""
+def _with_changes(series: Sequence[Series]) -> list[Series]:
+    """Return the series with their changes, all tested together."""
     places = [[at for at, point in enumerate(one.points) if point.tested] for one in series]
-    of = [
+    figures = [
         (
             np.array([one.points[at].value for at in tested]),
             np.array([one.points[at].error for at in tested]),
@@ -217,11 +220,11 @@ def _changed(series: Sequence[Series]) -> list[Series]:
     ]
     return [
         replace(one, q=found.q, steps=list(_steps(one.aim, found, tested)))
-        for one, found, tested in zip(series, changes(of), places, strict=True)
+        for one, found, tested in zip(series, changes(figures), places, strict=True)
     ]
 
 
-def _steps(aim: Aim, found: Found, places: Sequence[int]) -> Iterator[Step]:
+def _steps(aim: Aim, found: SeriesChanges, places: Sequence[int]) -> Iterator[Step]:
     for change in found.changes:
         moved, reach = change.after - change.before, _REACH * change.error
         yield Step(
@@ -232,6 +235,6 @@ def _steps(aim: Aim, found: Found, places: Sequence[int]) -> Iterator[Step]:
             change.after,
             moved - reach,
             moved + reach,
-            float(aim.off(change.after) - aim.off(change.before)),
+            float(aim.distance(change.after) - aim.distance(change.before)),
             change.p,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import math
 import os
 import sys
@@ -112,6 +113,10 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            # Where the locale has no arrow or dash: a wrong character, not a wrong exit code.
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -120,7 +125,7 @@ class _Lazy(click.Group):
             # Standard output has no name.
             named = f"{error.filename}: " if error.filename is not None else ""
             click.echo(f"Error: {named}{error.strerror}.", err=True)
-            sys.exit(2 if named else 1)
+            sys.exit(2)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from guard.cli import audit_compare, audit_report, detector_option, results_console, stdout_kept
-from guard.cli.audit_history import Recording, history, release_option
+from guard.cli.audit_history import HistoryRecorder, history, release_option
 from guard.cli.audit_options import (
     asking_options,
     check_extra,
@@ -95,17 +95,18 @@ def run(**given: Any) -> None:
     check_extra()
     from guard.audit.command import Command, run_all
     from guard.audit.comparison import NotComparable
+    from guard.audit.files import refuse_precious
     from guard.audit.journal import check_writable
 
-    own = _own(given)
-    against = audit_compare.Against(given) if given["baseline"] is not None else None
-    if against is None and (given["axes"] or given["allowed"] or given["config"]):
+    options_by_suite = _options_by_suite(given)
+    baseline_check = audit_compare.BaselineCheck(given) if given["baseline"] is not None else None
+    if baseline_check is None and (given["axes"] or given["allowed"] or given["config"]):
         raise UsageError("--axis, --allow and --config belong to --baseline; give one.")
     if given["release"] is not None and given["history"] is None:
         raise UsageError("--release names the run in a history; give --history.")
-    recording = Recording(given["history"], given["release"]) if given["history"] else None
+    recorder = HistoryRecorder(given["history"], given["release"]) if given["history"] else None
     command = Command(
-        audits=_audits(given, own),
+        audits=_audits(given, options_by_suite),
         models=given["models"],
         guard=None if given["plain_only"] else _guard(given),
         concurrency=given["concurrency"],
@@ -115,24 +116,27 @@ def run(**given: Any) -> None:
         record=given["record"],
         replay=given["replay"],
         sending=_sending(given),
-        check=against.check if against else None,
+        check=baseline_check.check if baseline_check else None,
     )
     if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
         raise UsageError("--csv writes the items of one suite and model; give one of each.")
     if given["table"] is not None:
+        refuse_precious(given["table"])
         check_writable(given["table"])
     try:
+        if baseline_check is not None:
+            baseline_check.begin([audit_.suite.name for audit_ in command.audits])
         with stdout_kept():
             ran = run_all(command)
     except NotComparable as error:
         click.echo(f"Error: {error}", err=True)
         raise click.exceptions.Exit(NOT_COMPARABLE) from None
-    # A cassette has no more answers; what stopped a run is told with whether that can be mended.
+    # A cassette has no more answers, and an error says itself whether the run can go on.
     goes_on = given["replay"] is None and ran.error is None and not ran.stopped
-    compared = against.compare(command.audits, ran) if against else None
-    _show(ran.results, given["as_json"], ran.interrupted, goes_on, compared)
-    if recording is not None:
-        recording.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
+    comparison = baseline_check.compare(command.audits, ran) if baseline_check else None
+    _show(ran.results, given["as_json"], ran.interrupted, goes_on, comparison)
+    if recorder is not None:
+        recorder.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
     if ran.error is not None:
         raise ran.error
     if given["table"] is not None:
@@ -153,8 +157,8 @@ def run(**given: Any) -> None:
         )
     if ran.stopped or any(not result.complete for result in ran.results):
         raise click.exceptions.Exit(INCOMPLETE)
-    if compared is not None:
-        raise click.exceptions.Exit(compared.exit_code)
+    if comparison is not None:
+        raise click.exceptions.Exit(comparison.exit_code)
     if silent:
         raise click.exceptions.Exit(UNREAD)
 
@@ -174,15 +178,15 @@ def run(**given: Any) -> None:
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers as a live audit would, without a call."""
     check_extra()
-    from guard.audit.tables import score as scored
+    from guard.audit.tables import score as score_answers
 
-    for text in given["own"]:
+    for text in given["assignments"]:
         suite_, dot, _ = text.partition("=")[0].partition(".")
         if not dot or suite_ == ANALYST:
             raise UsageError(f"--set takes SUITE.KEY=VALUE here, got {text!r}: nothing is asked.")
     with stdout_kept():
-        (audit_,) = _audits({**given, "suites": suite, "size": None}, _own(given))
-        result = scored(audit_, answers, given["embedder"])
+        (audit_,) = _audits({**given, "suites": suite, "size": None}, _options_by_suite(given))
+        result = score_answers(audit_, answers, given["embedder"])
     if result.about.get("damaged_lines"):
         from guard.audit.command import damage
 
@@ -210,7 +214,7 @@ def plan(**given: Any) -> None:
 
     with stdout_kept():
         sending = _sending(given)
-        audits = _audits(given, _own(given))
+        audits = _audits(given, _options_by_suite(given))
         found = [
             plans.plan(
                 audit_,
@@ -228,17 +232,17 @@ def plan(**given: Any) -> None:
     plans.show(results_console(), found)
 
 
-def _own(given: dict[str, Any]) -> dict[str, dict[str, str]]:
+def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return the options of single suites, by suite."""
-    found: dict[str, dict[str, str]] = {}
-    for text in given["own"]:
+    options: dict[str, dict[str, str]] = {}
+    for text in given["assignments"]:
         name, equals, value = text.partition("=")
         suite, dot, key = name.rpartition(".")
         if not equals or not key:
             raise UsageError(f"--set takes SUITE.KEY=VALUE or KEY=VALUE, got {text!r}.")
         if dot and suite != ANALYST:
-            found.setdefault(suite, {})[key] = value
-    return found
+            options.setdefault(suite, {})[key] = value
+    return options
 
 
 def _analyst_sending(given: dict[str, Any]) -> Sending:
@@ -247,7 +251,7 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
 
     settings: dict[str, Any] = {}
     base = None
-    for text in given["own"]:
+    for text in given["assignments"]:
         name, _, value = text.partition("=")
         who, dot, key = name.partition(".")
         if dot and who == ANALYST and key == "api_base":
@@ -265,7 +269,7 @@ def _sending(given: dict[str, Any]) -> Sending:
     from guard.audit.sending import Sending, check_address, read_setting
 
     settings: dict[str, Any] = {}
-    for text in given["own"]:
+    for text in given["assignments"]:
         name, _, value = text.partition("=")
         if "." not in name:
             settings[name] = read_setting(name, value)
@@ -281,10 +285,10 @@ def _sending(given: dict[str, Any]) -> Sending:
     for name in given["dropped"]:
         if name in settings:
             raise UsageError(f"--set {name} and --drop {name} exclude each other.")
-    return Sending(settings, given["dropped"], {}, _text(given["system"]), base, headers)
+    return Sending(settings, given["dropped"], {}, _system_prompt(given["system"]), base, headers)
 
 
-def _text(path: Path | None) -> str:
+def _system_prompt(path: Path | None) -> str:
     if path is None:
         return ""
     try:
@@ -296,14 +300,14 @@ def _text(path: Path | None) -> str:
     return text
 
 
-def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit]:
+def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, str]]) -> list[Audit]:
     from guard.audit.audit import Audit
     from guard.suites import registry
 
     names = [name.strip() for name in given["suites"].split(",") if name.strip()]
     if not names:
         raise UsageError("--suite names no suite; guard suites list has them.")
-    for name in own:
+    for name in options_by_suite:
         if name not in names:
             raise UsageError(f"--set names the suite {name!r}, which is not asked for.")
     if given["data"] is not None and len(names) > 1:
@@ -315,7 +319,9 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
     if allocate == "widest" and given["size"] is None:
         raise UsageError("--allocate widest spreads a sample; give --sample too.")
     shared = {key: given[key] for key in ("data", "protocol", "seed") if given.get(key) is not None}
-    suites = [registry.make(n, {**shared, **own.get(n, {})}) for n in dict.fromkeys(names)]
+    suites = [
+        registry.make(n, {**shared, **options_by_suite.get(n, {})}) for n in dict.fromkeys(names)
+    ]
     if given.get("dropped"):
         from guard.audit.sending import check_dropped
 
@@ -340,7 +346,7 @@ def _audits(given: dict[str, Any], own: dict[str, dict[str, str]]) -> list[Audit
     ]
 
 
-def _settings(given: dict[str, Any]) -> dict[str, Any]:
+def _guard_settings(given: dict[str, Any]) -> dict[str, Any]:
     from guard.config import spelled
 
     settings = {
@@ -357,7 +363,9 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
 def _guard(given: dict[str, Any]) -> Guard:
     from guard.core import Guard
 
-    guard = Guard(_settings(given), detector=given["detector"], index=given["index"], events="none")
+    guard = Guard(
+        _guard_settings(given), detector=given["detector"], index=given["index"], events="none"
+    )
     if guard.policy.rewrites:
         # What is recorded cannot be gone on from; the guarded arm would show something else.
         raise UsageError(
@@ -372,20 +380,20 @@ def _show(
     as_json: bool,
     interrupted: bool,
     goes_on: bool = False,
-    compared: Comparison | None = None,
+    comparison: Comparison | None = None,
 ) -> None:
     if as_json:
-        found: dict[str, Any] = {
+        output: dict[str, Any] = {
             "suites": [r.as_json() for r in results],
             "interrupted": interrupted,
         }
-        if compared is not None:
-            found["comparison"] = compared.to_dict()
-        click.echo(json.dumps(found, ensure_ascii=False))
+        if comparison is not None:
+            output["comparison"] = comparison.to_dict()
+        click.echo(json.dumps(output, ensure_ascii=False))
         return
     from guard.audit import report
 
     for result in results:
         report.show(results_console(), result, goes_on=goes_on)
-    if compared is not None:
-        audit_compare.show(compared, False)
+    if comparison is not None:
+        audit_compare.show(comparison, False)

@@ -55,16 +55,16 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
     check_extra()
     with stdout_kept():
         from guard.audit import sides
-        from guard.audit.baseline import opened
+        from guard.audit.baseline import read_side
         from guard.audit.compare import compare as compared
 
-        own = _split(given["suites"])
-        sides_ = [opened(place, own, data) for place in (base, new) if place is not None]
-        before, after = sides_ if len(sides_) == 2 else sides.arms_of(sides_[0])
-        found = compared(before, after, settings(given, own))
-    show(found, as_json)
-    if found.exit_code:
-        raise click.exceptions.Exit(found.exit_code)
+        suite_names = _split(given["suites"])
+        sides_ = [read_side(place, suite_names, data) for place in (base, new) if place is not None]
+        before, after = sides_ if len(sides_) == 2 else sides.split_arms(sides_[0])
+        comparison = compared(before, after, settings(given, suite_names))
+    show(comparison, as_json)
+    if comparison.exit_code:
+        raise click.exceptions.Exit(comparison.exit_code)
 
 
 @click.command()
@@ -77,113 +77,141 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
 def baseline(
     run: Path, out: Path, replace: bool, suites: str, data: Path | None, as_json: bool
 ) -> None:
-    """Write what RUN, a folder of journals or a log, found as a small file to commit.
+    """Write the results of RUN, a folder of journals or a log, as a small file to commit.
 
     It holds the outcome of each item and no word of what the model said. Exit codes: 0 written, 2
     a mistake in the command or a file that cannot be used, 4 the run is not complete.
     """
     check_extra()
     with stdout_kept():
-        from guard.audit.baseline import run as run_of
-        from guard.audit.baseline import write
+        from guard.audit.baseline import read_run, write
 
-        side = run_of(run, _split(suites), data)
-    if side.lacking:
+        side = read_run(run, _split(suites), data)
+    if side.missing:
         click.echo(
-            f"{run} is no baseline yet: {side.lacking:,} samples have no outcome. The command that "
+            f"{run} is no baseline yet: {side.missing:,} samples have no outcome. The command that "
             "made it goes on where it stopped.",
             err=True,
         )
         raise click.exceptions.Exit(INCOMPLETE)
     write(side, out, replace=replace)
-    told = {"baseline": str(out), "suites": list(side.suites), "bytes": out.stat().st_size}
+    written = {"baseline": str(out), "suites": list(side.suites), "bytes": out.stat().st_size}
     if as_json:
-        click.echo(json.dumps(told, ensure_ascii=False))
+        click.echo(json.dumps(written, ensure_ascii=False))
         return
-    click.echo(f"{out}: {told['bytes']:,} bytes of {', '.join(side.suites)}.")
+    click.echo(f"{out}: {written['bytes']:,} bytes of {', '.join(side.suites)}.")
 
 
-class Against:
-    """The baseline of a run: looked at before the first call, and compared with what was found."""
+class BaselineCheck:
+    """The baseline of a run: checked before the first call, and compared with the results."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         """Read the baseline; raises UsageError where it or the options cannot be used."""
-        from guard.audit.baseline import opened
+        from guard.audit.baseline import read_side
 
         if len(set(given["models"])) > 1:
             raise UsageError("--baseline is compared with one model; give one --model.")
-        own = _split(given["suites"])
+        out, baseline_ = given["out"], given["baseline"]
+        if out is not None and out.resolve() in (baseline_.resolve(), *baseline_.resolve().parents):
+            raise UsageError(
+                f"The baseline {baseline_} lies in --out {out}, so the run would be compared with "
+                "itself; give another --out."
+            )
+        suite_names = _split(given["suites"])
         self._settings = settings(given)
-        self._base = opened(given["baseline"], own, given["data"])
+        self._base = read_side(given["baseline"], suite_names, given["data"])
+
+    def begin(self, suites: Sequence[str]) -> None:
+        """Raise where a run of ``suites`` could not be compared, whatever it will find.
+
+        NotComparable where the baseline has other suites, ConfigError where a selector or a
+        tolerance matches none of its axes.
+        """
+        from guard.audit.comparison import NotComparable
+        from guard.audit.tolerances import matching
+
+        absent = [name for name in self._base.suites if name not in suites]
+        if absent and "suites" not in self._settings.allowed:
+            raise NotComparable(
+                f"{self._base.name} has {', '.join(absent)} too, so nothing was asked. Run these "
+                "suites as well, or add --allow suites."
+            )
+        axes = [a for n, one in self._base.suites.items() if n in suites for a in one.axes]
+        matching(self._settings.axes, axes)
+        self._settings.tolerances.check(axes, suites)
 
     def check(self, suite: Suite, header: Header) -> None:
-        """Raise NotComparable where a run of ``header`` could not be compared.
+        """Raise NotComparable where a run with ``header`` would not be comparable.
 
-        What a suite fits to the model is not known before it is asked what it can do.
+        Options and request settings that a suite adapts to the model are not known yet: the
+        comparison after the run checks them.
         """
         from guard.audit.comparison import NotComparable
 
-        there = self._base.suites.get(suite.name)
-        if there is None:
+        base_suite = self._base.suites.get(suite.name)
+        if base_suite is None:
             if "suites" in self._settings.allowed:
                 return
             raise NotComparable(
                 f"{self._base.name} has no suite {suite.name!r}; nothing was asked."
             )
-        found = there.header.differences(header)
+        differing = base_suite.header.differences(header)
         fitted = {"options", "request"} if suite.uses else set()
-        for name in found.keys() - self._settings.allowed - fitted:
-            was, now = found[name]
+        for name in differing.keys() - self._settings.allowed - fitted:
+            was, now = differing[name]
             raise NotComparable(
                 f"{suite.name} could not be compared with {self._base.name}, so nothing was asked. "
                 f"It has another {name}: {was}; now {now}. Where that is meant, add --allow {name}."
             )
 
     def compare(self, audits: Sequence[Audit], ran: Ran) -> Comparison | None:
-        """Return the comparison of what a run found; None where it did not come to its end."""
+        """Return the comparison of a run's results; None where the run did not finish."""
         from guard.audit import sides
         from guard.audit.compare import compare as compared
 
         if ran.interrupted or ran.stopped or ran.error is not None or not ran.results:
             return None
         with stdout_kept():
-            new = sides.of_results({audit.suite.name: audit for audit in audits}, ran.results)
+            new = sides.from_results({audit.suite.name: audit for audit in audits}, ran.results)
             return compared(self._base, new, self._settings)
 
 
 def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Settings:
-    """Return how to compare, by a command's options.
+    """Return the settings of a comparison from a command's options.
 
-    Raises UsageError for a name that nothing allows, ConfigError for a file that is wrong.
+    Raises UsageError for an unknown name of --allow, ConfigError for an invalid audit.toml.
     """
     from guard.audit.compare import ALLOWED, Settings
-    from guard.audit.directions import read_options
+    from guard.audit.directions import parse_options
+    from guard.audit.harnesses import SUITES
     from guard.audit.tolerances import load
     from guard.suites import registry
 
     for name in given["allowed"]:
         if name not in ALLOWED:
             raise UsageError(f"--allow takes one of {', '.join(ALLOWED)}, got {name!r}.")
-    names = [registry.find(name).name if ":" in name else name for name in suites]
+    own = [name for name in suites if ":" in name and not name.startswith(SUITES)]
+    names = [registry.find(name).name if name in own else name for name in suites]
     tolerances = load(given["config"])
     return Settings(
         frozenset(given["allowed"]),
         given["axes"],
         names,
         tolerances,
-        read_options(given.get("better", ())),
+        parse_options(given.get("better", ())),
     )
 
 
-def show(found: Comparison, as_json: bool) -> None:
+def show(comparison: Comparison, as_json: bool) -> None:
     """Print a comparison."""
     if as_json:
-        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False))
         return
     from guard.audit.comparison_text import lines
 
-    for line in lines(found):
-        click.echo(line)
+    for line in lines(comparison):
+        # Names are others'; a terminal or a build server acts upon control characters.
+        click.echo("".join(c if c.isprintable() else "\ufffd" for c in line))
 
 
 def _split(suites: str) -> list[str]:

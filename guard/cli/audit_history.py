@@ -62,7 +62,7 @@ release_option = click.option(
     help="What may differ within a series: version, data, prompt, parser, options, model, sample, "
     "guard, request or others; repeatable.",
 )
-@click.option("--points", "each", is_flag=True, help="Print every audit of every series.")
+@click.option("--points", "every_point", is_flag=True, help="Print every audit of every series.")
 @options(
     target("html", "Write a page that needs no network: a chart of every axis."),
     target("csv", "Write a table: a row for each axis of each audit."),
@@ -90,17 +90,17 @@ def history(context: click.Context, /, **given: Any) -> None:
     since = _since(given["since"])
     from guard.audit.header import PARTS
     from guard.audit.reports import trend
-    from guard.audit.trends import Wanted, read
+    from guard.audit.trends import Query, read
 
     for name in given["allowed"]:
         if name not in PARTS:
             raise UsageError(f"--allow takes one of {', '.join(PARTS)}, got {name!r}.")
     suites = [name.strip() for name in given["suites"].split(",") if name.strip()]
-    wanted = Wanted(
+    query = Query(
         since, suites, given["models"], given["arm"], given["axes"], frozenset(given["allowed"])
     )
     with store.reading() as connection:
-        series = read(connection, wanted, store.name)
+        series = read(connection, query, store.name)
     texts = {
         place: trend.page(series, store.name, since) if name == "html" else trend.table(series)
         for name, place in files.items()
@@ -109,7 +109,7 @@ def history(context: click.Context, /, **given: Any) -> None:
     if given["as_json"]:
         click.echo(json.dumps(trend.as_json(series, store.name, since), ensure_ascii=False))
     elif not files:
-        _show(series, given["each"])
+        _show(series, given["every_point"])
 
 
 @history.command()
@@ -122,7 +122,9 @@ def history(context: click.Context, /, **given: Any) -> None:
     help="When the one RUN was made, as 2026-11-24 or 2026-11-24T14:30+01:00 (UTC where no zone "
     "is given).  [default: when its file was last written]",
 )
-@click.option("--suite", "own", multiple=True, metavar="MODULE:CLASS", help="A suite of your own.")
+@click.option(
+    "--suite", "own_suites", multiple=True, metavar="MODULE:CLASS", help="A suite of your own."
+)
 @click.option("--data", type=click.Path(path_type=Path), help="Official data of the one suite.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def add(
@@ -130,7 +132,7 @@ def add(
     store: str | None,
     release: str | None,
     at: str | None,
-    own: tuple[str, ...],
+    own_suites: tuple[str, ...],
     data: Path | None,
     as_json: bool,
 ) -> None:
@@ -147,36 +149,39 @@ def add(
     if at is not None and len(runs) > 1:
         raise UsageError("--at is the time of one RUN; add each alone.")
     when = None if at is None else _time(at)
-    from guard.audit.baseline import opened as side_of
+    from guard.audit.baseline import read_side
     from guard.audit.history import Unfinished
     from guard.audit.history import add as added
 
     with stdout_kept():
-        sides = [(side_of(run, own, data), _written(run) if when is None else when) for run in runs]
+        sides = [
+            (read_side(run, own_suites, data), _last_written(run) if when is None else when)
+            for run in runs
+        ]
     try:
-        found = added(opened, sides, release)
+        results = added(opened, sides, release)
     except Unfinished as error:
         click.echo(f"Error: {error}", err=True)
         raise click.exceptions.Exit(INCOMPLETE) from None
     if as_json:
-        told = [{n: getattr(one, n) for n in one.__slots__} for one in found]
-        click.echo(json.dumps({"store": opened.name, "audits": told}, ensure_ascii=False))
+        audits = [{n: getattr(one, n) for n in one.__slots__} for one in results]
+        click.echo(json.dumps({"store": opened.name, "audits": audits}, ensure_ascii=False))
         return
-    for one in found:
-        click.echo(_told(one, opened))
+    for one in results:
+        click.echo(_added_text(one, opened))
 
 
-class Recording:
-    """The history that a run is added to once it has ended; its store is tried before."""
+class HistoryRecorder:
+    """Adds a run to the history once it has ended; the store is opened before the first call."""
 
     def __init__(self, url: str, release: str | None) -> None:
-        """Make the store ready; raises UsageError where it cannot be."""
+        """Prepare the store; raises UsageError where it cannot be used."""
         _check_release(release)
         self._store, self._release = open_store(url, "--history"), release
         self._store.prepare()
 
     def record(self, audits: Mapping[str, Audit], ran: Ran) -> None:
-        """Add what a run found, and say so; or say why not."""
+        """Add the results of a run, and print that, or why they were not added."""
         from guard.audit import history, sides
 
         ended = not (ran.interrupted or ran.stopped or ran.error)
@@ -190,20 +195,20 @@ class Recording:
         now = time.time()
         with stdout_kept():
             found = [
-                (replace(sides.of_results(audits, results), name=folder), now)
+                (replace(sides.from_results(audits, results), name=folder), now)
                 for folder, results in folders.items()
             ]
             try:
-                told = history.add(self._store, found, self._release)
+                added = history.add(self._store, found, self._release)
             except UsageError as error:
                 raise UsageError(
                     f"{error} The run itself is whole: guard audit history add takes its folder."
                 ) from None
-        for one in told:
-            click.echo(_told(one, self._store), err=True)
+        for one in added:
+            click.echo(_added_text(one, self._store), err=True)
 
 
-def _told(one: Added, store: Store) -> str:
+def _added_text(one: Added, store: Store) -> str:
     named = f"{one.suite} of {one.model or 'no model'} ({one.id[:12]})"
     if one.new:
         return f"Added {named} to {store.name}."
@@ -248,33 +253,35 @@ def _time(text: str) -> float:
     return when
 
 
-def _written(run: Path) -> float:
+def _last_written(run: Path) -> float:
     """Return when a run was last written, in seconds since 1970."""
     paths = [run] if run.is_file() else list(run.glob("*.jsonl.gz"))
-    return max(path.stat().st_mtime for path in paths)
+    return max((path.stat().st_mtime for path in paths), default=0.0)  # a log of another harness
 
 
-def _show(series: list[Series], each: bool) -> None:
+def _show(series: list[Series], every_point: bool) -> None:
     from rich.text import Text
 
     from guard.audit.report import drawn
     from guard.audit.reports import trend
 
     shown = trend.leading(series)
-    grids = [trend.points(one) for one in series] if each else [trend.summary(shown)]
+    grids = [trend.points(one) for one in series] if every_point else [trend.summary(shown)]
     grids = [grid for grid in grids if grid.rows]
-    told = trend.headlines(series)
-    if len(shown) < len(series) and not each:
+    sentences = trend.headlines(series)
+    if len(shown) < len(series) and not every_point:
         more = len(series) - len(shown)
-        told.append(f"{more:,} further series did not change: --points and --json have them all.")
+        sentences.append(
+            f"{more:,} further series did not change: --points and --json have them all."
+        )
     if in_pipe():
         for grid in grids:
             for row in ([name for name, _ in grid.columns], *grid.rows):
                 click.echo("\t".join(row))
-        click.echo("\n".join(told), err=True)
+        click.echo("\n".join(sentences), err=True)
         return
     console = results_console()
-    for sentence in told:
+    for sentence in sentences:
         console.print(Text(sentence))
     for grid in grids:
         console.print(drawn(grid), markup=False)

@@ -12,9 +12,9 @@ from guard.installed import install_command
 
 
 def check_extra() -> None:
-    """Raise UsageError where what the statistics need is not installed.
+    """Raise UsageError where the packages of the statistics are not installed.
 
-    Before the first call: what is missing must not come to light behind a paid audit.
+    It is called first, so that a missing package is not found out after a paid audit.
     """
     from importlib.util import find_spec
 
@@ -33,7 +33,7 @@ suite_options = given(
     ),
     click.option(
         "--set",
-        "own",
+        "assignments",
         multiple=True,
         metavar="[SUITE.]KEY=VALUE",
         help="With SUITE an option of that suite, without it a setting that the model is asked "
@@ -42,7 +42,7 @@ suite_options = given(
     click.option("--seed", type=int, help="Of every random choice.  [default: the suite's]"),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
 )
-"""What a suite is made and scored with."""
+"""Options of suites and their scoring."""
 
 
 embedder_option = click.option(
@@ -84,7 +84,7 @@ asking_options = given(
         multiple=True,
         metavar="KEY",
         help="A setting of the suite to leave out, such as top_p; repeatable. What LiteLLM "
-        "says that a model does not take is left out anyway, and told.",
+        "says that a model does not take is left out anyway, and reported.",
     ),
     click.option(
         "--system",

@@ -49,7 +49,7 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 )
 @click.option(
     "--suite",
-    "own",
+    "own_suites",
     multiple=True,
     metavar="MODULE:CLASS",
     help="A suite of your own that the run asked; repeatable.",
@@ -59,7 +59,7 @@ def report(
     run: Path,
     baseline: Path | None,
     data: Path | None,
-    own: tuple[str, ...],
+    own_suites: tuple[str, ...],
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -72,7 +72,7 @@ def report(
     asked = {name: given[name] for name in _FORMATS if given[name] is not None}
     _check(asked, as_json)
     with stdout_kept():
-        content = _content(run, baseline, data, own, given)
+        content = _content(run, baseline, data, own_suites, given)
         texts = {name: _text(name, content, run) for name in asked}
     write({asked[name]: text for name, text in texts.items()})
     for sentence in content.state():
@@ -89,9 +89,9 @@ def report(
 
 def _check(asked: dict[str, Path], as_json: bool) -> None:
     """Raise UsageError where formats cannot be written beside each other, or lack a package."""
-    places = [path.absolute() for path in asked.values()]
+    places = [path.resolve() for path in asked.values()]
     for path in asked.values():
-        if places.count(path.absolute()) > 1:
+        if places.count(path.resolve()) > 1:
             raise UsageError(f"Two formats cannot both go to {path}; give each a file of its own.")
     if as_json and _STDOUT in asked.values():
         raise UsageError("--json takes standard output; give the other format a file.")
@@ -104,7 +104,7 @@ def _content(
     run: Path,
     baseline: Path | None,
     data: Path | None,
-    own: tuple[str, ...],
+    own_suites: tuple[str, ...],
     given: Mapping[str, Any],
 ) -> Content:
     from guard.audit.reports import load
@@ -113,11 +113,11 @@ def _content(
         for name, option in (("allowed", "--allow"), ("axes", "--axis"), ("config", "--config")):
             if given[name]:
                 raise UsageError(f"{option} belongs to --baseline; give one.")
-        return load(run, data, own)
-    from guard.audit.baseline import opened
+        return load(run, data, own_suites)
+    from guard.audit.baseline import read_side
     from guard.cli.audit_compare import settings
 
-    return load(run, data, own, opened(baseline, own, data), settings(given))
+    return load(run, data, own_suites, read_side(baseline, own_suites, data), settings(given))
 
 
 def _text(name: str, content: Content, run: Path) -> str:
@@ -141,9 +141,11 @@ def write(texts: Mapping[Path, str]) -> None:
 
     Raises UsageError where one cannot be written.
     """
-    from guard.audit.files import write_all
+    from guard.audit.files import refuse_precious, write_all
 
     files = {path: text for path, text in texts.items() if path != _STDOUT}
+    for path in files:
+        refuse_precious(path)
     try:
         for path in files:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +162,7 @@ def _show(content: Content) -> None:
 
     console = results_console()
     if content.comparison is not None:
-        for told in (*headlines(content), *content.comparison["next"]):
-            console.print(told, markup=False, style="bold")
+        for sentence in (*headlines(content), *content.comparison["next"]):
+            console.print(sentence, markup=False, style="bold")
     for one in content.suites:
         tables.show(console, one.result)

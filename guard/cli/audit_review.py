@@ -56,11 +56,11 @@ def review(
     if labels is not None:
         given = reviews.labels(labels, (one.id for one in found.texts))
         checked = reviews.check(found, given)
-        told = checked.sentences()
+        sentences = checked.sentences()
         shown: dict[str, Any] = checked.as_json()
     else:
         texts = reviews.drawn(found, size, seed)
         table, page = reviews.write(texts, out)
-        told = [f"{len(texts)} texts to label in {table}, and in {page} for a browser."]
+        sentences = [f"{len(texts)} texts to label in {table}, and in {page} for a browser."]
         shown = {"texts": len(texts), "table": str(table), "page": str(page)}
-    click.echo(json.dumps(shown, ensure_ascii=False) if as_json else "\n".join(told))
+    click.echo(json.dumps(shown, ensure_ascii=False) if as_json else "\n".join(sentences))

@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from guard.audit.changes import Change, Found, changes
-from guard.audit.history import estimated
+from guard.audit.changes import Change, SeriesChanges, changes
+from guard.audit.history import axis_estimate
 from guard.audit.trends import Point
 from guard.suites.contract import Floats
 from tests.audit.paired_runs import World, answered, axis
@@ -19,7 +19,7 @@ from tests.audit.paired_runs import World, answered, axis
 LOW = 0.07
 
 
-def one(values: Floats, errors: Floats) -> Found:
+def one(values: Floats, errors: Floats) -> SeriesChanges:
     (found,) = changes([(values, errors)])
     return found
 
@@ -68,14 +68,14 @@ def test_figures_of_steady_models_with_their_own_intervals(kind: str, drawn: boo
                 chances = world._chances(of, rng, clusters)
             asked = axis(of, 0, answered(of, chances, 1, rng), clusters)
             assert asked.value is not None
-            found = estimated(asked, asked.value)
+            found = axis_estimate(asked, asked.value)
             point = Point(None, found.value, found.low, found.high, found.n, 1.0)  # type: ignore[arg-type]
             points.append((point.value, point.error))
         flagged += bool(one(*np.array(points).T).changes)
     assert flagged / 150 <= LOW
 
 
-def changed(rng: np.random.Generator, by: float) -> Found:
+def changed(rng: np.random.Generator, by: float) -> SeriesChanges:
     errors = np.exp(rng.normal(0, 0.4, 20))
     values = rng.normal(0, errors)
     values[10:] += by * errors.mean()

@@ -9,7 +9,7 @@ from guard.audit.audit import Audit
 from guard.audit.detectable import CHANGE, detectable
 from guard.audit.paired import Pairs
 from guard.audit.sides import SHARE
-from guard.audit.tolerances import PART
+from guard.audit.tolerances import DEFAULT_FRACTION
 from guard.suites.conclusions import ALPHA
 from guard.suites.reading import share
 from tests.audit.gated_suite import Gated, GatedOptions
@@ -30,7 +30,7 @@ def test_four_of_five_comparisons_find_it(count: int, each: int) -> None:
         flips = np.where(base[:, 0] == 1, CHANGE / 2 / 0.3, up)
         new[:, 0] = np.abs(base[:, 0] - (rng.random(count) < flips))
         pairs = Pairs(base, new, clusters, share, SHARE)
-        worst = max(pairs.exchanged().p_worse, pairs.p_beyond(PART))
+        worst = max(pairs.permutation_test().p_worse, pairs.p_beyond_tolerance(DEFAULT_FRACTION))
         found += worst < ALPHA / told.axes
     assert 0.7 <= found / 200 <= 0.93
 

@@ -302,7 +302,7 @@ DEAD = "postgresql://guard:hunter2@127.0.0.1:1/none"
     [
         (("add", "nowhere", *STORED), "There is no run and no baseline at nowhere"),
         (("add", "empty", *STORED), "empty holds no journal of an audit"),
-        (("add", "notes.txt", *STORED), "notes.txt is no baseline"),
+        (("add", "notes.txt", *STORED), "notes.txt is not a baseline"),
         (("add", "cut", *STORED), "gated.jsonl.gz is no journal of an audit"),
         (("add", "good", *STORED, "--at", "yesterday"), "--at takes a time such as 2026-11-24"),
         (("add", "good", *STORED, "--at", "2999-01-01"), "is no time between 1970 and now"),

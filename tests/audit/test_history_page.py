@@ -11,7 +11,7 @@ import pytest
 from guard.audit import sides
 from guard.audit.history import add
 from guard.audit.reports.trend import page as made
-from guard.audit.trends import Wanted, read
+from guard.audit.trends import Query, read
 from guard.watch.store import Store
 from tests.audit.gated_suite import NAME, recorded
 from tests.audit.reporting import HOSTILE
@@ -38,7 +38,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         release = f"v{n}" if n < 12 else HOSTILE
         add(store, [(sides.read(of, [NAME]), 1.7e9 + n * DAY)], release)
     with store.reading() as connection:
-        series = read(connection, Wanted())
+        series = read(connection, Query())
     written = folder / "history.html"
     written.write_bytes(made(series, store.name, 1.7e9).encode("utf-8", "replace"))
     return written

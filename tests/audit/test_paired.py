@@ -44,7 +44,7 @@ def columns(data: list[tuple[bool, bool]]) -> tuple[Floats, Floats]:
 @given(BINARY)
 def test_of_0_and_1_it_is_statsmodels_exact_mcnemar(data: list[tuple[bool, bool]]) -> None:
     base, new = columns(data)
-    found = shares(base, new).exchanged()
+    found = shares(base, new).permutation_test()
     went, came = int(((base == 1) & (new == 0)).sum()), int(((base == 0) & (new == 1)).sum())
     want = mcnemar([[0, went], [came, 0]], exact=True).pvalue
     assert found.p_change == pytest.approx(want, abs=1e-9)
@@ -61,7 +61,7 @@ def test_mcnemar_holds_of_thousands_of_changes() -> None:
     base, new = (rng.random((2, 20_000)) < [[0.5], [0.51]]).astype(float)
     went, came = int(((base == 1) & (new == 0)).sum()), int(((base == 0) & (new == 1)).sum())
     want = mcnemar([[0, went], [came, 0]], exact=True).pvalue
-    assert shares(base, new).exchanged().p_change == pytest.approx(want, abs=1e-9)
+    assert shares(base, new).permutation_test().p_change == pytest.approx(want, abs=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -69,7 +69,7 @@ def test_mcnemar_holds_of_thousands_of_changes() -> None:
 def test_of_scores_it_is_scipys_permutation_of_pairs(data: list[tuple[int, int]]) -> None:
     # Eighths and their sums have no rounding error, which SciPy would take for a difference.
     base, new = np.array(data, dtype=float).T / 8
-    found = scores(base, new).exchanged()
+    found = scores(base, new).permutation_test()
 
     def apart(x: Floats, y: Floats, axis: int = 0) -> Floats:
         return np.asarray(y.sum(axis=axis) - x.sum(axis=axis))
@@ -102,18 +102,18 @@ def test_kendalls_tau_is_permuted_exactly_too() -> None:
 
     places = tuple((3 * given_ + chosen[side]).astype(float) for side in (0, 1))
     want = permutation_test(places, apart, permutation_type="samples", n_resamples=np.inf)
-    assert pairs.exchanged().p_change == pytest.approx(want.pvalue, abs=1e-9)
+    assert pairs.permutation_test().p_change == pytest.approx(want.pvalue, abs=1e-9)
 
 
 def test_where_there_are_too_many_ways_some_are_drawn_and_1_is_added() -> None:
     rng = np.random.default_rng(5)
     base = rng.normal(0, 0.2, 200)
-    far = scores(base, base + 0.3).exchanged()
+    far = scores(base, base + 0.3).permutation_test()
     assert far.method == f"permutation, {DRAWN:,} draws"
     assert far.p_change == far.p_worse / 1 == 1 / (DRAWN + 1)
     new = base + rng.normal(0.01, 0.1, 200)
-    found = scores(base, new).exchanged()
-    assert found == scores(base, new).exchanged()  # drawn by a seed
+    found = scores(base, new).permutation_test()
+    assert found == scores(base, new).permutation_test()  # drawn by a seed
 
     def apart(x: Floats, y: Floats, axis: int = 0) -> Floats:
         return np.asarray(y.mean(axis=axis) - x.mean(axis=axis))
@@ -175,16 +175,16 @@ def test_exchanging_the_sides_turns_the_difference_round(
     base, new = columns(data)
     one, other = shares(base, new, each=2), shares(new, base, each=2)
     assert one.difference == pytest.approx(-other.difference)
-    assert one.exchanged().p_change == pytest.approx(other.exchanged().p_change)
+    assert one.permutation_test().p_change == pytest.approx(other.permutation_test().p_change)
     if math.isnan(one.interval[0]):
-        assert math.isnan(other.p_beyond(tolerance))
+        assert math.isnan(other.p_beyond_tolerance(tolerance))
         return
     assert one.interval == pytest.approx((-other.interval[1], -other.interval[0]), abs=1e-9)
     if one.worse > 0:
-        assert one.p_beyond(tolerance) >= one.p_beyond(0) - 1e-9
+        assert one.p_beyond_tolerance(tolerance) >= one.p_beyond_tolerance(0) - 1e-9
         assert one.detectable(tolerance, 0.01) > tolerance
     # What is shown to be worse by more than the tolerance is not shown to be no worse.
-    assert not (one.p_beyond(tolerance) < 0.05 and one.at_most <= tolerance)
+    assert not (one.p_beyond_tolerance(tolerance) < 0.05 and one.at_most <= tolerance)
 
 
 def spread_out(centre: float, n: int = 200, seed: int = 1) -> Floats:
@@ -210,15 +210,15 @@ def test_worse_is_further_from_the_ideal_whichever_way(
 ) -> None:
     pairs = scores(spread_out(base), spread_out(new, seed=2), Aim(ideal, bounds))
     assert pairs.worse == pytest.approx(worse, abs=0.03)
-    assert (pairs.p_beyond(0.05) < 0.001) == (worse > 0.1)
+    assert (pairs.p_beyond_tolerance(0.05) < 0.001) == (worse > 0.1)
     assert (pairs.at_most <= 0.05) == (worse < 0.02)
 
 
 def test_less_than_an_ideal_that_is_a_limit_is_not_worse() -> None:
     above = Aim(0.0, (-1.0, 1.0), above=True)
     assert scores(spread_out(0.1), spread_out(-0.5, seed=2), above).at_most <= 0
-    assert scores(spread_out(-0.5), spread_out(-0.1, seed=2), above).p_beyond(0.0) > 0.5
-    assert scores(spread_out(-0.5), spread_out(0.3, seed=2), above).p_beyond(0.05) < 0.001
+    assert scores(spread_out(-0.5), spread_out(-0.1, seed=2), above).p_beyond_tolerance(0.0) > 0.5
+    assert scores(spread_out(-0.5), spread_out(0.3, seed=2), above).p_beyond_tolerance(0.05) < 0.001
 
 
 def test_clusters_and_not_items_say_how_far_a_difference_may_be_off() -> None:
@@ -227,23 +227,23 @@ def test_clusters_and_not_items_say_how_far_a_difference_may_be_off() -> None:
     together = np.where(np.arange(200) // 20 < 4, 1.0, base)  # four of ten templates changed
     wide, narrow = shares(base, together, each=20), shares(base, together)
     assert wide.difference == narrow.difference
-    assert wide.exchanged() == narrow.exchanged()
-    assert wide.p_beyond(0.05) > 3 * narrow.p_beyond(0.05)
-    assert math.isnan(shares(base, together, each=50).p_beyond(0.05))
+    assert wide.permutation_test() == narrow.permutation_test()
+    assert wide.p_beyond_tolerance(0.05) > 3 * narrow.p_beyond_tolerance(0.05)
+    assert math.isnan(shares(base, together, each=50).p_beyond_tolerance(0.05))
 
 
 def test_where_every_cluster_changed_alike_the_sign_of_all_says_it() -> None:
     base, new = np.tile([1.0, 0.0], 60), np.zeros(120)
     falls = shares(base, new, Aim(1.0, (0.0, 1.0)), each=2)
     assert falls.interval == (-0.5, -0.5)
-    assert falls.p_beyond(0.05) < 1e-9
-    assert shares(new, base, Aim(1.0, (0.0, 1.0)), each=2).p_beyond(0.05) == 1
+    assert falls.p_beyond_tolerance(0.05) < 1e-9
+    assert shares(new, base, Aim(1.0, (0.0, 1.0)), each=2).p_beyond_tolerance(0.05) == 1
 
 
 def test_what_no_side_has_is_nan() -> None:
     nothing = Pairs(np.zeros((0, 2)), np.zeros((0, 2)), [], share, SHARE)
     assert math.isnan(nothing.worse)
-    assert math.isnan(nothing.p_beyond(0.1))
+    assert math.isnan(nothing.p_beyond_tolerance(0.1))
     assert math.isnan(nothing.at_most)
     assert math.isnan(nothing.detectable(0.1, 0.05))
-    assert math.isnan(nothing.exchanged().p_change)
+    assert math.isnan(nothing.permutation_test().p_change)

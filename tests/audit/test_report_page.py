@@ -108,7 +108,7 @@ def test_no_serious_fault_of_accessibility(whole: Content, tmp_path: Path) -> No
 def test_a_filter_and_an_item(tmp_path: Path) -> None:
     said = ("first", HOSTILE, "second")
     run(Saying(lambda request, slot: said[int(slot.item[1:]) % 3]), tmp_path, guarded(), count=60)
-    content = load(tmp_path, own=[TINY])
+    content = load(tmp_path, own_suites=[TINY])
     rows = "[...document.querySelectorAll('.items tbody tr')]"
     first = "document.querySelector('.items button.item')"
     with browsing(tmp_path / "browser") as page:
@@ -160,7 +160,7 @@ def test_a_filter_and_an_item(tmp_path: Path) -> None:
 @needs_chromium
 def test_a_hundred_thousand_items_open_at_once(tmp_path: Path) -> None:
     run(Saying("first"), tmp_path, guarded(), count=20)
-    content = load(tmp_path, own=[TINY])
+    content = load(tmp_path, own_suites=[TINY])
     (one,) = content.suites
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9)))

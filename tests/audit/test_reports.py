@@ -27,12 +27,12 @@ from guard.audit.reports import Content, load
 from guard.audit.reports.charts import Chart
 from guard.audit.reports.checks import checks
 from guard.audit.reports.differences import differences, headlines
-from guard.audit.reports.drawing import drawn
+from guard.audit.reports.drawing import draw
 from guard.audit.reports.figures import charts, summary
 from guard.audit.reports.items import Row, Turn
 from guard.audit.reports.junit import junit
 from guard.audit.reports.markdown import LIMIT, markdown
-from guard.audit.reports.packing import packed
+from guard.audit.reports.packing import pack
 from guard.audit.reports.plain import SCHEMA, as_json, json_text, table
 from guard.audit.reports.sarif import sarif
 from guard.audit.reports.texts import for_markdown, for_xml, one_line
@@ -69,7 +69,7 @@ def report(run: Path, *given: str) -> Result:
 
 
 def of_tiny(tiny: Path) -> Content:
-    return load(tiny, own=[SUITE])
+    return load(tiny, own_suites=[SUITE])
 
 
 def refused(run: Path, *given: str) -> str:
@@ -111,7 +111,7 @@ def test_a_run_still_going_is_reported_and_says_so(tiny: Path, tmp_path: Path) -
     assert not found["complete"]
     assert found["suites"][0]["going_on"]
     assert found["suites"][0]["missing"] > 0
-    content = load(tmp_path, own=[SUITE])
+    content = load(tmp_path, own_suites=[SUITE])
     (check,) = [c for c in checks(content) if c.rule == "complete"]
     assert check.status == "error"
     assert "still going on" in markdown(content)
@@ -133,7 +133,7 @@ def test_bad_input_is_one_sentence(tiny: Path, tmp_path: Path) -> None:
     unknown = ("--suite", SUITE, "--baseline", str(tiny), "--allow", "everything")
     assert "--allow takes one of" in refused(tiny, *unknown)
     none = ("--suite", SUITE, "--baseline", str(tmp_path / "a.txt"))
-    assert "is no baseline" in refused(tiny, *none)
+    assert "is not a baseline" in refused(tiny, *none)
 
 
 def test_a_damaged_journal_is_refused(tiny: Path, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_packed_items_are_read_as_they_were(told: list[tuple[str, str, str, str 
         Row(name, 0, "x", "c", "first", "", "", (), (Turn("model", asked, said, shown),))
         for name, asked, said, shown in told
     ]
-    (found,) = packed([rows])
+    (found,) = pack([rows])
     index, *chunks = (
         json.loads(zlib.decompress(base64.b64decode(text))) for text in (found.index, *found.texts)
     )
@@ -227,9 +227,9 @@ def test_texts_are_cut_to_what_a_page_holds_and_counted() -> None:
     long = ["".join(chance.choices("abcdefghij", k=3000)) for _ in range(50)]
     rows = [Row(f"{n}", 0, "x", "c", "a", "", "", (), (Turn("model", t, t, None),))
             for n, t in enumerate(long)]  # fmt: skip
-    (whole,) = packed([rows])
+    (whole,) = pack([rows])
     assert (whole.cut, whole.limit) == (0, 1_000_000)
-    (cut,) = packed([rows], whole.size // 2)
+    (cut,) = pack([rows], whole.size // 2)
     assert (cut.cut, cut.limit) == (50, 1_000)
     assert cut.size <= whole.size // 2
 
@@ -344,21 +344,21 @@ def test_a_chart_shows_the_figures_of_the_result(whole: Content) -> None:
 
 def test_a_chart_is_named_for_who_cannot_see_it(whole: Content) -> None:
     for chart in (summary(whole), charts(whole.suites[0], "x-")[0]):
-        svg = drawn(chart)
+        svg = draw(chart)
         root = etree.fromstring(svg.replace("xlink:href", "href").encode())
         title, desc = root.get("aria-labelledby").split()
         assert root.get("role") == "img"
         assert root.find(f"title[@id='{title}']").text == chart.title
         assert root.find(f"desc[@id='{desc}']").text == chart.text
         assert "#0" not in re.sub(r'(href="|url\()#\S+', "", svg)  # every colour is the page's
-        assert drawn(chart) == svg
+        assert draw(chart) == svg
 
 
 def test_labels_of_others_do_no_harm_in_a_chart() -> None:
     from guard.audit.reports.charts import Series
 
     chart = Chart("x", "t", "d", "bars", [HOSTILE, "中文 $x^2$"], [Series("plain", [1.0, 2.0])])
-    root = etree.fromstring(drawn(chart).replace("xlink:href", "href").encode())
+    root = etree.fromstring(draw(chart).replace("xlink:href", "href").encode())
     assert not root.findall(".//script")
     assert any("$x^2$" in (text.text or "") for text in root.iter("text"))
 
@@ -392,7 +392,7 @@ def test_a_baseline_brings_its_differences_to_the_top(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         reporting.run(make("sai_asa", {}), tmp_path / name, 120, "(?i)BIAS", says)
     file = tmp_path / "baseline.json"
-    baseline.write(baseline.opened(tmp_path / "base"), file)
+    baseline.write(baseline.read_side(tmp_path / "base"), file)
     made = ("--junit", str(tmp_path / "r.xml"), "--markdown", str(tmp_path / "r.md"))
     result = report(tmp_path / "new", "--baseline", str(file), *made, "--json")
     assert result.exit_code == 0, result.output
@@ -400,7 +400,7 @@ def test_a_baseline_brings_its_differences_to_the_top(tmp_path: Path) -> None:
     jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(found)
     assert found["comparison"]["outcome"] == "regression"
     assert found["suites"][0]["flipped"] > 0
-    content = load(tmp_path / "new", base=baseline.opened(file))
+    content = load(tmp_path / "new", base=baseline.read_side(file))
     assert content.suites[0].rows[0].base
     assert differences(content)[0].reading == "regression"
     assert headlines(content)[0].startswith("Against the baseline: regression.")

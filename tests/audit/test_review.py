@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
@@ -132,10 +133,13 @@ def test_a_text_with_half_a_character_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
-def test_a_review_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_review_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half a table would be taken for the review that is there already."""
     texts = [Text(f"t{n}", "Say", HARMLESS, _stratum("both", False)) for n in range(9)]
-    (tmp_path / ".review.csv.new").symlink_to("/dev/full")
+    monkeypatch.setattr("guard.audit.files.uuid4", lambda: UUID(int=0))
+    (tmp_path / f".review.csv.{'0' * 8}.new").symlink_to("/dev/full")
     with pytest.raises(UsageError, match="cannot be written: No space left"):
         write(texts, tmp_path)
     assert not (tmp_path / "review.csv").exists()

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from guard.audit.harnesses import inspect_log, lm_eval_log
-from guard.audit.harnesses.readings import Task, side_of
+from guard.audit.harnesses.task import Task, side_of
 from guard.audit.sides import Side
 from guard.errors import UsageError
 
 _ZIP, _GZIP = b"PK\x03\x04", b"\x1f\x8b"
 _ENDINGS = (".eval", ".json")
+SUITES = (inspect_log.PREFIX, lm_eval_log.PREFIX)
+"""How the suites of logs are named."""
 
 
 def read(place: Path) -> Side | None:
-    """Return the side of the log at ``place``, or of those in that folder; None where none is.
+    """Return the side of the log or the folder of logs at ``place``; None where there is no log.
 
     Raises UsageError where a log cannot be read, or a folder has two of one task.
     """
@@ -30,57 +32,64 @@ def read(place: Path) -> Side | None:
     if not place.is_dir() or any(place.glob("*.jsonl.gz")):
         return None
     # lm-eval has a folder for each model.
-    near = [*place.glob("*"), *place.glob("*/*")]
-    paths = sorted(path for path in near if path.suffix in _ENDINGS and path.is_file())
-    found = [(path, task) for path in paths for task in _tasks(path)]
-    return _side(place, found) if found else None
+    candidates = [*place.glob("*"), *place.glob("*/*")]
+    paths = sorted(path for path in candidates if path.suffix in _ENDINGS and path.is_file())
+    for path in paths:
+        if path.suffix == ".json" and _json(path) is None:
+            raise UsageError(f"{path} is truncated or no JSON; mend it, or move it elsewhere.")
+    logged = [(path, task) for path in paths for task in _tasks(path)]
+    return _side(place, logged) if logged else None
 
 
 def _tasks(path: Path) -> Iterator[Task]:
-    """Yield what the file at ``path`` has of each task; nothing where it is no log."""
+    """Yield the tasks in the file at ``path``; none where it is not a log."""
     with path.open("rb") as file:
         start = file.read(len(_ZIP))
     try:
         if start == _ZIP:
-            task = inspect_log.of_zip(path)
+            task = inspect_log.read_zip(path)
             yield from [] if task is None else [task]
         elif start[:2] != _GZIP:
-            found = _json(path)
-            if inspect_log.is_log(found):
-                yield inspect_log.of_json(path, found)
-            elif lm_eval_log.is_log(found):
-                yield from lm_eval_log.tasks(path, found)
-            elif found is None and lm_eval_log.is_samples(path):
+            content = _json(path)
+            if inspect_log.is_log(content):
+                yield inspect_log.parse(path, content)
+            elif lm_eval_log.is_log(content):
+                yield from lm_eval_log.read_tasks(path, content)
+            elif content is None and lm_eval_log.is_samples(path):
                 raise UsageError(
                     f"{path} has samples of lm-eval; give the results_*.json beside it."
                 )
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UsageError(f"{path} is no whole log: {_lacking(error)}.") from None
+    except UsageError:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{path} is an incomplete log: {_problem(error)}. Run the evaluation again."
+        ) from None
 
 
-def _lacking(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     if isinstance(error, KeyError):
-        return f"it lacks {error.args[0]!r}"
-    return "its parts are not what they should be"
+        return f"{error.args[0]!r} is missing"
+    return "one of its parts has an unexpected type"
 
 
 def _json(path: Path) -> Any:
-    """Return the JSON at ``path``; None where it is none: what else it is, others say."""
+    """Return the JSON at ``path``; None where the file is not JSON."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def _side(place: Path, found: list[tuple[Path, Task]]) -> Side:
+def _side(place: Path, tasks: list[tuple[Path, Task]]) -> Side:
     suites = {}
-    of: dict[str, Path] = {}
-    for path, task in found:
+    path_of_task: dict[str, Path] = {}
+    for path, task in tasks:
         name = task.header.suite
         if name in suites:
             raise UsageError(
-                f"{place} has two logs of {name}, {of[name].name} and {path.name}; give one of "
-                "them."
+                f"{place} has two logs of {name}, {path_of_task[name].name} and {path.name}; give "
+                "one of them."
             )
-        suites[name], of[name] = side_of(task), path
+        suites[name], path_of_task[name] = side_of(task), path
     return Side(str(place), suites)

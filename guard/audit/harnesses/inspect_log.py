@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from guard.audit.harnesses.readings import (
-    Reading,
+from guard.audit.harnesses.task import (
     Score,
+    ScoredAnswer,
     Task,
     digest,
-    given,
-    hidden,
+    hashed_values,
+    without_empty,
 )
 from guard.audit.header import Header
 from guard.errors import UsageError
@@ -26,7 +26,7 @@ from guard.installed import install_command
 PREFIX = "inspect:"
 VERSION = 2
 _SECRET = ("extra_headers", "extra_body")
-# How a model is called, and not what it answers.
+# Settings that affect how a model is called, not what it answers.
 _CALLING = frozenset(
     "max_retries timeout attempt_timeout max_connections adaptive_connections batch cache".split()
 )
@@ -40,12 +40,12 @@ def is_log(found: object) -> bool:
     return isinstance(found, Mapping) and {"version", "status", "eval"} <= found.keys()
 
 
-def of_json(path: Path, found: Mapping[str, Any]) -> Task:
-    """Return the task of a log in one JSON file."""
+def parse(path: Path, found: Mapping[str, Any]) -> Task:
+    """Return the task of a log in JSON; ``found`` is the parsed file."""
     return _task(path, found, found.get("samples") or ())
 
 
-def of_zip(path: Path) -> Task | None:
+def read_zip(path: Path) -> Task | None:
     """Return the task of the zip at ``path``; None where it is no log.
 
     Raises UsageError where it cannot be read.
@@ -54,7 +54,7 @@ def of_zip(path: Path) -> Task | None:
     try:
         with zipfile.ZipFile(path) as found:
             names = found.namelist()
-            # The header is written last; before that only the start is there.
+            # The header is written last; an unfinished log has only the start.
             first = next((n for n in ("header.json", "_journal/start.json") if n in names), None)
             if first is None:
                 return None
@@ -62,11 +62,11 @@ def of_zip(path: Path) -> Task | None:
             samples = (json.loads(found.read(n)) for n in names if n.startswith("samples/"))
             return _task(path, head, samples)
     except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as a log of inspect ({error}).") from None
+        raise UsageError(f"{path} cannot be read as an inspect log ({error}).") from None
 
 
 def _zipfile() -> Any:
-    """Return a zipfile that reads Zstandard, in which inspect_ai compresses."""
+    """Return a ``zipfile`` module that reads Zstandard, which inspect_ai compresses with."""
     if sys.version_info >= (3, 14):
         import zipfile
     else:
@@ -83,18 +83,23 @@ def _task(path: Path, head: Mapping[str, Any], samples: Iterable[Mapping[str, An
     version = head.get("version")
     if version != VERSION:
         raise UsageError(
-            f"{path} is a log of inspect in version {version!r}, this guard reads {VERSION}."
+            f"{path} is an inspect log of version {version!r}; this guard reads version {VERSION}."
         )
     spec = head["eval"]
     broken = head["status"] != "success" or bool(head.get("invalidated"))
     config, dataset = spec["config"], spec["dataset"]
     seen: set[str] = set()
-    readings: dict[tuple[str, int], Reading] = {}
+    asked: set[tuple[str, int]] = set()
+    readings: dict[tuple[str, int], ScoredAnswer] = {}
     for sample in samples:
         item = str(sample["id"])
         seen.add(item)
+        key = item, int(sample["epoch"])
+        if key in asked:
+            raise UsageError(f"{path} has the sample {item} twice in epoch {key[1]}.")
+        asked.add(key)
         if not sample.get("error") and not sample.get("invalidation"):
-            readings[item, int(sample["epoch"])] = _reading(item, sample)
+            readings[key] = _reading(item, sample)
     if not seen and not broken:
         raise UsageError(
             f"{path} was written without its samples; run it again with --log-samples."
@@ -110,9 +115,9 @@ def _task(path: Path, head: Mapping[str, Any], samples: Iterable[Mapping[str, An
     )
 
 
-def _reading(item: str, sample: Mapping[str, Any]) -> Reading:
+def _reading(item: str, sample: Mapping[str, Any]) -> ScoredAnswer:
     asked = [sample.get(name) for name in ("input", "choices", "target")]
-    return Reading(item, digest(asked), list(_scores(sample.get("scores") or {})))
+    return ScoredAnswer(item, digest(asked), list(_scores(sample.get("scores") or {})))
 
 
 def _scores(scores: Mapping[str, Any]) -> Iterator[Score]:
@@ -131,9 +136,9 @@ def _header(head: Mapping[str, Any]) -> Header:
     config, dataset = spec["config"], spec["dataset"]
     packages = spec.get("packages") or {}
     asked = {**(spec.get("model_generate_config") or {}), **(plan.get("config") or {})}
-    asked = {name: value for name, value in given(asked).items() if name not in _CALLING}
+    asked = {name: value for name, value in without_empty(asked).items() if name not in _CALLING}
     secret = {name: asked.pop(name) for name in _SECRET if name in asked}
-    place = given({"model_base_url": spec.get("model_base_url")})
+    place = without_empty({"model_base_url": spec.get("model_base_url")})
     return Header(
         suite=PREFIX + spec["task"].replace("/", "."),
         version=str(spec.get("task_version", 0)),
@@ -141,21 +146,21 @@ def _header(head: Mapping[str, Any]) -> Header:
         prompt_hash=digest([plan.get("steps"), plan.get("finish")]),
         parser_version=", ".join(f"{name} {packages[name]}" for name in sorted(packages)),
         model=spec["model"],
-        options=given({**(spec.get("task_args") or {}), **(spec.get("solver_args") or {})}),
-        sampling=given({name: config.get(name) for name in _SAMPLING}),
+        options=without_empty({**(spec.get("task_args") or {}), **(spec.get("solver_args") or {})}),
+        sampling=without_empty({name: config.get(name) for name in _SAMPLING}),
         request=asked
-        | given({name: config.get(name) for name in _LIMITS})
-        | hidden({**secret, **place, **(spec.get("model_args") or {})}),
+        | without_empty({name: config.get(name) for name in _LIMITS})
+        | hashed_values({**secret, **place, **(spec.get("model_args") or {})}),
         others=_others(spec),
     )
 
 
 def _others(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the scorers with their options, and what other models are asked."""
+    """Return the scorers with their options, and the other models that were asked."""
     scorers = {one["name"]: one.get("options") or {} for one in spec.get("scorers") or ()}
-    found: dict[str, Mapping[str, Any]] = {"scorers": scorers} if scorers else {}
+    others: dict[str, Mapping[str, Any]] = {"scorers": scorers} if scorers else {}
     for role, models in (spec.get("model_roles") or {}).items():
         several = models if isinstance(models, list) else [models]
-        told = {"model": ", ".join(one["model"] for one in several)}
-        found[role] = told | {"settings": digest([one.get("config") for one in several])}
-    return found
+        asked = {"model": ", ".join(one["model"] for one in several)}
+        others[role] = asked | {"settings": digest([one.get("config") for one in several])}
+    return others

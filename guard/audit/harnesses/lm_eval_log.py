@@ -1,18 +1,29 @@
 """Reads logs of lm-eval: ``results_*.json`` and, beside it, ``samples_*.jsonl`` of each task.
 
 The layout is that of ``lm_eval.loggers.EvaluationTracker`` in lm_eval 0.4. The results say which
-samples are theirs by a hash, so samples that were cut off or edited are found out.
+samples are theirs by a hash, so truncated or edited samples are detected.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from glob import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from guard.audit.harnesses.readings import Reading, Score, Task, digest, given, hidden
+from guard.audit.harnesses.task import (
+    Score,
+    ScoredAnswer,
+    Task,
+    digest,
+    hashed_values,
+    number_of,
+    without_empty,
+)
 from guard.audit.header import Header
 from guard.errors import UsageError
 
@@ -30,7 +41,7 @@ def is_log(found: object) -> bool:
 
 
 def is_samples(path: Path) -> bool:
-    """Return whether a file has the samples that belong to some results."""
+    """Return whether a file holds the samples of an evaluation."""
     try:
         with path.open(encoding="utf-8") as file:
             first = json.loads(file.readline())
@@ -39,16 +50,16 @@ def is_samples(path: Path) -> bool:
     return isinstance(first, Mapping) and {"doc_id", "metrics", *_HASHES} <= first.keys()
 
 
-def tasks(path: Path, found: Mapping[str, Any]) -> Iterator[Task]:
+def read_tasks(path: Path, found: Mapping[str, Any]) -> Iterator[Task]:
     """Yield the tasks of the results at ``path``.
 
-    Raises UsageError where their samples are not beside them, or are others.
+    Raises UsageError where their samples are missing, or belong to another run.
     """
     for key in ("lm_eval_version", "task_hashes", "n-samples", "config"):
         if key not in found:
             raise UsageError(
-                f"{path} is no log of lm-eval that this guard reads: it has no {key}; it reads "
-                "those of lm_eval 0.4."
+                f"{path} is not a log of lm_eval 0.4, the version that this guard reads: it has "
+                f"no {key}."
             )
     hashes = found["task_hashes"]
     if not hashes:
@@ -60,24 +71,38 @@ def tasks(path: Path, found: Mapping[str, Any]) -> Iterator[Task]:
 
 
 def _samples(results: Path, name: str, wanted: str) -> list[dict[str, Any]]:
-    """Return the samples of a task: those beside the results that have the hash ``wanted``."""
-    paths = sorted(results.parent.glob("samples_*.jsonl"))
-    near = [path for path in paths if path.name.startswith(f"samples_{name}_")]
-    for path in near:
+    """Return the samples of a task: those of the same time, else the only ones that fit.
+
+    The hash ``wanted`` is of what was asked, so the samples of every run of the task have it.
+    """
+    named = sorted(results.parent.glob(f"samples_{escape(name)}_*.jsonl"))
+    time = results.stem.removeprefix("results_")
+    exact = [path for path in named if path.name == f"samples_{name}_{time}.jsonl"]
+    fitting: list[list[dict[str, Any]]] = []
+    for path in exact or named:
         try:
             lines = path.read_text("utf-8").splitlines()
             samples = [json.loads(line) for line in lines if line.strip()]
-            told = "".join(sample[key] for sample in samples for key in _HASHES)
+            hashed = "".join(sample[key] for sample in samples for key in _HASHES)
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if hashlib.sha256(told.encode()).hexdigest() == wanted:
-            return samples
-    if near:
+        if hashlib.sha256(hashed.encode()).hexdigest() == wanted:
+            fitting.append(samples)
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
         raise UsageError(
-            f"{near[-1]} is not what {results.name} was made of: the hash of {name} is another. It "
-            "was cut off or edited, or is of another run."
+            f"{len(fitting)} files beside {results} may be its samples of {name}; leave the one "
+            f"of this run, or name it samples_{name}_{time}.jsonl."
         )
-    raise UsageError(f"The samples of {name} (samples_{name}_*.jsonl) are not beside {results}.")
+    if named:
+        raise UsageError(
+            f"{named[-1]} does not match the hash of {name} in {results.name}: it was truncated or "
+            "edited, or belongs to another run. Restore it, or run lm_eval again."
+        )
+    raise UsageError(
+        f"The samples of {name} (samples_{name}_*.jsonl) are not beside {results}; copy them there."
+    )
 
 
 def _task(name: str, found: Mapping[str, Any], samples: list[dict[str, Any]]) -> Task:
@@ -86,34 +111,62 @@ def _task(name: str, found: Mapping[str, Any], samples: list[dict[str, Any]]) ->
     content: dict[str, str] = {}
     for sample in samples:
         item = str(sample["doc_id"])
-        told = sample.get("filter", "none")
-        labels = () if told == "none" else (("filter", str(told)),)
+        filter_name = sample.get("filter", "none")
+        labels = () if filter_name == "none" else (("filter", str(filter_name)),)
         content[item] = digest([sample[key] for key in _HASHES])
         for metric in sample["metrics"]:
             scores.setdefault(item, []).append(Score(metric, labels, sample[metric]))
+    whole = len(content) >= counts["effective"]
+    odd = _no_means(found["results"].get(name, {}), scores) if whole else set()
+    scores = {item: [s for s in some if s.axis not in odd] for item, some in scores.items()}
     higher = found.get("higher_is_better", {}).get(name, {})
     return Task(
         _header(name, found),
-        [Reading(item, content[item], scores.get(item, ())) for item in content],
+        [ScoredAnswer(item, content[item], scores.get(item, ())) for item in content],
         counts["effective"],
         1,
         counts["original"],
         better={
             metric: "higher" if up else "lower" for metric, up in higher.items() if up is not None
         },
+        left_out=[f"{metric} (no mean of its samples, or these were edited)" for metric, _ in odd],
     )
 
 
+def _no_means(
+    results: Mapping[str, Any], scores: Mapping[str, Sequence[Score]]
+) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Return the axes whose result is not the mean of their samples."""
+    values: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]] = {}
+    for score in chain.from_iterable(scores.values()):
+        number = number_of(score.value)
+        if number is not None:
+            values.setdefault(score.axis, []).append(number)
+    odd = set()
+    for (metric, labels), numbers in values.items():
+        result = results.get(f"{metric},{dict(labels).get('filter', 'none')}")
+        mean = math.fsum(numbers) / len(numbers)
+        if isinstance(result, int | float) and not math.isclose(
+            result, mean, rel_tol=1e-6, abs_tol=1e-9
+        ):
+            odd.add((metric, labels))
+    return odd
+
+
 def _header(name: str, found: Mapping[str, Any]) -> Header:
-    config, own = found["config"], found["configs"][name]
-    prompt = {key: value for key, value in own.items() if key not in _NO_PROMPT}
+    config, task_config = found["config"], found["configs"][name]
+    prompt = {key: value for key, value in task_config.items() if key not in _NO_PROMPT}
     shown = [found.get(f"{key}_sha") for key in ("system_instruction", "chat_template")]
-    split = own.get("test_split") or own.get("validation_split") or own.get("training_split")
-    data = [own.get("dataset_path"), own.get("dataset_name"), split]
-    reading = digest([own.get("filter_list"), own.get("metric_list")])
+    split = (
+        task_config.get("test_split")
+        or task_config.get("validation_split")
+        or task_config.get("training_split")
+    )
+    data = [task_config.get("dataset_path"), task_config.get("dataset_name"), split]
+    reading = digest([task_config.get("filter_list"), task_config.get("metric_list")])
     model = str(found.get("model_name") or config.get("model"))
-    given_to = _pairs(config.get("model_args"))
-    settings = {key: value for key, value in given_to.items() if str(value) != model}
+    model_args = _pairs(config.get("model_args"))
+    settings = {key: value for key, value in model_args.items() if str(value) != model}
     return Header(
         suite=PREFIX + name.replace("/", "."),
         version=str(found["versions"].get(name)),
@@ -121,18 +174,20 @@ def _header(name: str, found: Mapping[str, Any]) -> Header:
         prompt_hash=digest([prompt, shown, found.get("fewshot_as_multiturn")]),
         parser_version=f"lm_eval {found['lm_eval_version']}, {reading}",
         model=model,
-        options=given(
-            {"num_fewshot": found.get("n-shot", {}).get(name), "repeats": own["repeats"]}
+        options=without_empty(
+            {"num_fewshot": found.get("n-shot", {}).get(name), "repeats": task_config["repeats"]}
         ),
-        sampling=given({"limit": config.get("limit"), "fewshot_seed": config.get("fewshot_seed")}),
-        request=given(dict(own.get("generation_kwargs") or {}))
-        | hidden(_pairs(config.get("gen_kwargs")) | settings),
+        sampling=without_empty(
+            {"limit": config.get("limit"), "fewshot_seed": config.get("fewshot_seed")}
+        ),
+        request=without_empty(dict(task_config.get("generation_kwargs") or {}))
+        | hashed_values(_pairs(config.get("gen_kwargs")) | settings),
     )
 
 
-def _pairs(told: object) -> dict[str, Any]:
-    """Return settings that are given as a table, or as ``a=1,b=2``."""
-    if isinstance(told, Mapping):
-        return dict(told)
-    parts = (part.partition("=") for part in str(told or "").split(",") if part)
+def _pairs(settings: object) -> dict[str, Any]:
+    """Return settings given as a mapping, or as ``a=1,b=2``."""
+    if isinstance(settings, Mapping):
+        return dict(settings)
+    parts = (part.partition("=") for part in str(settings or "").split(",") if part)
     return {name.strip(): value for name, _, value in parts}

@@ -93,26 +93,26 @@ Found = Callable[..., Line | None]
 
 def found_in(lines: Iterable[Line]) -> Found:
     """Return a function that gives the line of a measure's name and axis, None for none."""
-    at = {key_of(line.measure): line for line in lines}
-    return lambda name, **axis: at.get((name, tuple(sorted(axis.items()))))
+    lines_by_key = {key_of(line.measure): line for line in lines}
+    return lambda name, **axis: lines_by_key.get((name, tuple(sorted(axis.items()))))
 
 
 def by_arm(
     result: SuiteResult, lines: Sequence[Line | None], panel: str = "", suffix: str = ""
 ) -> list[Series]:
     """Return the values of ``lines``, a category each, as a series of each arm."""
-    told = []
+    arm_series = []
     for arm in result.arms:
-        of = [None if line is None else in_arm(arm, line) for line in lines]
-        told.append(series(f"{arm}{suffix}", of, panel))
-    return told
+        estimates = [None if line is None else in_arm(arm, line) for line in lines]
+        arm_series.append(series(f"{arm}{suffix}", estimates, panel))
+    return arm_series
 
 
-def series(name: str, found: Sequence[Estimate | None], panel: str = "") -> Series:
+def series(name: str, estimates: Sequence[Estimate | None], panel: str = "") -> Series:
     """Return estimates as a series."""
 
-    def values(of: str) -> list[float]:
-        return [math.nan if e is None else float(getattr(e, of)) for e in found]
+    def values(part: str) -> list[float]:
+        return [math.nan if e is None else float(getattr(e, part)) for e in estimates]
 
     return Series(name, values("value"), values("low"), values("high"), panel)
 

@@ -17,7 +17,7 @@ from guard.audit.outcomes import Records
 from guard.audit.reports import items
 from guard.audit.reports.items import Row
 from guard.audit.score import SuiteResult, result_of
-from guard.audit.sides import Side, SuiteSide, of_records
+from guard.audit.sides import Side, SuiteSide, from_records
 from guard.audit.tables import as_recorded
 from guard.errors import UsageError
 from guard.suites import Suite, registry
@@ -44,17 +44,17 @@ class SuiteContent:
 
     def state(self) -> list[str]:
         """Return what keeps the suite from being whole, in sentences; empty for nothing."""
-        told = []
+        sentences = []
         if self.going_on:
-            told.append(
+            sentences.append(
                 f"{self.journal} has no end: the run is still going on, or was killed. "
                 f"{len(self.rows):,} samples have an outcome so far."
             )
         if self.result.missing:
-            told.append(f"Incomplete: {self.result.missing:,} requests have no outcome.")
+            sentences.append(f"Incomplete: {self.result.missing:,} requests have no outcome.")
         if failed := self.result.arms["plain"].outcomes.get("failed", 0):
-            told.append(f"Incomplete: {failed:,} samples failed.")
-        return told
+            sentences.append(f"Incomplete: {failed:,} samples failed.")
+        return sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,14 @@ class Content:
 
     def state(self) -> list[str]:
         """Return what keeps the run from being whole, in sentences; empty for nothing."""
-        told = [f"{one.name}: {sentence}" for one in self.suites for sentence in one.state()]
-        return told + [f"{name} has no answer yet." for name in self.unasked]
+        sentences = [f"{one.name}: {sentence}" for one in self.suites for sentence in one.state()]
+        return sentences + [f"{name} has no answer yet." for name in self.unasked]
 
 
 def load(
     run: Path,
     data: Path | None = None,
-    own: Sequence[str] = (),
+    own_suites: Sequence[str] = (),
     base: Side | None = None,
     settings: Settings | None = None,
 ) -> Content:
@@ -90,21 +90,21 @@ def load(
     """
     suites: list[SuiteContent] = []
     unasked: list[str] = []
-    names = {registry.find(name).name: name for name in own}
+    names = {registry.find(name).name: name for name in own_suites}
     paths = _journals(run)
     if data is not None and len(paths) > 1:
         raise UsageError("--data belongs to one suite; give the journal of that suite as RUN.")
     for path in paths:
-        found = journal.load(path)
-        if found.damaged:
+        contents = journal.load(path)
+        if contents.damaged:
             raise UsageError(
-                f"{damage(path, found.damaged)[:-1]}, so no report of it would be true; run the "
+                f"{damage(path, contents.damaged)[:-1]}, so no report of it would be true; run the "
                 "same guard audit run again, which asks them anew."
             )
-        if not found.calls:
+        if not contents.calls:
             unasked.append(path.name)
             continue
-        suites.append(_suite(path, found, names, data))
+        suites.append(_suite(path, contents, names, data))
     if not suites:
         raise UsageError(f"{run} has no answer yet; there is nothing to report.")
     content = Content(run.name or str(run), suites, None, unasked)
@@ -120,19 +120,22 @@ def compared(content: Content, base: Side, settings: Settings | None = None) -> 
                 f"{content.run} has runs of several models; give the folder of one of them beside "
                 "a baseline."
             )
-        side = of_records(one.suite, one.header, one.records)
+        side = from_records(one.suite, one.header, one.records)
         new[one.result.suite] = replace(side, spent=one.result.about["calls"])
-    found = compare(base, Side(content.run, new), settings).to_dict()
-    flips = flipped(found)
+    comparison = compare(base, Side(content.run, new), settings).to_dict()
+    flips = flipped(comparison)
     suites = [
-        replace(one, rows=_ranked(one.rows, flips[one.result.suite])) for one in content.suites
+        replace(one, rows=_ranked(one.rows, flips.get(one.result.suite, {})))
+        for one in content.suites
     ]
-    return replace(content, suites=suites, comparison=found)
+    return replace(content, suites=suites, comparison=comparison)
 
 
 def _ranked(rows: Sequence[Row], flips: Mapping[str, str]) -> list[Row]:
-    told = [row._replace(base=flips.get(row.id, flips.get(row.cluster, ""))) for row in rows]
-    return sorted(told, key=lambda row: row.rank)
+    compared_rows = [
+        row._replace(base=flips.get(row.id, flips.get(row.cluster, ""))) for row in rows
+    ]
+    return sorted(compared_rows, key=lambda row: row.rank)
 
 
 def _journals(run: Path) -> list[Path]:
@@ -149,28 +152,28 @@ def _journals(run: Path) -> list[Path]:
 
 
 def _suite(
-    path: Path, found: Contents, names: Mapping[str, str], data: Path | None
+    path: Path, contents: Contents, names: Mapping[str, str], data: Path | None
 ) -> SuiteContent:
-    header = found.header
+    header = contents.header
     name = names.get(header.suite, header.suite)
     if name not in registry.SUITES and ":" not in name:
         raise UsageError(
             f"{path} is of the suite {name!r}, which guard has not; give --suite module:Class."
         )
     options = {**header.options, **({} if data is None else {"data": data})}
-    audit = as_recorded(Audit.of(registry.make(name, options)), found, path)
-    records = audit.records(found)
-    about = audit.about(found, path)
-    told = items.rows(audit.suite, records, found)
+    audit = as_recorded(Audit.of(registry.make(name, options)), contents, path)
+    records = audit.records(contents)
+    about = audit.about(contents, path)
+    rows = items.rows(audit.suite, records, contents)
     result = result_of(audit.suite, records, model=header.model, about=about)
-    return SuiteContent(audit.suite, header, result, records, told, path.name, found.torn)
+    return SuiteContent(audit.suite, header, result, records, rows, path.name, contents.torn)
 
 
 def flipped(comparison: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return by suite, and item or cluster, how the outcomes differ from those of the baseline."""
-    found: dict[str, dict[str, str]] = {}
+    flips: dict[str, dict[str, str]] = {}
     for axis in comparison["axes"]:
-        of = found.setdefault(axis["suite"], {})
+        suite_flips = flips.setdefault(axis["suite"], {})
         for flip in axis["flips"]:
-            of.setdefault(flip["item"], f"{flip['base']} → {flip['new']} ({axis['arm']})")
-    return found
+            suite_flips.setdefault(flip["item"], f"{flip['base']} → {flip['new']} ({axis['arm']})")
+    return flips

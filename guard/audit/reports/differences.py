@@ -1,7 +1,7 @@
 """What a report leads with: what the guard stopped, or how a run differs from its baseline.
 
-Scores of the guarded arm are of the answers that survive the guard, so their difference from the
-plain arm's is told, and is no mitigation; where a scorer judged what users saw it is one.
+Scores of the guarded arm cover the answers that survive the guard, so their difference from the
+plain arm is not mitigation. It is where a scorer judged what users saw.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEAD = 6  # lines of a suite
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure on two sides. ``reading`` says in a word what the difference means."""
+    """One figure on two sides; ``reading`` is a short verdict on the difference."""
 
     suite: str
     measure: str
@@ -41,11 +41,11 @@ class Difference:
 
 
 def differences(content: Content) -> list[Difference]:
-    """Return those of the baseline where there is one, else those that the guard makes."""
+    """Return the differences from the baseline; without one those between the arms."""
     if content.comparison is not None:
         return [_compared(axis) for axis in ranked(content.comparison)]
     return [
-        _of_arms(one, line)
+        _between_arms(one, line)
         for one in content.suites
         for line in lead(one.result)
         if line.effect is not None
@@ -58,25 +58,25 @@ def lead(result: SuiteResult) -> list[Line]:
     headline = [x for x in printed(result) if x.measure.name in result.headline]
     pool = tested or headline or printed(result)
     widest = min((len(x.measure.axis) for x in pool), default=0)
-    found = [x for x in pool if len(x.measure.axis) == widest]
-    # Where they are many, as of associations, the surest.
-    order = found if len(found) <= _LEAD else sorted(found, key=lambda x: _last(x.plain.q))
+    shown = [x for x in pool if len(x.measure.axis) == widest]
+    # If there are many, as associations are, the most significant ones.
+    order = shown if len(shown) <= _LEAD else sorted(shown, key=lambda x: _nan_last(x.plain.q))
     return order[:_LEAD]
 
 
-def _last(q: float) -> float:
+def _nan_last(q: float) -> float:
     return math.inf if math.isnan(q) else q
 
 
-def stands(effect: Effect) -> bool:
-    """Return whether a change is more than chance."""
+def is_significant(effect: Effect) -> bool:
+    """Return whether a change is statistically significant."""
     if not math.isnan(effect.q):
         return effect.q < ALPHA
     return effect.low > 0 or effect.high < 0
 
 
-def away(line: Line) -> bool | None:
-    """Return whether the guarded figure is further from what is fair; None where nobody can say."""
+def is_worse(line: Line) -> bool | None:
+    """Return whether the guarded figure is further from fair; None if equal or not defined."""
     measure, effect = line.measure, line.effect
     if effect is None or line.guarded is None or math.isnan(effect.value):
         return None
@@ -88,7 +88,7 @@ def away(line: Line) -> bool | None:
     return (effect.value > 0) == (measure.higher_is == "worse")
 
 
-def _of_arms(content: SuiteContent, line: Line) -> Difference:
+def _between_arms(content: SuiteContent, line: Line) -> Difference:
     assert line.effect is not None
     assert line.guarded is not None
     reading = "no change stands"
@@ -96,10 +96,10 @@ def _of_arms(content: SuiteContent, line: Line) -> Difference:
         reading = "not known"
     elif math.isnan(line.effect.low):
         reading = "no interval"
-    elif stands(line.effect):
+    elif is_significant(line.effect):
         more = line.effect.value > 0
         if judges_both(content.suite):
-            reading = {True: "worse", False: "better", None: "changes"}[away(line)]
+            reading = {True: "worse", False: "better", None: "changes"}[is_worse(line)]
         else:
             reading = f"{'higher' if more else 'lower'} of what survives"
     values = line.plain.value, line.guarded.value
@@ -168,28 +168,31 @@ def _cells(found: Sequence[Difference]) -> Iterator[list[str]]:
 def headlines(content: Content) -> list[str]:
     """Return what a reader should know first, in sentences with their intervals."""
     if content.comparison is not None:
-        return [_against(content.comparison)]
-    told = []
+        return [_baseline_headline(content.comparison)]
+    sentences = []
     for one in content.suites:
         # Where no answer has a side, the guarded arm says nothing of the guard.
         arm = "guarded" if one.result.stops else "plain"
-        told.append(f"{one.name}: {one.result.conclusions[arm][0]}")
-    return told
+        sentences.append(f"{one.name}: {one.result.conclusions[arm][0]}")
+    return sentences
 
 
-def _against(comparison: Mapping[str, Any]) -> str:
-    found = ranked(comparison)
-    worse = sum(axis["verdict"] == "regression" for axis in found)
-    open_ = sum(axis["verdict"] == "inconclusive" and axis["decides"] for axis in found)
-    told = (
-        f"Against the baseline: {comparison['outcome']}. Of {len(found):,} axes {worse:,} "
+def _baseline_headline(comparison: Mapping[str, Any]) -> str:
+    axes = ranked(comparison)
+    worse = sum(axis["verdict"] == "regression" for axis in axes)
+    open_ = sum(axis["verdict"] == "inconclusive" and axis["decides"] for axis in axes)
+    verdict = (
+        f"Against the baseline: {comparison['outcome']}. Of {len(axes):,} axes {worse:,} "
         f"regressed; of those that have to be decided {open_:,} are not."
     )
-    if not found:
-        return told
-    first = _compared(found[0])
+    if comparison["outcome"] == "not comparable":
+        parts = (f"{one['suite']}: another {one['name']}" for one in comparison["differences"])
+        return f"Not comparable with the baseline: {'; '.join(parts)}."
+    if not axes:
+        return verdict
+    first = _compared(axes[0])
     return (
-        f"{told} First: {first.suite}, {first.place}, {number_text(first.before)} → "
+        f"{verdict} First: {first.suite}, {first.place}, {number_text(first.before)} → "
         f"{number_text(first.after)}, {effect_text(first.effect)} ({first.reading})."
     )
 
@@ -201,9 +204,11 @@ def stops(content: Content) -> Grid:
     for name in _STOPS:
         grid.add_columns(name, figures=True)
     for one in content.suites:
-        at = {line.measure.name: line.plain for line in one.result.stops if not line.measure.axis}
-        if at:
-            cells = [estimate_text(at[name]) if name in at else "–" for name in _STOPS]
+        figures = {
+            line.measure.name: line.plain for line in one.result.stops if not line.measure.axis
+        }
+        if figures:
+            cells = [estimate_text(figures[name]) if name in figures else "–" for name in _STOPS]
             grid.rows.append([one.name, *cells])
     return grid
 

@@ -24,16 +24,16 @@ _LINES = 2
 _TICKS = 8  # labels below a trend
 
 
-def drawn(chart: Chart) -> str:
+def draw(chart: Chart) -> str:
     """Return ``chart`` as an ``svg`` element."""
-    draw: dict[str, Callable[[Chart, Figure], None]] = {
+    drawers: dict[str, Callable[[Chart, Figure], None]] = {
         "dots": partial(_rows, mark=_dots),
         "bars": partial(_rows, mark=_bars),
         "stacked": partial(_rows, mark=_stacked),
         "radar": _radar,
         "trend": _trend,
     }
-    return svg.drawn(chart.name, chart.title, chart.text, partial(draw[chart.kind], chart))
+    return svg.drawn(chart.name, chart.title, chart.text, partial(drawers[chart.kind], chart))
 
 
 def _label(text: str) -> str:
@@ -44,10 +44,10 @@ def _names(chart: Chart) -> list[str]:
     return list(dict.fromkeys(one.name for one in chart.series))
 
 
-Draw = Any  # (axes, chart, series of a panel, places of the names) -> None
+DrawPanel = Any  # (axes, chart, series of a panel, places of the names) -> None
 
 
-def _rows(chart: Chart, figure: Figure, mark: Draw) -> None:
+def _rows(chart: Chart, figure: Figure, mark: DrawPanel) -> None:
     """Draw categories below each other, and panels beside each other."""
     panels, names = chart.panels, _names(chart)
     labels = [_label(text) for text in chart.categories]
@@ -74,11 +74,13 @@ def _rows(chart: Chart, figure: Figure, mark: Draw) -> None:
 def _legend(figure: Figure, axes: Any, names: Sequence[str]) -> None:
     if len(names) < 2:
         return
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for ax in axes:
         for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
-            found.setdefault(name, handle)
-    figure.legend(found.values(), found.keys(), loc="outside upper left", ncols=min(len(names), 4))
+            handles.setdefault(name, handle)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside upper left", ncols=min(len(names), 4)
+    )
 
 
 def _place(names: Sequence[str], name: str) -> tuple[float, int]:
@@ -87,8 +89,8 @@ def _place(names: Sequence[str], name: str) -> tuple[float, int]:
     return (number - (len(names) - 1) / 2) * 0.7 / len(names), number
 
 
-def _dots(ax: Any, chart: Chart, told: Sequence[Series], names: Sequence[str]) -> None:
-    for one in told:
+def _dots(ax: Any, chart: Chart, shown: Sequence[Series], names: Sequence[str]) -> None:
+    for one in shown:
         off, number = _place(names, one.name)
         y = np.arange(len(one.values)) + off
         value = np.array(one.values, float)
@@ -101,8 +103,8 @@ def _dots(ax: Any, chart: Chart, told: Sequence[Series], names: Sequence[str]) -
         )  # fmt: skip
 
 
-def _bars(ax: Any, chart: Chart, told: Sequence[Series], names: Sequence[str]) -> None:
-    for one in told:
+def _bars(ax: Any, chart: Chart, shown: Sequence[Series], names: Sequence[str]) -> None:
+    for one in shown:
         off, number = _place(names, one.name)
         y = np.arange(len(one.values)) + off
         ax.barh(
@@ -111,9 +113,9 @@ def _bars(ax: Any, chart: Chart, told: Sequence[Series], names: Sequence[str]) -
         )  # fmt: skip
 
 
-def _stacked(ax: Any, chart: Chart, told: Sequence[Series], names: Sequence[str]) -> None:
+def _stacked(ax: Any, chart: Chart, shown: Sequence[Series], names: Sequence[str]) -> None:
     left = np.zeros(len(chart.categories))
-    for one in told:
+    for one in shown:
         number = names.index(one.name)
         value = np.nan_to_num(one.values)
         ax.barh(

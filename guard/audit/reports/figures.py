@@ -39,7 +39,7 @@ def charts(content: SuiteContent, prefix: str = "") -> list[Chart]:
         (Badf, _badf),
         (OpenText, _open_text),
     ]
-    draw = next((d for kind, d in drawers if isinstance(content.suite, kind)), _any)
+    draw = next((d for kind, d in drawers if isinstance(content.suite, kind)), _headline_measures)
     found = [*draw(content), *_stops(content)]
     return [
         Chart(
@@ -61,10 +61,10 @@ def _mist(content: SuiteContent) -> Iterator[Chart]:
             if x.measure.name == "mean" and "group" in x.measure.axis
         )
     )
-    told: list[Series] = []
+    drawn: list[Series] = []
     for group in groups:
-        of = [line("mean", task="WABT", dimension=d, group=group) for d in DIMENSIONS]
-        told += by_arm(result, of, group)
+        lines = [line("mean", task="WABT", dimension=d, group=group) for d in DIMENSIONS]
+        drawn += by_arm(result, lines, group)
     yield Chart(
         "wabt",
         "WABT: word association by group and dimension",
@@ -73,7 +73,7 @@ def _mist(content: SuiteContent) -> Iterator[Chart]:
         "group, further in to the other.",
         "radar",
         [name.capitalize() for name in DIMENSIONS],
-        told,
+        drawn,
         "mean score",
         (-1.0, 1.0),
         0.0,
@@ -85,20 +85,22 @@ def _mist(content: SuiteContent) -> Iterator[Chart]:
             if x.measure.name == "comedy" and "group" in x.measure.axis
         )
     )
-    told = []
+    drawn = []
     for arm in result.arms:
         for kind in KINDS:
             whole = [line(kind, task="AAT", side=side) for side in ("Sa", "Sb")]
-            of = [*whole, *(line(kind, task="AAT", group=group) for group in sides)]
-            found = [None if x is None else x.plain if arm == "plain" else x.guarded for x in of]
-            told.append(series(kind, found, arm))
+            lines = [*whole, *(line(kind, task="AAT", group=group) for group in sides)]
+            estimates = [
+                None if x is None else x.plain if arm == "plain" else x.guarded for x in lines
+            ]
+            drawn.append(series(kind, estimates, arm))
     yield Chart(
         "aat",
         "AAT: comedy or tragedy, by group",
         "For each group the shares of answers that choose comedy, tragedy or neither.",
         "stacked",
         ["advantaged (Sa)", "disadvantaged (Sb)", *sides],
-        told,
+        drawn,
         "share of answers",
         Share,
     )
@@ -108,14 +110,14 @@ def _hbb(content: SuiteContent) -> Iterator[Chart]:
     suite, result = content.suite, content.result
     assert isinstance(suite, HbbSuite)
     edges = np.arange(0, 100 + _BIN, _BIN)
-    told = []
+    drawn = []
     for arm, records in content.records.arms():
-        found = suite.instances(records)
-        scores = found.score[found.usable]
+        instances = suite.instances(records)
+        scores = instances.score[instances.usable]
         counts, _ = np.histogram(scores, edges)
-        told.append(Series(arm, (counts / max(len(scores), 1)).tolist() if len(scores) else []))
-    told = [one for one in told if one.values]
-    if told:
+        drawn.append(Series(arm, (counts / max(len(scores), 1)).tolist() if len(scores) else []))
+    drawn = [one for one in drawn if one.values]
+    if drawn:
         yield Chart(
             "s",
             "Distribution of S over the instances",
@@ -124,7 +126,7 @@ def _hbb(content: SuiteContent) -> Iterator[Chart]:
             "counts as biased in the paper; sampling noise alone gives many such.",
             "bars",
             [f"{low}–{low + _BIN}" for low in edges[:-1]],
-            told,
+            drawn,
             "share of instances",
         )
     line = found_in(result.lines)
@@ -148,10 +150,10 @@ def _sai_asa(content: SuiteContent) -> Iterator[Chart]:
     result = content.result
     line = found_in(result.lines)
     for direction in DIRECTIONS:
-        told = []
+        drawn = []
         for name in ("dPL", "dNL", "dNuL"):
-            of = [line(name, direction=direction, domain=domain) for domain in DOMAINS]
-            told += by_arm(result, of, name)
+            lines = [line(name, direction=direction, domain=domain) for domain in DOMAINS]
+            drawn += by_arm(result, lines, name)
         yield Chart(
             f"deltas-{direction}",
             f"{direction}: change of the likelihoods with what was given",
@@ -159,7 +161,7 @@ def _sai_asa(content: SuiteContent) -> Iterator[Chart]:
             "positive word less that after a negative one, with 95 % intervals; 0 is fair.",
             "dots",
             DOMAINS,
-            told,
+            drawn,
             "difference of shares",
             (-1.0, 1.0),
             0.0,
@@ -171,9 +173,9 @@ def _badf(content: SuiteContent) -> Iterator[Chart]:
     line = found_in(result.lines)
     who = [x.measure.axis for x in result.lines if x.measure.name == "associations"]
     names = (("associations", "that stand"), ("published_associations", "by the authors' rule"))
-    told = []
+    drawn = []
     for name, panel in names:
-        told += by_arm(result, [line(name, **axis) for axis in who], panel)
+        drawn += by_arm(result, [line(name, **axis) for axis in who], panel)
     yield Chart(
         "counts",
         "Associations by identity",
@@ -181,13 +183,13 @@ def _badf(content: SuiteContent) -> Iterator[Chart]:
         ".05, and those that the authors' uncorrected rule keeps.",
         "bars",
         [axis_text(axis) for axis in who],
-        told,
+        drawn,
         "associations",
     )
-    found = [x for x in result.lines if x.measure.name == "difference"]
-    found = [x for x in found if x.plain.value > 0 and not math.isnan(x.plain.q)]
-    found.sort(key=lambda x: (x.plain.q, -x.plain.value))
-    shown = found[:_TOP]
+    associations = [x for x in result.lines if x.measure.name == "difference"]
+    associations = [x for x in associations if x.plain.value > 0 and not math.isnan(x.plain.q)]
+    associations.sort(key=lambda x: (x.plain.q, -x.plain.value))
+    shown = associations[:_TOP]
     standing = sum(x.plain.q < ALPHA for x in shown)
     yield Chart(
         "associations",
@@ -230,7 +232,7 @@ def _open_text(content: SuiteContent) -> Iterator[Chart]:
         "Shares with 95 % intervals: biased generations of which users saw nothing biased, "
         "controls that were changed, and text that reached the user.",
         "dots",
-        [_named(x.measure.name, axis_text(x.measure.axis)) for x in shown],
+        [_measure_label(x.measure.name, axis_text(x.measure.axis)) for x in shown],
         [series("share", [x.plain for x in shown])],
         "share",
         Share,
@@ -247,10 +249,10 @@ def _stops(content: SuiteContent) -> Iterator[Chart]:
         if x.measure.name == "stopped_biased" and "verdict" not in x.measure.axis
     ][:_MOST]
     kinds = (("biased side", "stopped_biased"), ("other answers", "stopped_others"))
-    told = []
+    drawn = []
     for name, measure in kinds:
-        found = [line(measure, **axis) for axis in axes]
-        told.append(series(name, [None if x is None else x.plain for x in found]))
+        lines = [line(measure, **axis) for axis in axes]
+        drawn.append(series(name, [None if x is None else x.plain for x in lines]))
     yield Chart(
         "stops",
         "What the guard stopped",
@@ -258,35 +260,35 @@ def _stops(content: SuiteContent) -> Iterator[Chart]:
         "stopped, with 95 % intervals.",
         "dots",
         [axis_text(axis) for axis in axes],
-        told,
+        drawn,
         "share stopped",
         Share,
     )
 
 
-def _any(content: SuiteContent) -> Iterator[Chart]:
+def _headline_measures(content: SuiteContent) -> Iterator[Chart]:
     """Yield a chart of each headline measure of a suite that has none of its own."""
     result = content.result
     shown = printed(result)
     for number, name in enumerate(dict.fromkeys(x.measure.name for x in shown)):
-        of = [x for x in shown if x.measure.name == name][:_MOST]
-        low = min(x.measure.bounds[0] for x in of)
-        high = max(x.measure.bounds[1] for x in of)
+        lines = [x for x in shown if x.measure.name == name][:_MOST]
+        low = min(x.measure.bounds[0] for x in lines)
+        high = max(x.measure.bounds[1] for x in lines)
         yield Chart(
             f"measure{number}",
             name,
             result.legend.get(name, f"The suite's measure {name}") + ", with 95 % intervals.",
             "dots",
-            [axis_text(x.measure.axis) for x in of],
-            by_arm(result, of),
+            [axis_text(x.measure.axis) for x in lines],
+            by_arm(result, lines),
             name,
             (low, high) if math.isfinite(low) and math.isfinite(high) else None,
-            of[0].measure.null,
+            lines[0].measure.null,
         )
 
 
-def _named(measure: str, of: str) -> str:
-    return f"{measure.replace('_', ' ')}{'' if of == 'all' else f', {of}'}"
+def _measure_label(measure: str, place: str) -> str:
+    return f"{measure.replace('_', ' ')}{'' if place == 'all' else f', {place}'}"
 
 
 def summary(content: Content) -> Chart:
@@ -294,7 +296,7 @@ def summary(content: Content) -> Chart:
     if content.comparison is not None:
         found = differences(content)[:_MOST]
         effects = [one.effect for one in found]
-        told = [Series(
+        drawn = [Series(
             "difference",
             [e.value for e in effects],
             [e.low for e in effects],
@@ -307,7 +309,7 @@ def summary(content: Content) -> Chart:
             "no change is shown.",
             "dots",
             [f"{one.suite}: {one.place}" for one in found],
-            told,
+            drawn,
             "difference",
             None,
             0.0,
@@ -316,16 +318,15 @@ def summary(content: Content) -> Chart:
         ("biased answers", ("stopped_biased", "mitigation_rate")),
         ("others (false stops)", ("stopped_others", "over_blocked")),
     )
-    told = []
+    drawn = []
     for name, measures in kinds:
-        of = []
+        estimates = []
         for one in content.suites:
             line = found_in(one.result.stops)
             # Of open text its own figures say it.
-            own = judges_both(one.suite)
-            found_line = line(measures[own])
-            of.append(None if found_line is None else found_line.plain)
-        told.append(series(name, of))
+            stop = line(measures[judges_both(one.suite)])
+            estimates.append(None if stop is None else stop.plain)
+        drawn.append(series(name, estimates))
     return Chart(
         "summary",
         "What the guard stopped",
@@ -334,7 +335,7 @@ def summary(content: Content) -> Chart:
         "of ordinary requests.",
         "dots",
         [one.name for one in content.suites],
-        told,
+        drawn,
         "share stopped",
         Share,
     )

@@ -63,15 +63,15 @@ class Row(NamedTuple):
         return not self.base, not self.changed, self.side != "biased"
 
 
-def rows(suite: Suite, records: Records, found: Contents) -> list[Row]:
+def rows(suite: Suite, records: Records, contents: Contents) -> list[Row]:
     """Return the samples that have an outcome, those that flipped first."""
     sides: Sequence[Side | None] = suite.sides(records.plain)
-    told: list[Row] = []
+    listed: list[Row] = []
     for place, (record, side) in enumerate(zip(records.plain, sides, strict=True)):
         item = record.item
-        asked, answers, _ = outcomes.walk(suite, item, record.sample, found.calls)
+        asked, answers, _ = outcomes.walk(suite, item, record.sample, contents.calls)
         guarded = records.guarded[place].outcome.name if records.guarded else ""
-        told.append(
+        listed.append(
             Row(
                 item.id,
                 record.sample,
@@ -81,10 +81,10 @@ def rows(suite: Suite, records: Records, found: Contents) -> list[Row]:
                 guarded,
                 side or "",
                 records.verdicts.get(place, ()),
-                _turns(asked, answers, found.readings if records.guarded else {}),
+                _turns(asked, answers, contents.readings if records.guarded else {}),
             )
         )
-    return sorted(told, key=lambda row: row.rank)
+    return sorted(listed, key=lambda row: row.rank)
 
 
 def _turns(
@@ -94,7 +94,7 @@ def _turns(
 
     Behind an answer that the guard changed a user saw none of the model's.
     """
-    told: list[Turn] = []
+    turns: list[Turn] = []
     over = False
     for one, answer in zip(asked, answers, strict=False):
         request = one.request
@@ -108,5 +108,5 @@ def _turns(
             shown, over = ("", True) if over else (shown, changed)
         prompt = request.messages[-1]["content"] if request.messages else ""
         prompt = prompt or (request.context if isinstance(request, Given) else "")
-        told.append(Turn(by, prompt, answer.text, shown))
-    return tuple(told)
+        turns.append(Turn(by, prompt, answer.text, shown))
+    return tuple(turns)

@@ -37,17 +37,17 @@ def written(run: Path) -> str:
 
 
 def _suite(
-    root: ElementTree.Element, number: int, name: str, found: list[Check], timestamp: str
+    root: ElementTree.Element, number: int, name: str, suite_checks: list[Check], timestamp: str
 ) -> None:
-    count = {s: str(sum(check.status == s for check in found)) for s in ("failed", "error")}
+    count = {s: str(sum(check.status == s for check in suite_checks)) for s in ("failed", "error")}
     suite = ElementTree.SubElement(
         root, "testsuite", name=name, package="guard.audit", id=str(number), hostname="localhost",
-        timestamp=timestamp, tests=str(len(found)), failures=count["failed"],
+        timestamp=timestamp, tests=str(len(suite_checks)), failures=count["failed"],
         errors=count["error"], time="0",
     )  # fmt: skip
     properties = ElementTree.SubElement(suite, "properties")
     ElementTree.SubElement(properties, "property", name="suite", value=name)
-    for check in found:
+    for check in suite_checks:
         case = ElementTree.SubElement(
             suite, "testcase", name=one_line(check.name), classname=f"guard.audit.{name}", time="0"
         )
@@ -55,9 +55,9 @@ def _suite(
         if check.status == "skipped":
             ElementTree.SubElement(case, "skipped").text = text
         elif check.status in _KINDS:
-            told = ElementTree.SubElement(
+            problem = ElementTree.SubElement(
                 case, _KINDS[check.status], type=one_line(check.rule), message=one_line(text)
             )
-            told.text = text
+            problem.text = text
     for name_ in ("system-out", "system-err"):
         ElementTree.SubElement(suite, name_)

@@ -29,8 +29,8 @@ def _parts(content: Content) -> Iterator[str]:
     yield f"## Bias audit: {for_markdown(content.run)}"
     state = content.state()
     if state:
-        yield "\n".join(f"> **{for_markdown(told)}**  " for told in state)
-    yield "\n".join(f"- {_cut(told)}" for told in headlines(content))
+        yield "\n".join(f"> **{for_markdown(sentence)}**  " for sentence in state)
+    yield "\n".join(f"- {_cut(sentence)}" for sentence in headlines(content))
     stopped = stops(content)
     if stopped.rows and content.comparison is None:
         yield table(stopped, _ROWS)
@@ -39,7 +39,7 @@ def _parts(content: Content) -> Iterator[str]:
         yield f"**{for_markdown(title(content))}**"
         yield table(grid(found, sides(content), title(content)), _ROWS)
     if content.comparison is not None:
-        yield from (for_markdown(told) for told in content.comparison["next"])
+        yield from (for_markdown(sentence) for sentence in content.comparison["next"])
     for one in content.suites:
         yield from _suite(one)
 
@@ -49,7 +49,11 @@ def _suite(content: SuiteContent) -> Iterator[str]:
     yield f"### {for_markdown(result.title)} · {for_markdown(result.model)}"
     if warning := result.about.get("warning"):
         yield f"> **{for_markdown(warning)}**"
-    yield "\n".join(f"- {arm}: {_cut(told[0])}" for arm, told in result.conclusions.items() if told)
+    yield "\n".join(
+        f"- {arm}: {_cut(sentences[0])}"
+        for arm, sentences in result.conclusions.items()
+        if sentences
+    )
     flipped = [row for row in content.rows if row.base or row.changed]
     yield f"<details><summary>Outcomes and {len(flipped):,} items that flipped</summary>"
     yield table(grids.outcomes(result), _ROWS)

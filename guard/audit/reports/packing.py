@@ -38,11 +38,11 @@ class Packed:
         return len(self.index) + sum(map(len, self.texts))
 
 
-def packed(suites: Sequence[Sequence[Row]], budget: int = BUDGET) -> list[Packed]:
+def pack(suites: Sequence[Sequence[Row]], budget: int = BUDGET) -> list[Packed]:
     """Return the items of each suite, their texts cut to where all fit into ``budget``."""
-    found = [_packed(rows, _LIMITS[0]) for rows in suites]
-    index = sum(len(one.index) for one in found)
-    size = sum(one.size for one in found)
+    suites_packed = [_pack(rows, _LIMITS[0]) for rows in suites]
+    index = sum(len(one.index) for one in suites_packed)
+    size = sum(one.size for one in suites_packed)
     lengths = [
         len(text) for rows in suites for row in rows for t in row.turns for text in _texts(t)
     ]
@@ -54,40 +54,40 @@ def packed(suites: Sequence[Sequence[Row]], budget: int = BUDGET) -> list[Packed
         left = sum(min(length, limit) for length in lengths) / whole
         if limit and index + texts * left > budget:
             continue
-        found = [_packed(rows, limit) for rows in suites]
-        size = sum(one.size for one in found)
-    return found
+        suites_packed = [_pack(rows, limit) for rows in suites]
+        size = sum(one.size for one in suites_packed)
+    return suites_packed
 
 
-def _packed(rows: Sequence[Row], limit: int) -> Packed:
+def _pack(rows: Sequence[Row], limit: int) -> Packed:
     cut = 0
     texts = []
     for start in range(0, len(rows), CHUNK):
-        names = _Names()
-        told = []
+        names = _TextTable()
+        turns = []
         for row in rows[start : start + CHUNK]:
             cut += any(len(text) > limit for turn in row.turns for text in _texts(turn))
-            told.append([_turn(turn, names, limit) for turn in row.turns])
-        texts.append(_compressed({"texts": names.found, "turns": told}))
-    return Packed(_compressed(_index(rows)), texts, limit, cut)
+            turns.append([_turn(turn, names, limit) for turn in row.turns])
+        texts.append(_compress({"texts": names.found, "turns": turns}))
+    return Packed(_compress(_index(rows)), texts, limit, cut)
 
 
 def _texts(turn: Turn) -> Iterator[str]:
     yield from (turn.asked, turn.said, turn.shown or "")
 
 
-def _turn(turn: Turn, names: _Names, limit: int) -> list[int]:
+def _turn(turn: Turn, names: _TextTable, limit: int) -> list[int]:
     """Return the places of who was asked, of what, what was said, and shown: -1 for the same."""
-    by, asked, said = (names.place(text) for text in (turn.by, *_cut(turn, limit)[:2]))
-    shown = -1 if turn.shown is None else names.place(_cut(turn, limit)[2])
+    by, asked, said = (names.place(text) for text in (turn.by, *_cut_texts(turn, limit)[:2]))
+    shown = -1 if turn.shown is None else names.place(_cut_texts(turn, limit)[2])
     return [by, asked, said, shown]
 
 
-def _cut(turn: Turn, limit: int) -> list[str]:
+def _cut_texts(turn: Turn, limit: int) -> list[str]:
     return [text if len(text) <= limit else f"{text[:limit]}…" for text in _texts(turn)]
 
 
-class _Names:
+class _TextTable:
     """Texts by place: each stands once."""
 
     def __init__(self) -> None:
@@ -102,22 +102,22 @@ class _Names:
 
 
 def _index(rows: Sequence[Row]) -> dict[str, Any]:
-    names = _Names()
+    names = _TextTable()
     names.place("")
 
-    def column(of: str) -> list[int]:
-        return [names.place(getattr(row, of)) for row in rows]
+    def column(name: str) -> list[int]:
+        return [names.place(getattr(row, name)) for row in rows]
 
     return {
         "id": [row.id for row in rows],
         "sample": [row.sample for row in rows],
-        **{of: column(of) for of in ("about", "plain", "guarded", "side", "base")},
+        **{name: column(name) for name in ("about", "plain", "guarded", "side", "base")},
         "types": [names.place(", ".join(row.types)) for row in rows],
         "names": names.found,
     }
 
 
-def _compressed(value: Any) -> str:
+def _compress(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     # Half a character is none that UTF-8 has.
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()

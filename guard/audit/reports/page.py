@@ -16,8 +16,8 @@ from guard.audit.reports.charts import Chart
 from guard.audit.reports.checks import checks
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import differences, grid, headlines, sides, stops, title
-from guard.audit.reports.drawing import drawn
-from guard.audit.reports.packing import CHUNK, Packed, packed
+from guard.audit.reports.drawing import draw
+from guard.audit.reports.packing import CHUNK, Packed, pack
 from guard.audit.reports.texts import for_xml, one_line
 from guard.page import STYLE
 
@@ -59,14 +59,14 @@ def figure(chart: Chart) -> Figure:
     """Return a chart drawn, as the templates take it."""
     from markupsafe import Markup
 
-    return Figure(chart, Markup(drawn(chart)), chart.table())
+    return Figure(chart, Markup(draw(chart)), chart.table())
 
 
 def page(content: Content) -> str:
     """Return the page."""
     from markupsafe import Markup
 
-    items = packed([one.rows for one in content.suites])
+    items = pack([one.rows for one in content.suites])
     found = differences(content)
     leading = figures.summary(content)
     stopped = stops(content) if content.comparison is None else None
@@ -116,8 +116,8 @@ def _suite(number: int, content: SuiteContent, held: Packed) -> Mapping[str, Any
         "tables": list(_tables(content)),
         "remarks": [
             (arm, remark)
-            for arm, told in result.findings.items()
-            for remark in told.get("remarks", ())
+            for arm, findings in result.findings.items()
+            for remark in findings.get("remarks", ())
         ],
         "published": grids.published(result) if result.published else None,
         "legend": grids.legend(result),
@@ -146,7 +146,7 @@ def _tables(content: SuiteContent) -> Iterator[Grid]:
     yield grids.scores(result, printed(result), grids.scores_title(result))
     standing = [part for part in grids.by_identity(result) if isinstance(part, Grid)]
     yield from standing
-    for arm, told in result.findings.items():
-        for name, rows in told.items():
+    for arm, findings in result.findings.items():
+        for name, rows in findings.items():
             if name != "remarks" and rows:
                 yield grids.findings(f"{name.capitalize()}, {arm} arm", rows)

@@ -73,20 +73,22 @@ def table(content: Content) -> str:
     writer.writerow(_COLUMNS)
     for one in content.suites:
         for row in one.rows:
-            for told in _rows(one, row):
-                writer.writerow([cell(value) for value in told])
+            for cells in _rows(one, row):
+                writer.writerow([cell(value) for value in cells])
     return out.getvalue()
 
 
 def _rows(content: SuiteContent, row: Row) -> Iterator[list[str]]:
     result = content.result
-    own = [turn for turn in row.turns if turn.by == "model"]
-    asked = _BETWEEN.join(turn.asked for turn in own)
+    model_turns = [turn for turn in row.turns if turn.by == "model"]
+    prompt = _BETWEEN.join(turn.asked for turn in model_turns)
     first = [result.suite, result.model, row.id, str(row.sample)]
     about = [row.about, row.cluster]
-    said = _BETWEEN.join(turn.said for turn in own)
-    yield [*first, "plain", *about, row.plain, row.side, "", row.base, asked, said]
+    answer = _BETWEEN.join(turn.said for turn in model_turns)
+    yield [*first, "plain", *about, row.plain, row.side, "", row.base, prompt, answer]
     if row.guarded:
-        seen = _BETWEEN.join(turn.said if turn.shown is None else turn.shown for turn in own)
+        shown = _BETWEEN.join(
+            turn.said if turn.shown is None else turn.shown for turn in model_turns
+        )
         types = ", ".join(row.types)
-        yield [*first, "guarded", *about, row.guarded, row.side, types, row.base, asked, seen]
+        yield [*first, "guarded", *about, row.guarded, row.side, types, row.base, prompt, shown]

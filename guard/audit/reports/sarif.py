@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from typing import Any
 from urllib.parse import quote
 
@@ -23,10 +24,10 @@ def sarif(content: Content) -> str:
     to test.
     """
     legends = {one.name: dict(one.result.legend) for one in content.suites}
-    told = set(_LEVELS) if content.comparison is not None else {"failed", "error"}
-    found = [check for check in checks(content) if check.status in told]
+    reported = set(_LEVELS) if content.comparison is not None else {"failed", "error"}
+    reported_checks = [check for check in checks(content) if check.status in reported]
     rules: dict[str, dict[str, Any]] = {}
-    for check in found:
+    for check in reported_checks:
         name = _rule(check)
         about = legends.get(check.suite, {}).get(check.rule, f"{check.rule} of {check.suite}")
         rules.setdefault(name, {"id": name, "shortDescription": {"text": for_xml(about)}})
@@ -40,9 +41,11 @@ def sarif(content: Content) -> str:
                 "rules": list(rules.values()),
             }
         },
-        "results": [_result(check, places) for check in found],
+        "results": [_result(check, places) for check in reported_checks],
         "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": not any(c.status == "error" for c in found)}],
+        "invocations": [
+            {"executionSuccessful": not any(c.status == "error" for c in reported_checks)}
+        ],
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=1) + "\n"
@@ -64,7 +67,7 @@ def _result(check: Check, places: dict[str, int]) -> dict[str, Any]:
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": quote(check.journal or "run")},
+                    "artifactLocation": {"uri": quote(os.fsencode(check.journal or "run"))},
                     "region": {"startLine": 1},
                 },
                 "logicalLocations": [{"fullyQualifiedName": for_xml(name)}],

@@ -6,6 +6,8 @@ import re
 
 # What XML 1.0 (section 2.2) has no place for: control characters, halves of characters, two more.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# Embeddings, overrides and isolates of the direction (Unicode annex 9).
+_TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _SPACES = re.compile(r"\s+")
 _MARKS = re.compile(r"([\\`*_\[\]<>#|~&$])")
 _CALLS = re.compile(r"[@#](?=\w)")
@@ -18,8 +20,8 @@ def for_xml(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` on one line, fit for XML."""
-    return _SPACES.sub(" ", for_xml(text)).strip()
+    """Return ``text`` on one line, fit for XML; what would turn its direction is replaced."""
+    return _SPACES.sub(" ", _TURNS.sub("\ufffd", for_xml(text))).strip()
 
 
 def shortened(text: str, most: int) -> str:

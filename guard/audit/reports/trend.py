@@ -52,7 +52,7 @@ def _series(one: Series) -> dict[str, Any]:
         "axis": dict(one.labels),
         "ideal": one.aim.ideal,
         "q": number(one.q),
-        "differs": {part: list(told) for part, told in one.differs.items()},
+        "differs": {part: list(values) for part, values in one.differs.items()},
         "key": one.points[-1].run.header.line(),
         "points": [_point(point) for point in one.points],
         "changes": [_step(step) for step in one.steps],
@@ -91,8 +91,8 @@ def table(series: Sequence[Series]) -> str:
             texts = [one.suite, one.arm, one.measure, axis, str(place), run.model, run.id]
             texts += [time_text(run.time), run.release, run.source]
             figures = (point.value, point.low, point.high, point.n, point.coverage, one.aim.ideal)
-            told = [number(figure) for figure in figures]
-            writer.writerow([*map(cell, texts), *told, steps.get(at, "")])
+            numbers = [number(figure) for figure in figures]
+            writer.writerow([*map(cell, texts), *numbers, steps.get(at, "")])
     return out.getvalue()
 
 
@@ -119,14 +119,14 @@ def headlines(series: Sequence[Series]) -> list[str]:
         return ["There is no audit in this time."]
     runs = {point.run.id for one in series for point in one.points}
     tested = sum(not math.isnan(one.q) for one in series)
-    told = [(step, one) for one in series for step in one.steps]
-    told.sort(key=lambda pair: -pair[0].worse)
-    head = f"{len(told)} changes" if len(told) != 1 else "1 change"
-    if not told:
+    changes = [(step, one) for one in series for step in one.steps]
+    changes.sort(key=lambda pair: -pair[0].worse)
+    head = f"{len(changes)} changes" if len(changes) != 1 else "1 change"
+    if not changes:
         head = "No change"
     return [
         f"{head} in {tested:,} series with two points or more, of {len(runs):,} audits.",
-        *(f"{one.name} ({one.model}): {change_text(one, step)}." for step, one in told),
+        *(f"{one.name} ({one.model}): {change_text(one, step)}." for step, one in changes),
     ]
 
 
@@ -142,8 +142,10 @@ def change_text(one: Series, step: Step) -> str:
 
 def differs_text(one: Series) -> str:
     """Return why a series does not join the one before it; empty for the first."""
-    told = "; ".join(f"{part}: {was}; now {now}" for part, (was, now) in one.differs.items())
-    return f"not joined with what was before {run_text(one.points[0].run)}: {told}" if told else ""
+    parts = "; ".join(f"{part}: {was}; now {now}" for part, (was, now) in one.differs.items())
+    return (
+        f"not joined with what was before {run_text(one.points[0].run)}: {parts}" if parts else ""
+    )
 
 
 def summary(series: Iterable[Series]) -> Grid:
@@ -196,8 +198,8 @@ def time_text(seconds: float) -> str:
 
 def run_text(run: Run) -> str:
     """Return what a run is called: its release with the day, or its time."""
-    told = time_text(run.time)
-    return f"{shortened(run.release, _NAME)} ({told[:10]})" if run.release else told
+    time = time_text(run.time)
+    return f"{shortened(run.release, _NAME)} ({time[:10]})" if run.release else time
 
 
 def charts(series: Sequence[Series]) -> Iterator[Chart]:
@@ -206,30 +208,33 @@ def charts(series: Sequence[Series]) -> Iterator[Chart]:
         yield _chart(f"axis{place}", name, list(of))
 
 
-def _chart(name: str, title: str, of: Sequence[Series]) -> Chart:
-    runs: dict[str, Run] = {point.run.id: point.run for one in of for point in one.points}
+def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
+    runs: dict[str, Run] = {point.run.id: point.run for one in axis_series for point in one.points}
     order = sorted(runs.values(), key=lambda run: (run.time, run.id))
-    place = {run.id: at for at, run in enumerate(order)}
+    place = {run.id: number for number, run in enumerate(order)}
     drawn: list[Drawn] = []
     marks: list[Mark] = []
-    for number_, one in enumerate(of, 1):
-        at = {place[point.run.id]: point for point in one.points}
+    for number_, one in enumerate(axis_series, 1):
+        points_by_place = {place[point.run.id]: point for point in one.points}
         values, lows, highs = (
-            [getattr(at[n], part) if n in at else math.nan for n in range(len(order))]
+            [
+                getattr(points_by_place[n], part) if n in points_by_place else math.nan
+                for n in range(len(order))
+            ]
             for part in ("value", "low", "high")
         )
-        told = shortened(one.model if len(of) == 1 else f"{number_}. {one.model}", _NAME)
-        drawn.append(Drawn(told, values, lows, highs))
+        label = shortened(one.model if len(axis_series) == 1 else f"{number_}. {one.model}", _NAME)
+        drawn.append(Drawn(label, values, lows, highs))
         marks += [
             Mark(place[one.points[step.at].run.id] - 0.5, step.direction) for step in one.steps
         ]
-    told_ = [differs_text(one) for one in of if one.differs]
-    told_ += [change_text(one, step) for one in of for step in one.steps]
-    told_ = ["The line across is the value of a fair model", *told_]
-    text = " ".join(f"{told[:1].upper()}{told[1:]}." for told in told_)
+    sentences = [differs_text(one) for one in axis_series if one.differs]
+    sentences += [change_text(one, step) for one in axis_series for step in one.steps]
+    sentences = ["The line across is the value of a fair model", *sentences]
+    text = " ".join(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
     return Chart(
-        name, title, text, "trend", [run_text(run) for run in order], drawn, of[0].measure, None,
-        of[0].aim.ideal, marks,
+        name, title, text, "trend", [run_text(run) for run in order], drawn,
+        axis_series[0].measure, None, axis_series[0].aim.ideal, marks,
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""What the log of another harness says of one task, as one side of a comparison.
+"""One task in the log of another harness, as a side of a comparison.
 
 Each number that a scorer gives a sample is a row of an axis; repeats of a sample are averaged. A
-log does not say what a fair model scores, so the ideal of such an axis is nan until a comparison is
-told which way is better (:mod:`guard.audit.directions`).
+log does not state the score of a fair model, so the ideal of such an axis is nan until
+:mod:`guard.audit.directions` sets it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -25,13 +25,14 @@ from guard.errors import UsageError
 from guard.suites.reading import share
 
 ARM = "plain"
+_MOST = 1e15
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _KINDS = {"list": "a list", "dict": "a table", "NoneType": "nothing"}
 
 
 class Score(NamedTuple):
-    """What a scorer gave a sample: the measure, its labels, and the value as the log has it."""
+    """A scorer's result for a sample: the measure, its labels, and the value in the log."""
 
     measure: str
     labels: tuple[tuple[str, str], ...]
@@ -39,48 +40,51 @@ class Score(NamedTuple):
 
     @property
     def axis(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Which axis it is of."""
+        """The key of its axis."""
         return self.measure, self.labels
 
 
-class Reading(NamedTuple):
+class ScoredAnswer(NamedTuple):
     """One answer to an item, scored. ``content`` is a hash of what was asked."""
 
     item: str
     content: str
     scores: Sequence[Score]
 
-    @property
-    def read(self) -> bool:
-        """Whether every scorer gave it a value."""
-        return bool(self.scores) and not any(_is_nan(score.value) for score in self.scores)
+    def read_by(self, scorers: Set[str]) -> bool:
+        """Return whether each of ``scorers`` gave it a value."""
+        values = [score.value for score in self.scores]
+        all_ = scorers <= {score.measure for score in self.scores}
+        return bool(values) and all_ and not any(map(_is_nan, values))
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a log has of one task.
+    """One task of a log.
 
-    ``expected`` items were to be asked ``repeats`` times, of ``available``; ``broken`` says that
-    the log has no proper end. ``better`` is by measure what the log calls better, "higher" or
-    "lower".
+    The run samples ``expected`` of ``available`` items, each ``repeats`` times. ``broken`` says
+    that the log did not end well. ``better`` maps measures to the direction that the log states,
+    "higher" or "lower". ``left_out`` names the scores that are no axes.
     """
 
     header: Header
-    readings: Sequence[Reading]
+    readings: Sequence[ScoredAnswer]
     expected: int
     repeats: int
     available: int
     broken: bool = False
     better: Mapping[str, str] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
 
 
 def number_of(value: object) -> float | None:
-    """Return a score as a number; None where it is none.
+    """Return a score as a number; None where it is not one.
 
-    As ``value_to_float`` of inspect_ai 0.3 does, which takes any other text for 0.
+    It follows ``value_to_float`` of inspect_ai 0.3, except that this takes any other text for 0.
     """
     if isinstance(value, int | float):
-        return float(value)
+        # Infinity is no mean's; nan is a value that could not be read.
+        return float(value) if abs(value) <= _MOST or value != value else None
     if not isinstance(value, str):
         return None
     if value in _GRADES:
@@ -99,78 +103,81 @@ def side_of(task: Task) -> SuiteSide:
     name = task.header.suite
     axes: dict[str, Axis] = {}
     outcomes: dict[str, Mapping[str, str]] = {}
-    left_out: list[str] = []
-    given: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, object]]] = {}
+    left_out = list(task.left_out)
+    values_by_axis: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, object]]] = {}
     for reading in task.readings:
         for score in reading.scores:
-            given.setdefault(score.axis, []).append((reading.item, score.value))
-    for (measure, labels), told in given.items():
-        odd = next((value for _, value in told if number_of(value) is None), _NONE_ODD)
-        if odd is not _NONE_ODD:
+            values_by_axis.setdefault(score.axis, []).append((reading.item, score.value))
+    for (measure, labels), values in values_by_axis.items():
+        unreadable = next((value for _, value in values if number_of(value) is None), _NONE)
+        if unreadable is not _NONE:
             where = "/".join([measure, *("=".join(label) for label in labels)])
-            left_out.append(f"{where} (a sample has {_kind(odd)})")
+            left_out.append(f"{where} (a sample has {_kind(unreadable)})")
             continue
-        axis = _axis(measure, dict(labels), told, task.better.get(measure, ""))
+        # Every suite has an axis of guard's own called coverage.
+        shown = f"{measure} (score)" if measure in GENERAL else measure
+        axis = _axis(shown, dict(labels), values, task.better.get(measure, ""))
         axes[axis.name(name)] = axis
-        outcomes[axis.name(name)] = _texts(told)
+        outcomes[axis.name(name)] = _values_text(values)
     if not axes and task.readings:
         more = f": {'; '.join(left_out)}" if left_out else ", as it was not scored"
         raise UsageError(f"No scorer of {name} gave its samples numbers{more}.")
     items = [reading.item for reading in task.readings]
-    read = [reading.read for reading in task.readings]
+    scorers = {score.measure for reading in task.readings for score in reading.scores}
+    read = [reading.read_by(scorers) for reading in task.readings]
     aim = GENERAL["coverage"]
     rows = _rows([float(x) for x in read])
     coverage = averaged(ARM, "coverage", {}, aim, items, items, rows, share)
     axes[coverage.name(name)] = coverage
-    told = [(item, "scored" if x else "unread") for item, x in zip(items, read, strict=True)]
-    outcomes[ARM] = _texts(told)
-    lacking = task.repeats * task.expected - len(task.readings)
+    values = [(item, "scored" if x else "unread") for item, x in zip(items, read, strict=True)]
+    outcomes[ARM] = _values_text(values)
+    missing = task.repeats * task.expected - len(task.readings)
     return SuiteSide(
         header=task.header,
         axes=axes,
         outcomes=outcomes,
         items=task.expected,
         available=task.available,
-        lacking=max(lacking, int(task.broken)),
+        missing=max(missing, int(task.broken)),
         coverage=sum(read) / len(read) if read else math.nan,
         contents={reading.item: reading.content for reading in task.readings},
         left_out=left_out,
     )
 
 
-_NONE_ODD = object()
+_NONE = object()
 
 
 def _axis(
-    measure: str, labels: Mapping[str, str], told: Sequence[tuple[str, object]], better: str
+    measure: str, labels: Mapping[str, str], item_values: Sequence[tuple[str, object]], better: str
 ) -> Axis:
-    values = [number_of(value) or 0.0 for _, value in told]
+    values = [number_of(value) or 0.0 for _, value in item_values]
     known = [value for value in values if not math.isnan(value)]
-    # Where all lie between 0 and 1 they are shares; nothing else says where a scale ends.
+    # Logs do not state the scale. Values that all lie between 0 and 1 count as shares.
     within = all(0 <= value <= 1 for value in known)
     aim = Aim(UNKNOWN, (0.0, 1.0) if within else (-math.inf, math.inf))
-    items = [item for item, _ in told]
+    items = [item for item, _ in item_values]
     found = averaged(ARM, measure, labels, aim, items, items, _rows(values), share)
     return replace(found, better=better)
 
 
 def _rows(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return rows of a value and 1, whose sums make a mean; zeros where there is no value."""
-    found = np.array([[value, 1.0] for value in values]).reshape(len(values), 2)
-    found[np.isnan(found[:, 0])] = 0.0
-    return found
+    """Return rows (value, 1), whose sums make a mean; zeros for nan."""
+    rows = np.array([[value, 1.0] for value in values]).reshape(len(values), 2)
+    rows[np.isnan(rows[:, 0])] = 0.0
+    return rows
 
 
-def _texts(told: Iterable[tuple[str, object]]) -> dict[str, str]:
-    """Return the values of each item in words; of several with how often each came."""
-    found: dict[str, Counter[str]] = {}
-    for item, value in told:
+def _values_text(item_values: Iterable[tuple[str, object]]) -> dict[str, str]:
+    """Return the values of each item as text; of several values the count of each."""
+    counts_by_item: dict[str, Counter[str]] = {}
+    for item, value in item_values:
         text = f"{value:.4g}" if isinstance(value, float) else str(value)
-        found.setdefault(item, Counter())[text] += 1
-    return {item: _counted(counts) for item, counts in found.items()}
+        counts_by_item.setdefault(item, Counter())[text] += 1
+    return {item: _counts_text(counts) for item, counts in counts_by_item.items()}
 
 
-def _counted(counts: Counter[str]) -> str:
+def _counts_text(counts: Counter[str]) -> str:
     if len(counts) == 1:
         return next(iter(counts))
     return ", ".join(f"{text} {n}" for text, n in sorted(counts.items(), key=lambda c: (-c[1], c)))
@@ -185,16 +192,16 @@ def _kind(value: object) -> str:
 
 
 def digest(value: object) -> str:
-    """Return 12 characters that stand for ``value``, which need not be told."""
+    """Return the first 12 digits of the SHA-256 of ``value`` as JSON."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def hidden(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings with hashes for their values, as any may be a secret or a place on disk."""
+def hashed_values(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings with hashed values, which may be secrets or paths."""
     return {name: digest(value) for name, value in settings.items()}
 
 
-def given(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are set."""
+def without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without those that are None or empty."""
     return {name: value for name, value in settings.items() if value not in (None, {}, [])}
