@@ -22,7 +22,7 @@ from guard.errors import UsageError
 if TYPE_CHECKING:
     from guard.watch.alerts import Alerts
     from guard.watch.rates import Rate, Report
-    from guard.watch.reviewed import Estimate, Reviewed
+    from guard.watch.review_rates import Estimate, Reviewed
     from guard.watch.store import Store
 
 ALARM = 4
@@ -64,7 +64,7 @@ def rates(
     names, now = dimensions(by), time.time()
     if not alert:
         begin = now - span_s(since, "--since")
-        from guard.watch.reviewed import estimates, unread
+        from guard.watch.review_rates import estimates, unread
 
         with opened.reading() as connection:
             found = report(connection, begin, now, names)
@@ -116,7 +116,7 @@ def _print_report(
     left_out: int,
     form: str | None,
 ) -> None:
-    from guard.watch.reviewed import nothing_reviewed
+    from guard.watch.review_rates import nothing_reviewed
 
     header = [
         *report.by,
@@ -167,7 +167,7 @@ def _print_report(
 
 
 def _reviewed_notes(report: Report, reviewed: Mapping[tuple[str, ...], Reviewed]) -> list[str]:
-    from guard.watch.reviewed import nothing_reviewed
+    from guard.watch.review_rates import nothing_reviewed
 
     if not report.lines:
         return []

@@ -218,7 +218,7 @@ def status(store: str | None, since: str, as_json: bool) -> None:
 def _print_status(opened: Store, since: str, as_json: bool) -> None:
     from guard.watch import review as reviews
     from guard.watch.rates import span_s
-    from guard.watch.reviewed import estimates
+    from guard.watch.review_rates import estimates
 
     now = time.time()
     begin = now - span_s(since, "--since")

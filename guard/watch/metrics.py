@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 from guard.verdict import Decision, GuardTrail
+from guard.watch.background import call_soon
 from guard.watch.events import bounded, summary_of
-from guard.watch.later import later
 
 if TYPE_CHECKING:
     from guard.doors.session import DoorSession, Outcome
@@ -83,17 +83,17 @@ class Metrics:
     ) -> None:
         """Count a decision."""
         door, model = session.door, session.model
-        later(lambda: self._decided(door, model, decision))
+        call_soon(lambda: self._decided(door, model, decision))
 
     def ended(self, session: DoorSession, trail: GuardTrail, outcome: Outcome) -> None:
         """Count a response on which anything was decided."""
         if trail.decisions:
             door, model = session.door, session.model
-            later(lambda: self._ended(door, model, trail, outcome))
+            call_soon(lambda: self._ended(door, model, trail, outcome))
 
     def dropped(self, count: int) -> None:
         """Count events that a store did not get."""
-        later(lambda: self._dropped.inc(count))
+        call_soon(lambda: self._dropped.inc(count))
 
     def _decided(self, door: str, asked: str | None, decision: Decision) -> None:
         verdict, model = decision.verdict, self._model(asked)

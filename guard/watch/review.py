@@ -2,7 +2,7 @@
 
 :func:`draw` and :func:`enlarge` fill the queue, :func:`next_item` serves it, :func:`mark` and
 :func:`undo` write to it; :func:`agreement`, :func:`disputes` and
-:func:`guard.watch.reviewed.estimates` read what was marked. All but the first two take a
+:func:`guard.watch.review_rates.estimates` read what was marked. All but the first two take a
 connection: of :meth:`guard.watch.store.Store.reading` or, to change something, of
 :meth:`guard.watch.store.Store.writing`.
 

@@ -26,8 +26,8 @@ import guard
 from guard.forks import Lock
 from guard.verdict import Decision, GuardTrail
 from guard.watch import conventions as names
+from guard.watch.background import call_soon
 from guard.watch.events import bounded, summary_of
-from guard.watch.later import later
 
 if TYPE_CHECKING:
     from guard.doors.session import DoorSession, Outcome
@@ -73,7 +73,7 @@ class Traces:
         response = self._responses.pop(trail.id, None)
         if response is not None:
             now = datetime.now().astimezone()
-            later(lambda: _end(response, trail, outcome, now))
+            call_soon(lambda: _end(response, trail, outcome, now))
 
     def _begun(self, session: DoorSession, trail: GuardTrail, decision: Decision) -> _Response:
         around = self._call_span(session) or get_current_span()

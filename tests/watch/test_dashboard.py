@@ -24,9 +24,9 @@ from guard.errors import UsageError
 from guard.watch import schema
 from guard.watch.dashboard.access import Rules
 from guard.watch.dashboard.app import application
-from guard.watch.dashboard.asked import CUSTOM, RANGES, view
 from guard.watch.dashboard.lists import DECISIONS, PAGE
 from guard.watch.dashboard.tail import MOST
+from guard.watch.dashboard.view import CUSTOM, RANGES, view
 from guard.watch.events import statement_id
 from guard.watch.rates import report
 from guard.watch.store import Store

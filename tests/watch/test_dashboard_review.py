@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from guard.watch.dashboard.access import Rules
 from guard.watch.dashboard.app import application
 from guard.watch.review import all_marks, draw, mark, next_item
-from guard.watch.reviewed import estimates
+from guard.watch.review_rates import estimates
 from guard.watch.store import Store
 from tests.watch.serving import SCRIPT, fill
 

@@ -21,7 +21,7 @@ from guard import Guard
 from guard.errors import ConfigError
 from guard.policy import Policy
 from guard.verdict import GuardTrail, Window
-from guard.watch import later, writer
+from guard.watch import background, writer
 from guard.watch.metrics import MOST_MODELS, NONE, OTHER
 from tests.scripted import Scripted, failing
 
@@ -31,7 +31,7 @@ Labels = tuple[tuple[str, str], ...]
 
 def exposed(registry: CollectorRegistry) -> dict[str, dict[Labels, float]]:
     """The samples of an exposition by name and labels, once all is counted."""
-    assert later.flush()
+    assert background.flush()
     return parsed(generate_latest(registry).decode())
 
 
@@ -249,13 +249,13 @@ print(generate_latest(registry).decode())
 
 def test_a_fork_counts_on() -> None:
     code = """
-from guard.watch import later
+from guard.watch import background
 from prometheus_client import REGISTRY
 for _ in range(3): list(guard.stream(['Of the parent.']))
 pid = os.fork()
 if not pid:
     list(guard.stream(['Of the child.']))
-later.flush()
+background.flush()
 labels = {'door': 'plain', 'model': 'none', 'outcome': 'completed'}
 print(int(REGISTRY.get_sample_value('guard_responses_total', labels)), flush=True)
 if pid:

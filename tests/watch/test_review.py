@@ -17,7 +17,7 @@ from guard.intervals import exact
 from guard.policy import Policy
 from guard.watch import review, schema
 from guard.watch.review import Correction, Marked, verdict_of
-from guard.watch.reviewed import estimates, unread
+from guard.watch.review_rates import estimates, unread
 from guard.watch.store import Store
 from tests.scripted import Scripted
 from tests.watch.deployments import Deployment, deployment, truth

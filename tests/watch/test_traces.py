@@ -20,8 +20,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from guard import Guard
 from guard.doors.litellm.compat import internals, missing
 from guard.policy import Policy
+from guard.watch import background, traces
 from guard.watch import conventions as names
-from guard.watch import later, traces
 from tests.provider import Provider, Script, serving
 from tests.scripted import Scripted, failing
 
@@ -55,7 +55,7 @@ def guard_of(tracers: TracerProvider, action: Any = "redact", **settings: Any) -
 
 def exported(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
     """The spans by name; all are over."""
-    assert later.flush()
+    assert background.flush()
     return {span.name: span for span in exporter.get_finished_spans()}
 
 
@@ -224,7 +224,7 @@ def test_responses_that_never_end_are_bounded(
     assert len(exporter.get_finished_spans()) == 3
     for stream in streams:
         stream.close()
-    assert later.flush()
+    assert background.flush()
     assert len(exporter.get_finished_spans()) == 8
 
 
@@ -232,7 +232,7 @@ def test_without_a_tracer_provider_nothing_is_recorded_and_nothing_fails() -> No
     assert not trace.get_current_span().is_recording()
     guard = Guard(Policy(action="redact"), detector=Scripted(), traces=True)
     assert "".join(guard.stream(SAID)) == "All is well. [removed] And so on. "
-    assert later.flush()
+    assert background.flush()
     assert guard.recorder.each[0]._responses == {}  # type: ignore[union-attr]
 
 

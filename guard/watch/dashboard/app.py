@@ -17,12 +17,12 @@ from starlette.types import ASGIApp
 from guard.errors import UsageError
 from guard.watch.dashboard import lists
 from guard.watch.dashboard.access import Access, Rules
-from guard.watch.dashboard.asked import CUSTOM, DIMENSIONS, RANGES, View, minute, view
-from guard.watch.dashboard.figures import REVIEWED, over_time, reviewed, reviewed_by
-from guard.watch.dashboard.opening import StoreDown, reading
+from guard.watch.dashboard.charts import REVIEWED, over_time, reviewed, reviewed_by
+from guard.watch.dashboard.connections import StoreDown, reading
 from guard.watch.dashboard.pages import SCRIPT, SHEET, about, page
-from guard.watch.dashboard.reviewing import Reviewing
+from guard.watch.dashboard.review_page import ReviewPage
 from guard.watch.dashboard.tail import Tail
+from guard.watch.dashboard.view import CUSTOM, DIMENSIONS, RANGES, View, minute, view
 from guard.watch.rates import report
 from guard.watch.store import Store
 
@@ -41,7 +41,7 @@ class Dashboard:
         self.store = store
         self._statement_of = statement_of
         self.tail = Tail(store, stopping)
-        self.reviewing = Reviewing(store)
+        self.review_page = ReviewPage(store)
 
     def routes(self) -> list[Route]:
         """Return what may be asked for."""
@@ -51,8 +51,8 @@ class Dashboard:
             Route("/responses/{id}", self.response),
             Route("/live", self.live),
             Route("/live/events", self.tail.stream),
-            Route("/review", self.reviewing.show),
-            Route("/review", self.reviewing.change, methods=["POST"]),
+            Route("/review", self.review_page.show),
+            Route("/review", self.review_page.change, methods=["POST"]),
             Route("/static/dashboard.css", _file(SHEET, "text/css")),
             Route("/static/dashboard.js", _file(SCRIPT, "text/javascript")),
         ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, exists, func, select, tuple_
 
 from guard.errors import UsageError
-from guard.watch.dashboard.asked import View
+from guard.watch.dashboard.view import View
 from guard.watch.rates import ASIDE, FINDINGS, dimension
 from guard.watch.schema import events, responses, settings
 

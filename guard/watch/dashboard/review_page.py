@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from guard.errors import UsageError
 from guard.verdict import BIAS_TYPES
-from guard.watch.dashboard.opening import reading, writing
+from guard.watch.dashboard.connections import reading, writing
 from guard.watch.dashboard.pages import about, page
 from guard.watch.events import clean
 from guard.watch.review import (
@@ -40,7 +40,7 @@ _NAME = 100
 _BODY_BYTES = 16_384
 
 
-class Reviewing:
+class ReviewPage:
     """Shows the items of ``store``'s queue, and writes marks to it."""
 
     def __init__(self, store: Store) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from guard.page import svg
-from guard.watch.dashboard.asked import View
+from guard.watch.dashboard.view import View
 from guard.watch.rates import Line, Rate, Sums, line_of, sums
-from guard.watch.reviewed import Estimate, Reviewed, estimates
+from guard.watch.review_rates import Estimate, Reviewed, estimates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
