@@ -1,18 +1,17 @@
-"""What people's marks say of all segments: how often guard stops harmless text and misses bias.
+"""Rates estimated from people's marks: how often guard stops harmless text and misses bias.
 
-A segment of the sample stands for as many as its stratum has for each that is marked (Horvitz and
-Thompson 1952); a rate is a ratio of two such totals (Hájek 1971). Marks may stop at any place of
-the queue, because its order is random within each stratum.
+A marked segment has the weight N / n: its stratum has N segments, n of them marked (Horvitz and
+Thompson 1952). A rate is a ratio of two weighted totals (Hájek 1971). A review may stop anywhere in
+the queue, because the order is random within each stratum.
 
-Intervals are right for rates near 0 and for strata of very different weights
-(:func:`guard.intervals.weighted`); two totals are joined to a ratio by
-:func:`guard.intervals.share_of_two`. Segments of one response, also in several strata, are a
-cluster: the variance is that of the clusters' sums (Särndal, Swensson and Wretman 1992, section
-5.6, by linearisation). It is about the guarded model's behaviour, not about this period alone:
-none of it is left out where much of a stratum was marked.
+The intervals hold for rates near 0 and for very unequal weights (:func:`guard.intervals.weighted`);
+:func:`guard.intervals.share_of_two` joins two totals to a ratio. The segments of one response are a
+cluster, also across strata: the variance is that of the cluster sums of the linearised ratio
+(Särndal, Swensson and Wretman 1992, sections 5.5 and 5.6). There is no finite population
+correction, because a rate describes the guarded model and not this period alone.
 
-"Unclear" bounds a rate: the interval begins where every unclear decision was right, and ends where
-every one was wrong. The rate itself leaves them out.
+Unclear segments are left out of the rate and widen its interval: the interval begins where all
+unclear decisions were right and ends where all were wrong.
 """
 
 from __future__ import annotations
@@ -26,18 +25,19 @@ from typing import NamedTuple
 from sqlalchemy import Connection, and_, func, select
 
 from guard.intervals import Limits, share_of_two, weighted
-from guard.watch.rates import ASIDE, FINDINGS, NONE, dimension
-from guard.watch.review import Key, Mark, all_marks, verdict_of
+from guard.watch.events import normalised
+from guard.watch.rates import ASIDE, FINDINGS, NONE, Rate, dimension
+from guard.watch.review import Key, Mark, all_marks, corrections, verdict_of
 from guard.watch.schema import draws, events, items, responses
 
-_COLUMNS = 11  # of a row, before those of a breakdown
+_COLUMNS = 11  # of a row, before the values of the breakdown
 _NOT_STOPPED = ("pass", "flag")
 
 
 class Estimate(NamedTuple):
-    """A rate and its 95 % interval, from ``marked`` segments, of which ``unclear`` were unclear.
+    """A rate and its 95 % interval, from ``marked`` segments, ``unclear`` of them unclear.
 
-    Where the rate is not known its numbers are nan, and ``reason`` says why, in one clause.
+    If the rate cannot be estimated, value and ends are nan and ``reason`` says why, in one clause.
     """
 
     value: float
@@ -47,14 +47,19 @@ class Estimate(NamedTuple):
     unclear: int
     reason: str = ""
 
+    @property
+    def rate(self) -> Rate:
+        """The rate and its interval alone."""
+        return Rate(self.value, self.low, self.high)
+
 
 class Reviewed(NamedTuple):
-    """Rates from reviewed samples.
+    """Rates estimated from reviewed samples.
 
-    ``false_alarms``: share of the findings that were harmless, whatever guard did about them;
-    ``over_blocking``: the same of those that it kept from the user. ``harmless_stopped``: share of
-    the harmless segments that were kept from the user; ``missed``: share of the biased segments in
-    which guard found nothing.
+    ``false_alarms``: share of the findings that were harmless, flagged ones too. ``over_blocking``:
+    the same among findings kept from the user. ``harmless_stopped``: share of the harmless segments
+    that were kept from the user. ``missed``: share of the biased segments in which guard found
+    nothing.
     """
 
     false_alarms: Estimate
@@ -65,11 +70,11 @@ class Reviewed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """An item of a sample, with its verdict where it has one.
+    """An item of a sample, with the reviewers' verdict, None if it has no mark.
 
-    ``stratum`` is the draw's and the name; ``size`` the segments in it. ``of`` are the values of
-    the breakdown, of a response; ``kinds`` those of a finding or a miss, None where they are not
-    known.
+    ``stratum`` is (draw, name) and ``size`` its number of segments. ``inside`` says whether the
+    response belongs to the report. ``of`` has the values of the breakdown by dimensions of a
+    response; ``kinds`` those by dimensions of a finding or a miss, None if reviewers left them out.
     """
 
     stratum: tuple[str, str]
@@ -86,7 +91,7 @@ Which = Callable[[Marked], bool]
 
 
 class _Side(NamedTuple):
-    """What a total counts: of the segments in ``domain``, those that ``hit`` with their verdict."""
+    """What a total counts: the segments in ``domain`` that are a ``hit`` with their verdict."""
 
     name: str
     domain: Which
@@ -94,7 +99,7 @@ class _Side(NamedTuple):
 
 
 class _Unknown(Exception):
-    """A rate cannot be estimated; the text is the reason."""
+    """A rate cannot be estimated; the message is the reason."""
 
 
 def estimates(
@@ -102,36 +107,36 @@ def estimates(
 ) -> dict[tuple[str, ...], Reviewed]:
     """Return the rates of responses that began in [``since``, ``until``), by the names ``by``.
 
-    Keys are the values of ``by``, in its order, as :func:`guard.watch.rates.report` has them; the
-    names are those of :func:`guard.watch.rates.dimensions`. Nothing is returned for what was not
-    drawn; without ``by`` there is always one line.
+    Times are seconds since 1970. ``by`` takes the names of :func:`guard.watch.rates.dimensions`; a
+    key has their values, in the same order. Values that no item has are left out; without ``by``
+    there is always the key ().
     """
-    found = _items(connection, since, until, by)
-    keys = {one.of + one.kinds for one in found if one.inside and one.kinds is not None}
+    sample = _items(connection, since, until, by)
+    keys = {item.of + item.kinds for item in sample if item.inside and item.kinds is not None}
     ordered = [name for name in by if name not in FINDINGS]
     ordered += [name for name in by if name in FINDINGS]
     places = [ordered.index(name) for name in by]
     width = sum(name not in FINDINGS for name in by)
     lines = {}
     for key in keys or ([()] if not by else []):
-        rates = rates_of(found, key[:width], key[width:] if len(by) > width else None)
+        rates = rates_of(sample, key[:width], key[width:] if len(by) > width else None)
         lines[tuple(key[place] for place in places)] = rates
     return lines
 
 
 def nothing_reviewed() -> Reviewed:
-    """Return the rates of what no reviewed sample has anything of."""
+    """Return the rates where no item was reviewed."""
     return Reviewed(*[_nothing("nothing is reviewed")] * 4)
 
 
 def unread(connection: Connection, since: float, until: float) -> int:
-    """Return how many segments the draws from this period could not stand for."""
+    """Return the number of segments in the draws of a period whose texts were not kept."""
     within = and_(draws.c.until > since, draws.c.since < until)
     return int(connection.scalar(select(func.sum(draws.c.unread)).where(within)) or 0)
 
 
 def _items(connection: Connection, since: float, until: float, by: Sequence[str]) -> list[Marked]:
-    """Return the items of all draws that reach into the period."""
+    """Return the items of all draws whose periods overlap this one."""
     i, e, r = items.c, events.c, responses.c
     names = [name for name in by if name not in FINDINGS]
     of = [dimension(name).label(f"of_{n}") for n, name in enumerate(names)]
@@ -149,21 +154,21 @@ def _items(connection: Connection, since: float, until: float, by: Sequence[str]
         .where(draws.c.until > since)
         .order_by(i.draw_id, i.position)
     )
-    given = all_marks(connection)
-    kinds = [name for name in by if name in FINDINGS]
-    found = []
+    marks_of = all_marks(connection)
+    finding_names = [name for name in by if name in FINDINGS]
+    sample = []
     for row in rows:
-        marks = given.get(Key(row.response_id, row.number))
-        told = {"bias_type": row.bias_type, "group": row.group_name}
+        marks = marks_of.get(Key(row.response_id, row.number))
+        values = {"bias_type": row.bias_type, "group": row.group_name}
         if row.action == "pass":
-            said = [one.correction for one in (marks or {}).values() if one.verdict == "wrong"]
-            told = {
-                "bias_type": next((one.bias_type for one in said if one.bias_type), None),
-                "group": next((_plain(one.group) for one in said if one.group), None),
+            biases = corrections(marks or {})
+            values = {
+                "bias_type": next((bias.bias_type for bias in biases if bias.bias_type), None),
+                "group": next((normalised(bias.group) for bias in biases if bias.group), None),
             }
         inside = since <= row.time < until and row.outcome != "running"
-        known = row.action != "pass" or all(told[name] for name in kinds)
-        found.append(
+        known = row.action != "pass" or all(values[name] for name in finding_names)
+        sample.append(
             Marked(
                 (row.draw_id, row.stratum),
                 row.stratum_size,
@@ -172,69 +177,67 @@ def _items(connection: Connection, since: float, until: float, by: Sequence[str]
                 row.action,
                 inside and ("door" in by or row.door not in ASIDE),
                 tuple(str(value) for value in tuple(row)[_COLUMNS:]),
-                tuple(told[name] or NONE for name in kinds) if known else None,
+                tuple(values[name] or NONE for name in finding_names) if known else None,
             )
         )
-    return found
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    return sample
 
 
 def rates_of(
-    every: Sequence[Marked], of: tuple[str, ...], kinds: tuple[str, ...] | None
+    sample: Sequence[Marked], of: tuple[str, ...], kinds: tuple[str, ...] | None
 ) -> Reviewed:
-    """Return the rates of the items whose response is ``of``, and of the findings ``kinds``.
+    """Return the rates of responses with the values ``of`` and findings with the values ``kinds``.
 
     With ``kinds`` None they are of all bias types and groups.
     """
-    within = [one for one in every if one.inside and one.of == of]
+
+    def in_responses(item: Marked) -> bool:
+        return item.inside and item.of == of
+
+    def in_line(item: Marked) -> bool:
+        return in_responses(item) and (kinds is None or item.kinds == kinds)
+
+    def finding(item: Marked) -> bool:
+        return in_line(item) and item.action != "pass"
+
+    def stopped(item: Marked) -> bool:
+        return in_line(item) and item.action not in _NOT_STOPPED
+
+    def passed(item: Marked) -> bool:
+        return in_responses(item) and item.action == "pass"
+
+    def not_stopped(item: Marked) -> bool:
+        return in_responses(item) and not stopped(item)
+
     untyped = sum(
-        one.action == "pass" and one.verdict == "wrong" and one.kinds is None for one in within
+        passed(item) and item.verdict == "wrong" and item.kinds is None for item in sample
     )
 
-    def here(one: Marked) -> bool:
-        return one.inside and one.of == of
-
-    def ours(one: Marked) -> bool:
-        return here(one) and (kinds is None or one.kinds == kinds)
-
-    def found(one: Marked) -> bool:
-        return ours(one) and one.action != "pass"
-
-    def stopped(one: Marked) -> bool:
-        return ours(one) and one.action not in _NOT_STOPPED
-
-    def passed(one: Marked) -> bool:
-        return here(one) and one.action == "pass"
-
-    def others(one: Marked) -> bool:
-        return here(one) and not stopped(one)
-
     missed = (
-        _nothing(f"{untyped} misses have no type or group; guard review mark gives them")
+        _nothing(f"{untyped} misses have no type or group; set them with guard review mark")
         if kinds is not None and untyped
         else _ratio(
-            every,
-            # Of what type an unclear one would be nobody knows.
+            sample,
+            # An unclear miss without a type could be of any type.
             _Side(
-                "passed", passed, lambda one, v: v == "wrong" and (one.kinds is None or ours(one))
+                "passed",
+                passed,
+                lambda item, v: v == "wrong" and (item.kinds is None or in_line(item)),
             ),
-            _Side("was found", found, lambda one, v: v == "right"),
+            _Side("was found", finding, lambda _, v: v == "right"),
             "no biased segment is among those reviewed",
         )
     )
     return Reviewed(
-        _share(every, found, "no finding is among those reviewed"),
-        _share(every, stopped, "nothing that was stopped is among those reviewed"),
+        _share(sample, finding, "no finding is among those reviewed"),
+        _share(sample, stopped, "nothing that was stopped is among those reviewed"),
         _ratio(
-            every,
-            _Side("was stopped", stopped, lambda one, v: v == "wrong"),
+            sample,
+            _Side("was stopped", stopped, lambda _, v: v == "wrong"),
             _Side(
                 "was not stopped",
-                others,
-                lambda one, v: v == ("right" if one.action == "pass" else "wrong"),
+                not_stopped,
+                lambda item, v: v == ("right" if item.action == "pass" else "wrong"),
             ),
             "no harmless segment is among those reviewed",
         ),
@@ -242,114 +245,117 @@ def rates_of(
     )
 
 
-def _ratio(every: Sequence[Marked], one: _Side, other: _Side, reason: str) -> Estimate:
-    """Return the share of ``one`` in both totals, which no stratum may have both of."""
+def _ratio(sample: Sequence[Marked], part: _Side, rest: _Side, reason: str) -> Estimate:
+    """Return the share of ``part`` in the sum of both totals, which come from different strata."""
 
-    def of(unclear: Mark | None) -> Limits:
-        return share_of_two(_total(every, one, unclear), _total(every, other, unclear))
+    def limits(unclear: Mark | None) -> Limits:
+        return share_of_two(_total(sample, part, unclear), _total(sample, rest, unclear))
 
-    either = [x for x in every if one.domain(x) or other.domain(x)]
-    for side in (one, other):
-        if either and not any(side.domain(x) and x.verdict for x in either):
+    either = [item for item in sample if part.domain(item) or rest.domain(item)]
+    for side in (part, rest):
+        if either and not any(side.domain(item) and item.verdict for item in either):
             return _nothing(f"nothing that {side.name} is reviewed")
-    return _estimate(either, of, reason)
+    return _estimate(either, limits, reason)
 
 
-def _share(every: Sequence[Marked], domain: Which, reason: str) -> Estimate:
+def _share(sample: Sequence[Marked], domain: Which, reason: str) -> Estimate:
     """Return the share of the segments in ``domain`` on which the decision was wrong."""
 
-    def of(unclear: Mark | None) -> Limits:
-        given = _counted(every, domain, unclear)
-        x = sum(g.weight for g in given if g.inside)
-        if not x:
+    def limits(unclear: Mark | None) -> Limits:
+        weighed = _weighed(sample, domain, unclear)
+        total = sum(w.weight for w in weighed if w.inside)
+        if not total:
             return Limits(math.nan, math.nan, math.nan)
-        y = sum(g.weight for g in given if g.inside and g.verdict == "wrong")
-        off = [g._replace(value=((g.verdict == "wrong") - y / x) * g.inside) for g in given]
-        return _limits(y, x, off)
+        wrong = sum(w.weight for w in weighed if w.inside and w.verdict == "wrong")
+        share = wrong / total
+        linearised = [
+            w._replace(value=((w.verdict == "wrong") - share) * w.inside) for w in weighed
+        ]
+        return _limits(wrong, total, linearised)
 
-    return _estimate([one for one in every if domain(one)], of, reason)
+    return _estimate([item for item in sample if domain(item)], limits, reason)
 
 
-def _total(every: Sequence[Marked], side: _Side, unclear: Mark | None) -> Limits:
-    """Return how many segments of the period hit."""
-    given = [
-        g._replace(value=float(g.inside and side.hit(g.one, g.verdict)))
-        for g in _counted(every, side.domain, unclear)
+def _total(sample: Sequence[Marked], side: _Side, unclear: Mark | None) -> Limits:
+    """Return the estimated number of the period's segments that are hits."""
+    weighed = [
+        w._replace(value=float(w.inside and side.hit(w.item, w.verdict)))
+        for w in _weighed(sample, side.domain, unclear)
     ]
-    n = sum(g.weight for g in given)
-    share = _limits(sum(g.weight * g.value for g in given), n, given)
+    n = sum(w.weight for w in weighed)
+    share = _limits(sum(w.weight * w.value for w in weighed), n, weighed)
     return Limits(*(n * end for end in share))
 
 
-class _Counted(NamedTuple):
-    """A marked item with the segments that it stands for, and whether it is in the domain."""
+class _Weighed(NamedTuple):
+    """A marked item, the number of segments it represents, and whether it is in the domain."""
 
-    one: Marked
+    item: Marked
     verdict: Mark
     weight: float
     inside: bool
     value: float = 0.0
 
 
-def _counted(every: Sequence[Marked], domain: Which, unclear: Mark | None) -> list[_Counted]:
-    """Return the marked items of the strata that have anything in ``domain``.
+def _weighed(sample: Sequence[Marked], domain: Which, unclear: Mark | None) -> list[_Weighed]:
+    """Return the marked items of the strata that have an item in ``domain``.
 
-    Those that are unclear count as ``unclear``, and not at all where that is None.
+    Unclear items get the verdict ``unclear``; with None they are left out.
     """
     strata: dict[tuple[str, str], list[Marked]] = defaultdict(list)
-    for one in every:
-        strata[one.stratum].append(one)
-    found = []
-    for group in strata.values():
-        if not any(map(domain, group)):
+    for item in sample:
+        strata[item.stratum].append(item)
+    weighed = []
+    for items_ in strata.values():
+        if not any(map(domain, items_)):
             continue
-        told = [(one, unclear if one.verdict == "unclear" else one.verdict) for one in group]
-        given = [(one, verdict) for one, verdict in told if verdict is not None]
-        if not given:
-            raise _Unknown("a part of the sample has no mark yet, or none but unclear")
-        weight = group[0].size / len(given)
-        found += [_Counted(one, verdict, weight, domain(one)) for one, verdict in given]
-    return found
+        verdicts = [(i, unclear if i.verdict == "unclear" else i.verdict) for i in items_]
+        marked = [(item, verdict) for item, verdict in verdicts if verdict is not None]
+        if not marked:
+            raise _Unknown("a stratum of the sample has no mark yet, or only unclear ones")
+        weight = items_[0].size / len(marked)
+        weighed += [_Weighed(item, verdict, weight, domain(item)) for item, verdict in marked]
+    return weighed
 
 
-def _limits(count: float, n: float, given: Sequence[_Counted]) -> Limits:
-    """Return the interval of ``count / n``; the variance is that of the weighted values' sum."""
-    strata: dict[tuple[str, str], list[_Counted]] = defaultdict(list)
-    for g in given:
-        strata[g.one.stratum].append(g)
-    off: dict[str, float] = defaultdict(float)
+def _limits(count: float, n: float, weighed: Sequence[_Weighed]) -> Limits:
+    """Return the interval of ``count / n``, by the variance of the sum of the weighted values."""
+    strata: dict[tuple[str, str], list[_Weighed]] = defaultdict(list)
+    for w in weighed:
+        strata[w.item.stratum].append(w)
+    deviations: dict[str, float] = defaultdict(float)
     heaviest = 0.0
     for group in strata.values():
-        clusters = Counter(g.one.response_id for g in group)
-        mean = sum(g.value for g in group) / len(group) if len(clusters) > 1 else 0.0
+        clusters = Counter(w.item.response_id for w in group)
+        mean = sum(w.value for w in group) / len(group) if len(clusters) > 1 else 0.0
         scale = math.sqrt(len(clusters) / max(len(clusters) - 1, 1))
-        for g in group:
-            off[g.one.response_id] += scale * g.weight * (g.value - mean)
-        if any(g.inside for g in group):
-            # Another hit would come with others of its response.
-            alike = sum(size * size for size in clusters.values()) / len(group)
-            heaviest = max(heaviest, group[0].weight * alike)
-    df = len({g.one.response_id for g in given}) - len(strata)
-    return weighted(count, n, sum(value**2 for value in off.values()), heaviest, df)
+        for w in group:
+            deviations[w.item.response_id] += scale * w.weight * (w.value - mean)
+        if any(w.inside for w in group):
+            # One more hit could bring the other segments of its response with it.
+            cluster_size = sum(size * size for size in clusters.values()) / len(group)
+            heaviest = max(heaviest, group[0].weight * cluster_size)
+    df = len({w.item.response_id for w in weighed}) - len(strata)
+    return weighted(count, n, sum(value**2 for value in deviations.values()), heaviest, df)
 
 
 def _estimate(
-    domain: Sequence[Marked], of: Callable[[Mark | None], Limits], reason: str
+    domain: Sequence[Marked], limits: Callable[[Mark | None], Limits], reason: str
 ) -> Estimate:
-    """Return the rate with unclear marks left out, and the interval with them on either side."""
-    marked = sum(one.verdict is not None for one in domain)
-    unclear = sum(one.verdict == "unclear" for one in domain)
+    """Return the rate without unclear items, and the interval with all right to all wrong."""
+    marked = sum(item.verdict is not None for item in domain)
+    unclear = sum(item.verdict == "unclear" for item in domain)
     if not marked:
         return _nothing("nothing is reviewed" if not domain else "no item has a mark yet")
     try:
-        value, low, high = of(None)
+        value, low, high = limits(None)
         if unclear:
-            low, high = of("right").low, of("wrong").high
+            low, high = limits("right").low, limits("wrong").high
     except _Unknown as error:
         return _nothing(str(error), marked, unclear)
     if math.isnan(value):
         return _nothing(reason, marked, unclear)
-    # Bounds of unclear marks that leave nothing to divide by are no bounds.
+    # Without a denominator there is no bound but 0 and 1.
     low, high = (0.0 if math.isnan(low) else low), (1.0 if math.isnan(high) else high)
     return Estimate(value, max(low, 0.0), min(high, 1.0), marked, unclear)
 

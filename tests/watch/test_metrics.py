@@ -167,7 +167,7 @@ def test_a_stream_that_is_collected_while_a_lock_is_held_waits_for_nobody() -> N
     guard = Guard(Policy(), detector=Scripted(), metrics=registry)
     list(guard.stream(["Fine."]))
     found = exposed(registry)
-    counter = guard.recorder.each[0]._responses  # type: ignore[union-attr]
+    counter = guard.recorder.recorders[0]._responses  # type: ignore[union-attr]
     (child,) = counter._metrics.values()
 
     def leave() -> None:
@@ -204,7 +204,7 @@ def test_events_that_are_dropped_by_many_threads_are_all_counted(
             thread.join()
     finally:
         sys.setswitchinterval(0.005)
-    events: Any = guard.recorder.each[0]  # type: ignore[union-attr]
+    events: Any = guard.recorder.recorders[0]  # type: ignore[union-attr]
     assert events.writer.dropped == 8 * 50 * 2
     assert exposed(registry)["guard_events_dropped_total"] == {(): 8 * 50 * 2}
 

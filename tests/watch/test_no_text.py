@@ -95,7 +95,7 @@ def test_no_generated_text_is_in_any_byte(
     kept: Any = {"keep_text": keep_text, "metrics": registry, "traces": tracers}
     guard = guard_with(url, detector, policy, **kept)
     talked(guard, provider)
-    events: Any = guard.recorder.each[0]  # type: ignore[union-attr]
+    events: Any = guard.recorder.recorders[0]  # type: ignore[union-attr]
     assert events.writer.flush(30)
     assert background.flush()
     spans = [span.to_json() for span in exporter.get_finished_spans()]

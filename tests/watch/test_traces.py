@@ -209,14 +209,14 @@ def test_a_long_response_makes_no_events_without_end(
 ) -> None:
     list(guard_of(tracers, "flag").stream(["BIAS is here. "] * 100))
     (span,) = exported(exporter).values()
-    assert len(results(span)) == traces._MOST_EVENTS + 1
+    assert len(results(span)) == traces._MAX_EVENTS + 1
     assert dict(span.attributes or {})[names.COUNTS["found"]] == 100
 
 
 def test_responses_that_never_end_are_bounded(
     tracers: TracerProvider, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "_MOST", 5)
+    monkeypatch.setattr(traces, "_MAX_OPEN", 5)
     guard = guard_of(tracers)
     streams = [guard.stream(["One. ", "Two. "]) for _ in range(8)]
     for stream in streams:
@@ -233,7 +233,7 @@ def test_without_a_tracer_provider_nothing_is_recorded_and_nothing_fails() -> No
     guard = Guard(Policy(action="redact"), detector=Scripted(), traces=True)
     assert "".join(guard.stream(SAID)) == "All is well. [removed] And so on. "
     assert background.flush()
-    assert guard.recorder.each[0]._responses == {}  # type: ignore[union-attr]
+    assert guard.recorder.recorders[0]._responses == {}  # type: ignore[union-attr]
 
 
 def test_off_by_default() -> None:

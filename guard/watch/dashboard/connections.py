@@ -1,4 +1,4 @@
-"""Connections for a request: what fails of the store is told apart from what was asked wrongly."""
+"""Connections for a request, with an error of its own for a store that fails."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from guard.watch.store import Store
 
 
 class StoreDown(Exception):
-    """The store cannot be used now; the message says why, and how to mend it."""
+    """The store cannot be used; the message says why and what to do."""
 
 
 def reading(store: Store) -> AbstractContextManager[Connection]:
-    """Give a connection that reads; raises StoreDown where the store fails."""
+    """Yield a read-only connection; raises StoreDown if the store fails."""
     return _opened(store.reading())
 
 
 def writing(store: Store) -> AbstractContextManager[Connection]:
-    """Give a connection for one transaction, of this thread; raises StoreDown likewise."""
-    own = Store(store.url.render_as_string(hide_password=False), "STORE")
-    return _opened(own.writing())
+    """Yield a connection for one transaction; raises StoreDown if the store fails."""
+    # A Store serves one thread at a time, and requests run in several.
+    store = Store(store.url.render_as_string(hide_password=False), "STORE")
+    return _opened(store.writing())
 
 
 @contextmanager
-def _opened(of: AbstractContextManager[Connection]) -> Iterator[Connection]:
-    asked_wrongly: UsageError | None = None
+def _opened(opening: AbstractContextManager[Connection]) -> Iterator[Connection]:
+    callers_error: UsageError | None = None
     try:
-        with of as connection:
+        with opening as connection:
             try:
                 yield connection
             except UsageError as error:
-                asked_wrongly = error
+                callers_error = error
                 raise
     except UsageError as error:
-        if error is asked_wrongly:
+        if error is callers_error:
             raise
         raise StoreDown(str(error)) from None
