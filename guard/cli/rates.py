@@ -21,7 +21,7 @@ from guard.errors import UsageError
 
 if TYPE_CHECKING:
     from guard.watch.alerts import Alerts
-    from guard.watch.rates import Rate, Report
+    from guard.watch.rates import Report
     from guard.watch.review_rates import Estimate, Reviewed
     from guard.watch.store import Store
 
@@ -154,10 +154,10 @@ def _print_report(
             f"{line.responses:,}",
             f"{line.segments:,}",
             f"{line.findings:,}",
-            _shown(line.prevalence),
-            _shown(line.mitigation),
-            _shown(line.unjudged),
-            *(_shown(getattr(rate, name)) for name in _SHOWN_REVIEWED),
+            line.prevalence.text,
+            line.mitigation.text,
+            line.unjudged.text,
+            *(getattr(rate, name).text for name in _SHOWN_REVIEWED),
         ]
         for line, rate in zip(report.lines, rates, strict=True)
     ]
@@ -295,13 +295,7 @@ def shown_estimate(estimate: Estimate) -> str:
     if estimate.reason:
         return f"n/a: {estimate.reason}"
     unclear = f", {estimate.unclear:,} unclear" if estimate.unclear else ""
-    return f"{_shown(estimate)} of {estimate.marked:,} marked{unclear}"
-
-
-def _shown(rate: Rate | Estimate) -> str:
-    if math.isnan(rate.value):
-        return "n/a" if hasattr(rate, "reason") else "nan"
-    return (rate.rate if hasattr(rate, "reason") else rate).text
+    return f"{estimate.text} of {estimate.marked:,} marked{unclear}"
 
 
 def _time(seconds: float) -> str:

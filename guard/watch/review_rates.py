@@ -52,6 +52,11 @@ class Estimate(NamedTuple):
         """The rate and its interval alone."""
         return Rate(self.value, self.low, self.high)
 
+    @property
+    def text(self) -> str:
+        """The rate in per cent with its interval, "n/a" if it cannot be estimated."""
+        return "n/a" if math.isnan(self.value) else self.rate.text
+
 
 class Reviewed(NamedTuple):
     """Rates estimated from reviewed samples.

@@ -97,7 +97,7 @@ def test_a_filter_keeps_what_it_names_over_time_too(filled: str) -> None:
         assert f"Prevalence before the guard {line.prevalence.text}" in told
         assert f"Mitigation {line.mitigation.text}" in told
     none = asked.get("/", params={"tenant": "nobody"})
-    assert "No response has ended in this time that the filters keep." in plain(none.text)
+    assert "No response has ended in this time that matches the filters." in plain(none.text)
     assert none.status_code == 200
 
 
@@ -183,7 +183,7 @@ def test_many_decisions_come_in_parts(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ("/?range=1y", "range knows"),
+    ("/?range=1y", "range is one of"),
     ("/?range=custom", "since takes a time in UTC"),
     ("/?range=custom&since=2026-01-01T00:00&until=x", "until takes a time"),
     ("/?range=custom&since=2026-01-02T00:00&until=2026-01-01T00:00", "at least a minute"),
@@ -191,8 +191,8 @@ WRONG = [
     ("/?by=nothing", "--by knows"),
     ("/?by=model,door", "by takes one name"),
     ("/?mdel=x", "--by knows"),
-    ("/responses?show=nothing", "show knows"),
-    ("/responses?before=nothing", "before takes"),
+    ("/responses?show=nothing", "show is one of"),
+    ("/responses?before=nothing", "before is the key"),
     ("/responses?before=nan_1", None),
     ("/?tenant=%00", None),
 ]
@@ -214,7 +214,7 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(
 def test_what_is_not_there_is_not_found(filled: str, path: str) -> None:
     answer = client(filled).get(path)
     assert answer.status_code == 404
-    assert "There is nothing here." in answer.text
+    assert "There is no such page." in answer.text
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
@@ -343,7 +343,7 @@ def test_tails_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("guard.watch.dashboard.tail.MAX_TAILS", 0)
     Store(str(tmp_path / "guard.db")).prepare()
     answer = client(str(tmp_path / "guard.db")).get("/live/events")
-    assert (answer.status_code, "live pages open" in answer.text) == (503, True)
+    assert (answer.status_code, "live pages are open" in answer.text) == (503, True)
 
 
 def test_readers_that_leave_make_room_for_others(tmp_path: Path) -> None:

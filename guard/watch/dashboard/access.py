@@ -57,7 +57,7 @@ def checked_token(token: str) -> str:
     """Return ``token``; raises UsageError if it is too short or cannot stand in a header."""
     if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
         raise UsageError(
-            f"A token has at least {MIN_TOKEN} ASCII characters and no spaces; leave it out to "
+            f"A token has at least {MIN_TOKEN} characters: ASCII, without spaces; leave it out to "
             "have one made."
         )
     return token
