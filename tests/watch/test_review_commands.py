@@ -112,7 +112,7 @@ def test_keys_mark_items_one_after_another(store: str) -> None:
     assert sorted(row["verdict"] for row in rows(store, schema.marks)) == ["right", "unclear"]
     refused = run("review")
     assert refused.exit_code == 2
-    assert "need a terminal" in refused.stderr
+    assert "needs a terminal" in refused.stderr
 
 
 def test_a_miss_that_is_marked_by_key_is_asked_for_its_type(store: str) -> None:

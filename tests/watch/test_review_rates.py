@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.intervals import Limits, exact, share_of_two, weighted
-from guard.watch.reviewed import Marked, rates_of
+from guard.watch.review_rates import Marked, rates_of
 from tests.watch.deployments import deployment, reviewed, truth
 
 # Of 300 deployments this many are to be covered; a quarter of them is seen in every test run.
