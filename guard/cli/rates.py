@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.audit.files import cell
-from guard.cli import in_pipe, results_console, without_nan
+from guard.cli import in_pipe, printable, results_console, without_nan
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ def _print_csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in (header, *rows):  # callers choose names, which may look like formulas
-        writer.writerow([cell(value) if isinstance(value, str) else value for value in row])
+        writer.writerow([cell(printable(v)) if isinstance(v, str) else v for v in row])
     click.echo(out.getvalue(), nl=False)
 
 
@@ -321,6 +321,8 @@ def _print_table(
     notes: Sequence[str],
     form: str | None,
 ) -> None:
+    header, notes = list(map(printable, header)), list(map(printable, notes))
+    rows = [list(map(printable, row)) for row in rows]
     if form == "html":
         click.echo(_page(title, header, rows, notes))
         return

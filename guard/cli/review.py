@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import sys
 import time
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given, without_nan
+from guard.cli import given, printable, without_nan
 from guard.cli.rates import open_store, reviewed_dict, shown_estimate
 from guard.cli.review_export import export
-from guard.cli.review_items import asked, clean, shown, when
+from guard.cli.review_items import asked, clean, login, reviewer_option, shown, when
 from guard.cli.review_table import read, write
 from guard.errors import UsageError
 
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
 _STORE = click.argument("store", required=False)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-_REVIEWER = click.option(
-    "--reviewer", default=getpass.getuser, show_default="your login", help="Your name."
-)
 _OF = click.option(
     "--of",
     "wanted",
@@ -55,7 +51,7 @@ def review(context: click.Context) -> None:
             raise UsageError(
                 "Marking by keys needs a terminal; guard review --help lists commands that do not."
             )
-        context.invoke(start, store=None, reviewer=getpass.getuser(), wanted="new", as_json=False)
+        context.invoke(start, store=None, reviewer=login(), wanted="new", as_json=False)
 
 
 for command in (export, write, read):
@@ -110,7 +106,7 @@ def _drawn(sample: Draw) -> str:
 
 @review.command("next")
 @_STORE
-@_REVIEWER
+@reviewer_option
 @_OF
 @_JSON
 def next_(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
@@ -131,7 +127,7 @@ def next_(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
 @click.argument("item")
 @click.argument("verdict", metavar="right|wrong|unclear")
 @_STORE
-@_REVIEWER
+@reviewer_option
 @_correction
 @_JSON
 def mark(
@@ -160,7 +156,7 @@ def mark(
 
 @review.command()
 @_STORE
-@_REVIEWER
+@reviewer_option
 @_JSON
 def undo(store: str | None, reviewer: str, as_json: bool) -> None:
     """Take back your last mark."""
@@ -176,7 +172,7 @@ def undo(store: str | None, reviewer: str, as_json: bool) -> None:
 
 @review.command()
 @_STORE
-@_REVIEWER
+@reviewer_option
 @_OF
 @_JSON
 def start(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
@@ -244,7 +240,7 @@ def _print_status(opened: Store, since: str, as_json: bool) -> None:
         f"{progress.twice:,} of them by two or more; {progress.disputed:,} disputed."
     )
     for agreement in agreements:
-        click.echo(_agreement(agreement))
+        click.echo(printable(_agreement(agreement)))
     for name, value in rates._asdict().items():
         click.echo(f"{name.replace('_', ' ')}\t{shown_estimate(value)}")
 

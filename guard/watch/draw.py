@@ -24,7 +24,7 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, or_, select
+from sqlalchemy import Connection, delete, or_, select, text
 
 from guard.errors import UsageError
 from guard.watch.rates import ASIDE
@@ -34,6 +34,8 @@ from guard.watch.store import Store
 _CLOSE = ((0.5, "close"), (0.1, "near"), (-math.inf, "far"))  # score as a share of the threshold
 _MIN_ITEMS = 4  # per stratum, on average; else strata are merged
 _FETCH = 5_000  # rows read at a time
+
+_ALL_DRAWS = select(draws.c.id, draws.c.since, draws.c.until, draws.c.size).order_by(draws.c.id)
 
 
 class Draw(NamedTuple):
@@ -112,8 +114,8 @@ def new_id() -> str:
 
 def _drawn(store: Store, name: str, since: float, until: float, size: int, seed: int) -> Draw:
     with store.reading() as connection:  # which blocks no guard from writing
-        earlier = select(draws.c.since, draws.c.until).where(draws.c.id < name)
-        periods = [(row.since, row.until) for row in connection.execute(earlier)]
+        known = connection.execute(_ALL_DRAWS).all()
+        periods = [(row.since, row.until) for row in known if row.id < name]
         finest, unread = _strata(connection, since, until, periods, size, seed)
     strata = merged(finest, size)
     unread += sum(s.size for s in strata.values() if not s.kept)
@@ -124,6 +126,10 @@ def _drawn(store: Store, name: str, since: float, until: float, size: int, seed:
     drawn = Draw(name, since, until, len(rows), segments, unread)
     row = {"id": name, "since": since, "until": until, "size": len(rows), "seed": seed}
     with store.writing() as connection:
+        if not store.is_sqlite:  # where one writer waits for the other anyway
+            connection.execute(text(f"LOCK TABLE {draws.name} IN EXCLUSIVE MODE"))
+        if connection.execute(_ALL_DRAWS).all() != known:
+            raise UsageError("Another draw was made at the same time; run the command again.")
         connection.execute(delete(items).where(items.c.draw_id == name))
         connection.execute(delete(draws).where(draws.c.id == name))
         connection.execute(draws.insert(), [{**row, "time": time.time(), "unread": unread}])

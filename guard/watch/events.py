@@ -180,7 +180,7 @@ def response_row(start: ResponseStart, time: float, verdict: Verdict | None = No
         "settings": settings_hash(start.policy),
         "detector": bounded(verdict.detector) if verdict else None,
         "index_version": bounded(verdict.index_version) if verdict else None,
-        "labels": {clean(k): clean(v) for k, v in start.policy.labels.items()},
+        "labels": {clean(k): bounded(v) for k, v in start.policy.labels.items()},
         "outcome": "running",
     }
 
@@ -211,15 +211,20 @@ def event_row(item: Decided, key: bytes) -> Row:
         "threshold": verdict.threshold,
         "counted": decision.counted,
         "channel": decision.channel.kind,
-        "choice": decision.channel.choice,
-        "tool": decision.channel.tool,
-        "start": decision.span.start,
-        "end": decision.span.end,
+        "choice": _stored(decision.channel.choice),
+        "tool": _stored(decision.channel.tool),
+        "start": _stored(decision.span.start),
+        "end": _stored(decision.span.end),
         "judging_ms": verdict.elapsed_ms,
         "text": None if item.text is None else _stored_text(item.text, item.keep_text, key),
         "text_share": item.text_share,
         "index_references": references(verdict) if verdict.biased else None,
     }
+
+
+def _stored(number: int) -> int:
+    """Return a number that an INTEGER column holds; a provider may send any as an index."""
+    return max(-(2**31), min(number, 2**31 - 1))
 
 
 def references(verdict: Verdict) -> list[Row]:

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, lite
 
 from guard.errors import UsageError
 from guard.intervals import of_clusters
+from guard.watch.events import clean
 from guard.watch.schema import drops, events, responses
 
 #: Columns of a response that a report can be broken down by.
@@ -93,17 +94,26 @@ class Report:
     dropped: int
 
 
+_MOST_NAMES = 16
+_LONGEST_S = 50 * 365 * 86_400
+
+
 def span_s(text: str, option: str) -> float:
     """Return the seconds of ``90m``, ``12h``, ``7d`` or ``2w``; raises UsageError on other text."""
     match = _SPAN.fullmatch(text.strip())
     if match is None or not int(match[1]):
         raise UsageError(f"{option} takes a time such as 90m, 12h, 7d or 2w, got {text[:40]!r}.")
-    return int(match[1]) * _UNITS_S[match[2]]
+    seconds = int(match[1]) * _UNITS_S[match[2]]
+    if seconds > _LONGEST_S:
+        raise UsageError(f"{option} takes at most 50 years, got {text[:40]!r}.")
+    return seconds
 
 
 def dimensions(text: str) -> tuple[str, ...]:
     """Return the names in a list such as ``model,bias_type``; raises UsageError on unknown ones."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names = tuple(dict.fromkeys(clean(n.strip()) for n in text.split(",") if n.strip()))
+    if len(names) > _MOST_NAMES:
+        raise UsageError(f"--by takes at most {_MOST_NAMES} names, got {len(names):,}.")
     for name in names:
         label = name.startswith("label.") and name != "label."
         if name not in (*COLUMNS, *FINDINGS, *LABELS) and not label:

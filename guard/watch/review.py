@@ -96,6 +96,11 @@ def item_id(key: Key) -> str:
     return f"{key.response_id}-{key.number}"
 
 
+def named(reviewer: str) -> str:
+    """Return a reviewer's name as it is stored."""
+    return bounded(reviewer.strip()) or ""
+
+
 def next_item(
     connection: Connection,
     reviewer: str,
@@ -107,6 +112,7 @@ def next_item(
     The order is random and interleaves the strata, so that a review may stop anywhere. Items whose
     ids are in ``skipped`` are passed over.
     """
+    reviewer = named(reviewer)
     marks_of = all_marks(connection)
     waiting: list[Key] = []
     for key in _queue(connection):
@@ -165,7 +171,7 @@ def mark(
         "id": new_id(),
         "response_id": marked.key.response_id,
         "number": marked.key.number,
-        "reviewer": bounded(reviewer.strip()),
+        "reviewer": named(reviewer),
         "time": time.time(),
         "verdict": verdict,
         "bias_type": bias.bias_type,
@@ -183,7 +189,7 @@ def undo(connection: Connection, reviewer: str) -> Item | None:
     """
     last = (
         select(marks)
-        .where(marks.c.reviewer == bounded(reviewer.strip()))
+        .where(marks.c.reviewer == named(reviewer))
         .order_by(marks.c.id.desc())
         .limit(1)
     )

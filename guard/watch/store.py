@@ -74,13 +74,19 @@ class Store:
                 schema.bring_up(connection)
                 self._check(connection)
                 key = select(schema.about.c.value).where(schema.about.c.name == "key")
-                self.key = bytes.fromhex(connection.scalar(key) or "")
+                self.key = self._key(connection.scalar(key) or "")
                 # SQLite locks a read-only file too; only a write shows that it can be written.
                 connection.execute(schema.about.update().values(value=schema.about.c.value))
         except SQLAlchemyError as error:
             raise ConfigError(self._error_sentence(error)) from None
         finally:
             self.disconnect()
+
+    def _key(self, written: str) -> bytes:
+        try:
+            return bytes.fromhex(written)
+        except ValueError:
+            raise ConfigError(f"{self._where}: {self.name} is damaged: its key is none.") from None
 
     def _check(self, connection: Connection) -> None:
         version = schema.version_of(connection)
@@ -279,6 +285,10 @@ def _parsed(given: str, where: str) -> URL:
             raise ConfigError(
                 f"{where}: a store in memory is lost when the process ends; give {_URL_FORMS}."
             )
+        try:
+            url.database.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{where}: the name of a store has to be UTF-8.") from None
         # A relative path names another file once the working directory has changed.
         return url.set(database=str(Path(url.database).absolute()))
     if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):

@@ -168,26 +168,33 @@ class Writer:
     def _write(self, items: list[Decided | Ended]) -> None:
         """Write a batch; retry while the store cannot be reached."""
         pause = 0.25
-        while not self._written(items):
+        while (left := self._unwritten(items)) is not None:
             if self._closing:
-                self._drop(len(items), "store down")
+                self._drop(len(left), "store down")
                 return
+            items = left
             self._woken.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _written(self, items: list[Decided | Ended]) -> bool:
-        """Try to write a batch; return False if it should be retried."""
+    def _unwritten(self, items: list[Decided | Ended]) -> list[Decided | Ended] | None:
+        """Try to write a batch; return what should be tried again, None if nothing."""
         with self._writing:
             try:
                 self._write_once(items)
+                return None
             except (OperationalError, InterfaceError, InternalError) as error:
                 self.store.disconnect()
                 self._report(type(error.orig or error).__name__)
-                return False
-            except Exception as error:  # these rows cannot be written at all
+                return items
+            except Exception as error:  # a row of these cannot be written at all
                 self.store.disconnect()
-                self._drop(len(items), type(error).__name__)
-        return True
+                if len(items) <= 1:
+                    self._drop(len(items), type(error).__name__)
+                    return None
+        # Only the row at fault is lost, not those that came with it.
+        half = len(items) // 2
+        left = [part for part in map(self._unwritten, (items[:half], items[half:])) if part]
+        return [item for part in left for item in part] if left else None
 
     def _write_once(self, items: list[Decided | Ended]) -> None:
         began: dict[str, Row] = {}
