@@ -128,7 +128,7 @@ def test_the_first_page_has_what_was_reviewed(tmp_path: Path) -> None:
     [
         ({"do": "maybe"}, "A mark is right, wrong or unclear"),
         ({"do": "right", "item": "none-1"}, "no item"),
-        ({"do": "right", "reviewer": " "}, "needs the name of its reviewer"),
+        ({"do": "right", "reviewer": " "}, "needs its reviewer&#39;s name"),
         ({"do": "right", "bias_type": "<b>"}, "A bias type is one of"),
         ({"do": "right", "reviewer": "x" * 101}, "at most 100 characters"),
     ],
