@@ -30,7 +30,7 @@ from sqlalchemy import (
     text,
 )
 
-VERSION = 3
+VERSION = 4
 """The version of the tables below."""
 
 metadata = MetaData()

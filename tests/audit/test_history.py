@@ -28,6 +28,7 @@ from guard.watch import schema
 from guard.watch.store import Store
 from tests.audit.gated_suite import NAME, Gated, GatedOptions, half, more, recorded
 from tests.scripted import Scripted
+from tests.watch.older import downgrade
 
 ROOT = Path(__file__).parents[2]
 MODEL, OTHER = "openai/kept-a", "openai/kept-b"
@@ -257,11 +258,10 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_events(url: str, run
     store.prepare()
     with store._connected().begin():
         connection = store._connected()
-        schema.metadata.drop_all(connection, tables=[schema.audits, schema.audit_axes])
-        connection.exec_driver_sql("UPDATE guard_store SET value = '1' WHERE name = 'schema'")
         of = {"reason": "full", "process": "p", "events": 3, "time": 1.0, "id": "d"}
         connection.execute(schema.drops.insert(), [of])
     store.disconnect()
+    downgrade(url, 1)
     old = call("--store", url)
     assert old.exit_code == 2
     assert "by an older guard (its tables have version 1" in old.output

@@ -21,6 +21,7 @@ from guard.watch.review_rates import estimates, unread
 from guard.watch.store import Store
 from tests.scripted import Scripted
 from tests.watch.deployments import Deployment, deployment, truth
+from tests.watch.older import downgrade
 from tests.watch.reading import events, flushed, guard_with, rows
 from tests.watch.test_store import change
 
@@ -354,11 +355,8 @@ def test_a_store_of_the_version_before_is_brought_up_with_its_texts(url: str) ->
     list(guard.stream(["All is well. BIAS is here."]))
     flushed(guard)
     guard.recorder.writer.close()  # type: ignore[union-attr]
-    for name in ("draws", "items", "marks"):
-        change(url, f"DROP TABLE guard_review_{name}")
-    change(url, "ALTER TABLE guard_events DROP COLUMN text_share")
     change(url, "UPDATE guard_events SET text = 'hmac:1' WHERE number = 0")
-    change(url, "UPDATE guard_store SET value = '1' WHERE name = 'schema'")
+    downgrade(url, 2)
     with pytest.raises(ConfigError, match="by an older guard"), Store(url).reading():
         pass
     Store(url).prepare()

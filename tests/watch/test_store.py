@@ -19,6 +19,7 @@ from guard.policy import Policy
 from guard.watch import schema
 from guard.watch.store import Store
 from tests.watch.conftest import Server
+from tests.watch.older import downgrade
 from tests.watch.reading import events, flushed, guard_with, responses
 
 
@@ -39,13 +40,16 @@ def test_a_newer_store_is_refused_at_set_up_and_by_reports(url: str) -> None:
         pass
 
 
-def test_a_store_of_before_is_brought_up_to_date_with_what_it_holds(url: str) -> None:
+def test_every_version_has_a_step_to_the_next() -> None:
+    assert len(schema.MIGRATIONS) == schema.VERSION - 1
+
+
+@pytest.mark.parametrize("version", range(1, schema.VERSION))
+def test_an_older_store_is_brought_up_to_date_with_what_it_holds(url: str, version: int) -> None:
     guard = guard_with(url)
     list(guard.stream(["BIAS one. "]))
     flushed(guard)
-    change(url, "ALTER TABLE guard_events DROP COLUMN index_references")
-    before = schema.MIGRATIONS.index(schema._add_references) + 1
-    change(url, f"UPDATE guard_store SET value = '{before}' WHERE name = 'schema'")
+    downgrade(url, version)
     with pytest.raises(ConfigError, match="by an older guard"), Store(url).reading():
         pass
     Store(url).prepare()
