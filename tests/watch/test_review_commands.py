@@ -76,7 +76,8 @@ def test_a_table_is_written_filled_in_and_read_once(store: str, tmp_path: Path) 
     ("text", "told"),
     [
         ("id,mark\nno-1,right\n", "line 2: The review queue has no item 'no-1'"),
-        ("id,mark\n{id},right\n{id},maybe\n", "line 3: A mark is right, wrong or unclear"),
+        ("id,mark\n{id},maybe\n", "line 2: A mark is right, wrong or unclear"),
+        ("id,mark\n{id},right\n{id},wrong\n", "was in an earlier row; each item has one mark"),
         ("id,label\n{id},right\n", "it needs the columns id and mark"),
     ],
 )
