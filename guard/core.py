@@ -58,13 +58,11 @@ class Guard:
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
     response: ``"sqlite:///guard.db"``, ``"postgresql://user@host/name"``, or ``"none"``.
     ``keep_text`` says what it keeps of the text (``"never"``, ``"hash"``, ``"redacted"``,
-    ``"full"``), ``keep_days`` for how long it keeps a response, "none" for ever. With "redacted" it
-    has no text of segments that pass; ``review_share`` keeps that of a random share of them, for
-    people to review.
+    ``"full"``), ``keep_days`` for how long it keeps a response, "none" for ever; ``review_share``
+    of what share of the segments that pass it keeps text beside "redacted", for review.
 
-    ``metrics`` counts for Prometheus: True in the client's own registry, which LiteLLM uses too, or
-    in the one that is given. ``traces`` makes OpenTelemetry's spans and events: True with the
-    tracer provider of the process, or with the one that is given.
+    ``metrics`` counts for Prometheus in a registry, ``traces`` makes OpenTelemetry's spans and
+    events by a tracer provider; True takes the registry and the provider of the process.
 
     Raises ConfigError for a setting that is unknown or out of range, and for a store that cannot
     be opened; WeightsError if the detector's weights are missing or their hashes differ from the

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 LEVEL = 0.95
 LEAST_CLUSTERS = 6
-"""Fewer clusters (of equal size, or as many as weigh so much) have no interval."""
+"""With fewer clusters there is no interval; unequal ones count by Kish's effective number."""
 
 
 def exact(count: float, n: float, level: float = LEVEL) -> tuple[float, float]:
@@ -30,17 +30,17 @@ def exact(count: float, n: float, level: float = LEVEL) -> tuple[float, float]:
 def of_clusters(
     x: float, xx: float, y: float, yy: float, xy: float, level: float = LEVEL
 ) -> tuple[float, float]:
-    """Return the interval of the share ``y / x`` of what comes in clusters, from their sums.
+    """Return the interval of the share ``y / x`` of clustered elements, from sums over clusters.
 
-    A cluster has ``x`` elements, ``y`` of them marked; given are the sums over clusters of x, x²,
-    y, y² and x·y, so that a database can make them. nan where there are fewer than six clusters
-    that weigh as much as theirs do.
+    A cluster has x elements, y of them marked; the arguments are the sums over clusters of x, x²,
+    y, y² and x·y, which a database can compute. nan for fewer than six clusters, counted by Kish's
+    effective number (Σx)² / Σx².
 
-    The variance is that of a ratio of means (Cochran 1977, section 6.4; Kish's weighing for the
-    number of clusters). It gives the number of independent elements that would say as much, which
-    takes the place of n in Jeffreys' interval (Korn and Graubard 1998, with the Jeffreys interval
-    of Brown, Cai and DasGupta 2001; compared by Franco, Little, Louis and Slud 2019). Where every
-    cluster says the same each counts as one element: nothing tells how alike its elements are.
+    The variance is that of a ratio (Cochran 1977, section 6.4). The effective sample size that
+    follows from it takes the place of n in an interval for independent elements: the method of
+    Korn and Graubard (Survey Methodology 24, 1998), here with the Jeffreys interval (Brown, Cai and
+    DasGupta 2001; Franco, Little, Louis and Slud 2019 compare such intervals). If all clusters have
+    the same share, each counts as one element: the data do not show how alike its elements are.
     """
     if not xx or x**2 / xx < LEAST_CLUSTERS - 1e-9:
         return math.nan, math.nan
@@ -55,10 +55,12 @@ def of_clusters(
 
 
 def effective(x: float, xx: float, y: float, yy: float, xy: float, level: float = LEVEL) -> float:
-    """Return how many independent elements say as much of ``y / x`` as those in clusters do.
+    """Return the effective sample size of the share ``y / x`` of clustered elements.
 
-    The sums are those of :func:`of_clusters`, which has the sources. With fewer than six clusters,
-    and where every cluster says the same, each cluster counts as one element.
+    It is p (1 - p) / variance, times (z / t)² for the degrees of freedom of the variance. Korn and
+    Graubard have the t quantile of n - 1 in place of z. The arguments and sources are those of
+    :func:`of_clusters`. With fewer than six clusters, and if all have the same share, each cluster
+    counts as one element; the result lies between the number of clusters and that of elements.
     """
     clusters, share = x**2 / xx, y / x
     off = max(yy - 2 * share * xy + share**2 * xx, 0.0)
@@ -83,17 +85,18 @@ class Limits(NamedTuple):
 def weighted(
     count: float, n: float, variance: float, heaviest: float, df: float, level: float = LEVEL
 ) -> Limits:
-    """Return the share ``count / n`` of what a sample stands for, each element by its weight.
+    """Return the share ``count / n`` of a weighted sample: both are sums of weights.
 
-    ``variance`` is that of ``count - n * share``, ``heaviest`` the greatest weight that one more
+    ``variance`` is that of ``count - n * share``, ``heaviest`` the largest weight that one more
     marked element could have, ``df`` the degrees of freedom of the variance.
 
-    Clopper and Pearson's interval adds one element to the side that it bounds; here it has the
-    greatest weight (Fay and Feuer 1997, whose gamma distribution is a beta distribution here, as a
-    share ends at 1), so that a heavy stratum in which nothing was found has a limit. The variance
-    gives the effective size of the sample, made less for few degrees of freedom (Korn and Graubard
-    1998). With equal weights and ``count`` 0 or ``n`` it is Clopper and Pearson's own, else at
-    most a little wider.
+    Clopper and Pearson's interval adds one element to the side that it bounds. Here that element
+    has the largest weight, so that a heavy stratum in which nothing was found has a limit, too (Fay
+    and Feuer, Statistics in Medicine 16, 1997, for sums of weighted Poisson counts: their gamma
+    distribution is a beta distribution here, as a share is at most 1). The variance gives the
+    effective sample size, reduced for few degrees of freedom as in :func:`effective`. With equal
+    weights and ``count`` 0 or ``n`` the interval is Clopper and Pearson's, else at most a little
+    wider.
     """
     from scipy.special import betaincinv, stdtrit
 
@@ -112,22 +115,23 @@ def weighted(
 
 
 def share_of_two(a: Limits, b: Limits) -> Limits:
-    """Return ``a / (a + b)`` of two independent estimates of totals; nan where both are 0.
+    """Return ``a / (a + b)`` of two independent estimates of totals; nan if both are 0.
 
-    The interval has every share r at which that of ``a (1 - r) - b r`` contains 0, joined of
-    theirs, which may be lopsided (Zou and Donner 2008, equation 7; Donner and Zou 2012, section 4,
-    whose closed form solves the same equation).
+    The interval holds every share r for which the interval of ``a (1 - r) - b r`` contains 0. That
+    one follows from the intervals of a and b, which may be asymmetric (MOVER: Zou and Donner,
+    Statistics in Medicine 27, 2008). With the ratio R = r / (1 - r) it is the equation whose closed
+    form is equation 9 of Donner and Zou (Statistical Methods in Medical Research 21, 2012).
     """
     if not a.value + b.value:
         return Limits(math.nan, math.nan, math.nan)
     share = a.value / (a.value + b.value)
 
-    def end(a_end: float, b_end: float, towards: float) -> float:
-        inside, outside = share, towards
+    def end(a_end: float, b_end: float, bound: float) -> float:
+        inside, outside = share, bound
         for _ in range(60):
             r = (inside + outside) / 2
-            off = math.hypot((1 - r) * (a_end - a.value), r * (b_end - b.value))
-            contains = abs(a.value * (1 - r) - b.value * r) <= off
+            margin = math.hypot((1 - r) * (a_end - a.value), r * (b_end - b.value))
+            contains = abs(a.value * (1 - r) - b.value * r) <= margin
             inside, outside = (r, outside) if contains else (inside, r)
         return inside
 

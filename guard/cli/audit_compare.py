@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import stdout_kept
+from guard.cli import printable, stdout_kept
 from guard.cli.audit_options import check_extra, comparing_options
 from guard.errors import UsageError
 
@@ -210,8 +210,7 @@ def show(comparison: Comparison, as_json: bool) -> None:
     from guard.audit.comparison_text import lines
 
     for line in lines(comparison):
-        # Names are others'; a terminal or a build server acts upon control characters.
-        click.echo("".join(c if c.isprintable() else "\ufffd" for c in line))
+        click.echo(printable(line))
 
 
 def _split(suites: str) -> list[str]:

@@ -21,33 +21,33 @@ _NEEDS = ("starlette", "uvicorn", "jinja2", "matplotlib")
 
 @click.command()
 @click.argument("store", required=False)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
     default=8472,
     show_default=True,
     type=click.IntRange(0, 65_535),
-    help="The port to listen at; 0 takes any free one.",
+    help="The port to listen on; 0 takes any free one.",
 )
 @click.option(
     "--token",
     envvar=TOKEN,
     show_envvar=True,
-    help="What a reader has to show; made and printed where --host is not of this machine alone.",
+    help="What readers need to sign in; made and printed if --host is not a loopback address.",
 )
 @click.option(
     "--allow-host",
     "allowed",
     multiple=True,
     metavar="NAME",
-    help="A further name by which it may be asked for; may be given several times.",
+    help="A further host name to answer to; may be given several times.",
 )
 @click.option(
     "--index",
     type=click.Path(path_type=Path),
     help="Folder of the bias index that references are looked up in.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print where it is as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print its URL and token as one JSON object.")
 def dashboard(
     store: str | None,
     host: str,
@@ -57,10 +57,10 @@ def dashboard(
     index: Path | None,
     as_json: bool,
 ) -> None:
-    """Show STORE as a web page: rates over time, responses, what comes, and the review.
+    """Show STORE as a web page: rates over time, responses, a live tail, and the review.
 
-    STORE is a file or a URL; without one, the setting ``events``. It is for this machine alone
-    unless --host says otherwise; then readers need a token.
+    STORE is a file or a URL; without one, the setting ``events``. Only this machine can reach the
+    page unless --host says otherwise; then readers need a token.
     """
     opened = open_store(store)
     try:
@@ -75,37 +75,37 @@ def dashboard(
         ) from None
 
     if index is not None:
-        _statements(index)
+        _statements(index)  # fails now if the folder is no index
 
-    def told(place: Place) -> None:
+    def announce(place: Place) -> None:
         if as_json:
-            click.echo(json.dumps({"url": place.url, "token": place.made}))
+            click.echo(json.dumps({"url": place.url, "token": place.generated_token}))
             return
         click.echo(f"Dashboard of {opened.name} at {place.url}; Ctrl-C ends it.")
-        if place.made is not None:
-            click.echo(f"Token: {place.made}")
+        if place.generated_token is not None:
+            click.echo(f"Token: {place.generated_token}")
 
     try:
-        serve(opened, host, port, token, allowed, lambda id_: _statements(index).get(id_), told)
+        serve(opened, host, port, token, allowed, lambda id_: _statements(index).get(id_), announce)
     except KeyboardInterrupt:  # the way to end it
         click.echo("", err=True)
 
 
 @cache
 def _statements(folder: Path | None) -> dict[str, str]:
-    """Return the statements of an index by their ids; raises only for a folder that was named."""
+    """Return the statements of an index by id; without ``folder``, none if it cannot be read."""
     from guard.config import settings
     from guard.places import shipped_index
     from guard.retrieve.statement import read_statements
     from guard.watch.events import statement_id
 
     try:
-        own = settings()
-        named = folder or own.get("index")
-        place = Path(named) if named else shipped_index(own.get("detector") or "encoder")
-        found = read_statements(place / "statements.jsonl")
+        configured = settings()
+        named = folder or configured.get("index")
+        index = Path(named) if named else shipped_index(configured.get("detector") or "encoder")
+        statements = read_statements(index / "statements.jsonl")
     except GuardError:
         if folder is not None:
             raise
         return {}
-    return {statement_id(one.statement): one.statement for one in found}
+    return {statement_id(row.statement): row.statement for row in statements}

@@ -1,4 +1,4 @@
-"""``guard events``: what a store of events holds, and what is to go from it."""
+"""``guard events``: count what a store of events holds, and delete from it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DAY_S = 86_400.0
 
 @click.group()
 def events() -> None:
-    """Keep a store of events: stats, forget, prune."""
+    """Count or delete what a store of events holds: stats, forget, prune."""
 
 
 @events.command()
 @click.argument("store", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def stats(store: str | None, as_json: bool) -> None:
-    """Say how much STORE holds, since when, and what was dropped."""
+    """Show how much STORE holds, since when, and how many events were dropped."""
     opened = open_store(store)
     from sqlalchemy import func, select
 
@@ -43,7 +43,7 @@ def stats(store: str | None, as_json: bool) -> None:
         None if t is None else datetime.fromtimestamp(t, timezone.utc).isoformat(" ", "seconds")
         for t in times
     )
-    told = {
+    values = {
         "store": opened.name,
         "schema": schema.VERSION,
         **counts,
@@ -52,9 +52,9 @@ def stats(store: str | None, as_json: bool) -> None:
         "dropped": int(dropped or 0),
     }
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(values))
         return
-    for name, value in told.items():
+    for name, value in values.items():
         click.echo(f"{name}\t{'-' if value is None else value}")
 
 
@@ -63,27 +63,25 @@ def stats(store: str | None, as_json: bool) -> None:
 @click.argument("store", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def forget(request_id: str, store: str | None, as_json: bool) -> None:
-    """Delete from STORE all that is kept of the request REQUEST_ID, LiteLLM's id of the call."""
+    """Delete all of the request REQUEST_ID from STORE; it is LiteLLM's id of the call."""
     opened = open_store(store)
     with opened.changing() as changed:
         count = changed.forget(request_id)
-    _told(count, as_json)
+    _print_deleted(count, as_json)
 
 
 @events.command()
-@click.option(
-    "--days", required=True, type=click.IntRange(1, 36_500), help="How many days are kept."
-)
+@click.option("--days", required=True, type=click.IntRange(1, 36_500), help="Days to keep.")
 @click.argument("store", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def prune(days: int, store: str | None, as_json: bool) -> None:
-    """Delete from STORE what is older; a running guard does so itself, by ``keep_days``."""
+    """Delete older responses from STORE; a running guard does so by ``keep_days``."""
     opened = open_store(store)
     with opened.changing() as changed:
         count = changed.prune(time.time() - days * _DAY_S)
-    _told(count, as_json)
+    _print_deleted(count, as_json)
 
 
-def _told(count: int, as_json: bool) -> None:
+def _print_deleted(count: int, as_json: bool) -> None:
     noun = "response" if count == 1 else "responses"
     click.echo(json.dumps({"deleted": count}) if as_json else f"{count} {noun} deleted.")

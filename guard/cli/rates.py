@@ -1,4 +1,4 @@
-"""``guard rates``: how often responses were biased, and how often the guard stopped it."""
+"""``guard rates``: how often responses were biased, and how often guard mitigated it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.audit.files import cell
-from guard.cli import in_pipe, results_console, without_nan
+from guard.cli import in_pipe, printable, results_console, without_nan
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
     from guard.watch.alerts import Alerts
-    from guard.watch.rates import Rate, Report
-    from guard.watch.reviewed import Estimate, Reviewed
+    from guard.watch.rates import Report
+    from guard.watch.review_rates import Estimate, Reviewed
     from guard.watch.store import Store
 
 ALARM = 4
@@ -40,7 +40,9 @@ _SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
     metavar="NAMES",
     help="Break down by model, bias_type, group, door, release, tenant, label.NAME, ...",
 )
-@click.option("--alert", is_flag=True, help=f"Hold this week against those before; exit {ALARM}.")
+@click.option(
+    "--alert", is_flag=True, help=f"Compare this week with those before; exit {ALARM} on an alarm."
+)
 @click.option(
     "--baseline",
     default="4w",
@@ -54,7 +56,7 @@ _SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
 def rates(
     store: str | None, since: str, by: str, alert: bool, baseline: str, form: str | None
 ) -> None:
-    """Report from STORE how much bias the models showed and how much of it was stopped.
+    """Report from STORE how often models were biased and how often guard kept it from users.
 
     STORE is a file or a URL; without one, the setting ``events``.
     """
@@ -64,13 +66,13 @@ def rates(
     names, now = dimensions(by), time.time()
     if not alert:
         begin = now - span_s(since, "--since")
-        from guard.watch.reviewed import estimates, unread
+        from guard.watch.review_rates import estimates, unread
 
         with opened.reading() as connection:
-            found = report(connection, begin, now, names)
+            rates_report = report(connection, begin, now, names)
             reviewed = estimates(connection, begin, now, names)
-            left_out = unread(connection, begin, now)
-        _print_report(found, reviewed, left_out, form)
+            unreviewable = unread(connection, begin, now)
+        _print_report(rates_report, reviewed, unreviewable, form)
         return
     weeks = span_s(baseline, "--baseline") / _WEEK_S
     if weeks != int(weeks):
@@ -78,22 +80,22 @@ def rates(
     from guard.watch.alerts import alerts
 
     with opened.reading() as connection:
-        raised = alerts(connection, now, int(weeks), names)
-    _print_alerts(raised, form)
-    sys.exit(ALARM if raised.alarm else 0)
+        results = alerts(connection, now, int(weeks), names)
+    _print_alerts(results, form)
+    sys.exit(ALARM if results.alarm else 0)
 
 
 def open_store(url: str | None, where: str = "STORE") -> Store:
     """Return the store at ``url``, or that of the settings.
 
-    Raises UsageError, naming ``where``, where there is none or what reads it is not installed.
+    Raises UsageError if there is none or a package is missing; errors of the store name ``where``.
     """
     from guard.config import settings
 
     url = url or settings().get("events")
     if url is None:
         raise UsageError(
-            "No store is named: give its file or URL, or set events in guard.toml or "
+            "There is no store to read: give its file or URL, or set events in guard.toml or "
             "BIASGUARD_EVENTS."
         )
     try:
@@ -113,10 +115,10 @@ def open_store(url: str | None, where: str = "STORE") -> Store:
 def _print_report(
     report: Report,
     reviewed: Mapping[tuple[str, ...], Reviewed],
-    left_out: int,
+    unreviewable: int,
     form: str | None,
 ) -> None:
-    from guard.watch.reviewed import nothing_reviewed
+    from guard.watch.review_rates import nothing_reviewed
 
     header = [
         *report.by,
@@ -137,7 +139,7 @@ def _print_report(
                 "running": report.running,
                 "future": report.future,
                 "dropped": report.dropped,
-                "unreviewable": left_out,
+                "unreviewable": unreviewable,
             }
         )
         return
@@ -152,32 +154,32 @@ def _print_report(
             f"{line.responses:,}",
             f"{line.segments:,}",
             f"{line.findings:,}",
-            _shown(line.prevalence),
-            _shown(line.mitigation),
-            _shown(line.unjudged),
-            *(_shown(getattr(rate, name)) for name in _SHOWN_REVIEWED),
+            line.prevalence.text,
+            line.mitigation.text,
+            line.unjudged.text,
+            *(getattr(rate, name).text for name in _SHOWN_REVIEWED),
         ]
         for line, rate in zip(report.lines, rates, strict=True)
     ]
     title = f"{_time(report.since)} to {_time(report.until)}"
     notes = [*_notes(report), *_reviewed_notes(report, reviewed)]
-    if left_out:
-        notes.append(f"Marks do not stand for {left_out:,} segments of which no text is kept.")
+    if unreviewable:
+        notes.append(f"Marks do not represent {unreviewable:,} segments whose texts are not kept.")
     _print_table(title, header, rows, notes, form)
 
 
 def _reviewed_notes(report: Report, reviewed: Mapping[tuple[str, ...], Reviewed]) -> list[str]:
-    from guard.watch.reviewed import nothing_reviewed
+    from guard.watch.review_rates import nothing_reviewed
 
     if not report.lines:
         return []
-    told = [reviewed.get(tuple(line.by.values()), nothing_reviewed()) for line in report.lines]
-    each = [getattr(rate, name) for rate in told for name in _SHOWN_REVIEWED]
-    reasons = dict.fromkeys(one.reason for one in each if one.reason)
+    rates = [reviewed.get(tuple(line.by.values()), nothing_reviewed()) for line in report.lines]
+    estimates = [getattr(rate, name) for rate in rates for name in _SHOWN_REVIEWED]
+    reasons = dict.fromkeys(estimate.reason for estimate in estimates if estimate.reason)
     notes = [
-        "over blocking: stopped segments that were harmless; harmless stopped: of the harmless "
-        "segments; missed: biased segments in which nothing was found. By people's marks: guard "
-        "review."
+        "over blocking: share of the stopped segments that were harmless; harmless stopped: share "
+        "of the harmless segments that were stopped; missed: share of the biased segments without "
+        "a finding. They are estimated from people's marks: guard review."
     ]
     notes += [f"n/a: {reason}." for reason in reasons]
     lines = {tuple(line.by.values()) for line in report.lines}
@@ -189,21 +191,22 @@ def _reviewed_notes(report: Report, reviewed: Mapping[tuple[str, ...], Reviewed]
 
 def _notes(report: Report) -> list[str]:
     notes = [
-        "prevalence: biased segments of the judged; mitigation: of these, kept from the user; "
-        "unjudged: of all segments, in neither. Brackets are 95 % intervals."
+        "prevalence: share of the judged segments that were biased; mitigation: share of the "
+        "biased ones kept from the user; unjudged: share of all segments. "
+        "Brackets are 95 % intervals."
     ]
     if not report.lines:
         notes = ["No response has ended in this time."]
     if report.running:
         notes.append(f"{report.running:,} responses have not ended, and are not counted.")
     if report.future:
-        notes.append(f"{report.future:,} responses bear a time to come, and are not counted.")
+        notes.append(f"{report.future:,} responses have a time in the future, and are not counted.")
     if report.dropped:
         notes.append(f"{report.dropped:,} events of this time were dropped, and are not counted.")
     return notes
 
 
-def _print_alerts(found: Alerts, form: str | None) -> None:
+def _print_alerts(week: Alerts, form: str | None) -> None:
     rows = [
         {
             **alert.by,
@@ -218,17 +221,17 @@ def _print_alerts(found: Alerts, form: str | None) -> None:
             "needed": alert.needed,
             "sees_double_after": alert.sees_double_after,
         }
-        for alert in found.found
+        for alert in week.results
     ]
     if form == "json":
         _print_json(
             {
-                "since": _time(found.since),
-                "until": _time(found.until),
-                "baseline_since": _time(found.baseline_since),
-                "alarm": found.alarm,
+                "since": _time(week.since),
+                "until": _time(week.until),
+                "baseline_since": _time(week.baseline_since),
+                "alarm": week.alarm,
                 "alerts": rows,
-                "new": list(found.new),
+                "new": list(week.new),
             }
         )
         return
@@ -241,26 +244,26 @@ def _print_alerts(found: Alerts, form: str | None) -> None:
             *alert.by.values(),
             alert.share,
             "ALARM" if alert.alarm else "steady",
-            _of(alert.count, alert.responses),
-            _of(alert.baseline_count, alert.baseline_responses),
+            _share(alert.count, alert.responses),
+            _share(alert.baseline_count, alert.baseline_responses),
             f"{alert.evidence:.3g} of {alert.needed:.3g}",
             "-" if math.isnan(alert.sees_double_after) else f"{alert.sees_double_after:,.0f}",
         ]
-        for alert in found.found
+        for alert in week.results
     ]
-    names = list(found.found[0].by) if found.found else []
+    names = list(week.results[0].by) if week.results else []
     columns = [*names, "share", "state", "this week", "baseline", "evidence", "sees double after"]
     notes = [
-        "A steady week alarms with a probability of at most 5 %, however often it is looked at."
+        "If no rate has risen, the probability of an alarm is at most 5 % a week, over all runs."
     ]
-    if not found.found:
+    if not week.results:
         notes = ["No response ended in the weeks before: there is no baseline."]
-    notes += [f"No baseline yet: {new}." for new in found.new if new and found.found]
-    title = f"week of {_time(found.since)}, baseline since {_time(found.baseline_since)}"
+    notes += [f"No baseline yet: {new}." for new in week.new if new and week.results]
+    title = f"week of {_time(week.since)}, baseline since {_time(week.baseline_since)}"
     _print_table(title, columns, cells, notes, form)
 
 
-def _of(count: int, n: int) -> str:
+def _share(count: int, n: int) -> str:
     return f"{count:,} of {n:,} ({100 * count / n:.2f} %)" if n else "0 of 0"
 
 
@@ -283,24 +286,16 @@ def _flat(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def reviewed_dict(reviewed: Reviewed) -> dict[str, Any]:
-    """Return rates from reviewed samples in plain values, nan where they are not known."""
+    """Return estimates as plain values, nan if unknown."""
     return {name: estimate._asdict() for name, estimate in reviewed._asdict().items()}
 
 
 def shown_estimate(estimate: Estimate) -> str:
-    """Return a rate from a reviewed sample as a line says it."""
+    """Return an estimate in one line of text."""
     if estimate.reason:
         return f"n/a: {estimate.reason}"
     unclear = f", {estimate.unclear:,} unclear" if estimate.unclear else ""
-    return f"{_shown(estimate)} of {estimate.marked:,} marked{unclear}"
-
-
-def _shown(rate: Rate | Estimate) -> str:
-    if math.isnan(rate.value):
-        return "n/a" if hasattr(rate, "reason") else "nan"
-    from guard.watch.rates import Rate
-
-    return Rate(*rate[:3]).text
+    return f"{estimate.text} of {estimate.marked:,} marked{unclear}"
 
 
 def _time(seconds: float) -> str:
@@ -314,8 +309,8 @@ def _print_json(value: Any) -> None:
 def _print_csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for row in (header, *rows):  # names are the callers', and may look like formulas
-        writer.writerow([cell(value) if isinstance(value, str) else value for value in row])
+    for row in (header, *rows):  # callers choose names, which may look like formulas
+        writer.writerow([cell(printable(v)) if isinstance(v, str) else v for v in row])
     click.echo(out.getvalue(), nl=False)
 
 
@@ -326,6 +321,8 @@ def _print_table(
     notes: Sequence[str],
     form: str | None,
 ) -> None:
+    header, notes = list(map(printable, header)), list(map(printable, notes))
+    rows = [list(map(printable, row)) for row in rows]
     if form == "html":
         click.echo(_page(title, header, rows, notes))
         return
@@ -355,10 +352,11 @@ def _page(
         return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    said = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    paragraphs = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
     style = "body{font-family:sans-serif}td,th{padding:.2em 1em .2em 0;text-align:left}"
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>guard rates</title>'
         f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
-        f"<h1>{html.escape(title)}</h1><table><tr>{cells('th', header)}</tr>{body}</table>{said}"
+        f"<h1>{html.escape(title)}</h1><table><tr>{cells('th', header)}</tr>{body}</table>"
+        f"{paragraphs}"
     )

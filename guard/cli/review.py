@@ -1,8 +1,7 @@
-"""``guard review``: people mark sampled decisions, and the marks give rates."""
+"""``guard review``: people mark sampled decisions; rates are estimated from the marks."""
 
 from __future__ import annotations
 
-import getpass
 import json
 import sys
 import time
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given, without_nan
+from guard.cli import given, printable, without_nan
 from guard.cli.rates import open_store, reviewed_dict, shown_estimate
 from guard.cli.review_export import export
-from guard.cli.review_items import asked, clean, shown, when
+from guard.cli.review_items import asked, clean, login, reviewer_option, shown, when
 from guard.cli.review_table import read, write
 from guard.errors import UsageError
 
@@ -24,21 +23,18 @@ if TYPE_CHECKING:
 
 _STORE = click.argument("store", required=False)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-_REVIEWER = click.option(
-    "--reviewer", default=getpass.getuser, show_default="your login", help="Whose marks they are."
-)
 _OF = click.option(
     "--of",
     "wanted",
     type=click.Choice(("new", "second", "disputed")),
     default="new",
     show_default=True,
-    help="Items that nobody has marked, that one other has, or on which others disagree.",
+    help="Items that nobody has marked, that one other reviewer has, or that are disputed.",
 )
 _correction = given(
     click.option("--type", "bias_type", help="The bias type of a miss."),
-    click.option("--group", help="The group that it is about."),
-    click.option("--attribute", help="What it ties to the group."),
+    click.option("--group", help="The group in a miss."),
+    click.option("--attribute", help="What a miss ties to the group."),
 )
 _KEYS = {"r": "right", "w": "wrong", "u": "unclear"}
 
@@ -52,8 +48,10 @@ def review(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         if not sys.stdin.isatty():
-            raise UsageError("Marks by keys need a terminal; see guard review --help for others.")
-        context.invoke(start, store=None, reviewer=getpass.getuser(), wanted="new", as_json=False)
+            raise UsageError(
+                "Marking by keys needs a terminal; guard review --help lists commands that do not."
+            )
+        context.invoke(start, store=None, reviewer=login(), wanted="new", as_json=False)
 
 
 for command in (export, write, read):
@@ -66,7 +64,7 @@ for command in (export, write, read):
 @click.option(
     "--size", type=click.IntRange(2, 100_000), default=200, show_default=True, help="Items to draw."
 )
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of the sample.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Seed of the sample.")
 @click.option(
     "--more",
     type=click.IntRange(1, 100_000),
@@ -77,9 +75,9 @@ for command in (export, write, read):
 def draw(
     store: str | None, since: str, size: int, seed: int, more: int | None, as_json: bool
 ) -> None:
-    """Draw decisions of STORE at random into the review queue, blocked ones and passed.
+    """Draw a random sample of STORE's decisions, mitigated and passed, into the review queue.
 
-    A decision is drawn from once: a period that was drawn from before is left out.
+    Periods that were drawn from before are left out.
     """
     opened = open_store(store)
     from guard.watch import review as reviews
@@ -87,20 +85,20 @@ def draw(
 
     now = time.time()
     if more is not None:
-        made = reviews.enlarge(opened, more)
+        sample = reviews.enlarge(opened, more)
     else:
-        made = reviews.draw(opened, now - span_s(since, "--since"), now, size, seed)
-    click.echo(json.dumps(made._asdict()) if as_json else _drawn(made))
+        sample = reviews.draw(opened, now - span_s(since, "--since"), now, size, seed)
+    click.echo(json.dumps(sample._asdict()) if as_json else _drawn(sample))
 
 
-def _drawn(made: Draw) -> str:
+def _drawn(sample: Draw) -> str:
     lines = [
-        f"{made.size:,} items, which stand for {made.segments:,} segments since "
-        f"{when(made.since)}. Mark them with: guard review start"
+        f"{sample.size:,} items drawn; they represent {sample.segments:,} segments since "
+        f"{when(sample.since)}. Mark them with: guard review start"
     ]
-    if made.unread:
+    if sample.unread:
         lines.append(
-            f"They do not stand for {made.unread:,} other segments, of which no text is kept "
+            f"They do not represent {sample.unread:,} other segments, whose texts are not kept "
             "(settings keep_text and review_share)."
         )
     return "\n".join(lines)
@@ -108,7 +106,7 @@ def _drawn(made: Draw) -> str:
 
 @review.command("next")
 @_STORE
-@_REVIEWER
+@reviewer_option
 @_OF
 @_JSON
 def next_(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
@@ -119,8 +117,8 @@ def next_(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
     with opened.reading() as connection:
         item = next_item(connection, reviewer, wanted)
     if as_json:
-        told = None if item is None else {k: v for k, v in item._asdict().items() if k != "key"}
-        click.echo(json.dumps(told, ensure_ascii=False))
+        fields = None if item is None else {k: v for k, v in item._asdict().items() if k != "key"}
+        click.echo(json.dumps(fields, ensure_ascii=False))
     else:
         click.echo(f"No {wanted} item is left." if item is None else shown(item))
 
@@ -129,7 +127,7 @@ def next_(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
 @click.argument("item")
 @click.argument("verdict", metavar="right|wrong|unclear")
 @_STORE
-@_REVIEWER
+@reviewer_option
 @_correction
 @_JSON
 def mark(
@@ -142,23 +140,23 @@ def mark(
     attribute: str | None,
     as_json: bool,
 ) -> None:
-    """Say of ITEM whether the decision was right: let harmless text pass, act on biased text.
+    """Mark ITEM: right if harmless text passed or guard acted on biased text, else wrong.
 
-    A later mark of yours replaces an earlier one.
+    Your later mark of an item replaces your earlier one.
     """
     opened = open_store(store)
     from guard.watch import review as reviews
 
-    told = reviews.Correction(bias_type, group, attribute)
+    correction = reviews.Correction(bias_type, group, attribute)
     with opened.writing() as connection:
-        reviews.mark(connection, item, reviewer, verdict, told)
+        reviews.mark(connection, item, reviewer, verdict, correction)
     if as_json:
         click.echo(json.dumps({"id": item, "reviewer": reviewer, "verdict": verdict}))
 
 
 @review.command()
 @_STORE
-@_REVIEWER
+@reviewer_option
 @_JSON
 def undo(store: str | None, reviewer: str, as_json: bool) -> None:
     """Take back your last mark."""
@@ -168,13 +166,13 @@ def undo(store: str | None, reviewer: str, as_json: bool) -> None:
     with opened.writing() as connection:
         item = reviews.undo(connection, reviewer)
     if item is None:
-        raise UsageError(f"{reviewer} has no mark to take back.")
+        raise UsageError(f"{reviewer} has no mark to take back; --reviewer names another.")
     click.echo(json.dumps({"id": item.id}) if as_json else item.id)
 
 
 @review.command()
 @_STORE
-@_REVIEWER
+@reviewer_option
 @_OF
 @_JSON
 def start(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
@@ -197,9 +195,9 @@ def start(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
             continue
         if key not in _KEYS:
             continue
-        told = asked(item) if key == "w" and item.action == "pass" else reviews.Correction()
+        correction = asked(item) if key == "w" and item.action == "pass" else reviews.Correction()
         with opened.writing() as connection:
-            reviews.mark(connection, item.id, reviewer, _KEYS[key], told)
+            reviews.mark(connection, item.id, reviewer, _KEYS[key], correction)
             item = reviews.next_item(connection, reviewer, wanted)
     if item is None:
         click.echo(f"No {wanted} item is left.", err=True)
@@ -211,46 +209,47 @@ def start(store: str | None, reviewer: str, wanted: Any, as_json: bool) -> None:
 @click.option("--since", default="7d", show_default=True, metavar="TIME", help="For the rates.")
 @_JSON
 def status(store: str | None, since: str, as_json: bool) -> None:
-    """Say how far the review is, how far reviewers agree, and what the rates are."""
+    """Show how much is marked, how often reviewers agree, and the rates."""
     _print_status(open_store(store), since, as_json)
 
 
 def _print_status(opened: Store, since: str, as_json: bool) -> None:
     from guard.watch import review as reviews
     from guard.watch.rates import span_s
-    from guard.watch.reviewed import estimates
+    from guard.watch.review_rates import estimates
 
     now = time.time()
     begin = now - span_s(since, "--since")
     with opened.reading() as connection:
-        far = reviews.progress(connection)
-        agreed = reviews.agreement(connection)
+        progress = reviews.progress(connection)
+        agreements = reviews.agreement(connection)
         rates = estimates(connection, begin, now)[()]
     if as_json:
-        told = {
-            **far._asdict(),
+        values = {
+            **progress._asdict(),
             "agreement": [
                 {**a._asdict(), "agreed": a.agreed._asdict(), "kappa": a.kappa._asdict()}
-                for a in agreed
+                for a in agreements
             ],
             "rates": reviewed_dict(rates),
         }
-        click.echo(json.dumps(without_nan(told), ensure_ascii=False))
+        click.echo(json.dumps(without_nan(values), ensure_ascii=False))
         return
     click.echo(
-        f"{far.marked:,} of {far.drawn:,} items marked, {far.twice:,} of them by two or more; "
-        f"{far.disputed:,} disputed."
+        f"{progress.marked:,} of {progress.drawn:,} items marked, "
+        f"{progress.twice:,} of them by two or more; {progress.disputed:,} disputed."
     )
-    for one in agreed:
-        click.echo(_agreement(one))
+    for agreement in agreements:
+        click.echo(printable(_agreement(agreement)))
     for name, value in rates._asdict().items():
         click.echo(f"{name.replace('_', ' ')}\t{shown_estimate(value)}")
 
 
-def _agreement(one: Agreement) -> str:
-    a, k = one.agreed, one.kappa
+def _agreement(agreement: Agreement) -> str:
+    a, k = agreement.agreed, agreement.kappa
     return (
-        f"{one.first} and {one.second}: {100 * a.value:.0f} % of {one.segments:,} alike "
+        f"{agreement.first} and {agreement.second}: "
+        f"{100 * a.value:.0f} % of {agreement.segments:,} alike "
         f"[{100 * a.low:.0f}, {100 * a.high:.0f}], kappa {k.value:.2f} [{k.low:.2f}, {k.high:.2f}]"
     )
 
@@ -259,15 +258,15 @@ def _agreement(one: Agreement) -> str:
 @_STORE
 @_JSON
 def disputes(store: str | None, as_json: bool) -> None:
-    """List the items on which reviewers disagree; the mark of a third settles one."""
+    """List the items on which reviewers disagree; a third reviewer's mark settles one."""
     opened = open_store(store)
     from guard.watch import review as reviews
 
     with opened.reading() as connection:
-        found = reviews.disputes(connection)
+        disputed = reviews.disputes(connection)
     rows: list[dict[str, Any]] = [
         {"id": item.id, "text": item.text, "marks": {n: m.verdict for n, m in marks.items()}}
-        for item, marks in found
+        for item, marks in disputed
     ]
     if as_json:
         click.echo(json.dumps(rows, ensure_ascii=False))

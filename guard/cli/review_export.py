@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ import click
 from guard.audit.files import write_all
 from guard.cli import detector_option
 from guard.cli.rates import open_store
+from guard.cli.review_items import reviewer_option
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--train", type=_FOLDER, help="Folder of statements.jsonl (misses), negatives.jsonl (alarms)."
 )
-@click.option(
-    "--reviewer", default=getpass.getuser, show_default="your login", help="Who is asked."
-)
+@reviewer_option
 @detector_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def export(

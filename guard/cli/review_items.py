@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import getpass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import click
 
+from guard.errors import UsageError
+
 if TYPE_CHECKING:
     from guard.watch.review import Correction, Item
+
+
+def login() -> str:
+    """Return the user's name; raises UsageError where the system knows none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        raise UsageError("The system knows no name of this user; add --reviewer NAME.") from None
+
+
+reviewer_option = click.option(
+    "--reviewer", default=login, show_default="your login", help="Whose marks they are."
+)
 
 
 def asked(item: Item) -> Correction:

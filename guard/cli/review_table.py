@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import getpass
 import io
 import json
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import click
 
 from guard.audit.files import cell, write_whole
 from guard.cli.rates import open_store
+from guard.cli.review_items import reviewer_option
 from guard.errors import UsageError
 
 _COLUMNS = (
@@ -22,15 +22,12 @@ _COLUMNS = (
 )
 _STORE = click.argument("store", required=False)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-_REVIEWER = click.option(
-    "--reviewer", default=getpass.getuser, show_default="your login", help="Whose marks they are."
-)
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @_STORE
-@_REVIEWER
+@reviewer_option
 @_JSON
 def write(file: Path, store: str | None, reviewer: str, as_json: bool) -> None:
     """Write the queue as a CSV FILE, to fill in the column mark and give to guard review read."""
@@ -41,7 +38,7 @@ def write(file: Path, store: str | None, reviewer: str, as_json: bool) -> None:
         raise UsageError(f"{file} is there already and may hold marks; give another name.")
     with opened.reading() as connection:
         every = reviews.queue(connection)
-        given = {item.id: marks.get(reviewer) for item, marks in every}
+        given = {item.id: marks.get(reviews.named(reviewer)) for item, marks in every}
     out = io.StringIO()
     table = csv.writer(out)
     table.writerow(_COLUMNS)
@@ -62,7 +59,7 @@ def write(file: Path, store: str | None, reviewer: str, as_json: bool) -> None:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @_STORE
-@_REVIEWER
+@reviewer_option
 @_JSON
 def read(file: Path, store: str | None, reviewer: str, as_json: bool) -> None:
     """Read the marks in a CSV FILE, of which the columns id and mark are needed.
@@ -74,6 +71,7 @@ def read(file: Path, store: str | None, reviewer: str, as_json: bool) -> None:
     from guard.watch import review as reviews
 
     new = empty = 0
+    read_: set[str] = set()
     with opened.writing() as connection:
         known = reviews.all_marks(connection)
         for row in rows(file):
@@ -84,9 +82,12 @@ def read(file: Path, store: str | None, reviewer: str, as_json: bool) -> None:
                 if not verdict:
                     empty += 1
                     continue
+                if name in read_:
+                    raise UsageError(f"{name} was in an earlier row; each item has one mark.")
+                read_.add(name)
                 verdict = verdict.lower()
                 of = reviews.item(connection, name)
-                own = known.get(of.key, {}).get(reviewer)
+                own = known.get(of.key, {}).get(reviews.named(reviewer))
                 correction = reviews.Correction(*(value or None for value in said))
                 if own is None or (own.verdict, own.correction) != (verdict, correction):
                     reviews.mark(connection, name, reviewer, verdict, correction)

@@ -1,4 +1,4 @@
-"""What pages share: a style that follows light and dark, and charts in its colours."""
+"""Shared by guard's HTML pages: a style sheet for light and dark, and charts in its colours."""
 
 from __future__ import annotations
 

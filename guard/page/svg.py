@@ -1,7 +1,8 @@
-"""Figures of Matplotlib as inline SVG: coloured by the page, named for screen readers.
+"""Matplotlib figures as inline SVG: coloured by the page, labelled for screen readers.
 
-Matplotlib is given colours that stand for the page's own, which follow the reader's light or dark
-setting. Text stays text. No element has a style of its own, which a strict policy would refuse.
+Figures are drawn in placeholder colours, which become the page's CSS variables and so follow the
+reader's light or dark setting. Text stays text. Style attributes become presentation attributes,
+because a strict content security policy refuses inline styles.
 """
 
 from __future__ import annotations
@@ -44,11 +45,15 @@ _SETTINGS: Mapping[str, Any] = {
     "figure.facecolor": "none",
 }
 _FONT = re.compile(r"(?P<size>[\d.]+(?:px|pt)) (?P<family>.+)")
-_drawing = threading.Lock()  # Matplotlib's settings are the process's
+_drawing = threading.Lock()  # rc_context changes Matplotlib's settings for the whole process
 
 
 def drawn(name: str, title: str, text: str, draw: Callable[[Figure], None]) -> str:
-    """Return what ``draw`` draws as an ``svg`` element; ``name`` is unique on its page."""
+    """Return the figure that ``draw`` fills as an ``svg`` element.
+
+    ``name`` prefixes its ids and must be unique on the page; ``title`` and ``text`` are its
+    accessible name and description.
+    """
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -59,7 +64,7 @@ def drawn(name: str, title: str, text: str, draw: Callable[[Figure], None]) -> s
         matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": name}),
         warnings.catch_warnings(),
     ):
-        # A font of Matplotlib's own may lack a glyph that the reader's has.
+        # Matplotlib's font may lack a glyph that the reader's font has.
         warnings.filterwarnings("ignore", "Glyph", UserWarning)
         figure = Figure(layout="constrained")
         FigureCanvasSVG(figure)
@@ -69,31 +74,31 @@ def drawn(name: str, title: str, text: str, draw: Callable[[Figure], None]) -> s
 
 
 def _inline(svg: str, name: str, title: str, text: str) -> str:
-    """Return a file's SVG as an element whose ids are its own and whose colours are the page's."""
+    """Return an SVG file as an element with prefixed ids and the page's colours."""
     svg = svg[svg.index("<svg") :]
-    # A style within would be one of the whole page; page.css has it.
+    # A style element inside would apply to the whole page; page.css has its rules.
     svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), svg)
+    svg = re.sub(r' style="([^"]*)"', lambda match: _attributes(match[1]), svg)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\g<1>{name}-", svg)
-    for colour, named in _PAGE.items():
-        svg = svg.replace(colour, named)
+    for placeholder, colour in _PAGE.items():
+        svg = svg.replace(placeholder, colour)
     head, _, rest = svg.partition(">")
     head = re.sub(r' (?:width|height|xmlns|xmlns:xlink|version)="[^"]*"', "", head)
     labelled = f'role="img" aria-labelledby="{name}-title {name}-desc"'
     title_ = f'<title id="{name}-title">{html.escape(title)}</title>'
-    told = f'<desc id="{name}-desc">{html.escape(text)}</desc>'
-    return f"{head} {labelled}>{title_}{told}{rest.strip()}"
+    description = f'<desc id="{name}-desc">{html.escape(text)}</desc>'
+    return f"{head} {labelled}>{title_}{description}{rest.strip()}"
 
 
 def _attributes(style: str) -> str:
-    """Return the presentation attributes that say what ``style`` says."""
-    told: dict[str, str] = {}
+    """Return a ``style`` attribute's declarations as presentation attributes."""
+    attributes: dict[str, str] = {}
     for part in style.split(";"):
         name, _, value = (text.strip() for text in part.partition(":"))
         font = _FONT.fullmatch(value) if name == "font" else None
         if font is not None:
-            told |= {"font-size": font["size"], "font-family": font["family"]}
+            attributes |= {"font-size": font["size"], "font-family": font["family"]}
         elif name:
-            told[name] = value
-    return "".join(f' {name}="{value}"' for name, value in told.items())
+            attributes[name] = value
+    return "".join(f' {name}="{value}"' for name, value in attributes.items())

@@ -1,7 +1,7 @@
-"""Watches what guards do over time: events, their store, rates, alerts, metrics and traces.
+"""Records what guards decide: events in a store, metrics and traces; reads rates and alerts.
 
-:func:`recorder` is what a :class:`guard.Guard` has its decisions kept by; :mod:`guard.watch.rates`
-and :mod:`guard.watch.alerts` read the store.
+:func:`recorder` makes the recorder that a :class:`guard.Guard` reports its decisions to.
+:mod:`guard.watch.rates` and :mod:`guard.watch.alerts` read the store.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _log = logging.getLogger("guard")
 
 
 class Recorders:
-    """Several recorders as one; the failure of one is logged and does not concern the others."""
+    """Several recorders as one; a recorder that fails is logged and does not stop the others."""
 
-    def __init__(self, each: Sequence[Recorder]) -> None:
-        self.each = tuple(each)
+    def __init__(self, recorders: Sequence[Recorder]) -> None:
+        self.recorders = tuple(recorders)
 
     def decided(
         self, session: DoorSession, trail: GuardTrail, decision: Decision, text: str
     ) -> None:
-        """Have each take the last decision of ``trail``."""
-        for one in self.each:
-            _shielded(one, lambda to: to.decided(session, trail, decision, text))
+        """Report the last decision of ``trail`` to each recorder."""
+        for each in self.recorders:
+            _shielded(each, lambda recorder: recorder.decided(session, trail, decision, text))
 
     def ended(self, session: DoorSession, trail: GuardTrail, outcome: Outcome) -> None:
-        """Have each take the end of a response."""
-        for one in self.each:
-            _shielded(one, lambda to: to.ended(session, trail, outcome))
+        """Report the end of a response to each recorder."""
+        for each in self.recorders:
+            _shielded(each, lambda recorder: recorder.ended(session, trail, outcome))
 
 
 def _shielded(recorder: Recorder, call: Callable[[Recorder], None]) -> None:
@@ -54,25 +54,27 @@ def _shielded(recorder: Recorder, call: Callable[[Recorder], None]) -> None:
 def recorder(
     settings: Mapping[str, Any], call_span: Callable[[DoorSession], Any]
 ) -> Recorder | None:
-    """Return what keeps decisions as ``settings`` say, None where nothing is to be kept.
+    """Return the recorder that ``settings`` ask for, None if they ask for none.
 
-    ``events``, ``keep_text`` and ``keep_days`` are of the store: guards with one store share its
-    writer. ``metrics`` is True or a registry of Prometheus, ``traces`` True or a tracer provider of
-    OpenTelemetry; ``call_span`` finds LiteLLM's span of a response. Raises ConfigError where the
-    store cannot be opened, or a package that one of them needs is not installed.
+    ``events``, ``keep_text``, ``keep_days`` and ``review_share`` configure the store; guards with
+    the same store share one writer. ``metrics`` is True or a Prometheus registry, ``traces`` True
+    or an OpenTelemetry tracer provider; ``call_span`` returns LiteLLM's span of a response. Raises
+    ConfigError if the store cannot be opened or a package is not installed.
     """
-    each: list[Recorder] = []
+    recorders: list[Recorder] = []
     events = _events(settings) if settings.get("events") is not None else None
     if events is not None:
-        each.append(events)
+        recorders.append(events)
     if (registry := settings.get("metrics") or None) is not None:
-        counted = _metrics(registry)
-        each.append(counted)
+        metrics = _metrics(registry)
+        recorders.append(metrics)
         if events is not None:
-            events.report_drops(counted.dropped)
+            events.report_drops(metrics.dropped)
     if (provider := settings.get("traces") or None) is not None:
-        each.append(_traces(provider, call_span))
-    return events if each == [events] else Recorders(each) if each else None
+        recorders.append(_traces(provider, call_span))
+    if recorders == [events]:
+        return events  # which logs its own failures
+    return Recorders(recorders) if recorders else None
 
 
 def _events(settings: Mapping[str, Any]) -> Events:

@@ -1,22 +1,22 @@
-"""Has a rate risen this week? A test that may be looked at as often as one likes.
+"""Has a rate risen this week? A sequential test: run it as often as you like.
 
-A week begins on Monday, 00:00 UTC. It is held against the weeks before it, by three shares of its
-responses: those in which bias was found, those in which it reached the user, and those of which a
-segment was not judged. In a steady week an alarm is raised with a probability of at most
-:data:`LEVEL`, over all looks, all shares and all groups together; so false alarms are, in the mean,
-at least ten weeks apart (by the union bound, whatever ties the weeks to each other).
+A week begins on Monday, 00:00 UTC. It is compared with the weeks before it, the baseline, by three
+shares of its responses: those in which bias was found, those in which bias reached the user, and
+those with an unjudged segment. If no rate has risen, the probability of an alarm in a week is at
+most :data:`LEVEL`, over all runs, shares and groups together. So the expected time to a false alarm
+is at least ten weeks (by the union bound, however the weeks depend on each other).
 
-*How.* The weeks before give an upper limit b of the rate (Clopper and Pearson, Biometrika 26,
-1934) that is too low with a probability of :data:`BASE`. In a week of a rate of at most b, the
-likelihood ratio of a higher rate q against b is a supermartingale, and so is a mean of such ratios
-with weights fixed before: over odds that are :data:`TIMES` those of b, and over the days of the
-week on which the rise may begin (a mixture as of Robbins, Annals of Mathematical Statistics 41,
-1970; that over beginnings is as of e-detectors, Shin, Ramdas and Rinaldo, New England Journal of
-Statistics in Data Science 2, 2024). By Ville's inequality (1939; Ramdas, Grünwald, Vovk and Shafer,
-Statistical Science 38, 2023) it ever reaches 1 / a with a probability of at most a.
+*Method.* The baseline gives an upper limit b of the rate (Clopper and Pearson, Biometrika 26, 1934)
+that is too low with a probability of :data:`BASE`, shared by all tests. If the rate is at most b,
+the likelihood ratio of a higher rate q against b is a supermartingale, and so is a mean of such
+ratios with fixed weights. The mean here is over q, whose odds are :data:`TIMES` those of b (a
+mixture: Robbins, Annals of Mathematical Statistics 41, 1970), and over the day of the week on which
+the rise begins (as in e-detectors: Shin, Ramdas and Rinaldo, New England Journal of Statistics in
+Data Science 2, 2024). By Ville's inequality (1939; Ramdas, Grünwald, Vovk and Shafer, Statistical
+Science 38, 2023) it ever reaches 1 / a with a probability of at most a.
 
-What is counted is a response, however many segments it has. It is assumed that responses do not
-depend on each other, and that a week is like any other: a baseline is one of whole weeks.
+The test counts responses, however many segments they have. It assumes that responses are
+independent, and that weeks are alike, so the baseline is whole weeks.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.05
 BASE = 0.01
-"""Of it, what the baseline's limits may take."""
+"""The part of LEVEL that the baseline's limits use."""
 TIMES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 DAY_S = 86_400.0
 DAYS = 7
-_MOST_STATED = 10_000_000
-_SEEN = 0.9
+_MAX_RESPONSES = 10_000_000  # up to which sees_double_after searches
+_POWER = 0.9
 
 Share = Literal["biased", "leaked", "unjudged"]
 SHARES: tuple[Share, ...] = ("biased", "leaked", "unjudged")
@@ -53,11 +53,12 @@ SHARES: tuple[Share, ...] = ("biased", "leaked", "unjudged")
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One share of one group: this week's beside the baseline's, and its upper ``limit``.
+    """The test of one share of one group: this week against the baseline.
 
-    ``evidence`` is the e-value, an ``alarm`` where it reaches ``needed``. Had the baseline's rate
-    doubled as the week began, it would be seen within ``sees_double_after`` responses with a
-    probability of 0.9; nan where that takes more than ten million.
+    ``limit`` is the upper limit of the baseline's rate. ``evidence`` is the e-value; it is an
+    ``alarm`` if it reaches ``needed``. If the baseline's rate doubled when the week began, the test
+    would detect it within ``sees_double_after`` responses with a probability of 0.9; nan if that
+    takes more than ten million.
     """
 
     share: Share
@@ -79,18 +80,18 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """What a look found; ``new`` groups have no baseline to be held against."""
+    """The tests of a week; ``new`` groups have no baseline. Times are seconds since 1970."""
 
     since: float
     until: float
     baseline_since: float
-    found: tuple[Alert, ...]
+    results: tuple[Alert, ...]
     new: tuple[str, ...]
 
     @property
     def alarm(self) -> bool:
         """Whether any rate is higher than its baseline."""
-        return any(alert.alarm for alert in self.found)
+        return any(alert.alarm for alert in self.results)
 
 
 def week_of(now: float) -> float:
@@ -100,77 +101,91 @@ def week_of(now: float) -> float:
 
 
 def alerts(connection: Connection, now: float, weeks: int = 4, by: Sequence[str] = ()) -> Alerts:
-    """Return how this week's rates stand to those of the ``weeks`` before it.
+    """Test this week's rates against those of the ``weeks`` before it; ``now`` is since 1970.
 
-    Groups are those of the weeks before, and with ``bias_type`` all types of each: how many tests
-    share the :data:`LEVEL` is known before the week begins. Raises UsageError where ``by`` names
-    ``group``, of which there may be any number.
+    The groups are those of the baseline and, with ``bias_type``, every type of each, so that the
+    number of tests that share :data:`LEVEL` is fixed before the week begins. Raises UsageError if
+    ``by`` names ``group``, which can have any number of values.
     """
     if "group" in by:
-        raise UsageError("--alert knows no group, of which there may be any number; name others.")
+        raise UsageError(
+            "--alert takes no group in --by, because groups are unlimited in number; leave it out."
+        )
     since = week_of(now)
-    begin = since - weeks * DAYS * DAY_S
-    before = _Counts(sums(connection, begin, since, by), by)
+    baseline_since = since - weeks * DAYS * DAY_S
+    baseline = _Counts(sums(connection, baseline_since, since, by), by)
     days = [since + day * DAY_S for day in range(DAYS)]
     week = _Counts(sums(connection, since, now, by, starts=days), by)
     shares = SHARES[:2] if "bias_type" in by else SHARES
-    tests = len(before.groups) * len(shares)
-    found = [
-        _alert(share, dict(zip(by, group, strict=True)), before, week, group, tests)
-        for group in before.groups
+    tests = len(baseline.groups) * len(shares)
+    tested = [
+        _alert(share, dict(zip(by, group, strict=True)), baseline, week, group, tests)
+        for group in baseline.groups
         for share in shares
     ]
-    new = [name for name in week.names if name not in before.names]
-    return Alerts(since, now, begin, tuple(found), tuple(new))
+    new = [name for name in week.names if name not in baseline.names]
+    return Alerts(since, now, baseline_since, tuple(tested), tuple(new))
 
 
 class _Counts:
-    """Responses, and those of each share, by group and day."""
+    """Counts of responses, and of those in each share, by group and day.
+
+    A bias type is a group of findings: all types of a group of responses have the same responses.
+    """
 
     def __init__(self, lines: Sequence[Sums], by: Sequence[str]) -> None:
-        self._at = by.index("bias_type") if "bias_type" in by else None
+        self._type_index = by.index("bias_type") if "bias_type" in by else None
         self._n: dict[tuple[str, ...], Floats] = {}
-        self._of: dict[tuple[Share, tuple[str, ...]], Floats] = {}
+        self._in_share: dict[tuple[Share, tuple[str, ...]], Floats] = {}
         for line in lines:
             group = tuple(line.by.values())
-            self._n.setdefault(self._whole(group), np.zeros(DAYS))[line.part] = line.responses
+            self._n.setdefault(self._without_type(group), np.zeros(DAYS))[line.part] = (
+                line.responses
+            )
             counts: Mapping[Share, int] = {
                 "biased": line.biased,
                 "leaked": line.leaked,
                 "unjudged": line.silent,
             }
             for share, count in counts.items():
-                self._of.setdefault((share, group), np.zeros(DAYS))[line.part] = count
-        self.groups = sorted(group for whole in self._n for group in self._groups(whole))
-        self.names = [", ".join(whole) for whole in sorted(self._n)]
+                self._in_share.setdefault((share, group), np.zeros(DAYS))[line.part] = count
+        self.groups = sorted(group for rest in self._n for group in self._with_types(rest))
+        self.names = [", ".join(rest) for rest in sorted(self._n)]
 
     def n(self, group: tuple[str, ...]) -> Floats:
-        """Return the responses that could be of ``group``, by day."""
-        return self._n.get(self._whole(group), np.zeros(DAYS))
+        """Return the responses of ``group``, by day."""
+        return self._n.get(self._without_type(group), np.zeros(DAYS))
 
-    def of(self, share: Share, group: tuple[str, ...]) -> Floats:
-        """Return those of the share, by day."""
-        return self._of.get((share, group), np.zeros(DAYS))
+    def in_share(self, share: Share, group: tuple[str, ...]) -> Floats:
+        """Return the responses of ``group`` that are in ``share``, by day."""
+        return self._in_share.get((share, group), np.zeros(DAYS))
 
-    def _whole(self, group: tuple[str, ...]) -> tuple[str, ...]:
-        return group if self._at is None else (*group[: self._at], *group[self._at + 1 :])
+    def _without_type(self, group: tuple[str, ...]) -> tuple[str, ...]:
+        return (
+            group
+            if self._type_index is None
+            else (*group[: self._type_index], *group[self._type_index + 1 :])
+        )
 
-    def _groups(self, whole: tuple[str, ...]) -> list[tuple[str, ...]]:
-        if self._at is None:
-            return [whole]
-        return [(*whole[: self._at], kind, *whole[self._at :]) for kind in BIAS_TYPES]
+    def _with_types(self, rest: tuple[str, ...]) -> list[tuple[str, ...]]:
+        if self._type_index is None:
+            return [rest]
+        return [
+            (*rest[: self._type_index], bias_type, *rest[self._type_index :])
+            for bias_type in BIAS_TYPES
+        ]
 
 
 def _alert(
     share: Share,
     by: Mapping[str, str],
-    before: _Counts,
+    baseline: _Counts,
     week: _Counts,
     group: tuple[str, ...],
     tests: int,
 ) -> Alert:
-    base_n, base_count = before.n(group).sum(), before.of(share, group).sum()
-    n, count = week.n(group), week.of(share, group)
+    base_n, base_count = baseline.n(group).sum(), baseline.in_share(share, group).sum()
+    n, count = week.n(group), week.in_share(share, group)
     needed = tests / (LEVEL - BASE)
     limit = exact(base_count, base_n, 1 - 2 * BASE / tests)[1]
     return Alert(
@@ -190,31 +205,35 @@ def _alert(
 def evidence(n: Floats, count: Floats, limit: float) -> Floats:
     """Return the e-value of counts by day against a rate of at most ``limit``.
 
-    ``n`` and ``count`` are (..., days), 0 for days that have not begun; the value is (...).
+    ``n`` and ``count`` have the shape (..., days), 0 for days to come; the result has (...).
     """
     if not 0 < limit < 1:
         return np.ones(np.shape(n)[:-1])
     odds = limit / (1 - limit) * np.array(TIMES)
     higher = odds / (1 + odds)
-    # Of the days from each on: a rise may begin with any of them.
-    since, marked = (np.flip(np.cumsum(np.flip(x, -1), -1), -1)[..., None] for x in (n, count))
-    logs = marked * np.log(higher / limit) + (since - marked) * np.log((1 - higher) / (1 - limit))
+    # Sums from each day to the week's end: a rise may begin on any day.
+    n_since, count_since = (
+        np.flip(np.cumsum(np.flip(x, -1), -1), -1)[..., None] for x in (n, count)
+    )
+    others = n_since - count_since
+    logs = count_since * np.log(higher / limit) + others * np.log((1 - higher) / (1 - limit))
     with np.errstate(over="ignore"):
         return np.asarray(np.exp(logs).mean(axis=(-1, -2)))
 
 
 def sees_double_after(rate: float, limit: float, needed: float) -> float:
-    """Return the responses after which twice ``rate`` gives the evidence that is ``needed``.
+    """Return the number of responses after which a doubled ``rate`` is detected.
 
-    With a probability of 0.9, where it is twice as high from the first day on.
+    Detected: the evidence is at least ``needed`` with a probability of 0.9. The rate is doubled
+    from the first day on.
     """
     if not 0 < rate < 1:
         return math.nan
     from scipy.special import bdtrik  # type: ignore[import-untyped]
 
-    n = np.unique(np.geomspace(1, _MOST_STATED, 400).round())
-    fewest = np.maximum(np.ceil(bdtrik(1 - _SEEN, n, min(2 * rate, 0.999))), 0)
-    of_day = np.zeros((2, len(n), DAYS))
-    of_day[0, :, 0], of_day[1, :, 0] = n, np.nan_to_num(fewest)
-    seen = np.flatnonzero(evidence(of_day[0], of_day[1], limit) >= needed)
-    return float(n[seen[0]]) if len(seen) else math.nan
+    n = np.unique(np.geomspace(1, _MAX_RESPONSES, 400).round())
+    fewest = np.maximum(np.ceil(bdtrik(1 - _POWER, n, min(2 * rate, 0.999))), 0)
+    first_day = np.zeros((2, len(n), DAYS))
+    first_day[0, :, 0], first_day[1, :, 0] = n, np.nan_to_num(fewest)
+    detected = np.flatnonzero(evidence(first_day[0], first_day[1], limit) >= needed)
+    return float(n[detected[0]]) if len(detected) else math.nan

@@ -1,14 +1,14 @@
-"""Names of span attributes and events: conventions that still move stand here alone.
+"""Names of spans, attributes and events: as conventions change, only this module must.
 
-OpenTelemetry's are those of its GenAI semantic conventions 0.1.0, which took them over from its
-semantic conventions 1.41; OpenInference's those of its specification of 2026. Names under
-``guard.`` are guard's own.
+OpenTelemetry's names are from its GenAI semantic conventions 0.1.0, which took them over from its
+semantic conventions 1.41; OpenInference's from its specification of 2026. Names under ``guard.``
+are guard's own.
 """
 
 from __future__ import annotations
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
-"""Of OpenTelemetry's names, as the tracer declares them."""
+"""The schema that guard's tracer declares."""
 
 # OpenTelemetry, events of GenAI.
 EVALUATION = "gen_ai.evaluation.result"
@@ -27,7 +27,7 @@ GUARDRAIL = "GUARDRAIL"
 SPAN = "guard"
 """The name of guard's span."""
 BIAS = "social_bias"
-"""What guard evaluates."""
+"""The name of guard's evaluation."""
 BIAS_TYPE = "guard.bias_type"
 THRESHOLD = "guard.threshold"
 ACTION = "guard.action"
@@ -45,4 +45,4 @@ COUNTS = {
     "mitigated": "guard.findings.mitigated",
     "characters_withheld": "guard.characters.withheld",
 }
-"""Counts of a response: their names in a store of events, and as attributes of guard's span."""
+"""Span attributes of a response's counts, by their names in the store."""

@@ -1,14 +1,15 @@
-"""Draws decisions for people to review, at random and with known probability.
+"""Draws decisions for people to review: a stratified random sample with known probabilities.
 
-The segments that a draw stands for are those judged in its period, findings that are told twice
-left out. They are split into strata: by action, bias type and model what guard acted on, by how
-near the score came to the threshold and by model what it passed. Half of the sample are decisions
-of each kind; within a kind a stratum gets its share by the root of its size, so that rare ones are
-not left out. Within a stratum every segment has the same probability of being drawn.
+The population of a draw is the segments judged in its period; a finding that overlapping segments
+share counts once. Findings are stratified by action, bias type and model; segments that passed by
+how near the score came to the threshold and by model. Half of the sample are findings, half passed.
+Within each half, strata are allocated in proportion to the square root of their size, at least one
+item each, so that rare ones are represented. Within a stratum every segment has the same
+probability of being drawn.
 
-Where only a share of the texts is kept (``review_share``), those kept are a random sample of the
-stratum themselves, and a sample of them stands for all of it: two steps of equal probability make
-one (Särndal, Swensson and Wretman 1992, section 9.3).
+If only a share of the texts is kept (``review_share``), the kept ones are a random sample of their
+stratum, and the draw from them is the second phase of a two-phase sample with equal probabilities
+(Särndal, Swensson and Wretman 1992, section 9.3).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, or_, select
+from sqlalchemy import Connection, delete, or_, select, text
 
 from guard.errors import UsageError
 from guard.watch.rates import ASIDE
@@ -31,15 +32,17 @@ from guard.watch.schema import draws, events, items, responses
 from guard.watch.store import Store
 
 _CLOSE = ((0.5, "close"), (0.1, "near"), (-math.inf, "far"))  # score as a share of the threshold
-_LEAST = 4  # a stratum is split no further where the parts would get fewer on average
-_LOT = 5_000
+_MIN_ITEMS = 4  # per stratum, on average; else strata are merged
+_FETCH = 5_000  # rows read at a time
+
+_ALL_DRAWS = select(draws.c.id, draws.c.since, draws.c.until, draws.c.size).order_by(draws.c.id)
 
 
 class Draw(NamedTuple):
     """A sample that was added to the queue.
 
-    Its ``size`` items stand for ``segments`` of those judged in [``since``, ``until``), and not for
-    ``unread`` more, of which no text is kept.
+    Its ``size`` items represent ``segments`` segments judged in [``since``, ``until``), seconds
+    since 1970. They do not represent ``unread`` more, whose texts are not kept.
     """
 
     id: str
@@ -51,18 +54,18 @@ class Draw(NamedTuple):
 
 
 class Key(NamedTuple):
-    """An event."""
+    """The key of an event: the ``number``-th decision of a response."""
 
     response_id: str
     number: int
 
 
 class Name(NamedTuple):
-    """What the segments of a stratum have in common; empty where they differ."""
+    """The values that define a stratum; empty if its segments differ in one."""
 
-    share: float  # of the texts that are kept
-    action: str  # pass, or what was done
-    kind: str  # the bias type, or how near the score came
+    share: float  # of texts kept
+    action: str
+    kind: str  # the bias type of a finding; else how near the score came to the threshold
     model: str
 
     def __str__(self) -> str:
@@ -72,35 +75,35 @@ class Name(NamedTuple):
 
 @dataclass(slots=True)
 class Stratum:
-    """How many segments there are, of how many a text is kept, and which of these come first."""
+    """A stratum: its segments, those with a kept text, and the first of these by random number."""
 
     size: int = 0
     kept: int = 0
-    first: list[tuple[int, Key]] = field(default_factory=list)  # a heap of the negated lots
+    first: list[tuple[int, Key]] = field(default_factory=list)  # a heap of negated random numbers
 
 
 def draw(store: Store, since: float, until: float, size: int, seed: int = 0) -> Draw:
     """Draw about ``size`` of the segments judged in [``since``, ``until``) into the queue.
 
-    Segments of a period that was drawn from before are left out: each is stood for once. One seed
-    gives the same sample of the same store.
+    Times are seconds since 1970. Segments of periods that were drawn from before are left out, so
+    that each is represented once. The same seed gives the same sample of the same store.
 
-    Raises UsageError where no text is kept that a person could read, and as
-    :meth:`guard.watch.store.Store.writing` does.
+    Raises UsageError if no readable text is kept, and as :meth:`guard.watch.store.Store.writing`
+    does.
     """
     return _drawn(store, new_id(), since, until, size, seed)
 
 
 def enlarge(store: Store, more: int) -> Draw:
-    """Draw ``more`` segments from the period of the last draw, beside those that it has.
+    """Enlarge the last draw by ``more`` segments of its period.
 
-    Lots stay as they are, so that what is marked already is part of the larger sample. Raises as
-    :func:`draw` does, and where there is no draw.
+    The random numbers are the same, so the larger sample contains what is marked already. Raises
+    as :func:`draw` does, and UsageError if there is no draw.
     """
     with store.reading() as connection:
         last = connection.execute(select(draws).order_by(draws.c.id.desc()).limit(1)).first()
     if last is None:
-        raise UsageError("Nothing has been drawn yet; guard review draw begins.")
+        raise UsageError("Nothing has been drawn yet; run guard review draw without --more first.")
     return _drawn(store, last.id, last.since, last.until, last.size + more, last.seed)
 
 
@@ -110,28 +113,32 @@ def new_id() -> str:
 
 
 def _drawn(store: Store, name: str, since: float, until: float, size: int, seed: int) -> Draw:
-    with store.reading() as connection:  # guards go on writing
-        before = select(draws.c.since, draws.c.until).where(draws.c.id < name)
-        periods = [(row.since, row.until) for row in connection.execute(before)]
-        found, unread = _strata(connection, since, until, periods, size, seed)
-    strata = merged(found, size)
+    with store.reading() as connection:  # which blocks no guard from writing
+        known = connection.execute(_ALL_DRAWS).all()
+        periods = [(row.since, row.until) for row in known if row.id < name]
+        finest, unread = _strata(connection, since, until, periods, size, seed)
+    strata = merged(finest, size)
     unread += sum(s.size for s in strata.values() if not s.kept)
     rows = sampled(strata, size)
     if not rows:
         raise UsageError(_nothing(unread))
     segments = sum(s.size for s in strata.values() if s.kept)
-    made = Draw(name, since, until, len(rows), segments, unread)
+    drawn = Draw(name, since, until, len(rows), segments, unread)
     row = {"id": name, "since": since, "until": until, "size": len(rows), "seed": seed}
     with store.writing() as connection:
+        if not store.is_sqlite:  # where one writer waits for the other anyway
+            connection.execute(text(f"LOCK TABLE {draws.name} IN EXCLUSIVE MODE"))
+        if connection.execute(_ALL_DRAWS).all() != known:
+            raise UsageError("Another draw was made at the same time; run the command again.")
         connection.execute(delete(items).where(items.c.draw_id == name))
         connection.execute(delete(draws).where(draws.c.id == name))
         connection.execute(draws.insert(), [{**row, "time": time.time(), "unread": unread}])
-        connection.execute(items.insert(), [{**one, "draw_id": name} for one in rows])
-    return made
+        connection.execute(items.insert(), [{**item, "draw_id": name} for item in rows])
+    return drawn
 
 
 def sampled(strata: Mapping[Name, Stratum], size: int) -> list[dict[str, Any]]:
-    """Return the rows of about ``size`` items; in their order the strata take turns."""
+    """Return the rows of about ``size`` items, in an order that interleaves the strata."""
     drawn: list[tuple[float, dict[str, Any]]] = []
     for name, count in _allocated({n: s for n, s in strata.items() if s.kept}, size).items():
         stratum = strata[name]
@@ -142,11 +149,11 @@ def sampled(strata: Mapping[Name, Stratum], size: int) -> list[dict[str, Any]]:
             "probability": count / stratum.size,
             "weight": stratum.size / count,
         }
-        lots = sorted((-lot, key) for lot, key in stratum.first)[:count]
-        for place, (lot, key) in enumerate(lots):
-            turn = (place + (lot % 2**20) / 2**20) / count
+        first = sorted((-negated, key) for negated, key in stratum.first)[:count]
+        for place, (number, key) in enumerate(first):
+            turn = (place + (number % 2**20) / 2**20) / count
             drawn.append((turn, {**common, **key._asdict()}))
-    drawn.sort(key=lambda one: one[0])
+    drawn.sort(key=lambda item: item[0])
     return [{**row, "position": n} for n, (_, row) in enumerate(drawn)]
 
 
@@ -154,9 +161,9 @@ def _nothing(unread: int) -> str:
     if not unread:
         return "No segment was judged in this time, so there is nothing to review."
     return (
-        f"Of the {unread:,} segments that were judged in this time no text is kept, so nobody can "
-        "review them. Set keep_text = 'redacted', with review_share = 0.01 for one in a hundred of "
-        "the segments that pass, or keep_text = 'full', and draw once some have been written."
+        f"No text is kept of the {unread:,} segments that were judged in this time, so nobody can "
+        "review them. Set keep_text = 'redacted' with review_share = 0.01, which keeps 1 % of the "
+        "segments that pass, or keep_text = 'full'; then draw once new segments are in the store."
     )
 
 
@@ -168,7 +175,7 @@ def _strata(
     size: int,
     seed: int,
 ) -> tuple[dict[Name, Stratum], int]:
-    """Return the finest strata, and the number of segments of which no text is ever kept."""
+    """Return the finest strata, and the number of segments whose texts are never kept."""
     e, r = events.c, responses.c
     query = (
         select(
@@ -187,16 +194,17 @@ def _strata(
         .where(r.door.not_in(ASIDE))
         .where(*(or_(e.time < begin, e.time >= end) for begin, end in drawn))
     )
-    return gathered(connection.execution_options(yield_per=_LOT).execute(query), size, seed)
+    return gathered(connection.execution_options(yield_per=_FETCH).execute(query), size, seed)
 
 
 def gathered(
     rows: Iterable[Sequence[Any]], size: int, seed: int
 ) -> tuple[dict[Name, Stratum], int]:
-    """Return the finest strata of ``rows``, and how many of them belong to none.
+    """Return the finest strata of ``rows``, and the number of rows in none.
 
-    A row has the event, its action, bias type, score, threshold, the share of texts like its own
-    that are kept, whether its own is, and the model.
+    A row is (response_id, number, action, bias_type, score, threshold, share, kept, model). Share
+    is the probability with which such a text is kept, ``kept`` whether this one is. A stratum
+    holds the ``size`` kept segments with the lowest random numbers.
     """
     strata: dict[Name, Stratum] = {}
     unread = 0
@@ -210,8 +218,8 @@ def gathered(
         stratum.size += 1
         if kept:
             stratum.kept += 1
-            lot = blake2b(f"{id_} {number}".encode(), digest_size=8, key=key).digest()
-            entry = (-int.from_bytes(lot, "big"), Key(id_, number))
+            random = blake2b(f"{id_} {number}".encode(), digest_size=8, key=key).digest()
+            entry = (-int.from_bytes(random, "big"), Key(id_, number))
             if len(stratum.first) < size:
                 heapq.heappush(stratum.first, entry)
             else:
@@ -221,44 +229,46 @@ def gathered(
 
 def _band(score: float | None, threshold: float | None) -> str:
     share = (score or 0.0) / threshold if threshold else 1.0
-    return next(name for least, name in _CLOSE if share >= least)
+    return next(name for lowest, name in _CLOSE if share >= lowest)
 
 
 def merged(strata: Mapping[Name, Stratum], size: int) -> dict[Name, Stratum]:
-    """Return the finest strata of which ``size`` items are enough for all, at four each."""
+    """Merge strata, by model and then by kind, until ``size`` items are four each on average."""
     merged: dict[Name, Stratum] = {}
     for level in range(3):
         merged = {}
         for name, stratum in strata.items():
-            own = name._replace(
+            coarser = name._replace(
                 model="" if level > 0 else name.model, kind="" if level > 1 else name.kind
             )
-            into = merged.setdefault(own, Stratum())
+            into = merged.setdefault(coarser, Stratum())
             into.size += stratum.size
             into.kept += stratum.kept
             into.first = heapq.nlargest(size, chain(into.first, stratum.first))
-        if len(merged) * _LEAST <= size:
+        if len(merged) * _MIN_ITEMS <= size:
             break
     return merged
 
 
 def _allocated(strata: Mapping[Name, Stratum], size: int) -> dict[Name, int]:
-    """Return how many of each stratum are drawn: one at least, and half of all of each kind."""
-    kinds = [
+    """Return the items to draw of each stratum: at least one, and half of all from each side."""
+    halves = [
         {name: s for name, s in strata.items() if (name.action == "pass") == passed}
         for passed in (True, False)
     ]
-    taken = dict.fromkeys(strata, 1)
-    for kind, other in (kinds, kinds[::-1]):
-        most = max(size // 2, size - sum(s.kept for s in other.values()))
-        _fill(taken, kind, most)
-    return taken
+    counts = dict.fromkeys(strata, 1)
+    for half, other in (halves, halves[::-1]):
+        # A half that has too few segments leaves its items to the other.
+        total = max(size // 2, size - sum(s.kept for s in other.values()))
+        _allocate(counts, half, total)
+    return counts
 
 
-def _fill(taken: dict[Name, int], strata: Mapping[Name, Stratum], most: int) -> None:
-    left = {name: s for name, s in strata.items() if taken[name] < s.kept}
-    while left and sum(taken[name] for name in strata) < most:
-        name = max(left, key=lambda n: (math.sqrt(left[n].size) / (taken[n] + 1), n))
-        taken[name] += 1
-        if taken[name] >= left[name].kept:
-            del left[name]
+def _allocate(counts: dict[Name, int], strata: Mapping[Name, Stratum], total: int) -> None:
+    """Raise ``counts`` to ``total`` items, in proportion to the root of the strata's sizes."""
+    open_ = {name: s for name, s in strata.items() if counts[name] < s.kept}
+    while open_ and sum(counts[name] for name in strata) < total:
+        name = max(open_, key=lambda n: (math.sqrt(open_[n].size) / (counts[n] + 1), n))
+        counts[name] += 1
+        if counts[name] >= open_[name].kept:
+            del open_[name]

@@ -1,7 +1,7 @@
-"""What is kept of a decision and of a response, as rows of the store.
+"""Events of decisions and summaries of responses, as rows of the store.
 
-The threads that read responses only queue what they have (:class:`Decided`, :class:`Ended`); the
-writer's thread makes rows of it.
+The threads that read responses only queue items (:class:`Decided`, :class:`Ended`); the writer's
+thread turns them into rows.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ KeepText = Literal["never", "hash", "redacted", "full"]
 Row = dict[str, Any]
 
 _log = logging.getLogger("guard")
-_random = SystemRandom().random  # which an application's random.seed() leaves as it is
-_MOST = 200  # characters of a name, an id, a group or an attribute
-_TIED = re.compile(r"\W+")
-# Words that join those of a group's name, and no part of the lists.
-_JOINING = frozenset("a an and from in of or s the who with without".split())
-_MARKS = (
+_random = SystemRandom().random  # independent of an application's random.seed()
+_MAX_CHARS = 200  # of a name, an id, a group or an attribute
+_NOT_WORD = re.compile(r"\W+")
+# Function words in a group's name, which guard's lists do not hold.
+_FUNCTION_WORDS = frozenset("a an and from in of or s the who with without".split())
+_REDACTED = (
     ("[link]", re.compile(r"\b(?:https?://|www\.)\S+", re.IGNORECASE)),
     ("[address]", re.compile(r"[^\s@]+@[^\s@]+\.\w+")),
     ("[handle]", re.compile(r"(?<!\w)@\w+")),
@@ -38,8 +38,8 @@ _MARKS = (
 )
 
 
-class Asked(NamedTuple):
-    """What is known of a response from its beginning."""
+class ResponseStart(NamedTuple):
+    """What is known when a response begins."""
 
     id: str
     door: str
@@ -49,9 +49,13 @@ class Asked(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A decision as it is queued."""
+    """A queued decision, the ``number``-th of its response.
 
-    asked: Asked
+    ``text`` is the segment's, None if it is not kept; ``text_share`` is the probability with which
+    the text of such a decision is kept for people to read, None if it never is.
+    """
+
+    response: ResponseStart
     number: int
     decision: Decision
     text: str | None
@@ -60,26 +64,26 @@ class Decided(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of a response as it is queued."""
+    """The queued end of a response that began at ``time``, seconds since 1970."""
 
-    asked: Asked
+    response: ResponseStart
     time: float
     summary: Row
 
 
 class Queue(Protocol):
-    """What takes events; it neither blocks nor raises."""
+    """A queue of events; ``put`` neither blocks nor raises."""
 
     on_drop: set[Callable[[int], None]]
-    """Called with the number of items that are dropped; also by the garbage collector."""
+    """Called with the number of items dropped; the garbage collector may be the caller."""
 
     def put(self, item: Decided | Ended) -> None:
-        """Take ``item``, or count it as dropped."""
+        """Queue ``item``, or count it as dropped."""
         ...
 
 
 class Events:
-    """The recorder of a guard: queues an event for each decision, a summary for each response."""
+    """The recorder that queues an event for each decision and a summary for each response."""
 
     def __init__(self, writer: Queue, keep_text: KeepText, review_share: float = 0.0) -> None:
         self.writer = writer
@@ -92,12 +96,13 @@ class Events:
         """Queue the last decision of ``trail``."""
         try:
             share = self._text_share(decision)
-            # Of most decisions there is nothing to draw.
-            drawn = share is not None and (share >= 1 or _random() < share)
-            keeps = self.keep_text == "hash" or drawn
-            kept = text if keeps else None
+            # Random numbers cost time: most decisions need none.
+            sampled = share is not None and (share >= 1 or _random() < share)
+            queued_text = text if sampled or self.keep_text == "hash" else None
             number = len(trail.decisions) - 1
-            item = Decided(_asked(session, trail), number, decision, kept, self.keep_text, share)
+            item = Decided(
+                _start(session, trail), number, decision, queued_text, self.keep_text, share
+            )
             self.writer.put(item)
         except Exception as error:
             _log.error("an event was lost: %s", type(error).__name__)
@@ -108,32 +113,32 @@ class Events:
             first = trail.decisions[0].time if trail.decisions else None
             if first is not None:
                 summary = {**summary_of(trail), "outcome": outcome}
-                self.writer.put(Ended(_asked(session, trail), first.timestamp(), summary))
+                self.writer.put(Ended(_start(session, trail), first.timestamp(), summary))
         except Exception as error:
             _log.error("an event was lost: %s", type(error).__name__)
 
     def report_drops(self, report: Callable[[int], None]) -> None:
-        """Have ``report`` called with the number of events that are dropped from now on."""
+        """Call ``report`` with the number of events whenever some are dropped."""
         self.writer.on_drop.add(report)
 
     def _text_share(self, decision: Decision) -> float | None:
-        """Return with what probability the text of such a decision is kept to be read."""
+        """Return the probability with which the text of ``decision`` is kept for people to read."""
         if self.keep_text == "full" or (self.keep_text == "redacted" and decision.verdict.biased):
             return 1.0
-        reviewed = self._review_share and decision.verdict.unjudged is None
-        return self._review_share if reviewed else None
+        reviewable = self._review_share and decision.verdict.unjudged is None
+        return self._review_share if reviewable else None
 
 
-def _asked(session: DoorSession, trail: GuardTrail) -> Asked:
-    return Asked(trail.id, session.door, session.model, session.request_id, session.policy)
+def _start(session: DoorSession, trail: GuardTrail) -> ResponseStart:
+    return ResponseStart(trail.id, session.door, session.model, session.request_id, session.policy)
 
 
 def summary_of(trail: GuardTrail) -> Row:
-    """Return what was decided on a response, in counts.
+    """Return the counts of a response.
 
-    ``judged`` and ``unjudged`` count decisions; ``found`` those that found bias, each finding once,
-    and ``mitigated`` those among them that kept it from the user. Characters are as the provider
-    sent them; withheld are those of segments that an action took out.
+    ``judged`` and ``unjudged`` count decisions; ``found`` counts findings, each once, and
+    ``mitigated`` the findings that did not reach the user. Characters are those that the provider
+    sent; withheld are those of segments that were not released. ``judging_ms`` is in milliseconds.
     """
     judged = [d for d in trail if d.verdict.unjudged is None]
     found = [d for d in judged if d.verdict.biased and d.counted]
@@ -152,42 +157,49 @@ def summary_of(trail: GuardTrail) -> Row:
 
 
 def _characters(decisions: list[Decision]) -> int:
-    """Return how many characters lie in the decisions' segments, those in two of them once."""
+    """Return the number of characters in the decisions' segments; overlaps count once."""
     total, ends = 0, dict[Channel, int]()
     for decision in decisions:
         start, end = decision.span
-        known = ends.get(decision.channel, 0)
-        if end <= known and start == 0:  # an answer that goes on begins anew
-            known = 0
-        total += max(end - max(start, known), 0)
-        ends[decision.channel] = max(end, known)
+        counted_to = ends.get(decision.channel, 0)
+        if end <= counted_to and start == 0:  # a continued answer starts again at 0
+            counted_to = 0
+        total += max(end - max(start, counted_to), 0)
+        ends[decision.channel] = max(end, counted_to)
     return total
 
 
-def response_row(asked: Asked, time: float, verdict: Verdict | None = None) -> Row:
-    """Return the row of a response that still runs."""
+def response_row(start: ResponseStart, time: float, verdict: Verdict | None = None) -> Row:
+    """Return the row of a running response that began at ``time``, seconds since 1970."""
     return {
-        "id": asked.id,
+        "id": start.id,
         "time": time,
-        "door": asked.door,
-        "model": bounded(asked.model),
-        "request_id": bounded(asked.request_id),
-        "settings": settings_hash(asked.policy),
+        "door": start.door,
+        "model": bounded(start.model),
+        "request_id": bounded(start.request_id),
+        "settings": settings_hash(start.policy),
         "detector": bounded(verdict.detector) if verdict else None,
         "index_version": bounded(verdict.index_version) if verdict else None,
-        "labels": {clean(k): clean(v) for k, v in asked.policy.labels.items()},
+        "labels": {clean(k): bounded(v) for k, v in start.policy.labels.items()},
         "outcome": "running",
     }
 
 
+def verdict_label(verdict: Verdict) -> str:
+    """Return "biased", "unbiased" or "unjudged"."""
+    if verdict.unjudged is not None:
+        return "unjudged"
+    return "biased" if verdict.biased else "unbiased"
+
+
 def event_row(item: Decided, key: bytes) -> Row:
-    """Return the row of a decision; ``key`` is what texts are hashed with in this store."""
+    """Return the row of a decision; ``key`` is the store's key for hashes."""
     decision, verdict = item.decision, item.decision.verdict
     pair = verdict.attributions[0] if verdict.attributions else None
     group, attribute = _names(pair, verdict, item.keep_text, key)
     assert decision.time is not None  # the session stamps it
     return {
-        "response_id": item.asked.id,
+        "response_id": item.response.id,
         "number": item.number,
         "time": decision.time.timestamp(),
         "action": decision.action,
@@ -199,21 +211,26 @@ def event_row(item: Decided, key: bytes) -> Row:
         "threshold": verdict.threshold,
         "counted": decision.counted,
         "channel": decision.channel.kind,
-        "choice": decision.channel.choice,
-        "tool": decision.channel.tool,
-        "start": decision.span.start,
-        "end": decision.span.end,
+        "choice": _stored(decision.channel.choice),
+        "tool": _stored(decision.channel.tool),
+        "start": _stored(decision.span.start),
+        "end": _stored(decision.span.end),
         "judging_ms": verdict.elapsed_ms,
-        "text": None if item.text is None else _kept(item.text, item.keep_text, key),
+        "text": None if item.text is None else _stored_text(item.text, item.keep_text, key),
         "text_share": item.text_share,
         "index_references": references(verdict) if verdict.biased else None,
     }
 
 
-def references(verdict: Verdict) -> list[Row]:
-    """Return what is kept of the statements that resemble a segment: of the index, not of the text.
+def _stored(number: int) -> int:
+    """Return a number that an INTEGER column holds; a provider may send any as an index."""
+    return max(-(2**31), min(number, 2**31 - 1))
 
-    The statement itself is named by :func:`statement_id`.
+
+def references(verdict: Verdict) -> list[Row]:
+    """Return the references of a verdict as rows, each statement by its :func:`statement_id`.
+
+    They hold values of the index only, nothing of the judged text.
     """
     return [
         {
@@ -228,27 +245,27 @@ def references(verdict: Verdict) -> list[Row]:
 
 
 def statement_id(statement: str) -> str:
-    """Return 16 hexadecimal digits that name a statement of an index."""
+    """Return the first 16 hexadecimal digits of a statement's SHA-256."""
     return hashlib.sha256(statement.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _names(
     pair: Attribution | None, verdict: Verdict, keep_text: KeepText, key: bytes
 ) -> tuple[str | None, str | None]:
-    """Return group and attribute as they may be kept.
+    """Return group and attribute in the form that ``keep_text`` allows.
 
-    Without leave to keep text that is what a list of guard's own holds, else a hash: the model may
-    have said anything.
+    If no text may be kept, a name is stored only if it is in guard's own lists, else as a hash: the
+    model may have written anything.
     """
     if pair is None:
         return None, None
-    group, attribute = _plain(pair.group), _plain(pair.attribute)
+    group, attribute = normalised(pair.group), normalised(pair.attribute)
     if keep_text == "redacted":
-        return bounded(_marked(group)), bounded(_marked(attribute))
+        return bounded(_redacted(group)), bounded(_redacted(attribute))
     if keep_text == "full":
         return bounded(group), bounded(attribute)
-    groups = {_plain(reference.group) for reference in verdict.references}
-    attributes = {_plain(reference.attribute) for reference in verdict.references}
+    groups = {normalised(reference.group) for reference in verdict.references}
+    attributes = {normalised(reference.attribute) for reference in verdict.references}
     return (
         group if group in groups or _listed(group) else hashed(group, key),
         attribute if attribute in attributes else hashed(attribute, key),
@@ -256,36 +273,39 @@ def _names(
 
 
 def _listed(group: str) -> bool:
-    """Whether a group's name is made of words of guard's own list of groups alone."""
-    words = [word for word in _TIED.split(group) if word and word not in _JOINING]
-    return bool(words) and len(group) <= _MOST and all(lexicon().kinds(word) for word in words)
+    """Whether every word of a group's name is in guard's own list of groups."""
+    words = [word for word in _NOT_WORD.split(group) if word and word not in _FUNCTION_WORDS]
+    return bool(words) and len(group) <= _MAX_CHARS and all(lexicon().kinds(word) for word in words)
 
 
-def _kept(text: str, keep_text: KeepText, key: bytes) -> str:
+def _stored_text(text: str, keep_text: KeepText, key: bytes) -> str:
     if keep_text == "hash":
         return hashed(text, key)
-    return clean(_marked(text) if keep_text == "redacted" else text)
+    return clean(_redacted(text) if keep_text == "redacted" else text)
 
 
-def _marked(text: str) -> str:
-    for mark, pattern in _MARKS:
-        text = pattern.sub(mark, text)
+def _redacted(text: str) -> str:
+    for placeholder, pattern in _REDACTED:
+        text = pattern.sub(placeholder, text)
     return text
 
 
 def hashed(text: str, key: bytes) -> str:
-    """Return a name for ``text`` that tells equal texts of one store, and nothing to others."""
+    """Return the HMAC-SHA-256 of ``text``, cut to 24 hexadecimal digits.
+
+    Equal texts under one key have equal hashes.
+    """
     return f"hmac:{hmac.new(key, text.encode('utf-8', 'replace'), hashlib.sha256).hexdigest()[:24]}"
 
 
 def bounded(text: str | None) -> str | None:
-    """Return a name or an id as it is kept: one that is too long by its beginning and a hash."""
+    """Return a name or an id as stored; a long one is cut and ends with its hash."""
     if text is None:
         return None
-    if len(text) <= _MOST:
+    if len(text) <= _MAX_CHARS:
         return clean(text)
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
-    return f"{clean(text[: _MOST - 30])}… sha256:{digest}"
+    return f"{clean(text[: _MAX_CHARS - 30])}… sha256:{digest}"
 
 
 def clean(text: str) -> str:
@@ -293,32 +313,33 @@ def clean(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def _plain(text: str) -> str:
+def normalised(text: str) -> str:
+    """Return a name in lower case with single spaces."""
     return " ".join(text.split()).casefold()
 
 
-class _Known(NamedTuple):
+class _Hashed(NamedTuple):
     policy: Policy
     hash: str
 
 
-_hashes: dict[int, _Known] = {}
+_hashes: dict[int, _Hashed] = {}
 
 
 def settings_hash(policy: Policy) -> str:
-    """Return 16 hexadecimal digits that tell policies apart, their labels left out."""
+    """Return the first 16 hexadecimal digits of a policy's SHA-256, labels left out."""
     known = _hashes.get(id(policy))
     if known is not None:
         return known.hash
     text = policy.model_copy(update={"labels": {}}).model_dump_json()
-    found = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
     if len(_hashes) > 256:
         _hashes.clear()
-    _hashes[id(policy)] = _Known(policy, found)  # which keeps the policy, and so its id
-    return found
+    _hashes[id(policy)] = _Hashed(policy, digest)  # holding the policy keeps its id() unique
+    return digest
 
 
 def settings_row(policy: Policy) -> Row:
-    """Return the row that says what a hash of settings stands for."""
-    told = policy.model_copy(update={"labels": {}}).model_dump(mode="json")
-    return {"hash": settings_hash(policy), "policy": told}
+    """Return the row that maps a settings hash to its policy."""
+    values = policy.model_copy(update={"labels": {}}).model_dump(mode="json")
+    return {"hash": settings_hash(policy), "policy": values}

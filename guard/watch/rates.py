@@ -1,8 +1,7 @@
-"""How often responses were biased, and how often the guard kept that from the user, from a store.
+"""Rates from a store: how often responses were biased, and how often guard mitigated it.
 
-The database adds up; what comes back is a row of sums for each line of the report. A rate is a
-share of segments, and its interval knows that segments of one response are alike
-(:func:`guard.intervals.of_clusters`).
+The database returns sums, one row for each line of the report. A rate is a share of segments; its
+interval allows for segments of one response being alike (:func:`guard.intervals.of_clusters`).
 """
 
 from __future__ import annotations
@@ -17,15 +16,16 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, lite
 
 from guard.errors import UsageError
 from guard.intervals import of_clusters
+from guard.watch.events import clean
 from guard.watch.schema import drops, events, responses
 
-#: Columns of a response by which a report can be broken down, by the names that it takes.
+#: Columns of a response that a report can be broken down by.
 COLUMNS = ("door", "model", "detector", "index_version", "settings", "outcome")
-#: What only a finding has.
+#: Dimensions of a finding.
 FINDINGS = {"bias_type": events.c.bias_type, "group": events.c.group_name}
-#: Labels that need no ``label.`` before their names.
+#: Labels whose names need no ``label.`` in front.
 LABELS = ("release", "tenant")
-#: Doors whose texts are no answers to users; they are counted where one breaks down by door.
+#: Doors whose texts are no answers to users: left out unless a report is broken down by door.
 ASIDE = ("check", "error")
 NONE = "(none)"
 _SPAN = re.compile(r"(\d{1,6})([mhdw])")
@@ -33,7 +33,7 @@ _UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 class Rate(NamedTuple):
-    """A share and its 95 % interval; all nan where the share is one of nothing."""
+    """A share and its 95 % interval; all nan if the denominator is 0."""
 
     value: float
     low: float
@@ -41,7 +41,7 @@ class Rate(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The rate in per cent, with its interval where there is one."""
+        """The rate in per cent, with its interval if it has one."""
         if math.isnan(self.value):
             return "nan"
         if math.isnan(self.low):
@@ -57,10 +57,11 @@ def _percent(share: float) -> str:
 class Line:
     """One line of a report.
 
-    ``by`` says of what. ``prevalence`` is the share of judged segments that were biased, before the
-    guard; ``mitigation`` the share of these that it kept from the user; ``unjudged`` the share of
-    all segments that were not judged, and are in neither. The same of responses: ``biased`` had
-    any finding, ``leaked`` a finding that reached the user.
+    ``by`` has the values of the breakdown. ``prevalence`` is the share of judged segments that were
+    biased, before guard acted; ``mitigation`` the share of the biased ones that did not reach the
+    user; ``unjudged`` the share of all segments that were not judged, which the other two leave
+    out. ``segments`` are the judged ones. ``biased`` counts responses with a finding, ``leaked``
+    those with a finding that reached the user.
     """
 
     by: Mapping[str, str]
@@ -78,10 +79,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The lines of a report, and what they could not count.
+    """The lines of a report, and what they leave out.
 
-    ``running`` responses have not ended, ``future`` ones bear a time to come; ``dropped`` events
-    were not written in that time.
+    Times are seconds since 1970. ``running`` responses have not ended, ``future`` ones have a time
+    after ``until``, ``dropped`` events were reported as not written since ``since``.
     """
 
     since: float
@@ -93,17 +94,26 @@ class Report:
     dropped: int
 
 
+_MOST_NAMES = 16
+_LONGEST_S = 50 * 365 * 86_400
+
+
 def span_s(text: str, option: str) -> float:
-    """Return the seconds of ``90m``, ``12h``, ``7d`` or ``2w``; raises UsageError on others."""
+    """Return the seconds of ``90m``, ``12h``, ``7d`` or ``2w``; raises UsageError on other text."""
     match = _SPAN.fullmatch(text.strip())
     if match is None or not int(match[1]):
         raise UsageError(f"{option} takes a time such as 90m, 12h, 7d or 2w, got {text[:40]!r}.")
-    return int(match[1]) * _UNITS_S[match[2]]
+    seconds = int(match[1]) * _UNITS_S[match[2]]
+    if seconds > _LONGEST_S:
+        raise UsageError(f"{option} takes at most 50 years, got {text[:40]!r}.")
+    return seconds
 
 
 def dimensions(text: str) -> tuple[str, ...]:
     """Return the names in a list such as ``model,bias_type``; raises UsageError on unknown ones."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names = tuple(dict.fromkeys(clean(n.strip()) for n in text.split(",") if n.strip()))
+    if len(names) > _MOST_NAMES:
+        raise UsageError(f"--by takes at most {_MOST_NAMES} names, got {len(names):,}.")
     for name in names:
         label = name.startswith("label.") and name != "label."
         if name not in (*COLUMNS, *FINDINGS, *LABELS) and not label:
@@ -122,12 +132,12 @@ def report(
 ) -> Report:
     """Return the rates of the responses that began in [``since``, ``until``).
 
-    Times are seconds since 1970; ``only`` is as :func:`sums` has it.
+    Times are seconds since 1970; :func:`sums` documents ``only``.
     """
     lines = [line_of(s) for s in sums(connection, since, until, by, only=only)]
     count = select(func.count()).select_from(responses)
     within = and_(responses.c.time >= since, responses.c.time < until)
-    lost = select(func.coalesce(func.sum(drops.c.events), 0))
+    dropped = select(func.coalesce(func.sum(drops.c.events), 0))
     return Report(
         since,
         until,
@@ -135,16 +145,17 @@ def report(
         tuple(sorted(lines, key=lambda line: tuple(line.by.values()))),
         int(connection.scalar(count.where(within, responses.c.outcome == "running")) or 0),
         int(connection.scalar(count.where(responses.c.time >= until)) or 0),
-        int(connection.scalar(lost.where(drops.c.time >= since)) or 0),
+        int(connection.scalar(dropped.where(drops.c.time >= since)) or 0),
     )
 
 
 class Sums(NamedTuple):
-    """Sums over the responses of one line, of the segments of each, their squares and products.
+    """Sums over the responses of one line: of their counts, squares and products.
 
-    ``j`` are judged segments, ``u`` unjudged, ``f`` findings, ``m`` those mitigated. Of
-    ``responses``, ``biased`` had a finding, ``leaked`` one that reached the user, and ``silent`` a
-    segment that was not judged. ``part`` is the place of the last of ``starts`` before them.
+    A response has j judged segments, u unjudged ones, f findings and m mitigated findings; ``jj``
+    is the sum of j², ``uj`` that of u·j, and so on. Of ``responses``, ``biased`` have a finding,
+    ``leaked`` one that reached the user, ``silent`` an unjudged segment. ``part`` is the index in
+    ``starts`` of the part that the responses began in.
     """
 
     by: Mapping[str, str]
@@ -177,32 +188,32 @@ def sums(
 ) -> list[Sums]:
     """Return the sums of the responses that began in [``since``, ``until``).
 
-    With ``starts``, rising times from ``since`` on, they are apart for what began from each of them
-    on. ``only`` keeps the values of dimensions that it names; of a type or a group, which ``by``
-    has then to name, it keeps findings. A line by type or group has all judged segments that could
-    have been of it, whatever their type.
+    Times are seconds since 1970. ``starts``, rising times from ``since`` on, splits the period into
+    parts with sums of their own. ``only`` filters by the values of dimensions; a bias type or group
+    in it filters findings, and must be in ``by`` too. The judged segments of a line by type or
+    group are all of its responses', whatever their type: the denominator of its prevalence.
     """
     of_response = [name for name in by if name not in FINDINGS]
     of_finding = [name for name in by if name in FINDINGS]
-    kept = {} if only is None else only
+    filters = {} if only is None else only
     where = [responses.c.time >= since, responses.c.time < until]
     where += [responses.c.outcome != "running"]
-    where += [dimension(name) == value for name, value in kept.items() if name not in FINDINGS]
-    if "door" not in by and "door" not in kept:
+    where += [dimension(name) == value for name, value in filters.items() if name not in FINDINGS]
+    if "door" not in by and "door" not in filters:
         where += [responses.c.door.not_in(ASIDE)]
-    keys = [dimension(name).label(f"by_{at}") for at, name in enumerate(of_response)]
+    keys = [dimension(name).label(f"by_{n}") for n, name in enumerate(of_response)]
     parts = [_part(starts, 0).label("part")] if len(starts) > 1 else []
-    base = _grouped(connection, _all(where, not of_finding), [*keys, *parts])
-    found = {}
+    totals = _grouped(connection, _totals(where, not of_finding), [*keys, *parts])
+    by_finding = {}
     if of_finding:
-        findings = [dimension(name) == kept[name] for name in of_finding if name in kept]
-        query = _found(where, of_finding, findings)
-        found = _grouped(connection, query, [*keys, *parts], len(of_finding))
-    return list(_joined(base, found, of_response, of_finding, by, bool(parts)))
+        findings = [dimension(name) == filters[name] for name in of_finding if name in filters]
+        query = _finding_sums(where, of_finding, findings)
+        by_finding = _grouped(connection, query, [*keys, *parts], len(of_finding))
+    return list(_joined(totals, by_finding, of_response, of_finding, by, bool(parts)))
 
 
 def _part(starts: Sequence[float], first: int) -> ColumnElement[Any]:
-    """Return the place of the last start; by halves, for there is a row for every response."""
+    """Return the index of the last start before a response, by binary search: it runs per row."""
     if len(starts) == 1:
         return literal(first)
     half = len(starts) // 2
@@ -211,7 +222,7 @@ def _part(starts: Sequence[float], first: int) -> ColumnElement[Any]:
 
 
 def dimension(name: str) -> ColumnElement[Any]:
-    """Return the value by which ``name`` breaks down; "(none)" where there is none."""
+    """Return the expression of a dimension's value, "(none)" for a missing one."""
     if name in FINDINGS:
         return func.coalesce(FINDINGS[name], NONE)
     if name in COLUMNS:
@@ -219,7 +230,7 @@ def dimension(name: str) -> ColumnElement[Any]:
     return func.coalesce(responses.c.labels[name.removeprefix("label.")].as_string(), NONE)
 
 
-def _all(where: Sequence[Any], with_findings: bool) -> Select[Any]:
+def _totals(where: Sequence[Any], with_findings: bool) -> Select[Any]:
     r = responses.c
     j, u, f, m = r.judged, r.unjudged, r.found, r.mitigated
     columns: list[Any] = [
@@ -233,9 +244,11 @@ def _all(where: Sequence[Any], with_findings: bool) -> Select[Any]:
     return select(*columns).select_from(responses).where(*where)
 
 
-def _found(where: Sequence[Any], of_finding: Sequence[str], findings: Sequence[Any]) -> Select[Any]:
-    names = [FINDINGS[name].label(f"of_{at}") for at, name in enumerate(of_finding)]
-    one = (
+def _finding_sums(
+    where: Sequence[Any], of_finding: Sequence[str], findings: Sequence[Any]
+) -> Select[Any]:
+    names = [FINDINGS[name].label(f"of_{n}") for n, name in enumerate(of_finding)]
+    per_response = (
         select(
             events.c.response_id,
             *names,
@@ -246,32 +259,34 @@ def _found(where: Sequence[Any], of_finding: Sequence[str], findings: Sequence[A
         .group_by(events.c.response_id, *names)
         .subquery()
     )
-    f, m, j = one.c.f, one.c.m, responses.c.judged
-    own = [func.coalesce(one.c[name.name], NONE).label(f"found_{name.name}") for name in names]
+    f, m, j = per_response.c.f, per_response.c.m, responses.c.judged
+    values = [
+        func.coalesce(per_response.c[name.name], NONE).label(f"found_{name.name}") for name in names
+    ]
     return (
         select(
-            *own,
+            *values,
             *(func.sum(x) for x in (f, f * f, f * j, m, m * m, f * m)),
             func.count(),
             func.sum(case((f > m, 1), else_=0)),
         )
-        .select_from(one.join(responses, responses.c.id == one.c.response_id))
+        .select_from(per_response.join(responses, responses.c.id == per_response.c.response_id))
         .where(*where)
-        .group_by(*own)
+        .group_by(*values)
     )
 
 
 def _grouped(
     connection: Connection, query: Select[Any], keys: Sequence[Any], more: int = 0
 ) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the sums of ``query`` by ``keys`` and by its own first ``more`` columns."""
+    """Return the sums of ``query`` by ``keys`` and by the ``more`` columns that it begins with."""
     rows = connection.execute(query.add_columns(*keys).group_by(*keys))
-    found = {}
+    grouped = {}
     for row in rows:
         values = tuple(row)
         end = len(values) - len(keys)
-        found[(*values[end:], *values[:more])] = tuple(map(_number, values[more:end]))
-    return found
+        grouped[(*values[end:], *values[:more])] = tuple(map(_number, values[more:end]))
+    return grouped
 
 
 def _number(value: Any) -> float:
@@ -279,29 +294,32 @@ def _number(value: Any) -> float:
 
 
 def _joined(
-    base: Mapping[tuple[Any, ...], tuple[float, ...]],
-    found: Mapping[tuple[Any, ...], tuple[float, ...]],
+    totals: Mapping[tuple[Any, ...], tuple[float, ...]],
+    by_finding: Mapping[tuple[Any, ...], tuple[float, ...]],
     of_response: Sequence[str],
     of_finding: Sequence[str],
     by: Sequence[str],
     by_part: bool,
 ) -> Iterable[Sums]:
+    """Join the sums of responses (keys: dimensions, part) with those of findings (and finding)."""
     width = len(of_response)
-    for key, values in base.items():
+    for key, values in totals.items():
         if not values[0]:
-            continue  # a sum over nothing
+            continue  # no response: SQL returns a row of nulls
         part = int(key[width]) if by_part else 0
-        own = [k[len(key) :] for k in found if k[: len(key)] == key]
-        # Nothing found is a line, too: a rate of 0.
-        for names in own or [(NONE,) * len(of_finding)]:
-            told = dict(zip((*of_response, *of_finding), (*key[:width], *names), strict=True))
-            ordered = {name: str(told[name]) for name in by}
-            added = found.get((*key, *names), ()) if of_finding else ()
+        findings = [k[len(key) :] for k in by_finding if k[: len(key)] == key]
+        # A line without findings has a rate of 0.
+        for names in findings or [(NONE,) * len(of_finding)]:
+            dimension_values = dict(
+                zip((*of_response, *of_finding), (*key[:width], *names), strict=True)
+            )
+            ordered = {name: str(dimension_values[name]) for name in by}
+            added = by_finding.get((*key, *names), ()) if of_finding else ()
             yield Sums(ordered, part, int(values[0]), *values[1:], *added)  # type: ignore[arg-type]
 
 
 def line_of(s: Sums) -> Line:
-    """Return the rates of sums."""
+    """Return the report line of sums."""
     total = s.j + s.u
     squares = s.jj + 2 * s.uj + s.uu
     return Line(
@@ -320,6 +338,7 @@ def line_of(s: Sums) -> Line:
 
 
 def _rate(x: float, xx: float, y: float, yy: float, xy: float) -> Rate:
+    """Return y / x; :func:`guard.intervals.of_clusters` documents the sums."""
     if not x:
         return Rate(math.nan, math.nan, math.nan)
     return Rate(y / x, *of_clusters(x, xx, y, yy, xy))

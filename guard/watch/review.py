@@ -2,13 +2,13 @@
 
 :func:`draw` and :func:`enlarge` fill the queue, :func:`next_item` serves it, :func:`mark` and
 :func:`undo` write to it; :func:`agreement`, :func:`disputes` and
-:func:`guard.watch.reviewed.estimates` read what was marked. All but the first two take a
-connection: of :meth:`guard.watch.store.Store.reading` or, to change something, of
+:func:`guard.watch.review_rates.estimates` read the marks. All but the first two take a connection:
+from :meth:`guard.watch.store.Store.reading` or, to write, from
 :meth:`guard.watch.store.Store.writing`.
 
-A mark is about a decision: "right" says that what passed was harmless and what guard acted on was
-biased. Of one reviewer's marks of a segment the last one holds. The segment itself has the verdict
-that more than half of its reviewers gave, else it is unclear.
+A mark judges a decision: "right" means that what passed was harmless, or that what guard acted on
+was biased. A reviewer's last mark of a segment replaces the earlier ones. A segment's verdict is
+that of more than half of its reviewers, else unclear.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from guard.watch.schema import events, items, marks, responses
 Mark = Literal["right", "wrong", "unclear"]
 MARKS: tuple[Mark, ...] = get_args(Mark)
 Wanted = Literal["new", "second", "disputed"]
-"""Items that nobody has marked; that one other has; on which others disagree."""
-_AHEAD = 16  # reviewers at work at once are served different items of so many
+"""Items that nobody has marked, that one other reviewer has, or on which others disagree."""
+_AHEAD = 16  # items at the head of the queue, of which each reviewer is served another
 
 
 class Correction(NamedTuple):
-    """What a reviewer says the bias is; each None where nothing was said."""
+    """The bias as a reviewer sees it; None for what the reviewer left out."""
 
     bias_type: str | None = None
     group: str | None = None
@@ -52,8 +52,9 @@ class Correction(NamedTuple):
 class Item(NamedTuple):
     """A decision to review.
 
-    ``id`` is what :func:`mark` takes. ``text`` is the segment as it was kept, ``before`` the two
-    segments before it where theirs were. ``bias_type`` and ``attribution`` are guard's.
+    :func:`mark` takes its ``id``. ``text`` is the segment as stored, ``before`` the two segments
+    before it, if stored. ``bias_type``, ``group`` and ``attribute`` are guard's finding. ``time``
+    is in seconds since 1970.
     """
 
     id: str
@@ -82,7 +83,7 @@ class Marked(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Segments in the queue: all, those marked, by two or more, and those that are disputed."""
+    """Counts of segments in the queue: all, marked, marked by two or more, disputed."""
 
     drawn: int
     marked: int
@@ -91,8 +92,13 @@ class Progress(NamedTuple):
 
 
 def item_id(key: Key) -> str:
-    """Return the name of an item."""
+    """Return the id of an item."""
     return f"{key.response_id}-{key.number}"
+
+
+def named(reviewer: str) -> str:
+    """Return a reviewer's name as it is stored."""
+    return bounded(reviewer.strip()) or ""
 
 
 def next_item(
@@ -101,83 +107,89 @@ def next_item(
     wanted: Wanted = "new",
     skipped: Collection[str] = (),
 ) -> Item | None:
-    """Return the next item for ``reviewer``, or None where there is none left.
+    """Return the next item for ``reviewer``, None if none is left.
 
-    The order is random and strata take turns in it, so that one may stop at any place. Items called
-    as in ``skipped`` are passed over.
+    The order is random and interleaves the strata, so that a review may stop anywhere. Items whose
+    ids are in ``skipped`` are passed over.
     """
-    given = all_marks(connection)
+    reviewer = named(reviewer)
+    marks_of = all_marks(connection)
     waiting: list[Key] = []
     for key in _queue(connection):
-        told = given.get(key, {})
+        by_reviewer = marks_of.get(key, {})
         fits = {
-            "new": not told,
-            "second": len(told) == 1 and reviewer not in told,
-            "disputed": len(told) > 1 and reviewer not in told and verdict_of(told) == "unclear",
+            "new": not by_reviewer,
+            "second": len(by_reviewer) == 1 and reviewer not in by_reviewer,
+            "disputed": len(by_reviewer) > 1
+            and reviewer not in by_reviewer
+            and verdict_of(by_reviewer) == "unclear",
         }
         if fits[wanted] and item_id(key) not in skipped:
             waiting.append(key)
         if len(waiting) == _AHEAD:
             break
 
-    def lot(key: Key) -> bytes:
+    def shuffled(key: Key) -> bytes:
         return sha256(f"{reviewer} {key}".encode()).digest()
 
-    return _item(connection, min(waiting, key=lot)) if waiting else None
+    return _item(connection, min(waiting, key=shuffled)) if waiting else None
 
 
-def item(connection: Connection, name: str) -> Item:
-    """Return the item called ``name``; raises UsageError where the queue has none."""
-    response, _, number = name.rpartition("-")
-    at = int(number) if number.isdecimal() and len(number) < 10 else -1
-    found = select(items.c.number).where(items.c.response_id == response, items.c.number == at)
-    if connection.execute(found).first() is None:
-        raise UsageError(
-            f"The review queue has no item {name[:80]!r}; guard review next shows one."
-        )
-    return _item(connection, Key(response, at))
+def item(connection: Connection, id_: str) -> Item:
+    """Return the item with an id; raises UsageError if the queue has none."""
+    response_id, _, digits = id_.rpartition("-")
+    number = int(digits) if digits.isdecimal() and len(digits) < 10 else -1
+    in_queue = select(items.c.number).where(
+        items.c.response_id == response_id, items.c.number == number
+    )
+    if connection.execute(in_queue).first() is None:
+        raise UsageError(f"The review queue has no item {id_[:80]!r}; guard review next shows one.")
+    return _item(connection, Key(response_id, number))
 
 
 def mark(
     connection: Connection,
-    name: str,
+    id_: str,
     reviewer: str,
     verdict: str,
     correction: Correction | None = None,
 ) -> Item:
-    """Write ``reviewer``'s mark of the item called ``name``, over an earlier one of theirs.
+    """Write ``reviewer``'s mark of the item with an id; it replaces an earlier one of theirs.
 
-    Raises UsageError where there is no such item, or a value is none that can be given.
+    Raises UsageError if there is no such item, or on an invalid value.
     """
-    of = item(connection, name)
+    marked = item(connection, id_)
     if verdict not in MARKS:
         raise UsageError(f"A mark is right, wrong or unclear, not {verdict[:40]!r}.")
     if not reviewer.strip():
-        raise UsageError("A mark needs the name of its reviewer: --reviewer NAME.")
-    told = correction or Correction()
-    if told.bias_type is not None and told.bias_type not in BIAS_TYPES:
+        raise UsageError("A mark needs its reviewer's name: give --reviewer NAME.")
+    bias = correction or Correction()
+    if bias.bias_type is not None and bias.bias_type not in BIAS_TYPES:
         known = ", ".join(BIAS_TYPES)
-        raise UsageError(f"A bias type is one of {known}, not {told.bias_type[:40]!r}.")
+        raise UsageError(f"A bias type is one of {known}, not {bias.bias_type[:40]!r}.")
     row = {
         "id": new_id(),
-        "response_id": of.key.response_id,
-        "number": of.key.number,
-        "reviewer": bounded(reviewer.strip()),
+        "response_id": marked.key.response_id,
+        "number": marked.key.number,
+        "reviewer": named(reviewer),
         "time": time.time(),
         "verdict": verdict,
-        "bias_type": told.bias_type,
-        "group_name": bounded(told.group),
-        "attribute_name": bounded(told.attribute),
+        "bias_type": bias.bias_type,
+        "group_name": bounded(bias.group),
+        "attribute_name": bounded(bias.attribute),
     }
     connection.execute(marks.insert(), [row])
-    return of
+    return marked
 
 
 def undo(connection: Connection, reviewer: str) -> Item | None:
-    """Take back ``reviewer``'s last mark, so that one before it holds; return what it was of."""
+    """Take back ``reviewer``'s last mark; return its item, None if there was no mark.
+
+    An earlier mark of the same segment is valid again.
+    """
     last = (
         select(marks)
-        .where(marks.c.reviewer == bounded(reviewer.strip()))
+        .where(marks.c.reviewer == named(reviewer))
         .order_by(marks.c.id.desc())
         .limit(1)
     )
@@ -189,20 +201,20 @@ def undo(connection: Connection, reviewer: str) -> Item | None:
 
 
 def progress(connection: Connection) -> Progress:
-    """Return how far the review is."""
-    given = all_marks(connection)
+    """Return how much of the queue is marked."""
+    marks_of = all_marks(connection)
     queue = _queue(connection)
-    told = [given[key] for key in queue if key in given]
+    marked = [marks_of[key] for key in queue if key in marks_of]
     return Progress(
         len(queue),
-        len(told),
-        sum(len(one) > 1 for one in told),
-        sum(_disputed(one) for one in told),
+        len(marked),
+        sum(len(by_reviewer) > 1 for by_reviewer in marked),
+        sum(_disputed(by_reviewer) for by_reviewer in marked),
     )
 
 
 class Agreement(NamedTuple):
-    """How far two reviewers agree on the ``segments`` that both have marked."""
+    """How often two reviewers agree on the ``segments`` segments that both have marked."""
 
     first: str
     second: str
@@ -214,22 +226,22 @@ class Agreement(NamedTuple):
 def agreement(connection: Connection) -> list[Agreement]:
     """Return the agreement of every two reviewers, those with most in common first.
 
-    ``agreed`` is the share of segments with one verdict from both, ``kappa`` Cohen's (Educational
-    and Psychological Measurement 20, 1960): nan where both say the same of every segment, and
-    that alone. Intervals are Clopper and Pearson's; that of kappa takes the agreement by chance as
-    known, as Cohen's does.
+    ``agreed`` is the share of segments to which both gave the same verdict. ``kappa`` is Cohen's
+    (Educational and Psychological Measurement 20, 1960); it is nan if both gave one same verdict
+    to every segment. Intervals are Clopper and Pearson's; that of kappa takes the agreement by
+    chance as known, as Cohen's does.
     """
     pairs: dict[tuple[str, str], list[tuple[Mark, Mark]]] = {}
-    for given in all_marks(connection).values():
-        for one, other in combinations(sorted(given), 2):
-            both = given[one].verdict, given[other].verdict
-            pairs.setdefault((one, other), []).append(both)
-    found = [agreement_of(*names, verdicts) for names, verdicts in pairs.items()]
-    return sorted(found, key=lambda a: (-a.segments, a.first, a.second))
+    for by_reviewer in all_marks(connection).values():
+        for first, second in combinations(sorted(by_reviewer), 2):
+            verdicts = by_reviewer[first].verdict, by_reviewer[second].verdict
+            pairs.setdefault((first, second), []).append(verdicts)
+    agreements = [agreement_of(*names, both) for names, both in pairs.items()]
+    return sorted(agreements, key=lambda a: (-a.segments, a.first, a.second))
 
 
 def agreement_of(first: str, second: str, verdicts: Sequence[tuple[Mark, Mark]]) -> Agreement:
-    """Return the agreement of two reviewers with these verdicts, a pair of each segment."""
+    """Return the agreement of two reviewers from their pairs of verdicts, one a segment."""
     n = len(verdicts)
     same = sum(a == b for a, b in verdicts)
     agreed = Limits(same / n, *exact(same, n))
@@ -240,63 +252,68 @@ def agreement_of(first: str, second: str, verdicts: Sequence[tuple[Mark, Mark]])
 
 
 def disputes(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
-    """Return the items that have no verdict because reviewers disagree, with the marks."""
-    given = all_marks(connection)
+    """Return the items on which reviewers disagree without a majority, with their marks."""
+    marks_of = all_marks(connection)
     return [
-        (_item(connection, key), given[key])
+        (_item(connection, key), marks_of[key])
         for key in _queue(connection)
-        if key in given and _disputed(given[key])
+        if key in marks_of and _disputed(marks_of[key])
     ]
 
 
 def queue(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
-    """Return all items in their order, each with the marks that hold, by reviewer."""
-    given = all_marks(connection)
-    return [(_item(connection, key), given.get(key, {})) for key in _queue(connection)]
+    """Return all items in order, each with its valid marks, by reviewer."""
+    marks_of = all_marks(connection)
+    return [(_item(connection, key), marks_of.get(key, {})) for key in _queue(connection)]
 
 
 def confirmed(connection: Connection) -> list[tuple[Item, Correction]]:
-    """Return the items on which the decision was wrong, with what reviewers say the bias is.
+    """Return the items whose decision was wrong, each with the bias as reviewers see it.
 
-    Of an item that passed (a miss) the values are those that were given first; of one that guard
-    acted on (a false alarm) there are none.
+    For an item that passed (a miss) each value is the first that a reviewer gave; for one that
+    guard acted on (a false alarm) there are none.
     """
-    given = all_marks(connection)
-    found = []
+    marks_of = all_marks(connection)
+    errors = []
     for key in _queue(connection):
-        told = given.get(key)
-        if told is None or verdict_of(told) != "wrong":
+        by_reviewer = marks_of.get(key)
+        if by_reviewer is None or verdict_of(by_reviewer) != "wrong":
             continue
-        said = [one.correction for one in told.values() if one.verdict == "wrong"]
-        values = (next((v for v in each if v), None) for each in zip(*said, strict=True))
-        of = _item(connection, key)
-        found.append((of, Correction(*values) if of.action == "pass" else Correction()))
-    return found
+        biases = corrections(by_reviewer)
+        values = (next((v for v in given if v), None) for given in zip(*biases, strict=True))
+        wrong = _item(connection, key)
+        errors.append((wrong, Correction(*values) if wrong.action == "pass" else Correction()))
+    return errors
+
+
+def corrections(by_reviewer: Mapping[str, Marked]) -> list[Correction]:
+    """Return the corrections of the reviewers who say that a decision was wrong."""
+    return [m.correction for m in by_reviewer.values() if m.verdict == "wrong"]
 
 
 def all_marks(connection: Connection) -> dict[Key, dict[str, Marked]]:
-    """Return the marks that hold, by segment and reviewer."""
-    found: dict[Key, dict[str, Marked]] = {}
+    """Return the valid marks, by segment and reviewer."""
+    marks_of: dict[Key, dict[str, Marked]] = {}
     for row in connection.execute(select(marks).order_by(marks.c.id)):
-        told = Correction(row.bias_type, row.group_name, row.attribute_name)
-        one = Marked(row.reviewer, row.verdict, told, row.time)
-        found.setdefault(Key(row.response_id, row.number), {})[row.reviewer] = one
-    return found
+        bias = Correction(row.bias_type, row.group_name, row.attribute_name)
+        marked = Marked(row.reviewer, row.verdict, bias, row.time)
+        marks_of.setdefault(Key(row.response_id, row.number), {})[row.reviewer] = marked
+    return marks_of
 
 
-def verdict_of(given: Mapping[str, Marked]) -> Mark:
+def verdict_of(by_reviewer: Mapping[str, Marked]) -> Mark:
     """Return the verdict that more than half of the reviewers gave, else "unclear"."""
-    [(verdict, count)] = Counter(one.verdict for one in given.values()).most_common(1)
-    return verdict if 2 * count > len(given) else "unclear"
+    [(verdict, count)] = Counter(m.verdict for m in by_reviewer.values()).most_common(1)
+    return verdict if 2 * count > len(by_reviewer) else "unclear"
 
 
-def _disputed(given: Mapping[str, Marked]) -> bool:
-    verdicts = {one.verdict for one in given.values()}
-    return len(verdicts) > 1 and verdict_of(given) == "unclear"
+def _disputed(by_reviewer: Mapping[str, Marked]) -> bool:
+    verdicts = {m.verdict for m in by_reviewer.values()}
+    return len(verdicts) > 1 and verdict_of(by_reviewer) == "unclear"
 
 
 def _queue(connection: Connection) -> list[Key]:
-    """Return the segments of the queue in their order, those drawn twice once."""
+    """Return the segments of the queue in order; one that was drawn twice appears once."""
     rows = connection.execute(
         select(items.c.response_id, items.c.number)
         .group_by(items.c.response_id, items.c.number)

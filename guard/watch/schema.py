@@ -1,11 +1,11 @@
-"""The tables of a store, and how older ones are brought up to date.
+"""The tables of a store, and the migrations of older ones.
 
-Every response has a row from its first decision on; ``outcome`` is ``running`` until it has ended,
-and its counts are 0 until then. Every decision has a row of its own, known by its response and its
-place in the trail, so that writing a batch twice changes nothing.
+A response has a row from its first decision on; until it ends, its ``outcome`` is ``running`` and
+its counts are 0. A decision has a row whose key is its response and its place in the trail, so
+writing a batch twice changes nothing.
 
-Beside the events a store keeps the history of audits: a row for each audit of a suite, and one for
-each of its axes. Nothing changes them or deletes them.
+A store also keeps the history of audits: a row for each audit of a suite, and one for each of its
+axes. These rows are never changed or deleted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from sqlalchemy import (
     text,
 )
 
-VERSION = 3
-"""Of the tables below."""
+VERSION = 4
+"""The version of the tables below."""
 
 metadata = MetaData()
 
@@ -48,7 +48,7 @@ settings = Table(
     metadata,
     Column("hash", String(16), primary_key=True),
     Column("policy", JSON, nullable=False),
-    comment="The policies by which responses were guarded.",
+    comment="The policies that guarded responses.",
 )
 
 
@@ -95,19 +95,24 @@ events = Table(
     Column("attribute_name", String(256)),
     Column("score", Double),
     Column("threshold", Double),
-    Column("counted", Boolean, nullable=False, comment="false for a finding told before"),
+    Column(
+        "counted",
+        Boolean,
+        nullable=False,
+        comment="false for a finding that an earlier segment has",
+    ),
     Column("channel", String(16), nullable=False),
     Column("choice", Integer, nullable=False),
     Column("tool", Integer, nullable=False),
     Column("start", Integer, nullable=False, comment="characters, in the channel's text"),
     Column("end", Integer, nullable=False),
     Column("judging_ms", Double, nullable=False),
-    Column("text", Text, comment="as keep_text has it"),
-    Column("text_share", Double, comment="with what probability a text like it is kept to read"),
+    Column("text", Text, comment="in the form that keep_text allows"),
+    Column("text_share", Double, comment="probability with which such a text is kept"),
     Column(
         "index_references",
         JSON(none_as_null=True),
-        comment="of a biased segment: what of the index resembles it, statements by their hashes",
+        comment="of a biased segment: similar statements of the index, by hash",
     ),
     sqlite_with_rowid=False,
 )
@@ -125,12 +130,12 @@ drops = Table(
     "guard_drops",
     metadata,
     Column("id", String(32), primary_key=True),
-    Column("time", Double, nullable=False, comment="when they were told, seconds since 1970"),
-    Column("process", String(256), nullable=False, comment="host and number"),
+    Column("time", Double, nullable=False, comment="of the report, seconds since 1970"),
+    Column("process", String(256), nullable=False, comment="host and process id"),
     Column("events", Integer, nullable=False),
     Column("reason", String(64), nullable=False),
     Index("guard_drops_time", "time"),
-    comment="What could not be written, told by its process once the store could be written again.",
+    comment="Events that a process dropped, reported once the store could be written again.",
 )
 
 audits = Table(
@@ -142,8 +147,8 @@ audits = Table(
     Column("suite", String(256), nullable=False),
     Column("model", String(256), nullable=False),
     Column("release", String(256)),
-    Column("source", String(256), nullable=False, comment="the run as it was named"),
-    Column("guard", String(32), nullable=False, comment="the version that added it"),
+    Column("source", String(256), nullable=False, comment="name of the run"),
+    Column("guard", String(32), nullable=False, comment="version that added it"),
     Column("key", JSON, nullable=False, comment="what two audits must share to be compared"),
     Column("items", Integer, nullable=False),
     Index("guard_audits_time", "time"),
@@ -166,7 +171,7 @@ audit_axes = Table(
     Column("unit", String(16), nullable=False),
     Column("coverage", Double, comment="share of readable answers of the arm"),
     Column("ideal", Double, nullable=False, comment="the value of a fair model"),
-    Column("above", Boolean, nullable=False, comment="less than the ideal is as good"),
+    Column("above", Boolean, nullable=False, comment="values below the ideal are as good as it"),
     sqlite_with_rowid=False,
 )
 
@@ -180,11 +185,13 @@ draws = Table(
     metadata,
     Column("id", String(32), primary_key=True),
     Column("time", Double, nullable=False, comment="when it was drawn, seconds since 1970"),
-    Column("since", Double, nullable=False, comment="the decisions it was drawn from"),
+    Column(
+        "since", Double, nullable=False, comment="decisions from then until: the period drawn from"
+    ),
     Column("until", Double, nullable=False),
     Column("size", Integer, nullable=False, comment="items drawn"),
     Column("seed", Integer, nullable=False),
-    Column("unread", Integer, nullable=False, comment="segments of which no text could be drawn"),
+    Column("unread", Integer, nullable=False, comment="segments without a kept text"),
 )
 
 items = Table(
@@ -193,9 +200,9 @@ items = Table(
     Column("draw_id", String(32), primary_key=True),
     Column("response_id", String(32), primary_key=True),
     Column("number", Integer, primary_key=True),
-    Column("position", Integer, nullable=False, comment="in the queue; strata take turns"),
+    Column("position", Integer, nullable=False, comment="in the queue, strata interleaved"),
     Column("stratum", String(512), nullable=False),
-    Column("stratum_size", Integer, nullable=False, comment="segments it stands for"),
+    Column("stratum_size", Integer, nullable=False, comment="segments in the stratum"),
     Column("stratum_drawn", Integer, nullable=False),
     Column("probability", Double, nullable=False, comment="of being drawn"),
     Column("weight", Double, nullable=False, comment="its inverse"),
@@ -205,22 +212,22 @@ items = Table(
 marks = Table(
     "guard_review_marks",
     metadata,
-    Column("id", String(32), primary_key=True, comment="later ones sort after earlier ones"),
+    Column("id", String(32), primary_key=True, comment="sorts by time"),
     Column("response_id", String(32), nullable=False),
     Column("number", Integer, nullable=False),
     Column("reviewer", String(256), nullable=False),
     Column("time", Double, nullable=False, comment="seconds since 1970"),
     Column("verdict", String(16), nullable=False, comment="on the decision: right, wrong, unclear"),
-    Column("bias_type", String(16), comment="as the reviewer has it"),
+    Column("bias_type", String(16), comment="given by the reviewer"),
     Column("group_name", String(256)),
     Column("attribute_name", String(256)),
     Index("guard_review_marks_event", "response_id", "number"),
-    comment="Of a reviewer's marks of one segment the last one holds.",
+    comment="A reviewer's last mark of a segment replaces the earlier ones.",
 )
 
 
 def _add_reviews(connection: Connection) -> None:
-    """Make the tables of reviews; texts that lie here were all kept, as their settings said."""
+    """Create the review tables; older stores kept every readable text, so its share is 1."""
     for table in (draws, items, marks):
         table.create(connection)
     connection.execute(text("ALTER TABLE guard_events ADD COLUMN text_share DOUBLE PRECISION"))
@@ -232,27 +239,27 @@ def _add_references(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE guard_events ADD COLUMN index_references JSON"))
 
 
-#: What leads from version n + 1 to n + 2; a new store is made as the tables above say.
-STEPS: tuple[Callable[[Connection], None], ...] = (_keep_audits, _add_reviews, _add_references)
+#: Migrations: the n-th, from 0, leads from version n + 1 to n + 2. A new store needs none.
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_keep_audits, _add_reviews, _add_references)
 
 
 def version_of(connection: Connection) -> int | None:
-    """Return the version of a store's tables; None where there are none."""
+    """Return the version of a store's tables, None if it has none."""
     if not inspect(connection).has_table(about.name):
         return None
-    found = connection.scalar(select(about.c.value).where(about.c.name == "schema"))
-    return int(found) if found is not None and found.isdecimal() else None
+    value = connection.scalar(select(about.c.value).where(about.c.name == "schema"))
+    return int(value) if value is not None and value.isdecimal() else None
 
 
 def bring_up(connection: Connection) -> None:
-    """Make the tables, or bring older ones up to date; nothing where they are newer."""
+    """Create the tables, or migrate older ones; newer ones stay as they are."""
     version = version_of(connection)
     if version is None:
         metadata.create_all(connection)
         rows = {"schema": str(VERSION), "key": secrets.token_hex(32)}
         connection.execute(about.insert(), [{"name": n, "value": v} for n, v in rows.items()])
     elif version < VERSION:
-        for step in STEPS[version - 1 :]:
-            step(connection)
+        for migrate in MIGRATIONS[version - 1 :]:
+            migrate(connection)
         stamp = about.update().where(about.c.name == "schema")
         connection.execute(stamp.values(value=str(VERSION)))

@@ -31,25 +31,25 @@ from guard.errors import ConfigError, UsageError
 from guard.watch import schema
 from guard.watch.events import Row, bounded
 
-_TAKES = "sqlite:///FILE or postgresql://USER@HOST/NAME"
-_BUSY_S = 10.0  # a writer waits so long for another's
+_URL_FORMS = "sqlite:///FILE or postgresql://USER@HOST/NAME"
+_BUSY_S = 10.0  # how long SQLite waits for another writer
 _CONNECT_S = 5
 _POSTGRES = {
     "connect_timeout": _CONNECT_S,
     "application_name": "guard",
-    "tcp_user_timeout": 15_000,  # ms after which a host that does not answer is given up
+    "tcp_user_timeout": 15_000,  # ms until an unresponsive host counts as lost
 }
-# One number for all of guard's: stores are made by one process at a time.
-_MAKING = 0x67756172
-_LOT = 1_000  # responses that are deleted at a time: others may write in between
+# PostgreSQL's advisory lock for making tables: one process at a time.
+_SCHEMA_LOCK = 0x67756172
+_DELETE_BATCH = 1_000  # responses deleted in one transaction: others may write in between
 
 
 class Store:
-    """One database of events and audits; of one thread at a time.
+    """One database of events and audits, used by one thread at a time.
 
-    ``url`` is ``sqlite:///FILE``, ``postgresql://USER@HOST/NAME``, or the path of a file of SQLite.
-    ``name`` says which it is, without a password. Raises ConfigError, naming ``where``, on any
-    other.
+    ``url`` is ``sqlite:///FILE``, ``postgresql://USER@HOST/NAME``, or the path of a SQLite file;
+    any other raises ConfigError. Errors name ``where``, the setting or argument that gave the URL.
+    ``name`` is the URL without its password.
     """
 
     def __init__(self, url: str, where: str = "events") -> None:
@@ -62,40 +62,49 @@ class Store:
         self.key = b""
 
     def prepare(self) -> None:
-        """Make the tables where there are none, and bring older ones up to date.
+        """Create the tables, or bring older ones up to date.
 
-        Raises ConfigError where the store cannot be opened or written, or is a newer guard's.
+        Raises ConfigError if the store cannot be opened or written, or a newer guard made it.
         """
         try:
             with self._connected().begin():
                 connection = self._connected()
                 if not self.is_sqlite:
-                    connection.execute(text(f"SELECT pg_advisory_xact_lock({_MAKING})"))
+                    connection.execute(text(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"))
                 schema.bring_up(connection)
                 self._check(connection)
                 key = select(schema.about.c.value).where(schema.about.c.name == "key")
-                self.key = bytes.fromhex(connection.scalar(key) or "")
-                # A lock is not the leave to write: a file may be read-only.
+                self.key = self._key(connection.scalar(key) or "")
+                # SQLite locks a read-only file too; only a write shows that it can be written.
                 connection.execute(schema.about.update().values(value=schema.about.c.value))
         except SQLAlchemyError as error:
-            raise ConfigError(self._sentence(error)) from None
+            raise ConfigError(self._error_sentence(error)) from None
         finally:
             self.disconnect()
+
+    def _key(self, written: str) -> bytes:
+        try:
+            return bytes.fromhex(written)
+        except ValueError:
+            raise ConfigError(f"{self._where}: {self.name} is damaged: its key is none.") from None
 
     def _check(self, connection: Connection) -> None:
         version = schema.version_of(connection)
         if version is None:
-            raise ConfigError(f"{self._where}: {self.name} is no store of guard's.")
+            raise ConfigError(
+                f"{self._where}: {self.name} is not a guard store; give one that guard writes to."
+            )
         if version != schema.VERSION:
-            age = "a newer guard's" if version > schema.VERSION else "an older guard's"
+            newer = version > schema.VERSION
             mend = (
                 "use that guard or a newer one"
-                if version > schema.VERSION
+                if newer
                 else "let a guard of this version write to it once"
             )
             raise ConfigError(
-                f"{self._where}: {self.name} is {age} (tables of version {version}, this one "
-                f"reads {schema.VERSION}); {mend}."
+                f"{self._where}: {self.name} was written by {'a newer' if newer else 'an older'} "
+                f"guard (its tables have version {version}, this guard reads {schema.VERSION}); "
+                f"{mend}."
             )
 
     def write(
@@ -106,9 +115,9 @@ class Store:
         ended: Sequence[Row],
         drops: Sequence[Row] = (),
     ) -> None:
-        """Write a batch, in one transaction; what is there already stays as it is.
+        """Write a batch in one transaction; rows that exist already stay as they are.
 
-        Raises SQLAlchemyError; nothing is written then.
+        Raises SQLAlchemyError; then nothing is written.
         """
         insert = sqlite.insert if self.is_sqlite else postgresql.insert
         with self._connected().begin():
@@ -121,29 +130,32 @@ class Store:
                 if rows:
                     connection.execute(insert(table).on_conflict_do_nothing(), list(rows))
             if drops:
-                counted = insert(schema.drops)
-                most = {"events": counted.excluded.events}
+                drop = insert(schema.drops)
+                latest = {"events": drop.excluded.events}
                 connection.execute(
-                    counted.on_conflict_do_update(index_elements=["id"], set_=most), list(drops)
+                    drop.on_conflict_do_update(index_elements=["id"], set_=latest), list(drops)
                 )
             if ended:
-                of = insert(schema.responses)
+                response = insert(schema.responses)
                 new: dict[str, Any] = {
-                    c.name: of.excluded[c.name] for c in schema.responses.c if c.name != "id"
+                    c.name: response.excluded[c.name] for c in schema.responses.c if c.name != "id"
                 }
-                # What a decision named and the end of the response did not.
+                # A response's end does not know these; its first decision did.
                 for name in ("detector", "index_version"):
-                    new[name] = func.coalesce(of.excluded[name], schema.responses.c[name])
+                    new[name] = func.coalesce(response.excluded[name], schema.responses.c[name])
                 connection.execute(
-                    of.on_conflict_do_update(index_elements=["id"], set_=new), list(ended)
+                    response.on_conflict_do_update(index_elements=["id"], set_=new), list(ended)
                 )
 
     def forget(self, request_id: str) -> int:
-        """Delete the responses to a request, with their events; return how many there were."""
+        """Delete the responses to a request with their events; return the number of responses."""
         return self._deleted(schema.responses.c.request_id == bounded(request_id))
 
     def prune(self, before: float) -> int:
-        """Delete the responses that began before a time, and drops; return how many responses."""
+        """Delete responses and drops from before a time, seconds since 1970.
+
+        Returns the number of responses.
+        """
         count = self._deleted(schema.responses.c.time < before)
         with self._connected().begin():
             self._connected().execute(delete(schema.drops).where(schema.drops.c.time < before))
@@ -154,87 +166,90 @@ class Store:
         while True:
             with self._connected().begin():
                 connection = self._connected()
-                lot = select(schema.responses.c.id).where(which).limit(_LOT)
-                ids = list(connection.scalars(lot))
+                batch = select(schema.responses.c.id).where(which).limit(_DELETE_BATCH)
+                ids = list(connection.scalars(batch))
                 for table in (schema.events, schema.items, schema.marks):
                     connection.execute(delete(table).where(table.c.response_id.in_(ids)))
                 connection.execute(delete(schema.responses).where(schema.responses.c.id.in_(ids)))
             count += len(ids)
-            if len(ids) < _LOT:
+            if len(ids) < _DELETE_BATCH:
                 break
-        if count and self.is_sqlite:  # what was deleted leaves the journal, too
+        if count and self.is_sqlite:  # deleted rows must leave the journal, too
             driver: Any = self._connected().connection.driver_connection
             with contextlib.suppress(sqlite3.Error):
                 driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return count
 
     def disconnect(self) -> None:
-        """Give the connection back; the next call makes a new one."""
+        """Close the connection; the next call opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(SQLAlchemyError):
                 connection.close()
 
     def renew(self) -> object:
-        """Leave the connection to the parent of this process, and return it: it must not close."""
-        left = (self._connection, self._engine)
+        """Drop a forked child's copy of the connection and return it.
+
+        The caller must keep it alive: closing it would close the parent's.
+        """
+        inherited = (self._connection, self._engine)
         self._connection = self._engine = None
-        return left
+        return inherited
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection that sees the store as it is now and changes nothing.
+        """Yield a read-only connection that sees one snapshot of the store.
 
-        Raises UsageError where it cannot be read, ConfigError where it is no store of this version.
+        Raises UsageError if it cannot be read, ConfigError if it is no store of this version.
         """
-        engine = _reader(self.url)
+        engine = _read_engine(self.url)
         try:
             with engine.connect() as connection:
                 self._check(connection)
                 yield connection
         except SQLAlchemyError as error:
-            raise UsageError(self._sentence(error)) from None
+            raise UsageError(self._error_sentence(error)) from None
         finally:
             engine.dispose()
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[Store]:
-        """Give the store to commands that delete; raises as :meth:`reading` does."""
+        """Yield the store to a command that deletes; raises as :meth:`reading` does."""
         with self.reading():
             pass
         try:
             yield self
         except SQLAlchemyError as error:
-            raise UsageError(self._sentence(error)) from None
+            raise UsageError(self._error_sentence(error)) from None
         finally:
             self.disconnect()
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[Connection]:
-        """Give a connection to add rows by: all of them are kept, or none.
+        """Yield a connection for adding rows in one transaction.
 
-        Makes the tables first, as :meth:`prepare` does and with its errors. Raises UsageError
-        where the rows cannot be written.
+        Creates the tables first, with the errors of :meth:`prepare`. Raises UsageError if the rows
+        cannot be written.
         """
         self.prepare()
         try:
             with self._connected().begin():
                 yield self._connected()
         except SQLAlchemyError as error:
-            raise UsageError(self._sentence(error)) from None
+            raise UsageError(self._error_sentence(error)) from None
         finally:
             self.disconnect()
 
     def new(self, table: Table, row: Row) -> Insert:
-        """Return an insert of ``row`` that leaves one with its key as it is."""
+        """Return an insert of ``row`` that does nothing if a row has its key."""
         insert = sqlite.insert if self.is_sqlite else postgresql.insert
         return insert(table).values(**row).on_conflict_do_nothing()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a connection for one transaction; raises as :meth:`reading` does.
+        """Yield a connection for one transaction; raises as :meth:`reading` does.
 
-        Nothing is written where the block raises.
+        Nothing is written if the block raises.
         """
         with self.changing(), self._connected().begin():
             yield self._connected()
@@ -242,40 +257,46 @@ class Store:
     def _connected(self) -> Connection:
         if self._connection is None:
             if self._engine is None:
-                self._engine = _writer(self.url)
+                self._engine = _write_engine(self.url)
             self._connection = self._engine.connect()
         return self._connection
 
-    def _sentence(self, error: SQLAlchemyError) -> str:
+    def _error_sentence(self, error: SQLAlchemyError) -> str:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
         if self.url.password:
             reason = reason.replace(str(self.url.password), "***")
         mend = (
-            "give a file in a folder that may be written"
+            "give a file in a folder that you may write to"
             if self.is_sqlite
-            else "see that the server runs and lets this user in"
+            else "check that the server runs and accepts this user"
         )
         return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {mend}."
 
 
 def _parsed(given: str, where: str) -> URL:
     shown = given if "@" not in given else f"…@{given.rpartition('@')[2]}"
-    wrong = ConfigError(f"{where}: a store is {_TAKES}, got {shown[:200]!r}.")
+    unknown = ConfigError(f"{where}: a store is {_URL_FORMS}, got {shown[:200]!r}.")
     try:
         url = make_url(given if "://" in given else f"sqlite:///{given}")
     except (ArgumentError, ValueError):
-        raise wrong from None
+        raise unknown from None
     if url.drivername == "sqlite" and url.host is None and not url.query:
         if not url.database or url.database == ":memory:":
-            raise ConfigError(f"{where}: a store in memory is lost; give a file: {_TAKES}.")
+            raise ConfigError(
+                f"{where}: a store in memory is lost when the process ends; give {_URL_FORMS}."
+            )
+        try:
+            url.database.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{where}: the name of a store has to be UTF-8.") from None
         # A relative path names another file once the working directory has changed.
         return url.set(database=str(Path(url.database).absolute()))
     if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
-    raise wrong
+    raise unknown
 
 
-def _writer(url: URL) -> Engine:
+def _write_engine(url: URL) -> Engine:
     if url.drivername != "sqlite":
         return _postgres(url)
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _BUSY_S})
@@ -288,13 +309,13 @@ def _writer(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # From the start: a reader that becomes a writer may not wait for another.
+        # Take the write lock at once: SQLite refuses to upgrade a read lock while another writes.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
 
 
-def _reader(url: URL) -> Engine:
+def _read_engine(url: URL) -> Engine:
     if url.drivername != "sqlite":
         engine = _postgres(url)
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -316,8 +337,8 @@ def _reader(url: URL) -> Engine:
 
 def _postgres(url: URL) -> Engine:
     try:
-        given = {k: v for k, v in _POSTGRES.items() if k not in url.query}
-        return create_engine(url, poolclass=NullPool, connect_args=given)
+        options = {k: v for k, v in _POSTGRES.items() if k not in url.query}
+        return create_engine(url, poolclass=NullPool, connect_args=options)
     except ImportError as error:
         from guard.installed import install_command
 

@@ -1,9 +1,9 @@
-"""Writes events to a store from a thread of its own: no stream waits for a database.
+"""Writes events to a store from a background thread, so that no stream waits for a database.
 
-What is to be written waits in a queue of at most :data:`QUEUE` items. Where it is full, or a batch
-cannot be written at all, events are dropped and counted; the store is told the count once it can be
-written again. A process that is killed loses what waits: what came in the last :data:`GATHER_S`
-seconds while the store keeps up, and never more than ``QUEUE + BATCH`` items.
+Items wait in a queue of at most :data:`QUEUE`. If it is full, or a batch cannot be written at all,
+events are dropped and counted; the count is written once the store can be written again. A process
+that is killed loses its queue: the items of the last :data:`GATHER_S` seconds while the store keeps
+up, and never more than ``QUEUE + BATCH``.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from guard.watch.events import (
 from guard.watch.store import Store
 
 QUEUE = 10_000
-"""Items that may wait; a decision and the end of a response are one each."""
+"""Items that may wait: each decision is one, and each end of a response."""
 BATCH = 500
-"""Items that are written in one transaction."""
+"""Items of one transaction, at most."""
 GATHER_S = 0.2
-"""Seconds for which the first item of a batch waits for others."""
-_CLOSE_S = 10.0  # for which the end of the process waits while the store is slow
+"""Seconds that the first item of a batch waits for more."""
+_CLOSE_S = 10.0  # how long the exit of the process waits for the store
 _LONGEST_PAUSE_S = 30.0
 _REPORT_S = 60.0
 _PRUNE_S = 3600.0
 _DAY_S = 86_400.0
-_JUMP_S = 3600.0  # by which the clock may be set before it is believed no more
+_JUMP_S = 3600.0  # a clock that was set by more is not trusted to delete by age
 
 _log = logging.getLogger("guard")
 
@@ -70,28 +70,30 @@ class Writer:
         """Events of this process that were not written."""
         self.on_drop: set[Callable[[int], None]] = set()
         self._keep_days = keep_days
-        # The garbage collector may close a stream, and that drop an event, in any thread's midst.
+        # Reentrant: the garbage collector may close a stream, and so drop an event, in any thread,
+        # even in one that holds the lock.
         self._counting = Lock(threading.RLock)
         self._starting = Lock(threading.RLock)
-        self._left: list[object] = []
-        self._fresh()
+        self._inherited: list[object] = []  # keeps the parent's objects alive: they must not close
+        self._reset()
         _writers.add(self)
 
-    def _fresh(self) -> None:
+    def _reset(self) -> None:
+        """Start with an empty queue and no thread, as a forked child must."""
         # A SimpleQueue may be put to wherever the garbage collector closes a stream.
         self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._writing = threading.Lock()
         self._woken = threading.Event()
-        self._forking: int | None = None  # the thread that holds it for its fork
+        self._forking: int | None = None  # the thread that holds _writing while it forks
         self._closing = False
-        self._told = 0  # of what was dropped, in the store
-        self._in_hand = 0
+        self._drops_written = 0  # of self.dropped, those that the store has counted
+        self._in_hand = 0  # items taken from the queue and not yet written
         self._reason = "queue full"
         self._reported = -_REPORT_S
         self._pruned = -_PRUNE_S
         self._clock = time.time() - time.monotonic()
-        self._settings: set[str] = set()  # that the store has
+        self._settings: set[str] = set()  # hashes that the store has
         self._name = secrets.token_hex(8)
 
     def put(self, item: Decided | Ended) -> None:
@@ -104,7 +106,7 @@ class Writer:
             self._start()
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until all that was queued so far is written; return whether it is."""
+        """Wait at most ``timeout`` seconds for the queued items; return whether all are written."""
         if self._thread is None:
             return True
         done = threading.Event()
@@ -112,7 +114,7 @@ class Writer:
         return done.wait(timeout)
 
     def close(self, timeout: float = _CLOSE_S) -> None:
-        """Write what waits, and end; what cannot be written in time is counted as dropped."""
+        """Write the queue and end; what takes over ``timeout`` seconds counts as dropped."""
         thread = self._thread
         if thread is None or self._closing:
             return
@@ -120,72 +122,79 @@ class Writer:
         self._queue.put(_Close())
         self._woken.set()
         thread.join(timeout)
-        # Where the thread has ended, what came behind the end; else the end itself waits too.
-        left = self._queue.qsize() + (self._in_hand - 1 if thread.is_alive() else 0)
-        self._drop(max(left, 0), "end of process")
-        if self.dropped > self._told:
-            lost = self.dropped - self._told
+        # If the thread still runs, the _Close item is in the queue or in hand, and is no event.
+        unwritten = self._queue.qsize() + (self._in_hand - 1 if thread.is_alive() else 0)
+        self._drop(max(unwritten, 0), "end of process")
+        if self.dropped > self._drops_written:
+            lost = self.dropped - self._drops_written
             _log.error("%s: %d events were not written", self.store.name, lost)
 
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
-                # Runs in children of multiprocessing too, which know no atexit.
+                # Not atexit, which children of multiprocessing skip.
                 util.Finalize(None, self.close, exitpriority=10)
                 thread = threading.Thread(target=self._run, name="guard-events", daemon=True)
                 thread.start()
                 self._thread = thread
 
     def _run(self) -> None:
-        over = False
-        while not over:
-            batch = self._gathered()
-            over = any(isinstance(item, _Close) for item in batch)
-            kept = [item for item in batch if isinstance(item, (Decided, Ended))]
-            self._in_hand = len(kept)
-            if kept or self._told < self.dropped:
-                self._write(kept)
+        closing = False
+        while not closing:
+            batch = self._next_batch()
+            closing = any(isinstance(item, _Close) for item in batch)
+            items = [item for item in batch if isinstance(item, (Decided, Ended))]
+            self._in_hand = len(items)
+            if items or self._drops_written < self.dropped:
+                self._write(items)
             self._in_hand = 0
             for item in batch:
                 if isinstance(item, _Flush):
                     item.done.set()
-            if self._keep_days is not None and not over:
+            if self._keep_days is not None and not closing:
                 self._prune(self._keep_days)
         with self._writing:
             self.store.disconnect()
 
-    def _gathered(self) -> list[Item]:
-        """Return what came, once there is anything; a while later, for others to come."""
+    def _next_batch(self) -> list[Item]:
+        """Wait for an item, then :data:`GATHER_S` for more; return at most :data:`BATCH`."""
         batch = [self._queue.get()]
         if isinstance(batch[0], (Decided, Ended)) and self._queue.qsize() < BATCH:
-            self._woken.wait(GATHER_S)  # not once the process ends
-        while len(batch) < BATCH and not self._queue.empty():  # no other thread takes
+            self._woken.wait(GATHER_S)  # returns at once while the process exits
+        while len(batch) < BATCH and not self._queue.empty():  # only this thread takes items
             batch.append(self._queue.get())
         return batch
 
     def _write(self, items: list[Decided | Ended]) -> None:
-        """Write a batch; try again while the store cannot be reached."""
+        """Write a batch; retry while the store cannot be reached."""
         pause = 0.25
-        while not self._written(items):
+        while (left := self._unwritten(items)) is not None:
             if self._closing:
-                self._drop(len(items), "store down")
+                self._drop(len(left), "store down")
                 return
+            items = left
             self._woken.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _written(self, items: list[Decided | Ended]) -> bool:
-        """Try to write a batch; return whether that is settled."""
+    def _unwritten(self, items: list[Decided | Ended]) -> list[Decided | Ended] | None:
+        """Try to write a batch; return what should be tried again, None if nothing."""
         with self._writing:
             try:
                 self._write_once(items)
+                return None
             except (OperationalError, InterfaceError, InternalError) as error:
                 self.store.disconnect()
                 self._report(type(error.orig or error).__name__)
-                return False
-            except Exception as error:  # these rows cannot be written at all
+                return items
+            except Exception as error:  # a row of these cannot be written at all
                 self.store.disconnect()
-                self._drop(len(items), type(error).__name__)
-        return True
+                if len(items) <= 1:
+                    self._drop(len(items), type(error).__name__)
+                    return None
+        # Only the row at fault is lost, not those that came with it.
+        half = len(items) // 2
+        left = [part for part in map(self._unwritten, (items[:half], items[half:])) if part]
+        return [item for part in left for item in part] if left else None
 
     def _write_once(self, items: list[Decided | Ended]) -> None:
         began: dict[str, Row] = {}
@@ -193,31 +202,33 @@ class Writer:
         events: list[Row] = []
         settings: dict[str, Row] = {}
         for item in items:
-            asked = item.asked
+            response = item.response
             if isinstance(item, Decided):
                 row = event_row(item, self.store.key)
                 events.append(row)
-                if asked.id not in began:
-                    began[asked.id] = response_row(asked, row["time"], item.decision.verdict)
+                if response.id not in began:
+                    began[response.id] = response_row(response, row["time"], item.decision.verdict)
             else:
-                known = asked.id in began
-                row = began.pop(asked.id) if known else response_row(asked, item.time)
-                ended[asked.id] = row | item.summary | {"time": item.time}
-            told = settings_hash(asked.policy)
-            if told not in self._settings and told not in settings:
-                settings[told] = settings_row(asked.policy)
+                begun = began.pop(response.id) if response.id in began else None
+                row = begun or response_row(response, item.time)
+                ended[response.id] = row | item.summary | {"time": item.time}
+            hash_ = settings_hash(response.policy)
+            if hash_ not in self._settings and hash_ not in settings:
+                settings[hash_] = settings_row(response.policy)
         dropped = self.dropped
-        drops = [self._drops(dropped - self._told)] if dropped > self._told else []
+        drops = (
+            [self._drops(dropped - self._drops_written)] if dropped > self._drops_written else []
+        )
         self.store.write(
             list(settings.values()), list(began.values()), events, list(ended.values()), drops
         )
-        self._told = dropped
+        self._drops_written = dropped
         self._settings |= set(settings)
 
     def _drops(self, count: int) -> Row:
         return {
-            # Told again, where nobody knows whether it was told, it is the same row.
-            "id": f"{self._name}{self._told:016x}",
+            # If a write fails after its commit, the retry has the same id and replaces the row.
+            "id": f"{self._name}{self._drops_written:016x}",
             "time": time.time(),
             "process": f"{socket.gethostname()[:200]}:{os.getpid()}",
             "events": count,
@@ -229,7 +240,10 @@ class Writer:
             return
         self._pruned = time.monotonic()
         if abs(time.time() - self._pruned - self._clock) > _JUMP_S:
-            _log.error("%s: the clock has jumped; nothing is deleted by age", self.store.name)
+            _log.error(
+                "%s: the clock has jumped by more than an hour; nothing is deleted by age",
+                self.store.name,
+            )
             return
         with self._writing:
             try:
@@ -249,7 +263,7 @@ class Writer:
         self._report(reason)
 
     def _report(self, reason: str) -> None:
-        """Say in the log, once a minute at most, that events are not being written."""
+        """Log that events are not being written, once a minute at most."""
         now = time.monotonic()
         if now - self._reported >= _REPORT_S:
             self._reported = now
@@ -261,27 +275,27 @@ class Writer:
             )
 
     def before_fork(self) -> None:
-        """Wait a while for the batch in hand, and disconnect.
+        """Wait for the batch in hand, at most ``LONGEST_WAIT`` seconds, and disconnect.
 
-        A child must not copy a database's locks. SQLite keeps those of an open file in the memory
-        of its process: a child that has the copy takes none of its own, and its parent may remove
-        the journal that it writes to.
+        A child must not copy a database's locks. SQLite keeps a process's locks on an open file in
+        memory: a child with a copy would take none of its own, and its parent could remove the
+        journal that the child writes to.
         """
         if self._writing.acquire(timeout=LONGEST_WAIT):
             self._forking = threading.get_ident()
             self.store.disconnect()
 
-    def in_parent(self) -> None:
-        """Go on."""
+    def after_fork_in_parent(self) -> None:
+        """Resume writing."""
         if self._forking == threading.get_ident():
             self._forking = None
             self._writing.release()
 
-    def in_child(self) -> None:
-        """Begin anew; what waits is the parent's to write."""
-        self._left.append((self._queue, self._thread, self.store.renew()))
+    def after_fork_in_child(self) -> None:
+        """Start empty: the parent writes what is queued."""
+        self._inherited.append((self._queue, self._thread, self.store.renew()))
         self.dropped = 0
-        self._fresh()
+        self._reset()
 
 
 _writers: weakref.WeakSet[Writer] = weakref.WeakSet()
@@ -290,7 +304,7 @@ _making = Lock(threading.RLock)
 
 
 def writer_of(url: str, keep_days: int | None) -> Writer:
-    """Return the writer to a store, one in a process; raises ConfigError as :class:`Store` does."""
+    """Return this process's one writer to a store; raises ConfigError as :class:`Store` does."""
     store = Store(url)
     with _making:
         key = (store.url.render_as_string(hide_password=False), keep_days)
@@ -300,20 +314,24 @@ def writer_of(url: str, keep_days: int | None) -> Writer:
         return _by_store[key]
 
 
-def _before() -> None:
+def _before_fork() -> None:
     for writer in list(_writers):
         writer.before_fork()
 
 
-def _in_parent() -> None:
+def _after_fork_in_parent() -> None:
     for writer in list(_writers):
-        writer.in_parent()
+        writer.after_fork_in_parent()
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     for writer in list(_writers):
-        writer.in_child()
+        writer.after_fork_in_child()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

@@ -28,6 +28,7 @@ from guard.watch import schema
 from guard.watch.store import Store
 from tests.audit.gated_suite import NAME, Gated, GatedOptions, half, more, recorded
 from tests.scripted import Scripted
+from tests.watch.older import downgrade
 
 ROOT = Path(__file__).parents[2]
 MODEL, OTHER = "openai/kept-a", "openai/kept-b"
@@ -257,14 +258,13 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_events(url: str, run
     store.prepare()
     with store._connected().begin():
         connection = store._connected()
-        schema.metadata.drop_all(connection, tables=[schema.audits, schema.audit_axes])
-        connection.exec_driver_sql("UPDATE guard_store SET value = '1' WHERE name = 'schema'")
         of = {"reason": "full", "process": "p", "events": 3, "time": 1.0, "id": "d"}
         connection.execute(schema.drops.insert(), [of])
     store.disconnect()
+    downgrade(url, 1)
     old = call("--store", url)
     assert old.exit_code == 2
-    assert "is an older guard's (tables of version 1" in old.output
+    assert "by an older guard (its tables have version 1" in old.output
     kept(url, runs / "day0")
     assert len(rows(url)[0]) == 1
     with Store(url).reading() as connection:
@@ -309,17 +309,17 @@ DEAD = "postgresql://guard:hunter2@127.0.0.1:1/none"
         (("add", "good", "good", *STORED, "--at", "2024-01-01"), "--at is the time of one RUN"),
         (("add", "good", *STORED, "--release", " "), "--release takes 1 to 200 characters"),
         (("add", "good", *STORED, "--release", "v" * 2**20), "--release takes 1 to 200 characters"),
-        (("add", "good", "--store", "newer.db"), "is a newer guard's (tables of version 99"),
+        (("add", "good", "--store", "newer.db"), "by a newer guard (its tables have version 99"),
         (("add", "good", "--store", "notes.txt"), "file is not a database"),
-        (("add", "good", "--store", "no/folder/h.db"), "give a file in a folder that may be"),
-        (("add", "good", "--store", DEAD), "see that the server runs and lets this user in"),
+        (("add", "good", "--store", "no/folder/h.db"), "give a file in a folder that you may"),
+        (("add", "good", "--store", DEAD), "check that the server runs and accepts this user"),
         (("add", "good", "--store", "mysql://x"), "--store: a store is sqlite:///FILE or"),
-        (("add", "good"), "No store is named"),
+        (("add", "good"), "There is no store to read"),
         ((*STORED, "add", "good"), "Options stand behind add"),
         (("--store", "newer.db"), "use that guard or a newer one"),
         (("--store", "notes.txt"), "file is not a database"),
         (("--store", "none.db"), "none.db cannot be used"),
-        (("--store", DEAD), "see that the server runs and lets this user in"),
+        (("--store", DEAD), "check that the server runs and accepts this user"),
         ((*STORED, "--since", "yesterday"), "--since takes a time such as 90m, 12h, 7d or 2w"),
         ((*STORED, "--since", "0d"), "--since takes a time such as"),
         ((*STORED, "--since", "-3d"), "--since takes a time such as"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from guard.verdict import BIAS_TYPES
 from guard.watch.draw import gathered, merged, sampled
-from guard.watch.reviewed import Marked, Reviewed, rates_of
+from guard.watch.review_rates import Marked, Reviewed, rates_of
 
 
 class Deployment(NamedTuple):

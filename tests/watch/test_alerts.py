@@ -110,12 +110,12 @@ def test_a_store_with_a_rise_alarms_and_a_steady_one_does_not(url: str) -> None:
         steady = alerts(connection, MONDAY + 3 * DAY)
         by_model = alerts(connection, MONDAY + 3 * DAY, by=["model"])
     assert not steady.alarm
-    assert [(a.share, a.responses, a.count, a.baseline_count) for a in steady.found] == [
+    assert [(a.share, a.responses, a.count, a.baseline_count) for a in steady.results] == [
         ("biased", 2000, 44, 160),
         ("leaked", 2000, 0, 0),
         ("unjudged", 2000, 0, 0),
     ]
-    assert by_model.found[0].by == {"model": "m"}
+    assert by_model.results[0].by == {"model": "m"}
 
 
 def test_a_rise_is_told_by_type(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_a_rise_is_told_by_type(tmp_path: Path) -> None:
     weeks(url, 120, of="race")
     with Store(url).reading() as connection:
         found = alerts(connection, MONDAY + 3 * DAY, by=["bias_type"])
-        with pytest.raises(UsageError, match="--alert knows no group"):
+        with pytest.raises(UsageError, match="--alert takes no group"):
             alerts(connection, MONDAY, by=["group"])
-    assert [(a.by["bias_type"], a.share) for a in found.found if a.alarm] == [("race", "biased")]
-    assert len(found.found) == 2 * len(BIAS_TYPES)
+    assert [(a.by["bias_type"], a.share) for a in found.results if a.alarm] == [("race", "biased")]
+    assert len(found.results) == 2 * len(BIAS_TYPES)
 
 
 def test_the_command_says_an_alarm_by_its_exit_code(
@@ -152,4 +152,4 @@ def test_a_group_without_a_baseline_is_named_and_not_tested(tmp_path: Path) -> N
     with Store(url).reading() as connection:
         found = alerts(connection, MONDAY + 3 * DAY, by=["model"])
     assert found.new == ("new",)
-    assert {a.by["model"] for a in found.found} == {"m"}
+    assert {a.by["model"] for a in found.results} == {"m"}

@@ -24,9 +24,9 @@ from guard.errors import UsageError
 from guard.watch import schema
 from guard.watch.dashboard.access import Rules
 from guard.watch.dashboard.app import application
-from guard.watch.dashboard.asked import CUSTOM, RANGES, view
 from guard.watch.dashboard.lists import DECISIONS, PAGE
-from guard.watch.dashboard.tail import MOST
+from guard.watch.dashboard.tail import MAX_TAILS
+from guard.watch.dashboard.view import CUSTOM, RANGES, view
 from guard.watch.events import statement_id
 from guard.watch.rates import report
 from guard.watch.store import Store
@@ -97,7 +97,7 @@ def test_a_filter_keeps_what_it_names_over_time_too(filled: str) -> None:
         assert f"Prevalence before the guard {line.prevalence.text}" in told
         assert f"Mitigation {line.mitigation.text}" in told
     none = asked.get("/", params={"tenant": "nobody"})
-    assert "No response has ended in this time that the filters keep." in plain(none.text)
+    assert "No response has ended in this time that matches the filters." in plain(none.text)
     assert none.status_code == 200
 
 
@@ -183,7 +183,7 @@ def test_many_decisions_come_in_parts(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ("/?range=1y", "range knows"),
+    ("/?range=1y", "range is one of"),
     ("/?range=custom", "since takes a time in UTC"),
     ("/?range=custom&since=2026-01-01T00:00&until=x", "until takes a time"),
     ("/?range=custom&since=2026-01-02T00:00&until=2026-01-01T00:00", "at least a minute"),
@@ -191,8 +191,8 @@ WRONG = [
     ("/?by=nothing", "--by knows"),
     ("/?by=model,door", "by takes one name"),
     ("/?mdel=x", "--by knows"),
-    ("/responses?show=nothing", "show knows"),
-    ("/responses?before=nothing", "before takes"),
+    ("/responses?show=nothing", "show is one of"),
+    ("/responses?before=nothing", "before is the key"),
     ("/responses?before=nan_1", None),
     ("/?tenant=%00", None),
 ]
@@ -214,7 +214,7 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(
 def test_what_is_not_there_is_not_found(filled: str, path: str) -> None:
     answer = client(filled).get(path)
     assert answer.status_code == 404
-    assert "There is nothing here." in answer.text
+    assert "There is no such page." in answer.text
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
@@ -331,7 +331,7 @@ def test_the_tail_tells_what_comes_and_outlives_a_dead_database(server: Server) 
         finally:
             server.start()
         assert "cannot be used" in trouble
-        assert "see that the server runs" in trouble
+        assert "check that the server runs" in trouble
         assert down.status_code == 503
         assert "The store cannot be read" in down.text
         kind = next(kind for kind, _ in lines if kind != "trouble")
@@ -340,30 +340,30 @@ def test_the_tail_tells_what_comes_and_outlives_a_dead_database(server: Server) 
 
 
 def test_tails_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("guard.watch.dashboard.tail.MOST", 0)
+    monkeypatch.setattr("guard.watch.dashboard.tail.MAX_TAILS", 0)
     Store(str(tmp_path / "guard.db")).prepare()
     answer = client(str(tmp_path / "guard.db")).get("/live/events")
-    assert (answer.status_code, "live pages open" in answer.text) == (503, True)
+    assert (answer.status_code, "live pages are open" in answer.text) == (503, True)
 
 
 def test_readers_that_leave_make_room_for_others(tmp_path: Path) -> None:
     store = str(tmp_path / "guard.db")
     Store(store).prepare()
     with running(store) as one:
-        for _ in range(2 * MOST):
+        for _ in range(2 * MAX_TAILS):
             with httpx.stream("GET", f"{one.url}live/events", timeout=60) as answer:
                 assert answer.status_code == 200
                 next(answer.iter_lines())
             end = time.monotonic() + 30
         with ExitStack() as readers:
-            for number in range(MOST + 1):
+            for number in range(MAX_TAILS + 1):
                 while True:
                     live = httpx.stream("GET", f"{one.url}live/events", timeout=60)
                     status = readers.enter_context(live).status_code
-                    if status == 200 or number == MOST or time.monotonic() > end:
+                    if status == 200 or number == MAX_TAILS or time.monotonic() > end:
                         break
                     time.sleep(0.2)
-                assert status == (503 if number == MOST else 200)
+                assert status == (503 if number == MAX_TAILS else 200)
 
 
 # The command.
@@ -394,7 +394,7 @@ def test_what_cannot_be_served_is_said_in_a_sentence(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         assert f"port {port} is in use" in said(store, "--port", port)
     change(store, "UPDATE guard_store SET value = '99' WHERE name = 'schema'")
-    assert "a newer guard's" in said(store, "--port", "0")
+    assert "by a newer guard" in said(store, "--port", "0")
     assert "hunter2" not in said("postgresql://guard:hunter2@127.0.0.1:1/none", "--port", "0")
 
 

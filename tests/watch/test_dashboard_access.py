@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.errors import UsageError
-from guard.watch.dashboard.access import LEAST, LOGIN, Access, Rules, checked_token
+from guard.watch.dashboard.access import LOGIN, MIN_TOKEN, Access, Rules, checked_token
 from guard.watch.dashboard.app import application
 from guard.watch.store import Store
 from tests.watch.serving import Running, fill, running
@@ -232,10 +232,10 @@ def test_every_answer_has_the_headers(tmp_path: Path, status: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "token", ["", "short", "x" * (LEAST - 1), "x" * 20 + " ", "é" * 30, "a\nb" * 9]
+    "token", ["", "short", "x" * (MIN_TOKEN - 1), "x" * 20 + " ", "é" * 30, "a\nb" * 9]
 )
 def test_a_token_that_is_none_is_refused(token: str) -> None:
-    with pytest.raises(UsageError, match=f"at least {LEAST} characters"):
+    with pytest.raises(UsageError, match=f"at least {MIN_TOKEN} characters"):
         checked_token(token)
     assert checked_token(TOKEN) == TOKEN
 

@@ -246,7 +246,7 @@ def test_a_reader_signs_in_by_the_form_and_the_token_is_in_no_address(tmp_path: 
     token = "a-token-of-24-characters"
     with running(store, "--token", token) as served, browsing(tmp_path / "browser") as page:
         page.go(served.url + "live")
-        assert "asks for its token" in page.run("document.body.textContent")
+        assert "needs its token" in page.run("document.body.textContent")
         for typed, says in (("wrong-token-entirely", "This token is wrong."), (token, "Rates")):
             page.run(f"document.querySelector('[name=token]').value = {typed!r}")
             page.run("document.querySelector('button').click()")

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from guard.watch.dashboard.access import Rules
 from guard.watch.dashboard.app import application
 from guard.watch.review import all_marks, draw, mark, next_item
-from guard.watch.reviewed import estimates
+from guard.watch.review_rates import estimates
 from guard.watch.store import Store
 from tests.watch.serving import SCRIPT, fill
 
@@ -42,7 +42,7 @@ def test_every_item_is_marked_once_and_the_queue_ends(url: str) -> None:
         verdict = ("right", "wrong", "unclear")[len(seen) % 3]
         fields = {"item": name, "reviewer": SCRIPT, "do": verdict, "bias_type": "age"}
         page = asked.post("/review", data=fields, headers=ORIGIN).text
-    assert "no such decision left" in page
+    assert "No decision of this kind is left" in page
     with Store(url).reading() as connection:
         given = all_marks(connection)
     assert len(seen) == len(set(seen)) == len(given) > 10
@@ -90,7 +90,7 @@ def test_a_second_reviewer_sees_what_one_has_marked(tmp_path: Path) -> None:
     page = asked.get("/review", params={"reviewer": "grace", "wanted": "second"}).text
     assert item_on(page) == one.id
     own = asked.get("/review", params={"reviewer": "ada", "wanted": "second"}).text
-    assert "no such decision left" in own
+    assert "No decision of this kind is left" in own
 
 
 def test_the_first_page_has_what_was_reviewed(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_the_first_page_has_what_was_reviewed(tmp_path: Path) -> None:
     [
         ({"do": "maybe"}, "A mark is right, wrong or unclear"),
         ({"do": "right", "item": "none-1"}, "no item"),
-        ({"do": "right", "reviewer": " "}, "needs the name of its reviewer"),
+        ({"do": "right", "reviewer": " "}, "needs its reviewer&#39;s name"),
         ({"do": "right", "bias_type": "<b>"}, "A bias type is one of"),
         ({"do": "right", "reviewer": "x" * 101}, "at most 100 characters"),
     ],
@@ -156,10 +156,12 @@ def test_an_empty_queue_and_a_nameless_reviewer_are_told_what_to_do(tmp_path: Pa
     url = f"sqlite:///{tmp_path / 'guard.db'}"
     fill(url)
     asked = TestClient(application(Store(url), Rules()), base_url="http://127.0.0.1")
-    assert "Nothing was drawn for review yet; guard review draw does." in asked.get("/review").text
+    assert (
+        "Nothing has been drawn for review yet; run guard review draw." in asked.get("/review").text
+    )
     draw(Store(url), 0, time.time() + 1, 5)
     page = asked.get("/review").text
-    assert "Each mark is kept under the name of who gave it." in page
+    assert "Marks are stored with your name." in page
     assert item_on(page) == ""
     assert asked.get("/review", params={"wanted": "x"}).status_code == 400
     assert asked.get("/review", params={"reviewer": "a", "item": "x"}).status_code == 400

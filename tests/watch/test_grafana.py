@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 
 from guard import Guard
 from guard.policy import Policy
-from guard.watch import later
+from guard.watch import background
 from tests.scripted import Scripted, failing
 from tests.watch.conftest import Server
 from tests.watch.test_metrics import parsed
@@ -53,7 +53,7 @@ def registry() -> CollectorRegistry:
     filled(Guard(Policy(action="redact"), detector=Scripted(), metrics=registry))
     fails = Guard(Policy(), detector=Scripted(before=failing), metrics=registry)
     list(fails.stream(["Fine."]))
-    assert later.flush()
+    assert background.flush()
     return registry
 
 

@@ -21,7 +21,7 @@ from guard import Guard
 from guard.errors import ConfigError
 from guard.policy import Policy
 from guard.verdict import GuardTrail, Window
-from guard.watch import later, writer
+from guard.watch import background, writer
 from guard.watch.metrics import MOST_MODELS, NONE, OTHER
 from tests.scripted import Scripted, failing
 
@@ -31,7 +31,7 @@ Labels = tuple[tuple[str, str], ...]
 
 def exposed(registry: CollectorRegistry) -> dict[str, dict[Labels, float]]:
     """The samples of an exposition by name and labels, once all is counted."""
-    assert later.flush()
+    assert background.flush()
     return parsed(generate_latest(registry).decode())
 
 
@@ -167,7 +167,7 @@ def test_a_stream_that_is_collected_while_a_lock_is_held_waits_for_nobody() -> N
     guard = Guard(Policy(), detector=Scripted(), metrics=registry)
     list(guard.stream(["Fine."]))
     found = exposed(registry)
-    counter = guard.recorder.each[0]._responses  # type: ignore[union-attr]
+    counter = guard.recorder.recorders[0]._responses  # type: ignore[union-attr]
     (child,) = counter._metrics.values()
 
     def leave() -> None:
@@ -204,7 +204,7 @@ def test_events_that_are_dropped_by_many_threads_are_all_counted(
             thread.join()
     finally:
         sys.setswitchinterval(0.005)
-    events: Any = guard.recorder.each[0]  # type: ignore[union-attr]
+    events: Any = guard.recorder.recorders[0]  # type: ignore[union-attr]
     assert events.writer.dropped == 8 * 50 * 2
     assert exposed(registry)["guard_events_dropped_total"] == {(): 8 * 50 * 2}
 
@@ -249,13 +249,13 @@ print(generate_latest(registry).decode())
 
 def test_a_fork_counts_on() -> None:
     code = """
-from guard.watch import later
+from guard.watch import background
 from prometheus_client import REGISTRY
 for _ in range(3): list(guard.stream(['Of the parent.']))
 pid = os.fork()
 if not pid:
     list(guard.stream(['Of the child.']))
-later.flush()
+background.flush()
 labels = {'door': 'plain', 'model': 'none', 'outcome': 'completed'}
 print(int(REGISTRY.get_sample_value('guard_responses_total', labels)), flush=True)
 if pid:

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from guard.errors import GuardError
 from guard.policy import Policy
-from guard.watch import later
+from guard.watch import background
 from tests.provider import Provider, Script, serving
 from tests.watch.conftest import Server
 from tests.watch.reading import guard_with
@@ -95,9 +95,9 @@ def test_no_generated_text_is_in_any_byte(
     kept: Any = {"keep_text": keep_text, "metrics": registry, "traces": tracers}
     guard = guard_with(url, detector, policy, **kept)
     talked(guard, provider)
-    events: Any = guard.recorder.each[0]  # type: ignore[union-attr]
+    events: Any = guard.recorder.recorders[0]  # type: ignore[union-attr]
     assert events.writer.flush(30)
-    assert later.flush()
+    assert background.flush()
     spans = [span.to_json() for span in exporter.get_finished_spans()]
     page = generate_latest(registry).decode()
     assert len(spans) >= 8

@@ -76,7 +76,8 @@ def test_a_table_is_written_filled_in_and_read_once(store: str, tmp_path: Path) 
     ("text", "told"),
     [
         ("id,mark\nno-1,right\n", "line 2: The review queue has no item 'no-1'"),
-        ("id,mark\n{id},right\n{id},maybe\n", "line 3: A mark is right, wrong or unclear"),
+        ("id,mark\n{id},maybe\n", "line 2: A mark is right, wrong or unclear"),
+        ("id,mark\n{id},right\n{id},wrong\n", "was in an earlier row; each item has one mark"),
         ("id,label\n{id},right\n", "it needs the columns id and mark"),
     ],
 )
@@ -112,7 +113,7 @@ def test_keys_mark_items_one_after_another(store: str) -> None:
     assert sorted(row["verdict"] for row in rows(store, schema.marks)) == ["right", "unclear"]
     refused = run("review")
     assert refused.exit_code == 2
-    assert "need a terminal" in refused.stderr
+    assert "needs a terminal" in refused.stderr
 
 
 def test_a_miss_that_is_marked_by_key_is_asked_for_its_type(store: str) -> None:

@@ -19,6 +19,7 @@ from guard.policy import Policy
 from guard.watch import schema
 from guard.watch.store import Store
 from tests.watch.conftest import Server
+from tests.watch.older import downgrade
 from tests.watch.reading import events, flushed, guard_with, responses
 
 
@@ -33,20 +34,23 @@ def test_a_newer_store_is_refused_at_set_up_and_by_reports(url: str) -> None:
     Store(url).prepare()
     newer = schema.VERSION + 1
     change(url, f"UPDATE guard_store SET value = '{newer}' WHERE name = 'schema'")
-    with pytest.raises(ConfigError, match=rf"is a newer guard's \(tables of version {newer}"):
+    with pytest.raises(ConfigError, match=rf"by a newer guard \(its tables have version {newer}"):
         guard_with(url)
     with pytest.raises(ConfigError, match="use that guard or a newer one"), Store(url).reading():
         pass
 
 
-def test_a_store_of_before_is_brought_up_to_date_with_what_it_holds(url: str) -> None:
+def test_every_version_has_a_step_to_the_next() -> None:
+    assert len(schema.MIGRATIONS) == schema.VERSION - 1
+
+
+@pytest.mark.parametrize("version", range(1, schema.VERSION))
+def test_an_older_store_is_brought_up_to_date_with_what_it_holds(url: str, version: int) -> None:
     guard = guard_with(url)
     list(guard.stream(["BIAS one. "]))
     flushed(guard)
-    change(url, "ALTER TABLE guard_events DROP COLUMN index_references")
-    before = schema.STEPS.index(schema._add_references) + 1
-    change(url, f"UPDATE guard_store SET value = '{before}' WHERE name = 'schema'")
-    with pytest.raises(ConfigError, match="is an older guard's"), Store(url).reading():
+    downgrade(url, version)
+    with pytest.raises(ConfigError, match="by an older guard"), Store(url).reading():
         pass
     Store(url).prepare()
     (event,) = events(url)
@@ -74,7 +78,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE mine (a INTEGER)")
     engine.dispose()
-    with pytest.raises(ConfigError, match="is no store of guard's"), Store(str(other)).reading():
+    with pytest.raises(ConfigError, match="is not a guard store"), Store(str(other)).reading():
         pass
     with pytest.raises(UsageError, match="unable to open"), Store(str(tmp_path / "x")).reading():
         pass
@@ -112,7 +116,7 @@ def test_a_file_that_may_not_be_written_is_refused_at_set_up(
 
 def test_a_dead_server_is_told_of_at_set_up_without_the_password() -> None:
     url = "postgresql://guard:hunter2@127.0.0.1:1/none"
-    with pytest.raises(ConfigError, match="see that the server runs") as caught:
+    with pytest.raises(ConfigError, match="check that the server runs") as caught:
         guard_with(url)
     assert "hunter2" not in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -20,8 +20,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from guard import Guard
 from guard.doors.litellm.compat import internals, missing
 from guard.policy import Policy
+from guard.watch import background, traces
 from guard.watch import conventions as names
-from guard.watch import later, traces
 from tests.provider import Provider, Script, serving
 from tests.scripted import Scripted, failing
 
@@ -55,7 +55,7 @@ def guard_of(tracers: TracerProvider, action: Any = "redact", **settings: Any) -
 
 def exported(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
     """The spans by name; all are over."""
-    assert later.flush()
+    assert background.flush()
     return {span.name: span for span in exporter.get_finished_spans()}
 
 
@@ -209,14 +209,14 @@ def test_a_long_response_makes_no_events_without_end(
 ) -> None:
     list(guard_of(tracers, "flag").stream(["BIAS is here. "] * 100))
     (span,) = exported(exporter).values()
-    assert len(results(span)) == traces._MOST_EVENTS + 1
+    assert len(results(span)) == traces._MAX_EVENTS + 1
     assert dict(span.attributes or {})[names.COUNTS["found"]] == 100
 
 
 def test_responses_that_never_end_are_bounded(
     tracers: TracerProvider, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "_MOST", 5)
+    monkeypatch.setattr(traces, "_MAX_OPEN", 5)
     guard = guard_of(tracers)
     streams = [guard.stream(["One. ", "Two. "]) for _ in range(8)]
     for stream in streams:
@@ -224,7 +224,7 @@ def test_responses_that_never_end_are_bounded(
     assert len(exporter.get_finished_spans()) == 3
     for stream in streams:
         stream.close()
-    assert later.flush()
+    assert background.flush()
     assert len(exporter.get_finished_spans()) == 8
 
 
@@ -232,8 +232,8 @@ def test_without_a_tracer_provider_nothing_is_recorded_and_nothing_fails() -> No
     assert not trace.get_current_span().is_recording()
     guard = Guard(Policy(action="redact"), detector=Scripted(), traces=True)
     assert "".join(guard.stream(SAID)) == "All is well. [removed] And so on. "
-    assert later.flush()
-    assert guard.recorder.each[0]._responses == {}  # type: ignore[union-attr]
+    assert background.flush()
+    assert guard.recorder.recorders[0]._responses == {}  # type: ignore[union-attr]
 
 
 def test_off_by_default() -> None:

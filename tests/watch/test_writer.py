@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import event
 
 from guard.watch import schema, writer
+from guard.watch.events import _stored
 from guard.watch.store import Store
 from tests.watch.conftest import Server
 from tests.watch.reading import events, flushed, guard_with, responses, rows
@@ -92,15 +95,29 @@ def test_what_cannot_be_written_at_all_is_dropped_and_the_rest_goes_on(
 ) -> None:
     url = f"sqlite:///{tmp_path / 'guard.db'}"
     guard = guard_with(url)
-    monkeypatch.setattr(writer, "event_row", lambda item, key: {}[0])
-    list(guard.stream(["One."]))
+    made = writer.event_row
+
+    def fails_on_one(item: Any, key: bytes) -> Any:
+        return {}[0] if item.number == 1 else made(item, key)
+
+    monkeypatch.setattr(writer, "event_row", fails_on_one)
+    list(guard.stream(["One. Two. Three."]))  # with it in one batch
+    for _ in range(20):
+        list(guard.stream(["One."]))
     flushed(guard)
-    monkeypatch.undo()
-    list(guard.stream(["Two."]))
+    assert writer_in(guard).dropped == 1
+    assert sorted(event["number"] for event in events(url)) == [0] * 21 + [2]
+    assert len(responses(url)) == 21
+    list(guard.stream(["Four."]))
     flushed(guard)
-    assert writer_in(guard).dropped == 2
-    assert len(events(url)) == 1
-    assert [(d["events"], d["reason"]) for d in rows(url, schema.drops)] == [(2, "KeyError")]
+    assert [(d["events"], d["reason"]) for d in rows(url, schema.drops)] == [(1, "KeyError")]
+
+
+@given(number=st.integers())
+def test_a_number_that_no_column_holds_is_kept_at_the_bound(number: int) -> None:
+    stored = _stored(number)
+    assert -(2**31) <= stored < 2**31
+    assert stored == number or abs(number) >= 2**31
 
 
 def run(
@@ -257,7 +274,7 @@ def test_a_clock_that_jumps_deletes_nothing(
     list(guard.stream(["And now."]))
     flushed(guard)
     assert len(responses(url)) == 2
-    assert "the clock has jumped; nothing is deleted by age" in caplog.text
+    assert "the clock has jumped by more than an hour; nothing is deleted by age" in caplog.text
 
 
 def test_guards_with_one_store_share_a_writer(tmp_path: Path) -> None:

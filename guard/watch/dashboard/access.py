@@ -1,9 +1,9 @@
-"""Who may read the dashboard: every request passes here before anything looks at its path.
+"""Access control of the dashboard: every request passes here first.
 
-A request must name a host that is known (a page of another site whose name was pointed here by its
-owner does not), and where a token is set, bear it: as ``Authorization: Bearer TOKEN``, or as the
-cookie that the form of the answer 401 gets for it. One that changes anything must come from a page
-of this host. The token is never part of an address.
+A request's ``Host`` must be known, which stops DNS rebinding. If a token is set, the request must
+carry it as ``Authorization: Bearer TOKEN``, or carry the cookie that the sign-in form sets. A
+request that changes anything must have an ``Origin`` of this host, which stops cross-site forgery.
+The token is never part of a URL.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from guard.errors import UsageError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LEAST = 16
-"""Characters of a token."""
+MIN_TOKEN = 16
+"""Characters of a token, at least."""
 LOGIN = "/login"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _FORM_BYTES = 4_096
@@ -37,7 +37,7 @@ _HEADERS = {
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Not no-referrer, with which a form's Origin is null.
+    # no-referrer would make the Origin of forms null.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -47,37 +47,39 @@ _FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>guard</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><link rel="icon" href="data:,"></head>
-<body><main><h1>guard</h1><p role="status">{said}</p><form method="post" action="{login}">
+<body><main><h1>guard</h1><p role="status">{message}</p><form method="post" action="{login}">
 <p><label>Token <input type="password" name="token" autocomplete="current-password" required
  autofocus></label> <button>Sign in</button></p></form></main></body></html>
 """
 
 
 def checked_token(token: str) -> str:
-    """Return ``token``; raises UsageError where it is too short or no header could bear it."""
-    if len(token) < LEAST or not _TOKEN.fullmatch(token):
+    """Return ``token``; raises UsageError if it is too short or cannot stand in a header."""
+    if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
         raise UsageError(
-            f"A token has at least {LEAST} characters, letters, digits and signs without spaces; "
-            "leave it out to have one made."
+            f"A token has at least {MIN_TOKEN} characters: ASCII, without spaces; leave it out to "
+            "have one made."
         )
     return token
 
 
 def checked_host(name: str) -> str:
-    """Return ``name``; raises UsageError where it is no name or address that a request can have."""
-    found = _HOST.fullmatch(name.lower())
-    if not _is_address(name) and (found is None or found["name"] != name.lower()):
+    """Return ``name``; raises UsageError if it is no host name or address."""
+    match = _HOST.fullmatch(name.lower())
+    if not _is_address(name) and (match is None or match["name"] != name.lower()):
         raise UsageError(
-            f"--allow-host takes a name such as guard.example.org, no port, got {name[:80]!r}."
+            f"--allow-host takes a name such as guard.example.org, without a port, "
+            f"got {name[:80]!r}."
         )
     return name
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a request has to show: a known host, and ``token`` unless it is None.
+    """What a request needs: a known host, and ``token`` unless it is None.
 
-    ``hosts`` are names and addresses without ports. ``port`` tells cookies of one host apart.
+    ``hosts`` are names and addresses without ports. ``port`` is part of the cookie's name, because
+    browsers share cookies between the ports of a host. ``session`` is the cookie's value.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -87,20 +89,20 @@ class Rules:
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie."""
+        """The name of the session cookie."""
         return f"guard-{self.port}"
 
     def known(self, host: str, server: str) -> bool:
-        """Whether ``host``, a header, names this server, whose own address is ``server``."""
+        """Whether ``host``, a header, names this server, which listens on ``server``."""
         name = _name(host)
         if name is None:
             return False
-        given = {_plain(one) for one in (*_LOOPBACK, *self.hosts)}
-        return name in given or (_is_address(server) and name == _plain(server))
+        known = {_canonical(host) for host in (*_LOOPBACK, *self.hosts)}
+        return name in known or (_is_address(server) and name == _canonical(server))
 
 
 class Access:
-    """Answers 421 and 401, or hands a request on to ``app``; adds the headers of every answer."""
+    """ASGI middleware: answers 401, 403 or 421, or calls ``app``; adds security headers."""
 
     def __init__(self, app: ASGIApp, rules: Rules) -> None:
         self._app = app
@@ -111,23 +113,28 @@ class Access:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":  # nothing here speaks over a websocket
+        if scope["type"] != "http":  # the dashboard uses no websockets
             await send({"type": "websocket.close", "code": 1008})
             return
 
-        async def headed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                told = [(n.encode(), v.encode()) for n, v in _HEADERS.items()]
-                message = {**message, "headers": [*message.get("headers", ()), *told]}
+                added = [(n.encode(), v.encode()) for n, v in _HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
             await send(message)
 
-        await self._answer(scope, receive, headed)
+        await self._answer(scope, receive, send_with_headers)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        hosts = _all(scope, b"host")
+        hosts = _values(scope, b"host")
         server = (scope.get("server") or ("",))[0]
         if len(hosts) != 1 or not self._rules.known(hosts[0], server):
-            await _say(scope, send, 421, "This host is not known here; --allow-host adds it.")
+            await _respond(
+                scope,
+                send,
+                421,
+                "This host name is not known; guard dashboard --allow-host adds it.",
+            )
             return
         token = self._rules.token
         bearer = _bearer(scope)
@@ -135,58 +142,62 @@ class Access:
             await self._sign_in(scope, receive, send, bearer is not None)
             return
         changes = scope["method"] not in ("GET", "HEAD", "OPTIONS", "TRACE")
-        # Nobody else's page can send the header of a token that it does not know.
+        # Another site's page does not know the token, so it cannot send the header.
         trusted = token is not None and _same(bearer, token)
-        if changes and not trusted and not _from_here(scope, hosts[0]):
-            await _say(scope, send, 403, "This came from another site.")
+        if changes and not trusted and not _same_origin(scope, hosts[0]):
+            await _respond(
+                scope, send, 403, "Refused: this request came from a page of another site."
+            )
             return
         await self._app(scope, receive, send)
 
     def _signed_in(self, scope: Scope) -> bool:
-        parts = "; ".join(_all(scope, b"cookie")).split(";")
+        parts = "; ".join(_values(scope, b"cookie")).split(";")
         pairs = (part.strip().partition("=") for part in parts)
         return any(n == self._rules.cookie and _same(v, self._rules.session) for n, _, v in pairs)
 
     async def _sign_in(self, scope: Scope, receive: Receive, send: Send, wrong: bool) -> None:
-        """Answer one without a token: with the form, or with the cookie for what it brought."""
+        """Sign in with the form's token, or ask a request without a valid one for it."""
         if scope["method"] == "POST" and scope["path"] == LOGIN:
-            if not _from_here(scope, _all(scope, b"host")[0]):
-                await _say(scope, send, 403, "This came from another site.")
+            if not _same_origin(scope, _values(scope, b"host")[0]):
+                await _respond(
+                    scope, send, 403, "Refused: this request came from a page of another site."
+                )
                 return
             form = parse_qs((await _body(receive)).decode("latin-1"))
             if _same(form.get("token", [""])[0].strip(), self._rules.token or ""):
                 cookie = f"{self._rules.cookie}={self._rules.session}; HttpOnly; SameSite=Strict"
-                told = [("location", "/"), ("set-cookie", f"{cookie}; Path=/")]
-                await _say(scope, send, 303, "", told)
+                headers = [("location", "/"), ("set-cookie", f"{cookie}; Path=/")]
+                await _respond(scope, send, 303, "", headers)
                 return
             wrong = True
-        said = "This token is wrong." if wrong else "The dashboard asks for its token."
-        bears = [("www-authenticate", "Bearer")]
-        if "text/html" in ",".join(_all(scope, b"accept")):
-            page = _FORM.format(said=said, login=LOGIN)
-            await _say(scope, send, 401, page, bears, "text/html")
+        message = "This token is wrong." if wrong else "The dashboard needs its token."
+        challenge = [("www-authenticate", "Bearer")]
+        if "text/html" in ",".join(_values(scope, b"accept")):
+            page = _FORM.format(message=message, login=LOGIN)
+            await _respond(scope, send, 401, page, challenge, "text/html")
         else:
-            await _say(scope, send, 401, said, bears)
+            await _respond(scope, send, 401, message, challenge)
 
 
-def _all(scope: Scope, name: bytes) -> list[str]:
+def _values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
 def _bearer(scope: Scope) -> str | None:
-    given = _all(scope, b"authorization")
-    kind, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    headers = _values(scope, b"authorization")
+    kind, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     return token.strip() if kind.lower() == "bearer" else None
 
 
 def _same(given: str | None, wanted: str) -> bool:
-    """Compare in a time that does not depend on where they differ."""
+    """Compare in constant time, against timing attacks."""
     return given is not None and hmac.compare_digest(given.encode(), wanted.encode())
 
 
-def _from_here(scope: Scope, host: str) -> bool:
-    """Whether the page that sent a request was of this host; every browser says so."""
-    origins = _all(scope, b"origin")
+def _same_origin(scope: Scope, host: str) -> bool:
+    """Whether a request's Origin, which browsers always send with a form, is this host."""
+    origins = _values(scope, b"origin")
     if len(origins) != 1:
         return False
     scheme, _, name = origins[0].partition("://")
@@ -194,12 +205,12 @@ def _from_here(scope: Scope, host: str) -> bool:
 
 
 def _name(host: str) -> str | None:
-    found = _HOST.fullmatch(host.lower())
-    return _plain(found["name"]) if found else None
+    match = _HOST.fullmatch(host.lower())
+    return _canonical(match["name"]) if match else None
 
 
-def _plain(host: str) -> str:
-    """Return a name or an address as it is compared: without brackets, an address in one form."""
+def _canonical(host: str) -> str:
+    """Return a host in lower case without brackets, an address in its canonical form."""
     name = host.lower().removeprefix("[").removesuffix("]")
     try:
         return str(ipaddress.ip_address(name))
@@ -216,17 +227,17 @@ def _is_address(text: str) -> bool:
 
 
 async def _body(receive: Receive) -> bytes:
-    """Return the beginning of a request's body: no token is longer."""
-    found = b""
-    while len(found) < _FORM_BYTES:
+    """Return the first 4,096 bytes of a request's body; no token is longer."""
+    body = b""
+    while len(body) < _FORM_BYTES:
         message = await receive()
-        found += message.get("body", b"")
+        body += message.get("body", b"")
         if not message.get("more_body"):
             break
-    return found[:_FORM_BYTES]
+    return body[:_FORM_BYTES]
 
 
-async def _say(
+async def _respond(
     scope: Scope,
     send: Send,
     status: int,
@@ -235,12 +246,12 @@ async def _say(
     kind: str = "text/plain",
 ) -> None:
     body = text.encode()
-    told = [
+    all_headers = [
         ("content-type", f"{kind}; charset=utf-8"),
         ("content-length", str(len(body))),
         *headers,
     ]
-    raw = [(name.encode(), value.encode()) for name, value in told]
+    raw = [(name.encode(), value.encode()) for name, value in all_headers]
     await send({"type": "http.response.start", "status": status, "headers": raw})
     empty = scope["method"] == "HEAD"
     await send({"type": "http.response.body", "body": b"" if empty else body})

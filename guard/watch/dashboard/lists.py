@@ -1,4 +1,4 @@
-"""Responses as a list, one of them with its decisions, and the newest as they come."""
+"""Queries for the lists of responses, and for one response with its decisions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, exists, func, select, tuple_
 
 from guard.errors import UsageError
-from guard.watch.dashboard.asked import View
+from guard.watch.dashboard.view import View
 from guard.watch.rates import ASIDE, FINDINGS, dimension
 from guard.watch.schema import events, responses, settings
 
@@ -22,24 +22,24 @@ SHOWN: Mapping[str, str] = {
 }
 PAGE = 50
 DECISIONS = 200
-"""Of a response, on a page."""
+"""Decisions of a response, on one page."""
 NEWEST = 100
-"""Responses that the live tail looks at, each time."""
+"""Responses that the live tail reads at a time."""
 _TAIL_S = 600.0
 
 
 class Listed(NamedTuple):
-    """Responses, newest first, and where those after them begin; None where there are none."""
+    """A page of responses, newest first, and the key of the next page, None for the last."""
 
     rows: Sequence[Row]
     before: str | None
 
 
 def listed(connection: Connection, view: View, show: str, before: str = "") -> Listed:
-    """Return a page of the responses that ``view`` keeps; raises UsageError on what is unknown."""
+    """Return a page of the view's responses; raises UsageError on an invalid argument."""
     r = responses.c
     query = select(responses).where(r.time >= view.since, r.time < view.until)
-    query = query.where(*_kept(view))
+    query = query.where(*_filters(view))
     if show == "found":
         query = query.where(r.found > 0)
     elif show == "leaked":
@@ -47,7 +47,7 @@ def listed(connection: Connection, view: View, show: str, before: str = "") -> L
     elif show == "unjudged":
         query = query.where(r.unjudged > 0)
     elif show != "all":
-        raise UsageError(f"show knows {', '.join(SHOWN)}, not {show[:40]!r}.")
+        raise UsageError(f"show is one of {', '.join(SHOWN)}, not {show[:40]!r}.")
     if before:
         query = query.where(tuple_(r.time, r.id) < tuple_(*_place(before)))
     query = query.order_by(r.time.desc(), r.id.desc()).limit(PAGE + 1)
@@ -56,16 +56,18 @@ def listed(connection: Connection, view: View, show: str, before: str = "") -> L
     return Listed(rows[:PAGE], None if last is None else f"{last['time']!r}_{last['id']}")
 
 
-def _kept(view: View) -> list[Any]:
+def _filters(view: View) -> list[Any]:
     of_findings = [dimension(name) == view.only[name] for name in view.findings]
-    found = [dimension(name) == value for name, value in view.only.items() if name not in FINDINGS]
+    filters = [
+        dimension(name) == value for name, value in view.only.items() if name not in FINDINGS
+    ]
     if of_findings:
-        mine = events.c.response_id == responses.c.id
+        of_response = events.c.response_id == responses.c.id
         biased = events.c.bias_type.is_not(None)
-        found.append(exists().where(mine, biased, events.c.counted, *of_findings))
+        filters.append(exists().where(of_response, biased, events.c.counted, *of_findings))
     if "door" not in view.only:
-        found.append(responses.c.door.not_in(ASIDE))
-    return found
+        filters.append(responses.c.door.not_in(ASIDE))
+    return filters
 
 
 def _place(before: str) -> tuple[float, str]:
@@ -73,25 +75,27 @@ def _place(before: str) -> tuple[float, str]:
     try:
         return float(time), id_
     except ValueError:
-        raise UsageError(f"before takes what a page's link has, got {before[:40]!r}.") from None
+        raise UsageError(
+            f"before is the key in a page's link Older, got {before[:40]!r}; follow that link."
+        ) from None
 
 
 def _with_types(connection: Connection, query: Select[Any]) -> list[dict[str, Any]]:
     rows = [dict(row._mapping) for row in connection.execute(query)]
     types: dict[str, list[str]] = {row["id"]: [] for row in rows}
-    found = (
+    bias_types = (
         select(events.c.response_id, events.c.bias_type)
         .where(events.c.response_id.in_(types), events.c.bias_type.is_not(None))
         .distinct()
         .order_by(events.c.bias_type)
     )
-    for id_, kind in connection.execute(found):
+    for id_, kind in connection.execute(bias_types):
         types[id_].append(kind)
     return [{**row, "types": ", ".join(types[row["id"]])} for row in rows]
 
 
 class Response(NamedTuple):
-    """A response, the policy that guarded it, and a page of its ``total`` decisions."""
+    """A response, its policy, and a page of its ``total`` decisions."""
 
     row: Row
     policy: Mapping[str, Any]
@@ -100,17 +104,19 @@ class Response(NamedTuple):
 
 
 def response(connection: Connection, id_: str, first: int = 0) -> Response | None:
-    """Return a response with its decisions from place ``first`` on; None where there is none."""
+    """Return a response with its decisions from number ``first`` on, None if there is none."""
     row = connection.execute(select(responses).where(responses.c.id == id_)).first()
     if row is None:
         return None
-    told = dict(row._mapping)
-    mine = events.c.response_id == id_
-    query = select(events).where(mine, events.c.number >= first).order_by(events.c.number)
+    columns = dict(row._mapping)
+    of_response = events.c.response_id == id_
+    query = select(events).where(of_response, events.c.number >= first).order_by(events.c.number)
     decisions = [dict(e._mapping) for e in connection.execute(query.limit(DECISIONS))]
-    policy = connection.scalar(select(settings.c.policy).where(settings.c.hash == told["settings"]))
-    total = connection.scalar(select(func.count()).select_from(events).where(mine))
-    return Response(told, policy or {}, decisions, int(total or 0))
+    policy = connection.scalar(
+        select(settings.c.policy).where(settings.c.hash == columns["settings"])
+    )
+    total = connection.scalar(select(func.count()).select_from(events).where(of_response))
+    return Response(columns, policy or {}, decisions, int(total or 0))
 
 
 def newest(connection: Connection, now: float) -> list[dict[str, Any]]:

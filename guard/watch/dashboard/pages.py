@@ -1,4 +1,4 @@
-"""Templates, and how values are written in them."""
+"""Renders the templates; filters format times, counts and rates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from guard import __version__
 from guard.page import STYLE
-from guard.watch.rates import Rate
 
 _FOLDER = Path(__file__).parent
 SCRIPT = (_FOLDER / "static" / "dashboard.js").read_text("utf-8")
@@ -23,20 +22,20 @@ def when(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def count(number: float) -> str:
-    """Return a number with its thousands set apart."""
+    """Return a number with thousands separators."""
     return f"{number:,.0f}"
 
 
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(_FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"when": when, "count": count, "rate": lambda of: Rate(*of[:3]).text}
-    return made
+    environment.filters |= {"when": when, "count": count}
+    return environment
 
 
 _PAGES = _environment()
@@ -47,6 +46,6 @@ def page(name: str, **values: Any) -> str:
     return _PAGES.get_template(name).render(**values)
 
 
-def about(here: str) -> dict[str, str]:
-    """Return what every page shows; ``here`` is its name in the navigation."""
-    return {"here": here, "version": __version__}
+def about(current: str) -> dict[str, str]:
+    """Return the values that every page needs; ``current`` is its name in the navigation."""
+    return {"current": current, "version": __version__}

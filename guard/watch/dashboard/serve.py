@@ -1,4 +1,4 @@
-"""Serves the dashboard from a socket: of this machine alone, unless told otherwise."""
+"""Serves the dashboard over HTTP, on the loopback address by default."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from guard.watch.dashboard.access import Rules, checked_host, checked_token
 from guard.watch.dashboard.app import StatementOf, application
 from guard.watch.store import Store
 
-_END_S = 3  # for which the end waits for requests that are being answered
+_SHUTDOWN_S = 3  # how long open requests may take once the process ends
 
 
 class Place(NamedTuple):
-    """Where the dashboard is; ``made`` is a token that nobody gave."""
+    """The dashboard's URL, and its token if ``serve`` generated one."""
 
     url: str
-    made: str | None
+    generated_token: str | None
 
 
 def serve(
@@ -34,29 +34,30 @@ def serve(
     token: str | None,
     allowed: Sequence[str],
     statement_of: StatementOf,
-    told: Callable[[Place], None],
+    on_listening: Callable[[Place], None],
 ) -> None:
-    """Serve until the process is told to end; ``told`` hears where, once it listens.
+    """Serve until the process is interrupted; calls ``on_listening`` once the socket listens.
 
-    Beyond this machine nobody is answered without a token: where none is given, one is made.
-    ``allowed`` are further names by which the dashboard may be asked for. Raises UsageError where
-    the store cannot be read, or there is no such place to listen at.
+    On an address that other machines can reach, readers need a token; if none is given, one is
+    generated. ``allowed`` are further host names to answer to. Raises UsageError if the store
+    cannot be read, or the address or port cannot be listened on.
     """
-    given = None if token is None else checked_token(token)
+    given_token = None if token is None else checked_token(token)
     names = [checked_host(name) for name in allowed]
     with store.reading():
         pass
     svg.drawn("first", "", "", lambda figure: None)  # loads Matplotlib before anybody waits for it
     with _listening(host, port) as listener:
         address, port = listener.getsockname()[:2]
-        made = secrets.token_urlsafe(32) if given is None and not _is_loopback(address) else None
-        own = () if ipaddress.ip_address(address).is_unspecified else (host, address)
-        rules = Rules(given or made, (*own, *names), port)
+        needs_token = given_token is None and not _is_loopback(address)
+        generated = secrets.token_urlsafe(32) if needs_token else None
+        served_at = () if ipaddress.ip_address(address).is_unspecified else (host, address)
+        rules = Rules(given_token or generated, (*served_at, *names), port)
         server: uvicorn.Server | None = None
         app = application(
             store, rules, statement_of, lambda: server is not None and server.should_exit
         )
-        # No websockets: a request for one is a request like others, and refused like them.
+        # Without websockets, an upgrade request passes the same checks as any other.
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -65,13 +66,13 @@ def serve(
             proxy_headers=False,
             ws="none",
             lifespan="off",
-            timeout_graceful_shutdown=_END_S,
+            timeout_graceful_shutdown=_SHUTDOWN_S,
         )
         server = uvicorn.Server(config)
-        # Of every address this machine's own is shown: others are the reader's to know.
-        name = address if own else "localhost"
+        # 0.0.0.0 and :: are no addresses to visit.
+        name = address if served_at else "localhost"
         shown = f"[{name}]" if ":" in name else name
-        told(Place(f"http://{shown}:{port}/", made))
+        on_listening(Place(f"http://{shown}:{port}/", generated))
         server.run(sockets=[listener])
 
 
@@ -80,24 +81,26 @@ def _is_loopback(address: str) -> bool:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at the first address of ``host``."""
+    """Return a socket that listens on the first address of ``host``."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise UsageError(f"--host: {host[:200]!r} is no address of this machine.") from None
-    family, kind, protocol, _, address = found[0]
-    made = socket.socket(family, kind, protocol)
+        raise UsageError(
+            f"--host: {host[:200]!r} is no address of this machine; give one of its own."
+        ) from None
+    family, kind, protocol, _, address = addresses[0]
+    listener = socket.socket(family, kind, protocol)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(128)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
     except OSError as error:
-        made.close()
+        listener.close()
         if error.errno == errno.EADDRINUSE:
-            why = f"port {port} is in use; give another by --port, or end what listens there"
+            why = f"port {port} is in use; give another with --port, or stop what listens there"
         elif error.errno == errno.EACCES:
-            why = f"port {port} is not for this user; give one above 1023 by --port"
+            why = f"this user may not listen on port {port}; give one above 1023 with --port"
         else:
-            why = f"{host} is no address of this machine; give one of its own by --host"
+            why = f"{host} is no address of this machine; give one of its own with --host"
         raise UsageError(f"The dashboard cannot listen: {why}.") from None
-    return made
+    return listener

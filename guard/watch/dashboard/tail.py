@@ -17,14 +17,14 @@ from guard.watch.dashboard import lists
 from guard.watch.dashboard.pages import when
 from guard.watch.store import Store
 
-MOST = 16
-"""Tails at once; each looks at the store once in EVERY_S."""
+MAX_TAILS = 16
+"""Open tails, at most; each reads the store every EVERY_S seconds."""
 EVERY_S = 1.0
 _COLUMNS = ("id", "door", "model", "outcome", "judged", "found", "mitigated", "unjudged", "types")
 
 
 class Tail:
-    """Tells what is new in ``store`` to those who listen, until ``stopping``."""
+    """Streams new and changed responses of ``store`` until ``stopping`` returns True."""
 
     def __init__(self, store: Store, stopping: Callable[[], bool]) -> None:
         self._store = store
@@ -32,25 +32,27 @@ class Tail:
         self._open = 0
 
     async def stream(self, request: Request) -> Response:
-        """Answer with events until the reader leaves."""
-        if self._open >= MOST:
-            return PlainTextResponse(f"There are {MOST} live pages open already.", 503)
+        """Stream events until the client disconnects."""
+        if self._open >= MAX_TAILS:
+            return PlainTextResponse(
+                f"{MAX_TAILS} live pages are open, which is the limit; close one and reload.", 503
+            )
         self._open += 1
-        return _Counted(self._events(), self._left)
+        return _CountedStream(self._events(), self._closed)
 
-    def _left(self) -> None:
+    def _closed(self) -> None:
         self._open -= 1
 
     async def _events(self) -> AsyncIterator[str]:
-        told: dict[str, tuple[object, ...]] = {}
+        sent: dict[str, tuple[object, ...]] = {}
         while not self._stopping():
             try:
                 rows = await run_in_threadpool(self._newest)
             except UsageError as error:
                 yield _event("trouble", str(error))
             else:
-                new = [row for row in rows if told.get(str(row["id"])) != tuple(row.values())]
-                told = {str(row["id"]): tuple(row.values()) for row in rows}
+                new = [row for row in rows if sent.get(str(row["id"])) != tuple(row.values())]
+                sent = {str(row["id"]): tuple(row.values()) for row in rows}
                 yield _event("responses", new)
             await asyncio.sleep(EVERY_S)
 
@@ -62,19 +64,19 @@ class Tail:
         ]
 
 
-class _Counted(StreamingResponse):
-    """A tail; ``left`` hears that its reader has left, before the first event too."""
+class _CountedStream(StreamingResponse):
+    """A stream that calls ``on_close`` however it ends, even before its first event."""
 
-    def __init__(self, events: AsyncIterator[str], left: Callable[[], None]) -> None:
+    def __init__(self, events: AsyncIterator[str], on_close: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream")
-        self._left = left
+        self._on_close = on_close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._left()
+            self._on_close()
 
 
 def _event(kind: str, value: object) -> str:

@@ -1,4 +1,4 @@
-"""Rates over time as charts, and the table of each."""
+"""Rates over time, as charts and tables."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from guard.page import svg
-from guard.watch.dashboard.asked import View
+from guard.watch.dashboard.view import View
 from guard.watch.rates import Line, Rate, Sums, line_of, sums
-from guard.watch.reviewed import Estimate, Reviewed, estimates
+from guard.watch.review_rates import Estimate, Reviewed, estimates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ _REVIEWED_PARTS = 7  # samples are small
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A rate of what began at ``time``, seconds since 1970; ``of`` is what it is a share of."""
+    """The rate from ``time``, seconds since 1970, to the next point; ``of`` is its denominator."""
 
     time: float
     rate: Rate
@@ -35,7 +35,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A rate over time; ``text`` says of what it is the share."""
+    """A rate over time; ``text`` defines the rate."""
 
     name: str
     title: str
@@ -43,9 +43,9 @@ class Chart:
     points: Sequence[Point]
 
     @property
-    def drawn(self) -> bool:
-        """Whether there is anything to draw."""
-        return any(not math.isnan(point.rate.value) for point in self.points)
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return all(math.isnan(point.rate.value) for point in self.points)
 
     def svg(self) -> str:
         """Return the chart as an ``svg`` element."""
@@ -68,7 +68,7 @@ _RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]]], ...] = (
     (
         "unjudged",
         "Not judged",
-        "Share of all segments that were not judged; they are in neither of the others.",
+        "Share of all segments that were not judged; prevalence and mitigation leave them out.",
         lambda line: (line.unjudged, line.segments + line.unjudged_segments),
     ),
 )
@@ -91,21 +91,21 @@ REVIEWED: tuple[tuple[str, str, str, Callable[[Reviewed], Estimate]], ...] = (
 
 
 def over_time(connection: Connection, view: View) -> tuple[Line | None, list[Chart]]:
-    """Return the rates of all that ``view`` keeps, None for nothing, and their charts."""
+    """Return the rates of the view's responses, None if there are none, and their charts."""
     starts = view.starts()
-    found = sums(connection, view.since, view.until, view.findings, starts=starts, only=view.only)
-    lines = [(starts[one.part], line_of(one)) for one in sorted(found, key=lambda one: one.part)]
+    parts = sums(connection, view.since, view.until, view.findings, starts=starts, only=view.only)
+    lines = [(starts[s.part], line_of(s)) for s in sorted(parts, key=lambda s: s.part)]
     charts = [
         Chart(name, title, text, [Point(start, *of(line)) for start, line in lines])
         for name, title, text, of in _RATES
     ]
-    return (line_of(_added(found)) if found else None), charts
+    return (line_of(_added(parts)) if parts else None), charts
 
 
 def reviewed(connection: Connection, view: View) -> tuple[Reviewed | None, list[Chart]]:
-    """Return what reviewers' marks say of all that ``view`` keeps, None where there are none."""
-    found = _estimates(connection, view, view.since, view.until)
-    if found is None:
+    """Return the estimates from marks for the view, None without marks, and their charts."""
+    total = _estimates(connection, view, view.since, view.until)
+    if total is None:
         return None, []
     ends = [*(starts := view.starts(_REVIEWED_PARTS)), view.until][1:]
     parts = [(s, _estimates(connection, view, s, e)) for s, e in zip(starts, ends, strict=True)]
@@ -115,34 +115,34 @@ def reviewed(connection: Connection, view: View) -> tuple[Reviewed | None, list[
             title,
             text,
             [
-                Point(start, Rate(*of(one)[:3]), of(one).marked)
-                for start, one in parts
-                if one is not None
+                Point(start, of(rates).rate, of(rates).marked)
+                for start, rates in parts
+                if rates is not None
             ],
         )
         for name, title, text, of in REVIEWED
     ]
-    return found, charts
+    return total, charts
 
 
 def reviewed_by(connection: Connection, view: View) -> dict[str, Reviewed]:
-    """Return what reviewers' marks say of each value that ``view`` breaks down by."""
+    """Return the estimates from marks for each value that the view breaks down by."""
     names = tuple(dict.fromkeys((view.by, *view.only)))
-    found = estimates(connection, view.since, view.until, names)
-    lines = ((dict(zip(names, key, strict=True)), one) for key, one in found.items())
-    return {of[view.by]: one for of, one in lines if view.only.items() <= of.items()}
+    by_key = estimates(connection, view.since, view.until, names)
+    lines = ((dict(zip(names, key, strict=True)), rates) for key, rates in by_key.items())
+    return {of[view.by]: rates for of, rates in lines if view.only.items() <= of.items()}
 
 
 def _estimates(connection: Connection, view: View, since: float, until: float) -> Reviewed | None:
     names = tuple(view.only)
-    found = estimates(connection, since, until, names).get(tuple(view.only.values()))
-    return found if found is not None and any(one.marked for one in found) else None
+    rates = estimates(connection, since, until, names).get(tuple(view.only.values()))
+    return rates if rates is not None and any(estimate.marked for estimate in rates) else None
 
 
-def _added(found: Sequence[Sums]) -> Sums:
-    """Return the sums of all parts."""
-    first = found[0]
-    rest = (sum(values) for values in zip(*(one[2:] for one in found), strict=True))
+def _added(parts: Sequence[Sums]) -> Sums:
+    """Return the sums over all parts."""
+    first = parts[0]
+    rest = (sum(values) for values in zip(*(part[2:] for part in parts), strict=True))
     return Sums(first.by, 0, *rest)
 
 
@@ -154,7 +154,7 @@ def _draw(points: Sequence[Point], figure: Figure) -> None:
     ax: Any = figure.subplots()
     times = [datetime.fromtimestamp(point.time, timezone.utc) for point in points]
     values = [100 * point.rate.value for point in points]
-    error = 100 * np.nan_to_num([_beside(point.rate) for point in points]).T
+    error = 100 * np.nan_to_num([_error_bar(point.rate) for point in points]).T
     ax.errorbar(
         times, values, yerr=error, fmt=f"{svg.MARKERS[0]}-", color=svg.SERIES[0],
         markersize=3, linewidth=1.2, elinewidth=0.8, capsize=2, clip_on=False,
@@ -168,5 +168,5 @@ def _draw(points: Sequence[Point], figure: Figure) -> None:
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=timezone.utc))
 
 
-def _beside(rate: Rate) -> tuple[float, float]:
+def _error_bar(rate: Rate) -> tuple[float, float]:
     return max(rate.value - rate.low, 0), max(rate.high - rate.value, 0)

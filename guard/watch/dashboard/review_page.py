@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from guard.errors import UsageError
 from guard.verdict import BIAS_TYPES
-from guard.watch.dashboard.opening import reading, writing
+from guard.watch.dashboard.connections import reading, writing
 from guard.watch.dashboard.pages import about, page
 from guard.watch.events import clean
 from guard.watch.review import (
@@ -34,43 +34,43 @@ WANTED: Mapping[str, str] = {
     "second": "marked by one other",
     "disputed": "disputed",
 }
-_KEPT = ("reviewer", "wanted", "shown")
-_SKIPPED = 16  # items that one may pass over
-_NAME = 100
+_STATE = ("reviewer", "wanted", "shown")  # fields that follow from page to page
+_MAX_SKIPPED = 16  # items that a reviewer passed over, the last ones
+_MAX_NAME = 100
 _BODY_BYTES = 16_384
 
 
-class Reviewing:
+class ReviewPage:
     """Shows the items of ``store``'s queue, and writes marks to it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def show(self, request: Request) -> Response:
-        """Show an item: the one that is named, else the next for the reviewer."""
-        asked = {name: clean(value) for name, value in request.query_params.items()}
-        reviewer, wanted = _who(asked), asked.get("wanted", "new")
+        """Show the item that the query names, else the next for the reviewer."""
+        query = {name: clean(value) for name, value in request.query_params.items()}
+        reviewer, wanted = _reviewer(query), query.get("wanted", "new")
         if wanted not in WANTED:
-            raise UsageError(f"wanted knows {', '.join(WANTED)}, not {wanted[:40]!r}.")
-        skipped = asked.get("skipped", "").split()[-_SKIPPED:]
+            raise UsageError(f"wanted is one of {', '.join(WANTED)}, not {wanted[:40]!r}.")
+        skipped = query.get("skipped", "").split()[-_MAX_SKIPPED:]
         with reading(self._store) as connection:
             state = progress(connection)
             if not reviewer:
-                found = None
-            elif asked.get("item"):
-                found = item(connection, asked["item"])
+                shown_item = None
+            elif query.get("item"):
+                shown_item = item(connection, query["item"])
             else:
-                found = next_item(connection, reviewer, cast(Wanted, wanted), skipped)
-        if found is not None:
-            skipped = [*skipped, item_id(found.key)][-_SKIPPED:]
+                shown_item = next_item(connection, reviewer, cast(Wanted, wanted), skipped)
+        if shown_item is not None:
+            skipped = [*skipped, item_id(shown_item.key)][-_MAX_SKIPPED:]
         return HTMLResponse(
             page(
                 "review.html",
                 reviewer=reviewer,
                 wanted=wanted,
                 choices=WANTED,
-                shown=asked.get("shown") == "1",
-                item=found,
+                shown=query.get("shown") == "1",
+                item=shown_item,
                 skipped=" ".join(skipped),
                 progress=state,
                 marks=MARKS,
@@ -80,7 +80,7 @@ class Reviewing:
         )
 
     async def change(self, request: Request) -> Response:
-        """Write a mark, or take the last one back; show what is next."""
+        """Write a mark or undo the last one; redirect to the next item."""
         body = bytearray()
         async for part in request.stream():
             body += part
@@ -90,28 +90,28 @@ class Reviewing:
 
     def _change(self, body: bytes) -> Response:
         pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
-        asked = {name: clean(value) for name, value in pairs}
-        told = {name: asked[name] for name in _KEPT if asked.get(name)}
-        reviewer = _who(asked)
+        form = {name: clean(value) for name, value in pairs}
+        state = {name: form[name] for name in _STATE if form.get(name)}
+        reviewer = _reviewer(form)
         with writing(self._store) as connection:
-            if asked.get("do") == "undo":
+            if form.get("do") == "undo":
                 last = undo(connection, reviewer)
                 if last is not None:
-                    told["item"] = last.id
+                    state["item"] = last.id
             else:
-                said = (asked.get(name, "").strip() or None for name in Correction._fields)
+                values = (form.get(name, "").strip() or None for name in Correction._fields)
                 mark(
                     connection,
-                    asked.get("item", ""),
+                    form.get("item", ""),
                     reviewer,
-                    asked.get("do", ""),
-                    Correction(*said),
+                    form.get("do", ""),
+                    Correction(*values),
                 )
-        return RedirectResponse(f"/review?{urlencode(told)}", 303)
+        return RedirectResponse(f"/review?{urlencode(state)}", 303)
 
 
-def _who(asked: Mapping[str, str]) -> str:
-    reviewer = asked.get("reviewer", "").strip()
-    if len(reviewer) > _NAME:
-        raise UsageError(f"A reviewer's name has at most {_NAME} characters.")
+def _reviewer(form: Mapping[str, str]) -> str:
+    reviewer = form.get("reviewer", "").strip()
+    if len(reviewer) > _MAX_NAME:
+        raise UsageError(f"A reviewer's name has at most {_MAX_NAME} characters.")
     return reviewer

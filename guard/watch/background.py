@@ -1,8 +1,8 @@
-"""Makes calls in a thread of its own.
+"""Runs calls in a background thread, in order.
 
-The garbage collector may close a stream in any thread's midst, also while that thread holds a lock
-of the Prometheus client or of OpenTelemetry, and these locks cannot be taken twice. So the end of
-a response is only queued where it is seen.
+The garbage collector may close a stream in any thread, even while that thread holds a lock of the
+Prometheus client or of OpenTelemetry. Neither lock can be taken twice, so metrics and spans are not
+written where a response ends: the call that writes them is queued for this thread.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from multiprocessing import util
 
 from guard.forks import LONGEST_WAIT, Lock
 
-_CLOSE_S = 5.0  # for which the end of the process waits
+_CLOSE_S = 5.0  # how long the exit of the process waits for queued calls
 
 _log = logging.getLogger("guard")
 
 
-class _Thread:
+class _Worker:
     def __init__(self) -> None:
         self._starting = Lock(threading.RLock)
-        self._fresh()
+        self.reset()
 
-    def _fresh(self) -> None:
+    def reset(self) -> None:
+        """Start with an empty queue and no thread, as a forked child must."""
         # A SimpleQueue may be put to wherever the garbage collector runs.
         self._calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._working = threading.Lock()
-        self._forking: int | None = None  # the thread that holds it for its fork
+        self._forking: int | None = None  # the thread that holds _working while it forks
         self._thread: threading.Thread | None = None
 
     def put(self, call: Callable[[], object]) -> None:
@@ -49,11 +50,11 @@ class _Thread:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
-                # Before what was registered earlier, such as the end of OpenTelemetry's exporters;
-                # children of multiprocessing know no atexit.
+                # atexit runs last in, first out, so this flush precedes the shutdown of exporters
+                # that OpenTelemetry registered earlier. Children of multiprocessing skip atexit.
                 atexit.register(flush, _CLOSE_S)
                 util.Finalize(None, flush, args=(_CLOSE_S,), exitpriority=10)
-                thread = threading.Thread(target=self._run, name="guard-later", daemon=True)
+                thread = threading.Thread(target=self._run, name="guard-background", daemon=True)
                 thread.start()
                 self._thread = thread
 
@@ -67,32 +68,32 @@ class _Thread:
                     _log.error("a metric or a span was lost: %s", type(error).__name__)
 
     def before_fork(self) -> None:
-        """Wait for the call in hand: a child must not copy the locks that it holds."""
+        """Wait for the running call to end: a child must not copy the locks that it holds."""
         if self._working.acquire(timeout=LONGEST_WAIT):
             self._forking = threading.get_ident()
 
-    def in_parent(self) -> None:
+    def after_fork_in_parent(self) -> None:
         if self._forking == threading.get_ident():
             self._forking = None
             self._working.release()
 
 
-_only = _Thread()
+_worker = _Worker()
 
 
-def later(call: Callable[[], object]) -> None:
-    """Have ``call`` made soon, in the order of these calls; its error is logged by its type."""
-    _only.put(call)
+def call_soon(call: Callable[[], object]) -> None:
+    """Queue ``call`` for the background thread; an error in it is logged by its type alone."""
+    _worker.put(call)
 
 
 def flush(timeout: float = 10.0) -> bool:
-    """Wait until all calls so far are made; return whether they are."""
-    return _only.flush(timeout)
+    """Wait at most ``timeout`` seconds for the queued calls; return whether all have run."""
+    return _worker.flush(timeout)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_only.before_fork,
-        after_in_parent=_only.in_parent,
-        after_in_child=_only._fresh,
+        before=_worker.before_fork,
+        after_in_parent=_worker.after_fork_in_parent,
+        after_in_child=_worker.reset,
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.intervals import Limits, exact, share_of_two, weighted
-from guard.watch.reviewed import Marked, rates_of
+from guard.watch.review_rates import Marked, rates_of
 from tests.watch.deployments import deployment, reviewed, truth
 
 # Of 300 deployments this many are to be covered; a quarter of them is seen in every test run.
@@ -141,7 +141,7 @@ def test_unclear_marks_bound_a_rate() -> None:
         ([("pass", None, 3)], "missed", "nothing that passed is reviewed"),
         ([("redact", "right", 3)], "missed", "nothing that passed is reviewed"),
         ([("flag", "right", 3)], "over_blocking", "nothing is reviewed"),
-        ([("redact", "unclear", 3)], "over_blocking", "none but unclear"),
+        ([("redact", "unclear", 3)], "over_blocking", "only unclear ones"),
         ([("pass", "right", 3), ("flag", "wrong", 3)], "missed", "no biased segment"),
     ],
 )
@@ -153,4 +153,4 @@ def test_what_is_not_known_says_why(told: Any, name: str, reason: str) -> None:
 
 def test_a_stratum_without_a_mark_leaves_the_rate_unknown() -> None:
     estimate = rates_of(_items(("redact", "right", 5), ("rewrite", None, 2)), (), None)
-    assert "a part of the sample has no mark yet" in estimate.over_blocking.reason
+    assert "a stratum of the sample has no mark yet" in estimate.over_blocking.reason

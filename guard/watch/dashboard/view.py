@@ -1,4 +1,4 @@
-"""What a page was asked to show: a time, its parts, a breakdown and the values kept."""
+"""The view that a query selects: a period, a breakdown and filters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANGES: Mapping[str, tuple[str, float]] = {
 CUSTOM = "custom"
 DIMENSIONS = (*COLUMNS, *FINDINGS, *LABELS)
 _STEPS_S = (60, 300, 900, 3_600, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_419_200)
-_PARTS = 31  # that a chart can show on a telephone
+_MAX_PARTS = 31  # points of a chart that a telephone can show
 _LAST = 4_102_444_800.0  # the year 2100
 _MINUTE_S = 60.0
 
@@ -29,8 +29,8 @@ _MINUTE_S = 60.0
 class View:
     """What to show: responses that began in [``since``, ``until``), seconds since 1970.
 
-    ``only`` are values of dimensions, ``by`` is the one to break down by; ``range`` is a key of
-    RANGES or CUSTOM.
+    ``only`` has the filters, values by dimension; ``by`` is the dimension to break down by;
+    ``range`` is a key of RANGES, or CUSTOM.
     """
 
     range: str
@@ -41,13 +41,13 @@ class View:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """The dimensions of ``only`` that only a finding has."""
+        """The filters that are dimensions of findings."""
         return tuple(name for name in self.only if name in FINDINGS)
 
-    def starts(self, most: int = _PARTS) -> list[float]:
-        """Return the beginnings of parts of the time, at full minutes, hours or days.
+    def starts(self, most: int = _MAX_PARTS) -> list[float]:
+        """Return when the parts of the period begin: at ``since``, then at full minutes to weeks.
 
-        There are at most one more than ``most``, for the first may be a shorter one.
+        There are at most ``most`` + 1 parts; the first and the last may be shorter.
         """
         whole = self.until - self.since
         step = next((s for s in _STEPS_S if whole / s <= most), whole / most)
@@ -56,48 +56,50 @@ class View:
         return [self.since, *(start for start in full if self.since < start < self.until)]
 
     def query(self, **changed: str | None) -> str:
-        """Return the query that asks for this with changes; None leaves a value out."""
-        own: dict[str, str | None] = {"range": self.range}
+        """Return the query string of this view with changes; None leaves a value out."""
+        values: dict[str, str | None] = {"range": self.range}
         if self.range == CUSTOM:
-            own |= {"since": minute(self.since), "until": minute(self.until)}
-        own |= {"by": self.by, **self.only, **changed}
-        return "?" + urlencode({name: value for name, value in own.items() if value is not None})
+            values |= {"since": minute(self.since), "until": minute(self.until)}
+        values |= {"by": self.by, **self.only, **changed}
+        return "?" + urlencode({name: value for name, value in values.items() if value is not None})
 
 
-def view(asked: Mapping[str, str], now: float, others: Iterable[str] = ()) -> View:
-    """Read a query; ``others`` are names in it that are not of the view.
+def view(query: Mapping[str, str], now: float, others: Iterable[str] = ()) -> View:
+    """Return the view of a query; ``others`` are parameters that are not part of it.
 
-    Raises UsageError on what is unknown.
+    Raises UsageError on an unknown parameter or value.
     """
-    span = asked.get("range", "24h")
+    span = query.get("range", "24h")
     if span in RANGES:
         since, until = now - RANGES[span][1], now
     elif span == CUSTOM:
-        since, until = _time(asked, "since"), _time(asked, "until")
+        since, until = _time(query, "since"), _time(query, "until")
         if until - since < _MINUTE_S:
-            raise UsageError("The time has to begin at least a minute before it ends.")
+            raise UsageError(
+                "The period is too short: since must be at least a minute before until."
+            )
     else:
-        raise UsageError(f"range knows {', '.join(RANGES)} and {CUSTOM}, not {span[:40]!r}.")
-    by = dimensions(asked.get("by") or "model")
+        raise UsageError(f"range is one of {', '.join(RANGES)} and {CUSTOM}, not {span[:40]!r}.")
+    by = dimensions(query.get("by") or "model")
     if len(by) != 1:
-        raise UsageError("by takes one name.")
-    own = {"range", "since", "until", "by", *others}
-    only = {name: clean(value) for name, value in asked.items() if name not in own and value}
+        raise UsageError("by takes one name; to combine several use guard rates --by.")
+    reserved = {"range", "since", "until", "by", *others}
+    only = {name: clean(value) for name, value in query.items() if name not in reserved and value}
     for name in only:
         dimensions(name)
     return View(span, since, until, by[0], only)
 
 
 def minute(seconds: float) -> str:
-    """Return a time as a form's field has it: UTC, to the minute."""
+    """Return a time as a form field takes it: UTC, to the minute."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M")
 
 
-def _time(asked: Mapping[str, str], name: str) -> float:
-    text = asked.get(name, "")
+def _time(query: Mapping[str, str], name: str) -> float:
+    text = query.get(name, "")
     try:
-        found = datetime.fromisoformat(text.removesuffix("Z"))
-        seconds = found.replace(tzinfo=found.tzinfo or timezone.utc).timestamp()
+        time = datetime.fromisoformat(text.removesuffix("Z"))
+        seconds = time.replace(tzinfo=time.tzinfo or timezone.utc).timestamp()
     except (ValueError, OverflowError):
         raise UsageError(
             f"{name} takes a time in UTC such as 2030-01-31T08:00, got {text[:40]!r}."
