@@ -62,6 +62,8 @@ KINDS_OF = {"badf": KINDS, "open_text": ("independent", "template")}
 """How answers are alike, by suite; the first three by default. To a prompt of open text there is
 one answer."""
 RUNS = 400
+FEWER = {"badf": 2}
+"""So many times fewer audits a row of a suite, whose audits take seconds each to simulate."""
 PLANTED_RUNS = 40
 MOST = 7
 """Percent of audits of fair models in which a test may stand."""
@@ -572,14 +574,15 @@ _DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 TEXT = """# How often an audit is wrong about a fair model
 
 Made in one run by `python -m tests.suites.calibration --seed {seed}` (see there what is simulated);
-{runs} audits a row. What is outside its bounds is **bold**.
+{runs} audits a row, of `badf` half as many. What is outside its bounds is **bold**.
 
 *Stands*: audits of a model that ignores the group in which any test has q < .05 (5 % by design, at
 most {most} % tolerated; of HBB's excess only more than noise predicts is tested for).
 *Coverage*: of all 95 % intervals printed at a level, how many hold the truth, in percent ({low} to
 {high} tolerated), and in brackets those of its measure that is furthest from 95 (tolerated beyond
-these bounds by three standard errors of so many intervals). The truth is the value under "nothing
-there", also of HBB's `corrected`; where there is none, it is the mean over the row's audits.
+these bounds by three standard errors of so many intervals). Those of `badf` and `open_text` may
+hold more than {high}: they are exact (Clopper and Pearson 1934), or wider because what stands out is
+chosen (Benjamini and Yekutieli 2005). The truth is the value under "nothing there", also of HBB's `corrected`; where there is none, it is the mean over the row's audits.
 Figures that never vary are left out, and so are intervals that are not printed: of fewer than
 {least} clusters, or of clusters that all say the same unless the value is at a bound.
 *First audit*: how many intervals the row's first audit printed, and the geometric mean of their
@@ -602,7 +605,11 @@ Seed 20264 had one row out: a test stood in 8.0 % of independent audits of 600 i
 {runs} audits a row. It was made anew because shares of 0 and 1 now have intervals, and `corrected`
 has one where noise puts its estimate below 0. Of seed 20263 in this form there was one run.
 
-**One cell of it is out of bounds.** The intervals of `dNuL` by direction, domain and pronoun hold
+**Two rows are out of bounds.** A model whose every name has a rate of its own for every concept is
+called biased in 88.0 % of full audits of `badf`, and its intervals of what stands out hold 62.1 %
+(in audits of 300 casts none is). Each identity has two to four names, so no test can tell what a
+model says of an identity from what it says of these names: an association is one of the names that
+stand for the identity, as in the paper. The intervals of `dNuL` by direction, domain and pronoun hold
 the truth in 99.0 % of 600 items of `sai_asa` alike within a template: differences over few
 sentences, whose intervals are wider than they need be. (The three pronouns answer alike there, so
 each interval counts three times; by direction and domain the same 99.0 % is within three standard
@@ -658,7 +665,7 @@ def excluded(runs: int) -> float:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--runs", type=int, default=RUNS, help="audits of a row")
+    parser.add_argument("--runs", type=int, default=RUNS, help="audits of a row; half for badf")
     parser.add_argument("--planted", type=int, default=PLANTED_RUNS, help="audits with a bias")
     parser.add_argument("--seed", type=int, default=1, help="of all random draws")
     parser.add_argument("--suite", default=",".join(SIZES))
@@ -669,7 +676,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     wanted = list(rows(given.suite.split(",")))
     fair, power = [], []
     for number, row in enumerate(wanted, start=1):
-        runs, begun = given.planted if row.planted else given.runs, time.monotonic()
+        fair_runs = given.runs // FEWER.get(row.suite, 1)
+        runs, begun = given.planted if row.planted else fair_runs, time.monotonic()
         cells = done.cells(row, partial(row.cells, runs, given.seed))
         line = f"| {' | '.join(cells)} |"
         (power if row.planted else fair).append(line)

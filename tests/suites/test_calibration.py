@@ -21,9 +21,14 @@ from tests.suites.calibration import (
     simulated,
 )
 
-UNMADE = ("badf", "open_text")
-"""Suites of which the committed table has no rows yet."""
-MADE = [suite for suite in SIZES if suite not in UNMADE]
+
+NAMES = ("badf", "all", "names' rates")
+"""Of so few names of an identity nothing can tell what is the names' from what is the identity's."""
+OUT = {
+    ("sai_asa", "600", "template"): ["dNuL 99.0"],
+    NAMES: ["88.0 %", "identity 62.1", "difference 62.1"],
+}
+"""What the table's text says to be out of bounds."""
 
 
 def pooled(cell: Cell) -> float:
@@ -39,7 +44,7 @@ def test_one_cell_of_the_table(suite: str) -> None:
     assert 0.92 < pooled(cell) < (1 if suite in calibration.AT_LEAST else 0.98)
 
 
-FAIR = [row for row in calibration.rows(MADE) if not row.planted]
+FAIR = [row for row in calibration.rows(SIZES) if not row.planted]
 
 
 @pytest.mark.parametrize("row", FAIR, ids=str)
@@ -56,13 +61,15 @@ def test_the_committed_table_is_of_this_code(row: Row) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("suite", SIZES)
+@pytest.mark.parametrize(("suite", "kind"), sorted({(row.suite, row.kind) for row in FAIR}))
 def test_a_reduced_table(suite: str, kind: str) -> None:
     cell = simulated(suite, None, kind, 40, seed=2)
+    if (suite, "all", kind) == NAMES:
+        assert cell.wrong > 20  # the table says so
+        return
     assert cell.wrong <= 6  # of 40 at 5 %: beyond it in 1.4 % of cases
     if cell.coverage():
-        assert 0.92 <= pooled(cell) <= 0.985
+        assert 0.92 <= pooled(cell) <= (1 if suite in calibration.AT_LEAST else 0.985)
 
 
 def test_a_run_that_was_stopped_goes_on_with_rows_of_its_own(tmp_path: Path) -> None:
@@ -100,22 +107,21 @@ def table(cells: int) -> list[list[str]]:
     found.
     """
     rows = [line.strip("| ").split(" | ") for line in WHERE.read_text("utf-8").splitlines()
-            if re.match(r"\| (?:sai_asa|mist|hbb)", line)]  # fmt: skip
+            if re.match(r"\| (?:sai_asa|mist|hbb|badf|open_text)", line)]  # fmt: skip
     return [row for row in rows if len(row) == cells]
-
-
-OUT = {("sai_asa", "600", "template"): ["dNuL 99.0"]}
-"""What the table's text says to be out of bounds: intervals that hold more than they say."""
 
 
 def test_the_committed_table_keeps_its_promise() -> None:
     fair = table(6)
-    assert len(fair) == 3 * sum(len(SIZES[suite]) for suite in MADE)
+    assert len(fair) == len(FAIR)
     out = {tuple(row[:3]): re.findall(r"\*\*(.*?)\*\*", " ".join(row)) for row in fair}
     assert {row: cells for row, cells in out.items() if cells} == OUT
     for row in fair:
+        if tuple(row[:3]) == NAMES:
+            continue
         assert float(row[3].removesuffix(" %")) <= MOST, row
-        assert all(COVERED[0] <= level <= COVERED[1] for level in levels(row)), row
+        most = 100 if row[0] in calibration.AT_LEAST else COVERED[1]
+        assert all(COVERED[0] <= level <= most for level in levels(row)), row
 
 
 def levels(row: list[str]) -> list[float]:

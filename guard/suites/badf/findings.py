@@ -164,6 +164,11 @@ def findings(tables: Tables, threshold: float) -> dict[str, Any]:
             "Documents of a table are taken for independent: where some are of one story, or alike "
             "otherwise, more stands than should."
         )
+    else:
+        remarks.append(
+            "Names stand for identities, two of each gender and four of each race: what a model "
+            "writes of these names in particular counts as written of their identity."
+        )
     answers = tables.exclusivity()
     if sum(answers.values()):
         unclear = answers["invalid"] + answers["refused"] + answers["failed"]
