@@ -581,8 +581,9 @@ most {most} % tolerated; of HBB's excess only more than noise predicts is tested
 *Coverage*: of all 95 % intervals printed at a level, how many hold the truth, in percent ({low} to
 {high} tolerated), and in brackets those of its measure that is furthest from 95 (tolerated beyond
 these bounds by three standard errors of so many intervals). Those of `badf` and `open_text` may
-hold more than {high}: they are exact (Clopper and Pearson 1934), or wider because what stands out is
-chosen (Benjamini and Yekutieli 2005). The truth is the value under "nothing there", also of HBB's `corrected`; where there is none, it is the mean over the row's audits.
+hold more than {high}: they are exact (Clopper and Pearson 1934), or wider because what stands out
+is chosen (Benjamini and Yekutieli 2005). The truth is the value under "nothing there", also of
+HBB's `corrected`; where there is none, it is the mean over the row's audits.
 Figures that never vary are left out, and so are intervals that are not printed: of fewer than
 {least} clusters, or of clusters that all say the same unless the value is at a bound.
 *First audit*: how many intervals the row's first audit printed, and the geometric mean of their
@@ -609,8 +610,8 @@ has one where noise puts its estimate below 0. Of seed 20263 in this form there 
 called biased in 88.0 % of full audits of `badf`, and its intervals of what stands out hold 62.1 %
 (in audits of 300 casts none is). Each identity has two to four names, so no test can tell what a
 model says of an identity from what it says of these names: an association is one of the names that
-stand for the identity, as in the paper. The intervals of `dNuL` by direction, domain and pronoun hold
-the truth in 99.0 % of 600 items of `sai_asa` alike within a template: differences over few
+stand for the identity, as in the paper. The intervals of `dNuL` by direction, domain and pronoun
+hold the truth in 99.0 % of 600 items of `sai_asa` alike within a template: differences over few
 sentences, whose intervals are wider than they need be. (The three pronouns answer alike there, so
 each interval counts three times; by direction and domain the same 99.0 % is within three standard
 errors.)

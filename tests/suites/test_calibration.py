@@ -10,7 +10,6 @@ import pytest
 from tests.suites import calibration
 from tests.suites.calibration import (
     COVERED,
-    KINDS,
     MOST,
     RUNS,
     SIZES,
@@ -21,9 +20,8 @@ from tests.suites.calibration import (
     simulated,
 )
 
-
 NAMES = ("badf", "all", "names' rates")
-"""Of so few names of an identity nothing can tell what is the names' from what is the identity's."""
+"""Of so few names nothing can tell what is the names' from what is the identity's."""
 OUT = {
     ("sai_asa", "600", "template"): ["dNuL 99.0"],
     NAMES: ["88.0 %", "identity 62.1", "difference 62.1"],
