@@ -79,5 +79,5 @@ def test_watching_keeps_events_and_reports_from_them(tmp_path: Path) -> None:
     assert said[0] == "Ask both the same. [removed]"
     assert said[3].split("\t")[:5] == ["7", "age", "2", "3", "1"]
     assert "100.0 %" in said[3]
-    assert any(line.startswith("3 items, which stand for 3 segments") for line in said)
+    assert any(line.startswith("3 items drawn; they represent 3 segments") for line in said)
     assert said[-1].startswith("text: ")
