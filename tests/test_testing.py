@@ -178,5 +178,5 @@ def test_the_pytest_example_runs_as_it_stands(example: Path) -> None:
     baseline.write_text(baseline.read_text().replace("saying", "other"))
     done = ran()
     assert done.returncode == 1
-    assert "was changed after it was made" in done.stdout
+    assert "was edited: its checksum does not match" in done.stdout
     assert "Traceback" not in done.stdout
