@@ -330,13 +330,13 @@ def test_every_published_answer_of_the_analyst_is_read() -> None:
 def precision_and_recall(
     analyst: str, answers: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> tuple[float, float]:
-    """Compare an answer to each row's story with the human lists; prints and returns the figures.
+    """Compare answers to the first rows' stories with the human lists; print and return figures.
 
     An answer that cannot be read finds nothing: precision is nan where none can be read.
     """
     hits = found = wanted = 0
     outcomes: Counter[str] = Counter()
-    for row, answer in zip(sample_rows(), answers, strict=True):
+    for row, answer in zip(sample_rows(), answers, strict=False):
         names, story = names_in(row), row["responses"]
         lists = analysis.read(answer, names, story, partly=True)
         outcomes[lists if isinstance(lists, str) else "read"] += 1
@@ -351,7 +351,7 @@ def precision_and_recall(
     with capsys.disabled():
         print(
             f"\n  extraction, {analyst}: precision {precision:.3f}, recall {recall:.3f}; "
-            f"{found} phrases, the people's {wanted}; answers: {dict(outcomes)}"
+            f"{found} phrases, the people's {wanted}; {len(answers)} answers: {dict(outcomes)}"
         )
     return precision, recall
 
@@ -377,7 +377,7 @@ def test_extraction_by_a_local_model(capsys: pytest.CaptureFixture[str]) -> None
     protocol, answers = suite()._pack.protocol, []
     settings = protocol["settings"]["analyst"] | {"max_tokens": 120}
     model = open_model("local:smollm2", timeout_s=600, sending=Sending(settings))
-    for number, row in enumerate(sample_rows()):
+    for number, row in enumerate(sample_rows()[:15]):
         asked = analysis.prompt(protocol, "extract", names_in(row), row["responses"], "")
         chat = Chat(({"role": "user", "content": asked},), settings)
         slot = Slot(str(number), 0, 0)
