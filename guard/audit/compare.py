@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from guard.audit.pairing import PairedAxis, deciding, pair_axes
 from guard.audit.sides import GENERAL, Side, SuiteSide
 from guard.audit.spread import LEAST_CLUSTERS
 from guard.audit.statistics import false_discovery
-from guard.audit.tolerances import Tolerances, matching
+from guard.audit.tolerances import Tolerances, matching, selected
 from guard.errors import UsageError
 from guard.suites.conclusions import ALPHA
 
@@ -103,8 +102,7 @@ def _refuse_lost_axes(base: Side, new: Side, axes: Sequence[str]) -> None:
     """Raise UsageError where a log lost an axis: a metric that vanished must not pass a gate."""
     for name in _one_sided_axes(base, new):
         suite = name.partition("/")[0]
-        asked = not axes or any(fnmatchcase(name, pattern) for pattern in axes)
-        if asked and base.suites[suite].harness:
+        if selected(name, axes) and base.suites[suite].harness:
             raise UsageError(
                 f"{name} has numbers on one side only; compare the others by --axis, or make both "
                 "logs with the same scorers."
@@ -114,8 +112,7 @@ def _refuse_lost_axes(base: Side, new: Side, axes: Sequence[str]) -> None:
         if other is None or not one.harness:
             continue
         for name in one.axes.keys() & other.axes.keys():
-            asked = not axes or any(fnmatchcase(name, pattern) for pattern in axes)
-            if asked and (lost := _unscored(one, other, name)):
+            if selected(name, axes) and (lost := _unscored(one, other, name)):
                 raise UsageError(
                     f"{name} has no number of {len(lost):,} items on one side, as of "
                     f"{min(lost)}; compare the other axes by --axis, or score both logs alike."
@@ -147,8 +144,8 @@ def _lost_axes(base: Side, new: Side, patterns: Sequence[str]) -> list[str]:
         decisive = deciding(dict(before.axes), before)
         arms = {axis.arm for axis in after.axes.values()}
         for name in before.axes.keys() - after.axes.keys():
-            selected = any(fnmatchcase(name, pattern) for pattern in patterns)
-            if before.axes[name].arm in arms and (selected if patterns else name in decisive):
+            counts = selected(name, patterns) if patterns else name in decisive
+            if before.axes[name].arm in arms and counts:
                 lost.append(name)
     return sorted(lost)
 

@@ -141,6 +141,11 @@ def _numbers(place: Path, table: str, given: Any, most: float) -> dict[str, floa
     return {name: float(value) for name, value in given.items()}
 
 
+def selected(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether any of ``patterns`` matches ``name``; without patterns every name is."""
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
     """Return the ``names`` that match any of ``patterns``; all names without a pattern.
 
@@ -151,6 +156,4 @@ def matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
         if not any(fnmatchcase(name, pattern) for name in names):
             example = f", such as {names[0]}" if names else ""
             raise ConfigError(f"--axis {pattern!r} matches none of {len(names)} axes{example}.")
-    if not patterns:
-        return list(names)
-    return [name for name in names if any(fnmatchcase(name, p) for p in patterns)]
+    return [name for name in names if selected(name, patterns)]

@@ -10,13 +10,13 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from guard.audit.files import cell
 from guard.cli import in_pipe, printable, results_console, without_nan
+from guard.cli.review_items import when
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ def _print_report(
     if form == "json":
         _print_json(
             {
-                "since": _time(report.since),
-                "until": _time(report.until),
+                "since": when(report.since),
+                "until": when(report.until),
                 "lines": lines,
                 "running": report.running,
                 "future": report.future,
@@ -161,7 +161,7 @@ def _print_report(
         ]
         for line, rate in zip(report.lines, rates, strict=True)
     ]
-    title = f"{_time(report.since)} to {_time(report.until)}"
+    title = f"{when(report.since)} to {when(report.until)}"
     notes = [*_notes(report), *_reviewed_notes(report, reviewed)]
     if unreviewable:
         notes.append(f"Marks do not represent {unreviewable:,} segments whose texts are not kept.")
@@ -226,9 +226,9 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
     if form == "json":
         _print_json(
             {
-                "since": _time(week.since),
-                "until": _time(week.until),
-                "baseline_since": _time(week.baseline_since),
+                "since": when(week.since),
+                "until": when(week.until),
+                "baseline_since": when(week.baseline_since),
                 "alarm": week.alarm,
                 "alerts": rows,
                 "new": list(week.new),
@@ -259,7 +259,7 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
     if not week.results:
         notes = ["No response ended in the weeks before: there is no baseline."]
     notes += [f"No baseline yet: {new}." for new in week.new if new and week.results]
-    title = f"week of {_time(week.since)}, baseline since {_time(week.baseline_since)}"
+    title = f"week of {when(week.since)}, baseline since {when(week.baseline_since)}"
     _print_table(title, columns, cells, notes, form)
 
 
@@ -296,10 +296,6 @@ def shown_estimate(estimate: Estimate) -> str:
         return f"n/a: {estimate.reason}"
     unclear = f", {estimate.unclear:,} unclear" if estimate.unclear else ""
     return f"{estimate.text} of {estimate.marked:,} marked{unclear}"
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _print_json(value: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from guard.cli import printable
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,8 +61,7 @@ def shown(item: Item) -> str:
 
 def clean(text: str, newline: str = "\n") -> str:
     """Return a model's text without what a terminal would obey."""
-    marked = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
-    return marked.replace("\n", newline)
+    return newline.join(map(printable, text.split("\n")))
 
 
 def when(seconds: float) -> str:

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from guard.audit.files import GZIP
 from guard.audit.harnesses import inspect_log, lm_eval_log
 from guard.audit.harnesses.task import Task, side_of
 from guard.audit.sides import Side
 from guard.errors import UsageError
 
-_ZIP, _GZIP = b"PK\x03\x04", b"\x1f\x8b"
+_ZIP = b"PK\x03\x04"
 _ENDINGS = (".eval", ".json")
 SUITES = (inspect_log.PREFIX, lm_eval_log.PREFIX)
 """How the suites of logs are named."""
@@ -49,7 +50,7 @@ def _tasks(path: Path) -> Iterator[Task]:
         if start == _ZIP:
             task = inspect_log.read_zip(path)
             yield from [] if task is None else [task]
-        elif start[:2] != _GZIP:
+        elif not start.startswith(GZIP):
             content = _json(path)
             if inspect_log.is_log(content):
                 yield inspect_log.parse(path, content)
