@@ -255,6 +255,13 @@ def test_importing_guard_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_comparing_and_reporting_load_no_litellm() -> None:
+    # Which takes seconds to import, and asks the network for prices.
+    code = "import sys, guard.audit.compare, guard.audit.reports; print('litellm' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_help_loads_no_command() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from guard.cli import main; "

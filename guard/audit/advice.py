@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from guard.audit.comparison import AxisComparison
-from guard.audit.remote_model import cost_of
 from guard.audit.sides import Side, SuiteSide
 
 _FEW = 3
@@ -76,6 +75,8 @@ def _cost(one: SuiteSide, more: int) -> str:
         return ""  # a log of another harness has no costs
     spent = one.spent.get("cost_usd")
     if spent is None:
+        from guard.audit.remote_model import cost_of  # imports LiteLLM, for seconds
+
         prompt_tokens, completion_tokens = (
             one.spent.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion")
         )

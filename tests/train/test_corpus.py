@@ -56,17 +56,12 @@ def test_a_file_that_is_no_source_is_named(
 
 
 @needs_data
-def test_no_evaluation_text_is_trained_on(tmp_path: Path) -> None:
+def test_no_text_crosses_from_evaluation_or_validation_into_training(tmp_path: Path) -> None:
     corpus = build(TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300))
     forbidden = eval_folds(DATA)
     assert len(forbidden) > 7000
     assert_no_leak(corpus.train + corpus.validation, forbidden)
     assert not {fold(s.text) for s in corpus.statements} & forbidden
-
-
-@needs_data
-def test_no_family_is_trained_on_and_validated_on(tmp_path: Path) -> None:
-    corpus = build(TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300))
     assert not {r.family for r in corpus.train} & {r.family for r in corpus.validation}
 
 
