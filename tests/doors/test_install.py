@@ -180,7 +180,7 @@ class TestRouter:
             message = arun(router.aanthropic_messages(**call))
             assert message["content"] == [{"type": "text", "text": CUT}]
             assert message["stop_reason"] == "refusal"
-        assert router.aresponses is made
+        assert router.aresponses == made
 
     def test_a_wrapped_router_keeps_its_own_guard(self, router: Any) -> None:
         wrapped = guard_of(action="flag").wrap(router)
@@ -330,7 +330,7 @@ def test_a_function_without_a_door_is_refused() -> None:
 
 def test_a_version_out_of_range_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "1.105.7")
-    with pytest.raises(ConfigError, match=r">=1\.106\.2,<1\.110 and found 1\.105\.7"):
+    with pytest.raises(ConfigError, match=r">=1\.106\.2,<1\.111 and found 1\.105\.7"):
         guard_of().install()
     assert said(completion(**CALL)) == SAID
 

@@ -42,9 +42,9 @@ __all__ = [
     "get_or_create_metadata_bucket",
 ]
 
-TESTED = ">=1.106.2,<1.110"
+TESTED = ">=1.106.2,<1.111"
 """The tested versions of LiteLLM. An older one is refused; with a newer one, guard warns."""
-OLDEST, NEWEST = "1.106.2", "1.109.1"
+OLDEST, NEWEST = "1.106.2", "1.110.2"
 """The oldest and the newest version on which the tests ran."""
 
 try:
@@ -155,8 +155,9 @@ METHODS: Mapping[str, tuple[Function, ...]] = {
     "litellm.main.AsyncCompletions": (Function("create", "", _CHAT),),
 }
 """The same for methods, by class."""
-PER_INSTANCE = ("responses", "aresponses", "anthropic_messages", "aanthropic_messages")
-"""Methods that a Router creates for each instance."""
+ENDPOINTS = ("responses", "aresponses", "anthropic_messages", "aanthropic_messages")
+"""A Router's other methods with a door. It creates them for each instance; since LiteLLM 1.110 they
+are methods of its class or are looked up by name."""
 
 
 def version() -> str:
@@ -241,8 +242,14 @@ def _mentioned(home: Any) -> frozenset[str]:
 
 
 def router_class(router: Any) -> Any:
-    """Return the class that defines a Router's methods: since LiteLLM 1.109, its core class."""
-    return getattr(router, "_core_class", router)
+    """Return the class that defines a Router's methods: since LiteLLM 1.109, its core class.
+
+    1.109 has it as an attribute of Router, 1.110 as a function of Router's module.
+    """
+    if (core := getattr(router, "_core_class", None)) is not None:
+        return core
+    core_class = getattr(import_module(router.__module__), "_core_class", None)
+    return router if core_class is None else core_class()
 
 
 def hidden_params(answer: Any) -> Any:

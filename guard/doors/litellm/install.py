@@ -120,12 +120,17 @@ class _Patch:
     door: Door | None  # None: no door can guard it, so calls are refused
     takes: tuple[str, ...]
     method: bool = False
+    called_as: str = ""  # the name by which the door calls it, if not its own
     code: CodeType = field(init=False)
     original: FunctionType = field(init=False)
 
     def __post_init__(self) -> None:
         known = inspect.signature(self.function).parameters
-        missing = [name for name in self.takes if name not in known]
+        passes_all_on = [p.kind for p in known.values() if p.name != "self"] == [
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        ]
+        missing = [name for name in self.takes if name not in known and not passes_all_on]
         if missing:
             raise ConfigError(
                 f"guard does not know {self.name} of LiteLLM {compat.version()}, which has no "
@@ -158,7 +163,7 @@ class _Patch:
         original: Any = self.original
         if self.method:
             original, args = original.__get__(args[0]), args[1:]
-        return args, kwargs, SimpleNamespace(**{self.function.__name__: original})
+        return args, kwargs, SimpleNamespace(**{self.called_as or self.function.__name__: original})
 
 
 class _Batch:
@@ -185,7 +190,10 @@ def _client_of(completions: Any) -> Any:
 
 
 class _InstanceMethod:
-    """Guards a method that a Router creates for each instance: a descriptor on its class."""
+    """Guards a method that a Router creates for each instance or looks up by name.
+
+    It is a descriptor on the Router's class.
+    """
 
     def __init__(self, name: str, door: Door) -> None:
         self._name = name
@@ -194,9 +202,11 @@ class _InstanceMethod:
     def __get__(self, router: Any, kind: Any = None) -> Any:
         if router is None:
             return self
-        if self._name not in router.__dict__:
+        if self._name in router.__dict__:
+            return _through(self._door, router.__dict__[self._name])
+        if (by_name := getattr(type(router), "__getattr__", None)) is None:
             raise AttributeError(self._name)
-        return _through(self._door, router.__dict__[self._name])
+        return _through(self._door, by_name(router, self._name))
 
     def __set__(self, router: Any, value: Any) -> None:
         router.__dict__[self._name] = value
@@ -243,6 +253,8 @@ _DOORS: Mapping[str, Any] = {
     "create": _Create(),
 }
 _ROUTER: type[Any] = compat.router_class(Router)
+# Since LiteLLM 1.110 its class has the other endpoints as methods.
+_PER_INSTANCE = tuple(name for name in compat.ENDPOINTS if name not in _ROUTER.__dict__)
 _CLASSES: Mapping[str, type[Any]] = {
     "litellm.Router": _ROUTER,
     "litellm.main.Completions": compat.Completions,
@@ -271,7 +283,7 @@ def _patch() -> None:
     _patches.update(found)
     for key, patch in found.items():
         patch.function.__code__ = _redirecting(patch.function, key)
-    for name in compat.PER_INSTANCE:
+    for name in _PER_INSTANCE:
         setattr(_ROUTER, name, _InstanceMethod(name, _DOORS[name]))
     _patched = True
 
@@ -282,7 +294,7 @@ def _unpatch() -> None:
         return
     for patch in _patches.values():
         patch.function.__code__ = patch.code
-    for name in compat.PER_INSTANCE:
+    for name in _PER_INSTANCE:
         delattr(_ROUTER, name)
     _patched = False
 
@@ -305,12 +317,12 @@ def _targets() -> Iterator[_Patch]:
             where = f"{label}.{name}"
             function = _function(where, _CLASSES[label].__dict__.get(name))
             yield _Patch(where, function, _DOORS[name], takes, method=True)
-    defined = [name for name in compat.PER_INSTANCE if name in _ROUTER.__dict__]
-    if defined:
-        raise ConfigError(
-            f"guard does not know litellm.Router.{defined[0]} of LiteLLM {compat.version()}: it is "
-            "a method of the class, not of each instance; call the functions of guard itself."
-        )
+    for name in set(compat.ENDPOINTS) - set(_PER_INSTANCE):
+        where, door = f"litellm.Router.{name}", _DOORS[name]
+        function = _function(where, _ROUTER.__dict__[name])
+        asynchronous = inspect.iscoroutinefunction(function)
+        called_as = door.async_function if asynchronous else door.function
+        yield _Patch(where, function, door, (), method=True, called_as=called_as)
 
 
 def _function(name: str, value: Any) -> FunctionType:

@@ -105,6 +105,9 @@ class GuardedRouter:
     def __class__(self) -> type[Any]:
         return type(self._router)
 
+    def __dir__(self) -> list[str]:
+        return dir(self._router)
+
     def __getattr__(self, name: str) -> Any:
         if name in ("_router", "_session"):  # not set yet while a copy is being made
             raise AttributeError(name)
