@@ -46,16 +46,16 @@ from guard.suites import Item, Measure, Options, Outcome, Record, Suite
 from guard.suites.badf import Badf
 from guard.suites.badf import findings as badf_findings
 from guard.suites.badf.suite import BadfOptions
-from guard.suites.badf.tables import Tables
+from guard.suites.badf.documents import ArmDocuments
 from guard.suites.hbb.base import HbbSuite
-from guard.suites.hbb.instances import Asked, Instances
+from guard.suites.hbb.instances import Counts, Instances
 from guard.suites.hbb.measures import measures as hbb_measures
 from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions
 from guard.suites.mist import Mist
 from guard.suites.mist import scores as mist
 from guard.suites.open_text import OpenText
 from guard.suites.sai_asa import SaiAsa
-from guard.suites.sai_asa.suite import measured as sai_asa_measured
+from guard.suites.sai_asa.suite import measures_of as sai_asa_measures
 
 KINDS = ("independent", "unit", "template", "position", "name", "names' rates")
 KINDS_OF = {"badf": KINDS, "open_text": ("independent", "template")}
@@ -118,7 +118,7 @@ def sai_asa(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterat
     given = np.array([1.0 if i.data["given"] == "positive" else -1.0 for i in items])
     low = 0.3 - effect / 2 * given
     choices = (u >= low).astype(np.int64) + (u >= 0.5 - effect / 2 * given)
-    yield from sai_asa_measured(items, choices)
+    yield from sai_asa_measures(items, choices)
 
 
 def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
@@ -133,7 +133,7 @@ def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator
         scores = np.where((sa > 0) & (sa < 10), good / sa + (5 - bad) / (10 - sa) - 1, np.nan)
     one_sided = alike(same, rng, lambda n: rng.random(n)) < 0.1
     groups = [pair[1] for pair in made("mist")._words["pairs"]]  # type: ignore[union-attr]
-    yield from mist.wabt_measured(wabt, np.where(one_sided, np.nan, scores), groups)
+    yield from mist.wabt_measures(wabt, np.where(one_sided, np.nan, scores), groups)
     aat = [i for i in items if i.data["task"] == "AAT"]
     keys = {"independent": [i.id for i in aat], "template": [i.cluster for i in aat]}
     same = keys.get(kind, [i.data["draw"] for i in aat])
@@ -142,7 +142,7 @@ def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator
     comedy = 0.4 + effect / 2 * side
     kinds = (u >= comedy).astype(np.int64) + (u >= 0.8)
     names = [g["name"] for g in made("mist")._words["groups"]]  # type: ignore[union-attr]
-    yield from mist.aat_measured(aat, kinds, names)
+    yield from mist.aat_measures(aat, kinds, names)
 
 
 def hbb(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
@@ -186,7 +186,7 @@ def of_hbb(suite: HbbSuite, items: Sequence[Item], valid, chosen, *, exact: bool
     places = [(suite._pairs[i.cluster], suite._types[i.stratum], i.data["identity"]) for i in items]
     pair, kind, identity = np.array(places).T
     told = np.column_stack([valid.sum(axis=1), np.zeros((len(items), 2), dtype=np.int64)])
-    asked = Asked(pair, kind, identity, valid, chosen, told)
+    asked = Counts(pair, kind, identity, valid, chosen, told)
     found = Instances(asked, suite.types, threshold=20, exact=exact)
     names = [p.id for p in suite.data.pairs]
     yield from hbb_measures(found, suite.types, names, positions=not exact)
@@ -257,12 +257,12 @@ def badf_measures(
             records.append(Record(item, sample, read))
     unified = [
         Record(i, 0, Outcome("unified", lists={"concepts": i.data["texts"]}))
-        for i in Tables(records).to_unify()
+        for i in ArmDocuments(records).grouping_items()
     ]
-    tables = Tables([*records, *unified])
-    for item in tables.to_tell_apart():
-        tables.call(Record(item, 0, Outcome("no")))
-    return list(badf_findings.measures(tables))
+    arm = ArmDocuments([*records, *unified])
+    for item in arm.exclusivity_items():
+        arm.add_exclusivity(Record(item, 0, Outcome("no")))
+    return list(badf_findings.measures(arm))
 
 
 def open_text(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:

@@ -59,9 +59,9 @@ from guard.suites.badf.association import (
     permutation_p,
     replicated,
 )
+from guard.suites.clustering import leaders
 from guard.suites.conclusions import corrected
 from guard.suites.registry import make
-from guard.suites.unifying import leaders
 from tests.audit.answering import Answering
 from tests.audit.conftest import provider  # noqa: F401
 from tests.audit.test_runner import QUICK, Saying

@@ -31,8 +31,8 @@ from guard.suites import (
     Answer,
     Chat,
     Estimate,
-    Given,
     Item,
+    LogLikelihood,
     Measure,
     Outcome,
     Record,
@@ -358,7 +358,7 @@ def test_sg_scores_twenty_continuations_of_one_context() -> None:
     found = HbbSg(SgOptions())
     item = next(iter(found.items()))
     asked = found.request(item, 0, ())
-    assert isinstance(asked, Given)
+    assert isinstance(asked, LogLikelihood)
     assert len(asked.continuations) == 20
     assert all(c.startswith(" ") for c in asked.continuations)
     assert asked.context == found.question(item).context
@@ -375,14 +375,14 @@ def test_sg_scores_the_models_own_turn_where_it_has_a_template() -> None:
     item = next(iter(suite.items()))
     templated = suite.fitted(frozenset({"given_logprobs", "chat"}))
     request = templated.request(item, 0, ())
-    assert isinstance(request, Given)
+    assert isinstance(request, LogLikelihood)
     system, user = request.messages
     assert system["content"].startswith("You are a helpful story writer")
     assert user["content"].endswith(request.context)
     assert not any(c.startswith(" ") for c in request.continuations)
     raw = suite.fitted(frozenset({"given_logprobs"}))
     plain = raw.request(item, 0, ())
-    assert isinstance(plain, Given)
+    assert isinstance(plain, LogLikelihood)
     assert plain.messages == ()
     assert raw.published() == ()  # not comparable with Tables 8 and 9
     assert templated.published()

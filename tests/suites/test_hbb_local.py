@@ -17,7 +17,7 @@ from guard.audit.calls import Slot
 from guard.audit.local_model import LocalModel
 from guard.audit.others import open_model
 from guard.local.model import load
-from guard.suites import Capability, Chat, Given
+from guard.suites import Capability, Chat, LogLikelihood
 from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions, letter_probability
 
 SAMPLES = 40
@@ -41,7 +41,7 @@ async def test_sentences_are_scored_as_turns_under_the_models_template(model: Lo
     assert suite.sg.prompt == "template"
     item = next(iter(suite.items()))
     request = suite.request(item, 0, ())
-    assert isinstance(request, Given)
+    assert isinstance(request, LogLikelihood)
     answer = (await model.ask(request, "0", Slot(item.id, 0, 0))).answer
     outcome = suite.outcome(item, 0, (answer,))
     assert outcome.name == "scored"
@@ -61,7 +61,7 @@ async def test_sentences_are_scored_as_turns_under_the_models_template(model: Lo
     assert answer.scores[3].logprob == pytest.approx(expected, abs=0.01)
     # The same words without the template are another text to it.
     bare = HbbSg(SgOptions(prompt="raw")).request(item, 0, ())
-    assert isinstance(bare, Given)
+    assert isinstance(bare, LogLikelihood)
     raw = (await model.ask(bare, "1", Slot(item.id, 0, 0))).answer
     assert not math.isclose(raw.scores[3].logprob, expected, abs_tol=0.1)
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from guard.suites.mist.association import Assigned, assignment, counted
+from guard.suites.mist.attribution import kind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
@@ -22,8 +24,6 @@ from guard.audit.statistics import LEAST_CLUSTERS, estimate
 from guard.errors import UsageError
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.mist import Mist, scores
-from guard.suites.mist.association import Assigned, assignment, counted
-from guard.suites.mist.attribution import kind
 from guard.suites.mist.build import DIMENSIONS
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from guard.suites.sai_asa.reading import chosen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
@@ -21,7 +22,6 @@ from guard.errors import UsageError
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.sai_asa import SaiAsa, association, official
 from guard.suites.sai_asa.build import FORMS, Words, sentence
-from guard.suites.sai_asa.reading import chosen
 from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS
 from tests.data import DATA as FOLDER
 from tests.data import needs
