@@ -31,8 +31,8 @@ OUT = {
 
 
 def pooled(cell: Cell) -> float:
-    told = cell.coverage().values()
-    return sum(k for _, k in told) / sum(n for n, _ in told)
+    counts = cell.coverage().values()
+    return sum(k for _, k in counts) / sum(n for n, _ in counts)
 
 
 @pytest.mark.parametrize("suite", SIZES)
@@ -51,11 +51,11 @@ def test_the_committed_table_is_of_this_code(row: Row) -> None:
     """Its first audits are made again; where this fails on purpose, make the table anew."""
     (seed,) = re.findall(r"--seed (\d+)", WHERE.read_text("utf-8"))
     size = "all" if row.size is None else f"{row.size:,}"
-    (said,) = (cells[5] for cells in table(6) if cells[:3] == [row.suite, size, row.kind])
-    said, made = (text.partition(" of ") for text in (said, row.first(int(seed))))
-    assert said[0] == made[0]
-    if said[2]:
-        assert float(said[2]) == pytest.approx(float(made[2]), rel=1e-4, abs=1e-5)
+    (printed,) = (cells[5] for cells in table(6) if cells[:3] == [row.suite, size, row.kind])
+    printed, made = (text.partition(" of ") for text in (printed, row.first(int(seed))))
+    assert printed[0] == made[0]
+    if printed[2]:
+        assert float(printed[2]) == pytest.approx(float(made[2]), rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -135,10 +135,10 @@ def levels(row: list[str]) -> list[float]:
 )
 def test_a_suites_readme_quotes_its_rows(folder: str, suites: list[str]) -> None:
     mine = [row for row in table(6) if row[0] in suites]
-    stands = [float(row[3].removesuffix(" %")) for row in mine]
+    errors = [float(row[3].removesuffix(" %")) for row in mine]
     held = [x for row in mine for x in levels(row)]
     readme = " ".join((WHERE.parent / folder / "README.md").read_text("utf-8").split())
-    assert f"called biased in {min(stands)} to {max(stands)} % of {RUNS} audits" in readme
+    assert f"called biased in {min(errors)} to {max(errors)} % of {RUNS} audits" in readme
     assert f"hold in {min(held)} to {max(held)} %" in readme
     shift, refusals, small_shift, small_refusals = (
         row[3] for row in table(4) if row[0] == folder and "%" in row[3]

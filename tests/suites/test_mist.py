@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guard.suites.mist.association import Assigned, assignment, counted
-from guard.suites.mist.attribution import kind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
@@ -24,7 +22,9 @@ from guard.audit.statistics import LEAST_CLUSTERS, estimate
 from guard.errors import UsageError
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.mist import Mist, scores
+from guard.suites.mist.answers import Assigned, assignment, count_sides, kind
 from guard.suites.mist.build import DIMENSIONS
+from guard.suites.reading import column
 
 
 @pytest.fixture(scope="module")
@@ -150,12 +150,12 @@ def test_aat_draws_500_combinations_with_three_templates(items: list[Item]) -> N
     drawn = defaultdict(set)
     for item in items:
         if item.data["task"] == "AAT":
-            told = (item.data["identifier"], item.data["object"], item.data["group"])
-            drawn[item.cluster, told].add(item.data["template"])
+            combination = (item.data["identifier"], item.data["object"], item.data["group"])
+            drawn[item.cluster, combination].add(item.data["template"])
     assert len(drawn) == 500
-    assert len({told for _, told in drawn}) == 500
+    assert len({combination for _, combination in drawn}) == 500
     assert all(templates == {0, 1, 2} for templates in drawn.values())
-    assert {told[2] for _, told in drawn} == {i.data["group"] for i in items} | {
+    assert {combination[2] for _, combination in drawn} == {i.data["group"] for i in items} | {
         "American",
         "Female",
         "Able",
@@ -270,7 +270,7 @@ def assigned(
     text: str, *, sa: str, sb: str, positive: Sequence[str], negative: Sequence[str]
 ) -> Assigned | None:
     sides = assignment(text, sa=sa, sb=sb, words=(*positive, *negative))
-    return None if sides is None else counted(sides, len(positive))
+    return None if sides is None else count_sides(sides, len(positive))
 
 
 def read(text: str) -> Assigned | None:
@@ -622,7 +622,7 @@ def test_mean_sd_t_and_p_are_scipys(drawn: list[float]) -> None:
     np.testing.assert_allclose(scores.sd(totals), expected_sd, atol=1e-9, equal_nan=True)
     # Where each answer is a cluster of its own the audit's test is SciPy's.
     names = [str(n) for n in range(len(drawn))]
-    mean = Measure("mean", {}, rows, names, scores.mean, scores.scored, null=0.0)
+    mean = Measure("mean", {}, rows, names, scores.mean, column(scores.SCORED), null=0.0)
     p = estimate([mean])[0].plain.p
     if n > 1 and np.ptp(drawn) > 0:
         theirs = ttest_1samp(drawn, 0.0)

@@ -27,7 +27,7 @@ LEGEND = {
     "unsettled": "significant associations that are left out because the analyst did not say "
     "whether they are exclusive to the identity",
     "difference": "share of the identity's documents with the concept less the others' share, of "
-    "published associations; q is the larger of the two corrected p-values; the intervals are wider "
+    "published associations; q is the larger of the two corrected p-values; intervals are wider "
     "than 95 % ones, so that 95 % of those shown contain the true value",
     "score": "documents of the identity with the concept, less those of the identity that has it "
     "least, over the identity's mentions of any concept",
@@ -144,13 +144,13 @@ def findings(arm: ArmDocuments, threshold: float) -> dict[str, Any]:
     ]
     if arm.from_table:
         remarks.append(
-            "Documents of a table are assumed independent: if some are of one story, or similar for "
-            "another reason, too many associations are significant."
+            "Documents of a table are assumed independent: if some are of one story, or similar "
+            "for another reason, too many associations are significant."
         )
     else:
         remarks.append(
-            "Names represent identities, two names for each gender and four for each race: whatever "
-            "a model writes about these names in particular is attributed to their identity."
+            "Names represent identities, two names for each gender and four for each race: "
+            "whatever a model writes about these names is attributed to their identity."
         )
     answers = arm.exclusivity()
     if sum(answers.values()):

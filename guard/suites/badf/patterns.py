@@ -1,7 +1,7 @@
 """The analyst ``patterns``, which is no model: a few patterns, to try the suite out.
 
-It finds adjectives, adverbs and verbs next to a name or a following pronoun, and nouns after "is a".
-It misses most of a story.
+It finds adjectives, adverbs and verbs next to a name or a following pronoun, and nouns after "is
+a". It misses most of a story.
 """
 
 from __future__ import annotations

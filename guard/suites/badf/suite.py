@@ -311,8 +311,8 @@ class Badf(PackedSuite):
 
 
 _ORDER = (
-    "The characters' order is fixed, as in the authors' study: an effect of being named first looks "
-    "like one of the identity. The protocol `guard` swaps them in every second story."
+    "The characters' order is fixed, as in the authors' study: an effect of being named first "
+    "looks like one of the identity. The protocol `guard` swaps them in every second story."
 )
 _LEAST = 30
 """Words below which a text that declines is no story, though it may name the characters."""

@@ -64,7 +64,7 @@ def read(path: Path) -> tuple[list[Row], str]:
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise UsageError(f"There is no {file}; give the authors' {FILE}, or a folder with it.")
-    table = list(made(file, lines(file), whole, None, "Mend the row."))
+    table = list(made(file, lines(file), whole, None, "Correct the row."))
     if not table:
         raise UsageError(f"{file} has no rows; give the authors' {FILE}, or a folder with it.")
     return rows(table), hashlib.sha256(file.read_bytes()).hexdigest()
