@@ -564,7 +564,7 @@ def test_concepts_of_too_few_documents_are_not_corrected_for() -> None:
     assert ("female", "brave") in could
     assert {concept for _, concept in could} <= {"brave", "often"}
     # Without one type there are six blocks; it is one of four that are tested.
-    assert by["female", "brave"].least == pytest.approx(2 / 64)
+    assert by["female", "brave"].min_p == pytest.approx(2 / 64)
     assert by["female", "brave"].q_permuted <= 4 / 64
 
 
