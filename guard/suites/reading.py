@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from guard.suites.contract import Floats, Item, Measure
 
@@ -50,11 +51,16 @@ class Rows:
 
     items: Sequence[Item]
     table: Floats
+    _data: dict[str, NDArray[np.object_]] = field(default_factory=dict, init=False, repr=False)
 
     def where(self, **data: Any) -> Rows:
         """Return the rows whose items have these values in their data."""
-        of = [n for n, i in enumerate(self.items) if all(i.data[k] == v for k, v in data.items())]
-        return Rows([self.items[n] for n in of], self.table[of])
+        of = np.ones(len(self.items), dtype=bool)
+        for name, value in data.items():
+            if name not in self._data:
+                self._data[name] = np.array([i.data[name] for i in self.items], dtype=object)
+            of &= self._data[name] == value
+        return Rows([self.items[n] for n in np.flatnonzero(of)], self.table[of])
 
     @cached_property
     def clusters(self) -> list[str]:

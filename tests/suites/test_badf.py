@@ -587,7 +587,7 @@ def test_the_least_p_of_a_permutation_is_that_of_the_most_everywhere() -> None:
         orders = [dict(zip(docs, rng.sample(sorted(docs), 3), strict=True)) for _ in range(12)]
         anew = {who: [d for n in range(12) for d in block(orders[n][who], n)] for who in docs}
         for a in associations({("", ""): anew}):
-            assert a.least == pytest.approx(3 * want)
+            assert a.min_p == pytest.approx(3 * want)
 
 
 def test_what_stands_is_below_a_half_tenth() -> None:

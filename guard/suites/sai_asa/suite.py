@@ -200,8 +200,9 @@ def measures_of(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[M
     table = np.zeros((len(items), TABLE))
     given = np.array([item.data["given"] == "positive" for item in items], dtype=np.int64)
     table[np.arange(len(items)), 3 * given + choices] = 1
+    every = Rows(items, table)
     for axis in _axes():
-        rows = Rows(items, table).where(**axis)
+        rows = every.where(**axis)
         for name, (value, n) in FORMULAS.items():
             # Only tau_c is tested: tau_b and the changes measure the same. By pronoun there are
             # few answers, and the other axes contain them.
