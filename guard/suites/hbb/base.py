@@ -132,7 +132,7 @@ class HbbSuite(PackedSuite):
 
     def published(self) -> Sequence[Published]:
         """Return the paper's figures; its counts only for as many concept pairs."""
-        return list(self._figures()) if self.threshold == 20 else ()
+        return tuple(self._figures()) if self.threshold == 20 else ()
 
     def _figures(self) -> Iterator[Published]:
         same = sum(map(self._asks, self.data.pairs)) == PAPER_PAIRS
