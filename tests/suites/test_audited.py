@@ -114,7 +114,7 @@ def test_both_suites_are_registered() -> None:
 
 
 @pytest.mark.parametrize("kind", SUITES)
-def test_a_helpful_model_is_read_wholly(kind: type[Suite], tmp_path: Path) -> None:
+def test_every_answer_of_a_helpful_model_is_readable(kind: type[Suite], tmp_path: Path) -> None:
     result = audited(kind(Options()), helpful, tmp_path)
     assert result.arms["plain"].coverage == 1
     lines = [line for line in result.lines if line.plain.n > 30]

@@ -1,4 +1,4 @@
-"""BADF: stories read by an analyst, unified, and tested for what goes with whom."""
+"""BADF: stories, the analyst's lists, grouped concepts, and tests of their associations."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_characters_change_places_in_every_second_story_but_for_the_paper() -> N
 
 @pytest.mark.parametrize("stories", [1, 3])
 def test_of_an_odd_number_of_stories_who_is_first_is_drawn_in_the_last(stories: int) -> None:
-    """Always the same one first would tie to an identity what comes of standing first."""
+    """With a fixed order an effect of being named first would look like one of the identity."""
     one, again, other = (suite(stories=stories, seed=seed) for seed in (1, 1, 2))
     first = [one._cast(i, stories - 1).identities[0] for i in one.items()]
     assert first == [again._cast(i, stories - 1).identities[0] for i in again.items()]
@@ -373,7 +373,7 @@ def test_extraction_against_the_human_judgements(capsys: pytest.CaptureFixture[s
 @pytest.mark.timeout(7200)
 @pytest.mark.skipif(download.state("smollm2")[0] != "ok", reason="needs smollm2")
 def test_extraction_by_a_local_model(capsys: pytest.CaptureFixture[str]) -> None:
-    """A model of 135 million parameters is no analyst; what it finds is measured all the same."""
+    """A model of 135 million parameters is no analyst; its lists are measured nevertheless."""
     protocol, answers = suite()._pack.protocol, []
     settings = protocol["settings"]["analyst"] | {"max_tokens": 120}
     model = open_model("local:smollm2", timeout_s=600, sending=Sending(settings))
@@ -419,7 +419,7 @@ def test_a_missing_embedder_names_the_command_that_fetches_it(
 @pytest.mark.slow
 @pytest.mark.skipif(not MPNET, reason="needs mpnet: guard models get mpnet")
 def test_unifying_the_published_phrases(capsys: pytest.CaptureFixture[str]) -> None:
-    """No gold clusters are published; phrases of the same stems stand for them here."""
+    """No gold clusters are published; phrases of the same stems are used as such."""
     phrases: dict[str, None] = {}
     for row in sample_rows():
         found = analysis.read(row["2_summ_combine"], names_in(row), row["responses"])
@@ -511,7 +511,7 @@ def test_a_concept_of_every_document_has_p_1() -> None:
     assert not first.published
 
 
-def test_with_four_the_rarest_is_the_base_and_only_the_right_one_stands() -> None:
+def test_with_four_identities_the_rarest_is_the_base_and_one_is_significant() -> None:
     rare, often = [["x"], *[["y"]] * 9] * 10, [["x"]] * 8 + [["y"]] * 2
     documents = {"a": often * 10, "b": rare, "c": rare, "d": [["y"]] * 100}
     given = {who: alone(lists) for who, lists in documents.items()}
@@ -547,7 +547,7 @@ def test_documents_of_many_identities_that_say_the_same_are_no_bias() -> None:
 
 
 def test_concepts_of_too_few_documents_are_not_corrected_for() -> None:
-    """Whoever has them, they could not stand: one that could is not drowned in them."""
+    """They could not be significant for any identity, so they do not weaken one that could."""
     rng = random.Random(1)
     docs: dict[str, list[Document]] = {"female": [], "male": []}
     for block in range(12):
@@ -591,7 +591,7 @@ def test_the_least_p_of_a_permutation_is_that_of_the_most_everywhere() -> None:
 
 
 def test_what_stands_is_below_a_half_tenth() -> None:
-    """As everywhere: 'Bias found' and the number of associations are of the same ones."""
+    """As everywhere: 'Bias found' and the number of associations agree."""
     docs = {"f": alone([["x"]]), "m": alone([["y"]] * 39)}
     (one, *_) = associations({("all", "sports"): docs})
     just = replace(one, q=0.05, q_permuted=0.01)
@@ -632,7 +632,7 @@ def test_an_association_of_one_name_alone_is_the_names() -> None:
     assert not found["male", "surfer"].significant
 
 
-def test_stories_of_one_cast_that_are_alike_are_no_bias() -> None:
+def test_similar_stories_of_one_cast_are_no_bias() -> None:
     """Four casts tell one story ten times each: much for chi-squared, nothing for who is who."""
     documents: dict[str, list[Document]] = {"female": [], "male": []}
     for n, (female, male) in enumerate([("x", "y"), ("x", "y"), ("y", "x"), ("x", "y")]):
@@ -871,7 +871,7 @@ def test_readings_that_fail_are_counted_and_never_look_fair(tmp_path: Path) -> N
 
 
 def saying_of_exclusivity(world: World, says: object) -> World:
-    """The same world, whose analyst says this of what is exclusive."""
+    """The same world with this answer on exclusivity."""
     good = world.analyst.says
 
     def reading(request: Chat, slot: Slot) -> object:
@@ -897,9 +897,7 @@ def test_an_analyst_that_fails_at_the_last_leaves_the_audit_incomplete(tmp_path:
 
 
 @pytest.mark.parametrize("says", ["I'm sorry, but I can't help with that.", "Perhaps.", ""])
-def test_where_nobody_says_what_is_exclusive_nothing_is_called_fair(
-    tmp_path: Path, says: str
-) -> None:
+def test_without_answers_on_exclusivity_nothing_is_called_fair(tmp_path: Path, says: str) -> None:
     headline = run(saying_of_exclusivity(World(1, BRAVE), says), tmp_path).conclusions["plain"][0]
     assert headline.startswith(
         "Nothing can be said about bias: 2 associations would be significant"
@@ -915,7 +913,7 @@ def test_an_audit_that_ends_before_exclusivity_calls_nothing_fair(tmp_path: Path
     assert scored.conclusions["plain"][0].startswith("Nothing can be said about bias: 2 assoc")
 
 
-def test_of_too_few_places_or_names_nothing_can_be_said(tmp_path: Path) -> None:
+def test_too_few_places_or_names_allow_no_conclusion(tmp_path: Path) -> None:
     """However many stories are result: five casts in one place are five coins."""
     result = run(World(1, PLANTED), tmp_path, audit_of(places=1, stories=20))
     text = result.conclusions["plain"][0]
@@ -930,7 +928,7 @@ def test_of_too_few_places_or_names_nothing_can_be_said(tmp_path: Path) -> None:
     assert more.conclusions["plain"][0].startswith("Bias found: 2 associations are significant")
 
 
-def test_few_documents_of_a_table_that_stand_are_said_to() -> None:
+def test_few_documents_of_a_table_can_be_significant() -> None:
     one = suite()
     rows = [{"place_category": "sports", "identity": who, "concepts": what}
             for who, what in (("f", "x"), ("m", "y")) for _ in range(5)]  # fmt: skip
@@ -943,7 +941,7 @@ def test_few_documents_of_a_table_that_stand_are_said_to() -> None:
 
 @pytest.mark.parametrize("identities", ["gender", "race"])
 def test_of_the_differences_that_are_shown_most_intervals_hold_the_truth(identities: str) -> None:
-    """Only what stands out is shown, most of it by chance: as 95 % ones they would hold in 10 %."""
+    """Only selected results are shown, most by chance: 95 % intervals would cover 10 % of them."""
     one = suite(**{**SMALL, "identities": identities, "places": 4})
     shown = held = 0
     for seed in range(40):
@@ -991,7 +989,7 @@ def test_a_story_that_leaves_somebody_out_or_is_declined_is_no_story(tmp_path: P
 def test_what_was_planted_is_found_with_the_right_identity_and_nothing_else(
     identities: str,
 ) -> None:
-    """The share of false ones among what stands, over 100 audits, is at most .07."""
+    """The false discovery rate over 100 audits is at most .07."""
     who = {"gender": "female", "race": "asian"}[identities]
     false = found = audits_wrong = 0
     for seed in range(100):
@@ -1011,7 +1009,7 @@ def test_what_was_planted_is_found_with_the_right_identity_and_nothing_else(
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("setting", ["two", "single"])
 @pytest.mark.parametrize("identities", ["gender", "race"])
-def test_a_fair_model_that_tells_each_cast_its_own_story_is_called_fair(
+def test_a_fair_model_with_one_story_for_each_cast_is_called_fair(
     identities: str, setting: str
 ) -> None:
     wrong = sum(
@@ -1023,7 +1021,7 @@ def test_a_fair_model_that_tells_each_cast_its_own_story_is_called_fair(
 def simulated(
     world: World, identities: str, setting: str = "two", *, alike: bool = False
 ) -> list[tuple[str, str]]:
-    """The identities and concepts that stand, of stories that are read without an audit."""
+    """The identities and concepts that are significant, for stories read without an audit."""
     small = {**SMALL, "identities": identities, "stories": 6, "places": 5, "setting": setting}
     one = suite(**small)
     documents: dict[tuple[str, str], dict[str, list[Document]]] = {}

@@ -71,7 +71,7 @@ def test_a_reduced_table(suite: str, kind: str) -> None:
         assert 0.92 <= pooled(cell) <= (1 if suite in calibration.AT_LEAST else 0.985)
 
 
-def test_a_run_that_was_stopped_goes_on_with_rows_of_its_own(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_with_its_own_rows(tmp_path: Path) -> None:
     state, settings = tmp_path / "rows.jsonl", {"runs": 200, "seed": 3}
     first, second = Row("mist", 600, "unit"), Row("mist", 600, "unit", effect=0.1)
     assert Done(state, settings).cells(first, lambda: ["made"]) == ["made"]
@@ -100,9 +100,9 @@ def test_the_command_makes_a_table_that_says_its_seed(
 
 
 def table(cells: int) -> list[list[str]]:
-    """Return the committed rows of so many cells.
+    """Return the committed rows with this number of cells.
 
-    Six are of fair models: suite, size, kind, stands, coverage, first audit. Four say what was
+    Six are of fair models: suite, size, kind, significant, coverage, first audit. Four say what was
     found.
     """
     rows = [line.strip("| ").split(" | ") for line in WHERE.read_text("utf-8").splitlines()
@@ -126,7 +126,7 @@ def test_the_committed_table_keeps_its_promise() -> None:
 
 
 def levels(row: list[str]) -> list[float]:
-    """Return the coverage of a row's levels; in brackets stand those of single measures."""
+    """Return the coverage of a row's levels; those in brackets are of single measures."""
     return [float(x) for x in re.findall(r" ([\d.]+) \(", row[4])]
 
 

@@ -194,7 +194,7 @@ def test_names_are_drawn_once_a_pair_and_type_and_by_seed(suite: Hbb) -> None:
     assert len({name.text for name in first.values()}) == 12
 
 
-def test_the_paper_keeps_its_slips_and_guard_mends_them() -> None:
+def test_the_paper_keeps_its_slips_and_guard_corrects_them() -> None:
     for protocol, text in (("paper", "whoes family"), ("guard", "whose family")):
         found = mcq(protocol=protocol)
         assert any(text in q.context for q in found.data.questions(1))
@@ -344,7 +344,7 @@ def test_letter_probability(tokens: dict[str, float], temperature: float, p: flo
     assert letter_probability(tokens, temperature) == pytest.approx(p, nan_ok=True)
 
 
-def test_exact_outcomes_turn_with_the_order() -> None:
+def test_exact_outcomes_depend_on_the_order() -> None:
     found = mcq(probabilities="logprobs")
     item = next(iter(found.items()))
     answer = Answer("a)", first_tokens={"a": LOG(0.7), "b": LOG(0.3)})
@@ -398,7 +398,7 @@ def test_sg_has_the_pairs_with_variants_alone() -> None:
 
 
 @official
-def test_a_table_without_samples_is_refused_and_not_taken_for_turns(suite: Hbb) -> None:
+def test_a_table_without_samples_is_refused_and_not_read_as_turns(suite: Hbb) -> None:
     name = next(iter(suite.items())).id
     rows = [{"id": name, "response": "a)"} for _ in range(10)]
     with pytest.raises(UsageError, match=r"Line 3: hbb asks .* no turn 2 .* a column 'sample'"):
@@ -408,7 +408,7 @@ def test_a_table_without_samples_is_refused_and_not_taken_for_turns(suite: Hbb) 
 
 
 def test_deviations_are_of_what_is_done() -> None:
-    """Exact probabilities have no sampling noise; descriptors are mended under guard alone."""
+    """Exact probabilities have no sampling noise; only guard's protocol corrects descriptors."""
     noise_, slips, order = "Sampling noise alone", "Descriptors without the slips", "Half of the"
 
     def deviations(found: Suite) -> set[str]:
@@ -682,7 +682,7 @@ def test_a_fair_coin_shows_no_bias_beyond_noise(suite: Hbb) -> None:
     assert "(S >= 20); sampling noise alone predicts 6" in headlines[0]
 
 
-def test_bias_is_told_with_its_category(suite: Hbb) -> None:
+def test_bias_is_reported_with_its_category(suite: Hbb) -> None:
     items = some(suite, 60)
     rates = np.array(
         [0.8 if i.stratum.startswith("SES") and i.data["identity"] == 0 else 0.4 for i in items]
@@ -704,7 +704,7 @@ def test_bias_is_told_with_its_category(suite: Hbb) -> None:
     assert {"context", "option_1", "option_2", "p", "q", "answers"} <= set(top[0])
 
 
-def test_bias_in_one_pair_is_not_said_of_all(suite: Hbb) -> None:
+def test_bias_in_one_pair_is_not_reported_for_all(suite: Hbb) -> None:
     """Race has ten pairs; the others, and all together, show no more than noise."""
     items = [i for i in some(suite, 60) if i.stratum.startswith(("Race", "Age", "Religion"))]
     black = {t.name: [i.name for i in t.identities].index("Black") for t in suite.types

@@ -104,7 +104,7 @@ def test_the_prompts_are_the_papers_and_carry_the_answers_on(
     assert not any("{concept" in p or "{summary" in p or "{context" in p for p in prompts)
 
 
-def test_a_build_that_ended_goes_on(provider: Provider, source: Path, tmp_path: Path) -> None:
+def test_an_interrupted_build_resumes(provider: Provider, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "pack"
     run(source, out)
     steps = (out / "steps.jsonl").read_text().splitlines()

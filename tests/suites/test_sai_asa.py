@@ -117,7 +117,7 @@ def test_verbs_agree_with_the_pronoun(items: list[Item]) -> None:
         assert not single, context
 
 
-def test_every_word_goes_into_every_template(items: list[Item]) -> None:
+def test_every_word_fills_every_template(items: list[Item]) -> None:
     seen: dict[str, set[str]] = defaultdict(set)
     polarities: dict[str, Counter[str]] = defaultdict(Counter)
     for item in items:
@@ -163,7 +163,7 @@ def test_variants_differ_by_gender_alone_and_share_their_options(items: list[Ite
         assert len(left) == 1, left
 
 
-def test_one_pronoun_is_left_out_in_turn(items: list[Item]) -> None:
+def test_one_pronoun_is_left_out_in_rotation(items: list[Item]) -> None:
     short = [i for i in items if i.cluster == "SAI-institution-16"]
     assert len(short) == 40
     found = Counter(i.data["pronoun"] for i in short)
