@@ -60,7 +60,7 @@ class Rows:
             if name not in self._data:
                 self._data[name] = np.array([i.data[name] for i in self.items], dtype=object)
             of &= self._data[name] == value
-        return Rows([self.items[n] for n in np.flatnonzero(of)], self.table[of])
+        return Rows([self.items[n] for n in np.flatnonzero(of).tolist()], self.table[of])
 
     @cached_property
     def clusters(self) -> list[str]:
