@@ -8,17 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from guard.suites import (
-    Answer,
-    Chat,
-    GroupTexts,
-    Item,
-    Judge,
-    LogLikelihood,
-    Request,
-    Role,
-    TextScore,
-)
+from guard.suites import Answer, Chat, Item, Judge, Request, Role, TextScore
+from guard.suites.requests import GroupTexts, LogLikelihood
 
 Reading = Literal["same", "guarded", "unjudged"]
 """What the guarded arm shows of an answer: the answer itself, something that the guard put in its

@@ -23,17 +23,8 @@ from guard.audit.outcomes import samples
 from guard.audit.remote_model import cost_of, may_give_logprobs
 from guard.audit.score import number
 from guard.audit.sending import Sending, reasons
-from guard.suites import (
-    Answer,
-    Capability,
-    Chat,
-    GroupTexts,
-    Judge,
-    LogLikelihood,
-    Request,
-    Role,
-    Suite,
-)
+from guard.suites import Answer, Capability, Chat, Judge, Request, Role, Suite
+from guard.suites.requests import GroupTexts, LogLikelihood
 
 # Requests whose tokens are counted; the others are taken to be like them.
 _COUNTED = 200
