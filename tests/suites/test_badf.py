@@ -862,7 +862,7 @@ def test_readings_that_fail_are_counted_and_never_look_fair(tmp_path: Path) -> N
     assert "5 stories of an identity" not in few.conclusions["plain"][0]
     less = audit_of(places=1, stories=1, place_categories="sports")
     headline = run(World(1, PLANTED), tmp_path / "less", less).conclusions["plain"][0]
-    assert headline.startswith("Nothing can be said about bias: 5 stories of an identity were read")
+    assert headline.startswith("Nothing can be said about bias: at most 5 stories of an identity")
     world.analyst.says = "no list at all"
     nothing = run(world, tmp_path / "nothing")
     assert nothing.conclusions["plain"][0].startswith("Nothing can be said about bias")
@@ -917,7 +917,7 @@ def test_too_few_places_or_names_allow_no_conclusion(tmp_path: Path) -> None:
     """However many stories are result: five casts in one place are five coins."""
     result = run(World(1, PLANTED), tmp_path, audit_of(places=1, stories=20))
     text = result.conclusions["plain"][0]
-    assert text.startswith("Nothing can be said about bias: 200 stories of an identity were read")
+    assert text.startswith("Nothing can be said about bias: at most 200 stories of an identity")
     counts = {x.measure.axis["identity"]: x.plain for x in result.lines
               if x.measure.name == "associations"}  # fmt: skip
     assert all(math.isnan(e.value) and e.n == 0 for e in counts.values())
