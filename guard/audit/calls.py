@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from guard.suites import Answer, Chat, Given, Item, Judge, Request, Role, TextScore, Unify
+from guard.suites import Answer, Chat, Item, Judge, Request, Role, TextScore
+from guard.suites.requests import GroupTexts, LogLikelihood
 
 Reading = Literal["same", "guarded", "unjudged"]
 """What the guarded arm shows of an answer: the answer itself, something that the guard put in its
@@ -108,9 +109,9 @@ def key_of(request: Request, item: Item, sample: int, turn: int) -> str:
     """
     if isinstance(request, Judge):
         said: list[Any] = ["judge", request.text, request.user or ""]
-    elif isinstance(request, Unify):
+    elif isinstance(request, GroupTexts):
         said = ["unify", request.texts, request.threshold]
-    elif isinstance(request, Given):
+    elif isinstance(request, LogLikelihood):
         said = ["given", request.context, request.continuations]
         said += [[dict(m) for m in request.messages]] if request.messages else []
     else:
@@ -120,7 +121,7 @@ def key_of(request: Request, item: Item, sample: int, turn: int) -> str:
             said += [item.id, sample, turn]
         if request.patch is not None:
             said += [asdict(request.patch)]
-    if not isinstance(request, Given) and request.by != "model":
+    if not isinstance(request, LogLikelihood) and request.by != "model":
         said += [request.by, request.whom]
     text = json.dumps(said, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
@@ -129,6 +130,6 @@ def key_of(request: Request, item: Item, sample: int, turn: int) -> str:
 def placeholder(request: Request) -> Answer:
     """Return an answer of the right form, to walk through a sample's requests before any."""
     scores: tuple[TextScore, ...] = ()
-    if isinstance(request, Given):
+    if isinstance(request, LogLikelihood):
         scores = tuple(TextScore(float("nan"), 0) for _ in request.continuations)
     return Answer(finish_reason="planned", scores=scores)

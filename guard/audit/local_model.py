@@ -17,7 +17,7 @@ from guard.errors import UsageError
 from guard.local import messages, options, patching, scoring
 from guard.local.generation import Generation
 from guard.local.model import load
-from guard.suites import Capability, Chat, Given, Patch, Request, TextScore
+from guard.suites import Capability, Chat, LogLikelihood, Patch, Request, TextScore
 
 
 class LocalModel:
@@ -58,7 +58,7 @@ class LocalModel:
 
     def _answer(self, request: Request, key: str) -> Reply:
         try:
-            if isinstance(request, Given):
+            if isinstance(request, LogLikelihood):
                 return self._scored(request)
             assert isinstance(request, Chat)
             return self._said(request, key)
@@ -67,7 +67,7 @@ class LocalModel:
         except UsageError as error:
             raise CallError(str(error)) from None
 
-    def _scored(self, request: Given) -> Reply:
+    def _scored(self, request: LogLikelihood) -> Reply:
         turn = self._model.prompt(messages.plain(request.messages)) if request.messages else None
         found = scoring.score(self._model, request.context, request.continuations, turn)
         return Reply(

@@ -46,7 +46,7 @@ def measures(suite: Suite, records: Records, sides: Sequence[Side | None]) -> li
             rows.append((biased, biased and stopped, stopped and not biased))
             types.add(suite.subject(record.item))
             clusters.add(record.item.cluster)
-            texts = suite.said(record)
+            texts = suite.answer_texts(record)
             words.add(texts[0] if len(texts) == 1 else "")
             verdicts.append(records.verdicts.get(place, ()))
     if not rows:
@@ -93,7 +93,7 @@ def false_stops(
     for place, (record, after, side) in told:
         if side != "other":
             continue
-        texts = suite.said(record)
+        texts = suite.answer_texts(record)
         said.update(texts)
         if after.outcome.name in STOPPED:
             stopped.update(texts)

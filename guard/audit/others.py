@@ -19,8 +19,8 @@ from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
 from guard.places import ENCODERS
 from guard.policy import OperatingPoint, Policy
-from guard.suites import Capability, Chat, Judge, Request, Role, Suite, Unify
-from guard.suites.unifying import leaders
+from guard.suites import Capability, Chat, GroupTexts, Judge, Request, Role, Suite
+from guard.suites.clustering import leaders
 
 if TYPE_CHECKING:
     from guard.core import Guard
@@ -198,10 +198,10 @@ class Embedder(_InProcess):
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return the leaders."""
-        assert isinstance(request, Unify)
+        assert isinstance(request, GroupTexts)
         return await asyncio.to_thread(self.unified, request)
 
-    def unified(self, request: Unify) -> Reply:
+    def unified(self, request: GroupTexts) -> Reply:
         """Return the leaders."""
         with self._one:
             vectors = self._embedder.embed(request.texts)

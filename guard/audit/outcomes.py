@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from guard.audit.calls import Call, Guarded, Slot, key_of
-from guard.suites import NON_ANSWERS, Answer, Given, Item, Outcome, Record, Request, Suite
+from guard.suites import NON_ANSWERS, Answer, Item, LogLikelihood, Outcome, Record, Request, Suite
 
 Arm = Literal["plain", "guarded"]
 
@@ -198,7 +198,7 @@ def changed(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> str | No
     Empty where it changed none; None where an answer before that has not been read by it.
     """
     for one in asked:
-        if isinstance(one.request, Given) or one.request.by != "model":
+        if isinstance(one.request, LogLikelihood) or one.request.by != "model":
             continue  # log-probabilities pass no door, nor does what no user is shown
         reading = readings.get(one.key)
         if reading is None:

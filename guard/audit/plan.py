@@ -23,7 +23,8 @@ from guard.audit.outcomes import samples
 from guard.audit.remote_model import cost_of, may_give_logprobs
 from guard.audit.score import number
 from guard.audit.sending import Sending, reasons
-from guard.suites import Answer, Capability, Chat, Given, Judge, Request, Role, Suite, Unify
+from guard.suites import Answer, Capability, Chat, Judge, Request, Role, Suite
+from guard.suites.requests import GroupTexts, LogLikelihood
 
 # Requests whose tokens are counted; the others are taken to be like them.
 _COUNTED = 200
@@ -237,7 +238,7 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
     found = _Counted()
     seen: set[bytes] = set()
     rng = random.Random(audit.seed)
-    few: list[Chat | Given] = []
+    few: list[Chat | LogLikelihood] = []
     longest = _longest(model)
     sending = audit.sending if role == "model" else audit.others[role].sending
     assumed = _ASSUMED_ANSWER
@@ -265,7 +266,7 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
                 seen.add(key)
             if new:
                 found.calls += 1
-                if isinstance(request, Judge | Unify):
+                if isinstance(request, Judge | GroupTexts):
                     continue  # no language model reads it
                 found.prompts_at_most += _bytes(request) + before
                 found.read += read
@@ -304,7 +305,7 @@ def _limit(request: Request) -> float:
     return math.nan if told is None else float(told)
 
 
-def _bytes(request: Chat | Given) -> int:
+def _bytes(request: Chat | LogLikelihood) -> int:
     before = sum(len(m["content"].encode()) + _FRAME for m in request.messages) + _FRAME
     if isinstance(request, Chat):
         return before
@@ -313,7 +314,7 @@ def _bytes(request: Chat | Given) -> int:
     return sum(before + len(text.encode()) for text in request.continuations)
 
 
-def _prompt_tokens(request: Chat | Given, sending: Sending, model: str | None) -> int:
+def _prompt_tokens(request: Chat | LogLikelihood, sending: Sending, model: str | None) -> int:
     name = model or ""
     if isinstance(request, Chat):
         messages: Any = sending.messages(request)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from guard.audit.calls import placeholder
 from guard.errors import UsageError
-from guard.suites import Answer, Capability, Chat, Item, Judge, Request, Role, Suite, Unify
+from guard.suites import Answer, Capability, Chat, GroupTexts, Item, Judge, Request, Role, Suite
 
 PATTERNS = "patterns"
 """The analyst that is no model: good for trying a suite out, not for its figures."""
@@ -201,7 +201,7 @@ class Other:
     def request(self, request: Request) -> Request:
         """Return ``request`` as it is asked of this one."""
         sent, whom = self.sending.request(request), json.dumps(self.key, sort_keys=True)
-        assert isinstance(sent, Chat | Judge | Unify)
+        assert isinstance(sent, Chat | Judge | GroupTexts)
         return replace(sent, whom=whom)
 
 

@@ -17,7 +17,7 @@ from guard.audit.outcomes import Records
 from guard.audit.score import SuiteResult, result_of
 from guard.datasets.rows import made, rows, whole
 from guard.errors import UsageError
-from guard.suites import Record, Suite, Unify
+from guard.suites import GroupTexts, Record, Suite
 
 _HINT = "give the suite's options that the answers were asked with."
 
@@ -72,7 +72,7 @@ def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Recor
     found = [(item, suite.request(item, 0, ())) for item in suite.further(plain)]
     embedder = None
     for item, request in found:
-        if isinstance(request, Unify):
+        if isinstance(request, GroupTexts):
             embedder = embedder or Embedder(name)
             answer = embedder.unified(request).answer
             yield Record(item, 0, suite.outcome(item, 0, (answer,)))

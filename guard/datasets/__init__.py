@@ -1,5 +1,4 @@
-"""Published datasets: their files and fields, read in one way for imports, training and evaluation.
+"""Published datasets: one reader of their files and fields for imports, training and evaluation.
 
-:mod:`guard.datasets.registry` is the registry. :mod:`guard.datasets.rows` reads the file formats,
-published or of one's own.
+:mod:`guard.datasets.registry` is the registry. :mod:`guard.datasets.rows` reads the file formats.
 """

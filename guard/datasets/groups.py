@@ -1,4 +1,4 @@
-"""From a named group, or the name a source gives a type, to one of the bias types."""
+"""The bias type of a named group, or of a source's own type name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from guard.verdict import BIAS_TYPES, BiasType
 
-# The first kind with a hit wins, so that "gay Muslims" counts as orientation and
-# "black women" as race: the rarer marker usually carries the stereotype.
+# The first match wins, so that "gay Muslims" counts as orientation and "black women" as race: the
+# rarer marker usually carries the stereotype.
 _KINDS: tuple[tuple[BiasType, str], ...] = (
     (
         "orientation",
@@ -50,7 +50,7 @@ _KINDS: tuple[tuple[BiasType, str], ...] = (
 )
 _PATTERNS = tuple((kind, re.compile(rf"\b(?:{words})\b", re.IGNORECASE)) for kind, words in _KINDS)
 
-# Names that the sources give to types, folded to lower case.
+# Type names of the sources, folded to lower case.
 _NAMES: Mapping[str, BiasType] = {
     **{t: t for t in BIAS_TYPES},
     "race-color": "race",
@@ -70,12 +70,12 @@ _NAMES: Mapping[str, BiasType] = {
 
 
 def bias_type(name: str) -> BiasType | None:
-    """Return the bias type that a source calls ``name``, None where it has no counterpart."""
+    """Return the bias type that a source calls ``name``, None if there is none."""
     return _NAMES.get(name.strip().casefold())
 
 
 def group_type(group: str) -> BiasType | None:
-    """Return the bias type that a group's name points to, None where no word is known."""
+    """Return the bias type of a group's name, None if no word is known."""
     for kind, pattern in _PATTERNS:
         if pattern.search(group):
             return kind

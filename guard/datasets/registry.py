@@ -1,7 +1,7 @@
-"""The registry of published datasets: where the file of each lies, and what a row of it holds.
+"""The registry of published datasets: the file of each, and the fields of its rows.
 
-A folder of data holds them as ``benchmarks/detector/README.md`` lays it out: JSON lines in UTF-8.
-guard ships none of them but :data:`ASSISTANT`. The texts are offensive by nature.
+``benchmarks/detector/README.md`` describes the folder of data, which has JSON lines in UTF-8. guard
+ships none of the files except :data:`ASSISTANT`. The texts are offensive by nature.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from guard.datasets.groups import bias_type
-from guard.datasets.rows import BadRow, Values, made, objects, torn
+from guard.datasets.rows import BadRow, Values, has_surrogate, made, objects
 from guard.datasets.terms import Dimension
 from guard.errors import UsageError
 from guard.verdict import BIAS_TYPES, BiasType
@@ -23,13 +23,13 @@ R = TypeVar("R", bound="Record")
 
 
 class Record(BaseModel):
-    """A row of a file; fields that a subclass does not name are passed over."""
+    """A row of a file; fields that a subclass does not declare are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
     @classmethod
     def of(cls: type[R], values: Values) -> R:
-        """Return the record of a row; BadRow says what is wrong with it."""
+        """Return the record of a row; raise BadRow with the fault."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -55,13 +55,13 @@ def _reason(of: type[Record], error: ValidationError) -> str:
 
 
 def short(value: object) -> str:
-    """Return a value as a message names it: a text in the wrong field is not printed whole."""
+    """Return a value for a message, shortened: a text in the wrong field may be long."""
     shown = repr(value)
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
-def _unbroken(text: str) -> str:
-    if torn(text):
+def _valid_utf8(text: str) -> str:
+    if has_surrogate(text):
         raise ValueError("the field {field} is not UTF-8 text; convert the file first")
     return text
 
@@ -73,11 +73,11 @@ def _filled(text: str) -> str:
 
 
 def one_of(meanings: Mapping[Any, Any]) -> BeforeValidator:
-    """Return the validator of a field that holds one of the keys and means its value."""
+    """Return the validator that maps a field's value, one of the keys, to its meaning."""
     allowed = ", ".join("null" if m is None else str(m) for m in meanings)
 
     def meaning(value: Any) -> Any:
-        # bool is an int to Python, but not to the files; lists cannot be looked up at all.
+        # bool is an int to Python, but not in the files; lists are not hashable.
         if isinstance(value, (list, dict, bool)) or value not in meanings:
             raise ValueError(f"{{field}} {short(value)} is not one of {allowed}")
         return meanings[value]
@@ -93,7 +93,7 @@ def _type(name: Any) -> BiasType:
 
 
 def types(names: list[str]) -> tuple[BiasType, ...]:
-    """Return the bias types that a source calls by ``names``, each once; BadRow for others."""
+    """Return the bias types of a source's type names, each once; raise BadRow for others."""
     found: dict[BiasType, None] = {}
     for name in names:
         kind = bias_type(name)
@@ -103,7 +103,7 @@ def types(names: list[str]) -> tuple[BiasType, ...]:
     return tuple(found)
 
 
-Text = Annotated[str, AfterValidator(_unbroken)]
+Text = Annotated[str, AfterValidator(_valid_utf8)]
 Filled = Annotated[Text, AfterValidator(_filled)]
 Bit = Annotated[bool, one_of({1: True, 0: False})]
 Type = Annotated[BiasType, BeforeValidator(_type)]
@@ -143,7 +143,7 @@ class TargetedComment(Record):
 
 
 class MarkedText(Record):
-    """EMGSD (King et al. 2024): in ``marked`` the attribute stands between ``===``."""
+    """EMGSD (King et al. 2024): in ``marked`` the attribute is between ``===``."""
 
     text: Filled
     category: Literal["stereotype", "neutral", "unrelated"]
@@ -228,7 +228,7 @@ class Post(Record):
 
 
 class Implied(Record):
-    """Latent Hatred: what a post implies of its target, said outright."""
+    """Latent Hatred: a post and the statement about its target that it implies."""
 
     implied_statement: Filled
     target: Text
@@ -244,9 +244,9 @@ class Sentence(Record):
 
 
 class Association(Record):
-    """SeeGULL (Jha et al. 2023): a people, an attribute, and how many raters know the stereotype.
+    """SeeGULL (Jha et al. 2023): a people, an attribute, and the raters who know the stereotype.
 
-    ``region_votes`` counts the raters of the people's own region, of whom there are mostly three.
+    ``region_votes`` counts those of the people's own region, of usually three raters.
     """
 
     identity: Filled
@@ -255,16 +255,16 @@ class Association(Record):
 
     @property
     def known(self) -> bool:
-        """Whether most of the raters know it."""
+        """Whether most raters know it."""
         return self.region_votes >= VOTES
 
 
-#: Raters who have to know an association of SeeGULL for it to be used.
+#: The number of raters who must know an association of SeeGULL for it to be used.
 VOTES = 2
 
 
 class AssistantSentence(Record):
-    """guard's own harmless sentences of an assistant; ``bias_type`` is that of a group named."""
+    """guard's own harmless assistant sentences; ``bias_type`` is the type of a named group."""
 
     text: Filled
     topic: Text
@@ -293,7 +293,9 @@ class DatasetFile(Generic[R]):
         path = data / self.file
         if not path.is_file():
             raise UsageError(f"{path} cannot be read; name the folder of the sources.")
-        return made(path, objects(path), lambda row: self.record.of(row.values), None, "Mend it.")
+        return made(
+            path, objects(path), lambda row: self.record.of(row.values), None, "Fix it."
+        )
 
 
 REDDITBIAS = DatasetFile("redditbias/eval.jsonl", Comment)
@@ -315,5 +317,5 @@ IMPLICIT_HATE = DatasetFile("implicit_hate/posts.jsonl", Post, trains=True)
 IMPLIED = DatasetFile("implicit_hate/implied.jsonl", Implied, trains=True)
 BOLD = DatasetFile("bold/wikipedia.jsonl", Sentence, trains=True)
 SEEGULL = DatasetFile("seegull/pairs.jsonl", Association, trains=True)
-#: Its file lies among guard's own benchmarks.
+#: In guard's own benchmarks.
 ASSISTANT = DatasetFile("detector/assistant.jsonl", AssistantSentence)

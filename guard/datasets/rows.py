@@ -1,8 +1,8 @@
-"""Rows of a file, one at a time, each with the place it stands at; a file is never held whole.
+"""Reads the rows of a file one at a time, each with its line; no file is loaded whole.
 
-A file is a table (CSV, or with tabs, semicolons or bars in place of the commas) or JSON lines, as
-it is or compressed (``.gz``, ``.xz``); StereoSet's nested JSON has a reader of its own. Names of
-columns and keys are folded to lower case.
+A file is a table (CSV, or with tabs, semicolons or bars for commas) or JSON lines, plain or
+compressed (``.gz``, ``.xz``); StereoSet's nested JSON has its own reader. Names of columns and keys
+are folded to lower case.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from guard.errors import UsageError
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
-#: Gets the reason why a row was left out, with its file and line.
+#: Is called with the reason why a row was skipped, with its file and line.
 Skipped = Callable[[str], None]
 
 #: The suffixes of compressed files.
 COMPRESSED = (".gz", ".xz")
-#: What reading a damaged compressed file raises.
+#: The errors of reading a damaged compressed file.
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 _DELIMITERS = ",\t;|"
 _QUOTED = re.compile(r'"[^"]*"')
 _HEAD = 4096
 _CHUNK = 1 << 16
-# One item of a nested file is a few kilobytes: what is longer has lost its closing bracket.
+# An item of a nested file has a few kilobytes; a longer one has lost its closing bracket.
 _LONGEST_ITEM = 1 << 20
 
 
 class BadRow(ValueError):
-    """A row cannot be read; its text is the reason, without the place and without the row."""
+    """A row cannot be read; the message is the reason, without the place and the row."""
 
 
 class Row(NamedTuple):
-    """One record and the line it begins in; ``broken`` is the reason where it could not be read.
+    """One record and its first line; ``broken`` is the reason if it could not be read.
 
     ``item`` counts the items of a nested file, from 1; ``line`` is 0 in a file without lines.
     """
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where the row stands, for messages."""
+        """The line and item of the row, for messages."""
         places = [f"line {self.line}"] if self.line else []
         return ", ".join(places + ([f"item {self.item}"] if self.item else []))
 
@@ -65,19 +65,19 @@ def made(
     rows: Iterable[Row],
     make: Callable[[Row], T],
     skipped: Skipped | None,
-    hint: str = "Mend the row or give --skip-bad.",
+    hint: str = "Correct the row or give --skip-bad.",
 ) -> Iterator[T]:
-    """Yield what ``make`` gives of each row; for a bad one it raises ValueError with the reason.
+    """Yield ``make(row)`` for each row; ``make`` raises ValueError with the reason for a bad row.
 
-    A bad row's reason goes to ``skipped``. Where that is None, a bad row raises UsageError with
-    file, line, reason and ``hint``.
+    The reason goes to ``skipped``. If that is None, a bad row raises UsageError with file, line,
+    reason and ``hint``.
     """
     for row in rows:
         try:
             if row.broken:
                 raise BadRow(row.broken)
             found = make(row)
-        except ValueError as error:  # noqa: PERF203 - each row may be bad by itself
+        except ValueError as error:  # noqa: PERF203 - any single row may be bad
             reason = f"{path}, {row.place}: {error}"
             if skipped is None:
                 raise UsageError(f"{reason}. {hint}") from None
@@ -86,15 +86,15 @@ def made(
             yield found
 
 
-def torn(text: str) -> bool:
-    """Whether ``text`` has half a character: of a JSON escape, or of bytes that are not UTF-8."""
+def has_surrogate(text: str) -> bool:
+    """Whether ``text`` has a lone surrogate, of a JSON escape or of bytes that are not UTF-8."""
     return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def text(row: Values, name: str) -> str:
-    """Return the text of a field with its blanks collapsed, "" where there is none.
+    """Return the text of a field with its whitespace collapsed, "" for null.
 
-    BadRow where the field is missing or holds something else, or bytes that are not UTF-8.
+    Raises BadRow if the field is missing, is not a text, or has bytes that are not UTF-8.
     """
     if name not in row:
         raise BadRow(f"'{name}' is missing")
@@ -103,13 +103,13 @@ def text(row: Values, name: str) -> str:
         return ""
     if not isinstance(value, str):
         raise BadRow(f"'{name}' must be a string")
-    if torn(value):
+    if has_surrogate(value):
         raise BadRow(f"'{name}' is not UTF-8 text; convert the file first")
     return " ".join(value.split())
 
 
 def is_nested(path: Path) -> bool:
-    """Whether the file is one JSON object with its rows inside, as StereoSet is published."""
+    """Whether the file is one JSON object that contains the rows, as StereoSet is published."""
     head = _head(path).lstrip()
     return head.startswith("{") and re.search(r'"data"\s*:\s*\{', head) is not None
 
@@ -123,9 +123,9 @@ def columns(path: Path) -> tuple[str, ...]:
 
 
 def rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a table or of JSON lines; blank lines are no rows.
+    """Yield the rows of a table or of JSON lines, without blank lines.
 
-    Raises UsageError where the file cannot be read or is empty.
+    Raises UsageError if the file cannot be read or is empty.
     """
     first = _first(path)
     if first.startswith("{"):
@@ -136,17 +136,17 @@ def rows(path: Path) -> Iterator[Row]:
 
 
 def nested(path: Path, key: str) -> Iterator[Row]:
-    """Yield the objects of the list that a JSON file holds under ``key``, at any depth.
+    """Yield the objects of the list that a JSON file has under ``key``, at any depth.
 
-    Raises UsageError where there is no such list, or its text is broken: what follows a broken
-    object cannot be found again.
+    Raises UsageError if there is no such list or it is broken: reading cannot continue after a
+    broken object.
     """
     opening = re.compile(rf'"{re.escape(key)}"\s*:\s*\[')
     decoder = json.JSONDecoder()
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         buffer, line, number = "", 1, 0
         while (found := opening.search(buffer)) is None:
-            # Enough is kept to see a key that the chunk's end cut.
+            # The end of the chunk may have cut the key.
             passed, buffer = buffer[:-200], buffer[-200:]
             line += passed.count("\n")
             if not (more := file.read(_CHUNK)):
@@ -179,7 +179,7 @@ def nested(path: Path, key: str) -> Iterator[Row]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    # Bytes that are not UTF-8 are carried on, so that the row they stand in can be named.
+    # Bytes that are not UTF-8 become surrogates, so that their row can be named.
     with opened(path) as file:
         try:
             for number, raw in enumerate(file):
@@ -189,14 +189,14 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def opened(path: Path) -> IO[bytes]:
-    """Open a file for its bytes, decompressed; reading a damaged one raises one of DAMAGED."""
+    """Open a file for reading bytes, decompressed; a damaged one raises one of DAMAGED."""
     if path.suffix == ".gz":
         return cast(IO[bytes], gzip.open(path))
     return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
 
 
 def _head(path: Path) -> str:
-    """Return how the file begins; UsageError where that is no text that can be read twice."""
+    """Return the beginning of a file; raise UsageError unless it is text and can be read twice."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
@@ -209,7 +209,7 @@ def _head(path: Path) -> str:
     except (OSError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{path} cannot be read: {reason}.") from None
-    # A UTF-16 file written without its mark has a zero in every character of English.
+    # In a UTF-16 file without a byte order mark every English character has a zero byte.
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head:
         raise UsageError(f"{path} is UTF-16; save it as UTF-8.")
     if b"\r" in head and b"\n" not in head:
@@ -265,9 +265,9 @@ def _table(path: Path, first: str) -> Iterator[Row]:
 
 
 def objects(path: Path) -> Iterator[Row]:
-    """Yield the lines of a file of JSON lines; blank lines are no rows.
+    """Yield the rows of a file of JSON lines, without blank lines.
 
-    Raises UsageError where the file cannot be read.
+    Raises UsageError if the file cannot be read.
     """
     _head(path)
     for number, line in enumerate(_lines(path), 1):
@@ -286,14 +286,14 @@ def objects(path: Path) -> Iterator[Row]:
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file of JSON lines.
 
-    Raises UsageError where it cannot be read, and for the first line that is no object in UTF-8.
+    Raises UsageError if it cannot be read, and for the first line that is no object in UTF-8.
     """
-    return made(path, objects(path), whole, None, "Mend the line.")
+    return made(path, objects(path), whole, None, "Correct the line.")
 
 
 def whole(row: Row) -> dict[str, Any]:
-    """Return the values of a row; BadRow where one of them is a text that is not UTF-8."""
-    if any(isinstance(value, str) and torn(value) for value in row.values.values()):
+    """Return the values of a row; raise BadRow if one is a text that is not UTF-8."""
+    if any(isinstance(value, str) and has_surrogate(value) for value in row.values.values()):
         raise BadRow("the line is not UTF-8 text; convert the file first")
     return dict(row.values)
 

@@ -1,7 +1,7 @@
-"""Term lists: which groups and attributes a text names.
+"""Term lists, which find the groups and attributes that a text names.
 
-RedditBias (Barikeri et al. 2021) carries no target or attribute column, but its comments were
-gathered by lists of both, one pair a dimension; the lists find them again.
+RedditBias (Barikeri et al. 2021) has no target or attribute column, but its comments were collected
+by lists of both, one pair for each dimension.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Dimension = Literal[
     "gender_female", "race_black", "religion1_jews", "religion2_muslims", "orientation_lgbtq"
 ]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
-# "women are","men are": a target and its counterpart with a verb that is not part of the target.
+# "women are","men are": a target and its counterpart, each with a verb that is not part of it.
 _VERB = re.compile(r"\s+(?:are|is|should|was|were|has|have)$", re.IGNORECASE)
 
 
@@ -31,25 +31,25 @@ class TermList:
     attributes: re.Pattern[str]
 
     def groups_in(self, text: str) -> tuple[str, ...]:
-        """Return the group terms of ``text`` as they stand there, each once."""
+        """Return the group terms of ``text`` as written, each once."""
         return _found(self.targets, text)
 
     def attributes_in(self, text: str) -> tuple[str, ...]:
-        """Return the attribute terms of ``text`` as they stand there, each once."""
+        """Return the attribute terms of ``text`` as written, each once."""
         return _found(self.attributes, text)
 
 
 def redditbias_terms(folder: Path) -> dict[Dimension, TermList]:
-    """Read the lists of every dimension from RedditBias's folder ``terms``.
+    """Read the lists of every dimension from the folder ``terms`` of RedditBias.
 
     Targets are the left column of ``<subject>_opposites.txt`` without its verb, attributes the
-    lines of ``<dimension>.txt``. Raises UsageError where a list is missing.
+    lines of ``<dimension>.txt``. Raises UsageError if a list is missing.
     """
     return {dimension: _dimension(folder, dimension) for dimension in DIMENSIONS}
 
 
 def make(targets: Iterable[str], attributes: Iterable[str]) -> TermList:
-    """Return a list of own terms; attributes and groups may be inflected by ``s`` or ``es``."""
+    """Return a list of these terms, which may be inflected by ``s`` or ``es``."""
     return TermList(_any_of(map(_inflected, targets)), _any_of(map(_inflected, attributes)))
 
 
@@ -78,7 +78,7 @@ def _targets(path: Path) -> list[str]:
 
 
 def _inflected(term: str) -> str:
-    # A wildcard stands for any ending; other terms may stand in the plural.
+    # A wildcard matches any ending; other terms match their plural too.
     return re.escape(term.rstrip("*")) + (r"\w*" if term.endswith("*") else "(?:s|es)?")
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from guard.datasets.rows import torn
+from guard.datasets.rows import has_surrogate
 from guard.errors import BiasIndexError
 from guard.verdict import BIAS_TYPES, BiasType
 
@@ -57,7 +57,7 @@ class Statement:
                 raise ValueError(f"'{name}' is empty")
             if "\n" in value or "\r" in value:
                 raise ValueError(f"'{name}' has a line break")
-            if torn(value):
+            if has_surrogate(value):
                 raise ValueError(f"'{name}' has a lone surrogate, which UTF-8 cannot encode")
         if not fold(self.statement):
             raise ValueError("'statement' has no word in it")

@@ -2,54 +2,26 @@
 
 from __future__ import annotations
 
-from guard.suites.contract import (
-    NON_ANSWERS,
-    Answer,
-    Capability,
-    Chat,
-    Compared,
-    Estimate,
-    Floats,
-    Given,
-    Item,
-    Judge,
-    Measure,
-    Options,
-    Outcome,
-    Patch,
-    Published,
-    Record,
-    Request,
-    Role,
-    Side,
-    Smooth,
-    Suite,
-    TextScore,
-    Unify,
-)
-
-__all__ = [
-    "NON_ANSWERS",
-    "Answer",
-    "Capability",
-    "Chat",
-    "Compared",
-    "Estimate",
-    "Floats",
-    "Given",
-    "Item",
-    "Judge",
-    "Measure",
-    "Options",
-    "Outcome",
-    "Patch",
-    "Published",
-    "Record",
-    "Request",
-    "Role",
-    "Side",
-    "Smooth",
-    "Suite",
-    "TextScore",
-    "Unify",
-]
+from guard.suites.contract import NON_ANSWERS as NON_ANSWERS
+from guard.suites.contract import Capability as Capability
+from guard.suites.contract import Compared as Compared
+from guard.suites.contract import Estimate as Estimate
+from guard.suites.contract import Floats as Floats
+from guard.suites.contract import Item as Item
+from guard.suites.contract import Measure as Measure
+from guard.suites.contract import Options as Options
+from guard.suites.contract import Outcome as Outcome
+from guard.suites.contract import Published as Published
+from guard.suites.contract import Record as Record
+from guard.suites.contract import Side as Side
+from guard.suites.contract import Smooth as Smooth
+from guard.suites.contract import Suite as Suite
+from guard.suites.requests import Answer as Answer
+from guard.suites.requests import Chat as Chat
+from guard.suites.requests import GroupTexts as GroupTexts
+from guard.suites.requests import Judge as Judge
+from guard.suites.requests import LogLikelihood as LogLikelihood
+from guard.suites.requests import Patch as Patch
+from guard.suites.requests import Request as Request
+from guard.suites.requests import Role as Role
+from guard.suites.requests import TextScore as TextScore

@@ -1,7 +1,7 @@
-"""What a suite is to an audit: items, requests, outcomes, measures.
+"""The contract between a suite and an audit: items, requests, outcomes, measures.
 
-A suite never calls a model. It says what to ask, reads what was answered, and names the numbers
-that follow; asking, recording, both arms, intervals and reports are the audit's.
+A suite never calls a model. It says what to ask, reads the answers and defines the measures. The
+audit asks, records, makes both arms, and computes intervals and reports.
 """
 
 from __future__ import annotations
@@ -18,30 +18,22 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from guard.suites.conclusions import conclusions
-from guard.suites.requests import Answer as Answer
-from guard.suites.requests import Chat as Chat
-from guard.suites.requests import Given as Given
-from guard.suites.requests import Judge as Judge
-from guard.suites.requests import Patch as Patch
-from guard.suites.requests import Request as Request
-from guard.suites.requests import Role as Role
-from guard.suites.requests import TextScore as TextScore
-from guard.suites.requests import Unify as Unify
+from guard.suites.requests import Answer, Request, Role
 from guard.suites.tables import by_id
 
 Floats = NDArray[np.float64]
 
 Capability = Literal["chat", "logprobs", "given_logprobs", "patching"]
-"""``chat``: answers to messages. ``logprobs``: those of an answer's first token with them.
-``given_logprobs``: the log-probabilities of a text that the request gives. ``patching``: states of
-one prompt put into another."""
+"""``chat``: answers to messages. ``logprobs``: log-probabilities of an answer's first token.
+``given_logprobs``: log-likelihoods of texts in the request. ``patching``: hidden states of one
+prompt put into another."""
 
 Side = Literal["biased", "other"]
 
 NON_ANSWERS = ("invalid", "refused", "guarded", "unjudged", "failed")
-"""Outcomes that every suite shares, counted apart and never scored: an answer that cannot be read,
-one that declines, one that the guard cut or replaced, one that it could not judge and stopped, and
-a call that gave none. ``guarded``, ``unjudged`` and ``failed`` are the audit's to give."""
+"""Outcomes that every suite shares; they are counted separately and never scored. In order: the
+answer is unreadable, it declines, guard cut or replaced it, guard could not judge and stopped it,
+the call failed. The audit sets the last three."""
 
 
 class Options(BaseModel):
@@ -52,18 +44,18 @@ class Options(BaseModel):
     data: Path | None = None
     """The official data, in place of the shipped pack."""
     protocol: Literal["guard", "paper"] = "guard"
-    """``paper`` follows the publication to the letter, ``guard`` mends what distorts its scores."""
+    """``paper`` follows the publication exactly; ``guard`` corrects what distorts its scores."""
     seed: int = 17
     """Of every random choice: orders, draws, names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing to ask, ``samples`` times.
+    """A question, asked ``samples`` times.
 
     ``id`` is unique in the suite and the same for the same data, protocol and seed. A stratified
-    sample draws whole ``unit``s (by default the item alone) from each ``stratum``; intervals leave
-    out whole ``cluster``s: a template, a draw of words, a concept pair. ``data`` is for the suite.
+    sample draws whole ``unit``s (default: the item) from each ``stratum``. Intervals leave out
+    whole ``cluster``s: a template, a draw of words, a concept pair. ``data`` is the suite's own.
     """
 
     id: str
@@ -76,10 +68,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Where an item stands in a comparison of identities: which one it is about.
+    """The identity that an item is about, in a comparison of identities.
 
-    A model to which the identity makes no difference could have given any element of the ``block``
-    what it gave another. What it may answer alike by itself is one ``element``.
+    The comparison is a permutation test: under its null hypothesis the answers of a ``block``'s
+    elements are exchangeable. Answers that a fair model may give alike share one ``element``.
     """
 
     axis: Mapping[str, str]
@@ -90,10 +82,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the answers to one sample of an item amount to.
+    """The result of reading the answers to one sample of an item.
 
-    ``name`` is one of the suite's ``outcomes``, of what it calls ``unread`` or of
-    :data:`NON_ANSWERS`; ``values`` and ``lists`` hold what the measures need of it.
+    ``name`` is one of the suite's ``outcomes``, of its ``unread`` or of :data:`NON_ANSWERS`;
+    ``values`` and ``lists`` hold what the measures need.
     """
 
     name: str
@@ -112,11 +104,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Smooth:
-    """A smooth number of the same totals, on whose scale the interval is made.
+    """A smooth function of the same totals, on whose scale the interval is computed.
 
-    ``back`` is rising, and gives the measure's value of it; nan gives nan. ``least`` is the least
-    that the number can truly be: an estimate below it, as noise gives, has the interval of one that
-    is just there.
+    ``back`` is increasing and maps its value to the measure's; nan gives nan. ``least`` is the
+    smallest true value: an estimate below it, due to noise, gets the interval of one at ``least``.
     """
 
     value: Callable[[Floats], Floats]
@@ -126,32 +117,30 @@ class Smooth:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that follows from sums: ``value(totals)`` over rows of additive statistics.
+    """A number computed from sums: ``value(totals)`` over rows of additive statistics.
 
-    ``rows`` has shape (r, k): what each record, or instance made of several, adds. ``clusters``
-    names each row's cluster (r,). ``value`` takes totals of shape (..., k) and returns (...),
-    nan where a denominator is 0; ``n`` does the same for what the number is over. An interval
-    comes of leaving out each cluster in turn; so do a change between arms and, where ``null`` says
-    what the value is when there is nothing to find, its p-value. ``above`` is for a value of which
-    only more than ``null`` is something found: less has p = 1. A suite with an exact test of its
-    own gives ``p`` instead. The audit corrects those of one suite and arm together, but those whose
-    ``q`` the suite gives: it has corrected them over tests that are no measures. ``higher_is`` says
-    what more of it means, for the direction of a change.
+    ``rows`` (r, k) are what each record, or each instance made of several records, adds;
+    ``clusters`` (r,) are their clusters. ``value`` and ``n``, the denominator, map totals
+    (..., k) to (...); ``value`` is nan where a denominator is 0.
 
-    ``bounds`` are the least and the most that the value can be: what has 0 or more and a finite
-    number for them is taken for a mean of what lies between, such as a share, or for a count of a
-    fixed number. ``interval`` is False for a number that is a yardstick and no estimate, ``level``
-    is the interval's, higher where only what stands out is shown. ``exact`` says that ``value`` is
-    a share of ``n`` answers whose interval is Clopper and Pearson's, of as many as would say as
-    much if they were independent. ``two_shares`` says that it is the difference of two shares,
-    which the totals hold as (above, below, above, below). ``smooth`` is for a value with a
-    kink, such as a root.
+    *Interval.* By the jackknife over clusters, at ``level`` (above 0.95 where only selected results
+    are shown); none if ``interval`` is False. ``bounds`` are the smallest and largest possible
+    value: with a lower bound of 0 or more and a finite upper one the value is treated as a mean of
+    numbers between them, such as a share, or as a count out of a fixed number. ``exact``: the value
+    is a share of ``n`` answers and gets the interval of Clopper and Pearson for the effective
+    number of independent answers. ``two_shares``: it is the difference of two shares, with totals
+    (above, below, above, below). ``smooth`` is for a value with a kink, such as a root.
 
-    ``ideal`` is the value of a fair model: a comparison of two runs tests whether the measure moved
-    away from it, whichever way (with ``above`` upwards alone). One without an ideal is compared
-    with nothing. The value of one with it must not depend on the scale of the totals, and is the
-    same function on every axis. ``items`` names each row's item (r,), where a row is one sample's:
-    then items are compared in pairs, and whole clusters otherwise.
+    *Test.* ``null`` is the value without an effect; with it the measure gets a p-value, one-sided
+    if ``above``. A suite with an exact test of its own gives ``p`` instead. The audit corrects all
+    p-values of one suite and arm together, except where the suite gives ``q``, corrected over tests
+    that are no measures. ``higher_is`` is the direction of a change.
+
+    *Comparing runs.* ``ideal`` is the value of a fair model: the test is whether the measure moved
+    away from it (upwards only, if ``above``). Measures without one are not compared. Such a value
+    must not depend on the scale of the totals and is the same function on every axis. ``items``
+    (r,) are the rows' items if a row is one sample's: runs are then paired by item, otherwise by
+    cluster.
     """
 
     name: str
@@ -177,9 +166,9 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A measure with its 95 % interval, over ``n``; nan where it is not defined.
+    """A measure's value with its interval and denominator ``n``; nan where undefined.
 
-    ``p`` is of the test that there is nothing, ``q`` the same corrected over the suite's measures.
+    ``p`` is the p-value, ``q`` the p-value corrected over the suite's measures.
     """
 
     value: float
@@ -192,7 +181,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A figure of the paper that stands beside ours; ``source`` is its table or section."""
+    """A figure of the paper, shown beside ours; ``source`` is its table or section."""
 
     name: str
     axis: Mapping[str, str]
@@ -202,34 +191,35 @@ class Published:
 
 
 class Suite(ABC):
-    """One published suite with its pack. Made once for an audit, by its options.
+    """One published suite, made for an audit by its options.
 
-    A constructor reads the pack or the official data and raises UsageError, in one sentence, on
-    what it cannot read. What it then gives is the same for the same options.
+    A constructor reads the pack or the official data and raises UsageError, in one sentence, if it
+    cannot. The same options give the same items, requests and measures.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str]
     version: ClassVar[str]
-    """``N-X``: N changes when scores stop being comparable, X when the interface does."""
+    """``N-X``: N changes when scores stop being comparable, X when the interface changes."""
     parser_version: ClassVar[str]
     """Changes whenever the same answer may get another outcome."""
     outcomes: ClassVar[tuple[str, ...]]
     """Names of readable outcomes."""
     unread: ClassVar[tuple[str, ...]] = ()
-    """Names of outcomes that are counted apart and not scored, besides :data:`NON_ANSWERS`."""
+    """Names of further outcomes that are counted separately and not scored."""
     reading: ClassVar[frozenset[str]] = frozenset()
-    """Options that only decide how answers are read: a journal goes on with another value."""
+    """Options that affect only how answers are read; a journal may be continued with new values."""
     headline: ClassVar[frozenset[str]] = frozenset()
-    """The measures that a printed table shows of every axis; of the widest ones it shows all, and
-    of all where this is empty. JSON has everything."""
+    """The measures that a printed table shows on every axis; others are shown on the broadest axes
+    only. Empty: all. JSON has everything."""
     counts_all: ClassVar[bool] = False
-    """Whether its figures count over all items: a sample's do not compare with the paper's."""
+    """Whether figures are counts over all items, so that a sample's do not compare with the
+    paper's."""
     legend: ClassVar[Mapping[str, str]] = {}
-    """What each printed measure is, and which values of it are bad, in a phrase."""
+    """For each printed measure what it is, and which values are bad."""
     meanings: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """What a tested measure says above, and below, the value that nothing would give."""
+    """For each tested measure what a value above its null means, and one below it."""
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(self, options: Options) -> None:
@@ -248,21 +238,22 @@ class Suite(ABC):
     @property
     @abstractmethod
     def needs(self) -> frozenset[Capability]:
-        """What the model must be able to do for these options."""
+        """The capabilities that these options require of the model."""
 
     @property
     def roles(self) -> frozenset[Role]:
-        """Who is asked besides the audited model.
+        """Who answers requests besides the audited model.
 
-        A scorer alone judges what the guarded arm shows, too: its outcomes then have ``kept`` (the
-        share of the model's characters that went out), ``stopped``, ``seconds`` (what the guard
-        took) and ``read`` (whether the plain answer has a readable outcome) among their values.
+        If that is a scorer alone, the scorer also judges what users of the guarded arm saw. Those
+        outcomes have further values: ``kept`` (the share of the model's characters that were
+        sent), ``stopped``, ``seconds`` (guard's time) and ``read`` (whether the plain answer has a
+        readable outcome).
         """
         return frozenset()
 
     @property
     def uses(self) -> frozenset[Capability]:
-        """What it would use where the model can do it, and does without otherwise."""
+        """Optional capabilities, used where the model has them."""
         return frozenset()
 
     def fitted(self, has: frozenset[Capability]) -> Suite:
@@ -275,59 +266,59 @@ class Suite(ABC):
 
     @abstractmethod
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
-        """Return what to ask next, after ``answers`` to the requests before; None at the end.
+        """Return the next request, given the ``answers`` to the previous ones; None at the end.
 
-        ``sample`` counts from 0 to ``item.samples - 1``. How many requests there are does not
-        depend on what was answered, but that an answer which cannot be read may be the last.
+        ``sample`` counts from 0 to ``item.samples - 1``. The number of requests must not depend on
+        the answers, except that an unreadable answer may be the last.
         """
 
     @abstractmethod
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
-        """Read the answers to all of a sample's requests. Never raises for what a model wrote."""
+        """Read the answers to a sample's requests. Never raises because of a model's text."""
 
     def further(self, records: Sequence[Record]) -> Iterable[Item]:
         """Yield the items that depend on all ``records`` of the plain arm.
 
-        They are asked once every other item has its outcome, and not of the audited model. Their
-        own records then come back among ``records``, and may lead to further items. They are in no
-        count of outcomes.
+        Their requests follow once every other item has an outcome, and go to other models than the
+        audited one. Their records are added to ``records``, and may lead to further items. No count
+        of outcomes includes them.
         """
         return ()
 
     @abstractmethod
     def measures(self, records: Sequence[Record]) -> Iterable[Measure]:
-        """Yield every measure over the records of one arm, and of the items that follow from them.
+        """Yield every measure of the records of one arm and of its further items.
 
-        ``records`` may be some of the items only. The same axes and names come for both arms.
-        Without a readable outcome a measure is still there, and nan.
+        ``records`` may cover only some items. Both arms have the same measures and axes; without a
+        readable outcome a measure is nan.
         """
 
     def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
-        """Return for each record of the plain arm on which side its answer is.
+        """Return for each record of the plain arm the side of its answer.
 
-        ``biased`` is what a biased model says, ``other`` any other readable answer, None what
-        could not be read, or cannot show a bias where a guard can see it.
+        ``biased`` is what a biased model says, ``other`` any other readable answer. None: the
+        answer is unreadable, or it shows no bias that a guard could see.
         """
         return [None] * len(records)
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterable[Measure]:
-        """Yield measures that take both arms; the records are of the same samples, in order."""
+        """Yield measures that need both arms, whose records are of the same samples, in order."""
         return ()
 
     def subject(self, item: Item) -> str:
-        """Return what an item is about, by which stops are told apart."""
+        """Return the topic of an item, by which guard's stops are grouped."""
         return item.stratum
 
     def phrases(self) -> Iterable[str]:
-        """Yield the suite's own answers that name no group: whoever stops one stops it falsely."""
+        """Yield the suite's own answers that name no group; stopping one is a false positive."""
         return ()
 
-    def said(self, record: Record) -> Sequence[str]:
-        """Return the suite's own texts that a record's answer is made of, such as its option."""
+    def answer_texts(self, record: Record) -> Sequence[str]:
+        """Return the suite's own texts in a record's answer, such as the chosen option."""
         return ()
 
     def compared(self, item: Item) -> Sequence[Compared]:
-        """Return whose share of refused, unreadable and stopped answers an item counts for."""
+        """Return the comparisons of refused, unreadable and stopped answers that an item enters."""
         return ()
 
     def deviations(self) -> Sequence[str]:
@@ -339,39 +330,38 @@ class Suite(ABC):
         return ()
 
     def spread(self, records: Sequence[Record]) -> Mapping[str, float]:
-        """Return by stratum how far units differ in what the suite's first measure sums.
+        """Return by stratum the standard deviation of the units' sums in the first measure.
 
-        The standard deviation of the units' totals: it says where more calls narrow the interval
-        most. Empty where a suite does not say; its measures must then weigh strata alike.
+        It says where more calls narrow the interval most. Empty if unknown; otherwise the measures
+        must weigh strata equally.
         """
         return {}
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
-        """Return what a report tells beside the measures of one arm, as plain JSON values.
+        """Return what a report shows besides the measures of one arm, as JSON values.
 
-        ``remarks`` are sentences for the reader; other keys hold lists of rows by their name.
-        What follows from tests is said by :meth:`conclusions`.
+        ``remarks`` are sentences; other keys are titles of tables, with lists of rows.
         """
         return {}
 
     def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
-        """Return what one arm's figures amount to, in sentences; the first is the headline.
+        """Return the results of one arm in sentences; the first is the headline.
 
-        ``found`` are the suite's measures with their estimates, in their order.
+        ``found`` are the suite's measures with their estimates, in order.
         """
         return conclusions(found, self.meanings)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return what a plan tells beyond items and calls: by category, by name."""
+        """Return what a plan shows besides items and calls: counts by category, then name."""
         return {}
 
     def answers_from_table(
         self, rows: Iterable[Mapping[str, str]]
     ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
-        """Read recorded answers from a plain table whose rows are columns by name.
+        """Read recorded answers from the rows of a table, by column name.
 
-        By default the columns ``id`` and ``response``, ``sample`` where an item has several, and
-        ``finish_reason`` where it is known. Raises UsageError that names the missing column, the
-        unknown item or the turn that the suite does not ask.
+        By default: ``id``, ``response``, ``sample`` if an item has several, and optionally
+        ``finish_reason``. Raises UsageError that names a missing column, an unknown item or a turn
+        that the suite does not have.
         """
         return by_id(self, rows)

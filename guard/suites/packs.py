@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from guard.errors import GuardError, UsageError
 from guard.places import shipped
-from guard.suites.contract import Options, Published, Suite
+from guard.suites.contract import Capability, Options, Published, Suite
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,7 +26,7 @@ class Pack:
     """A pack's folder, its two tables, and the hashes that make audits comparable.
 
     ``about`` is pack.toml (title, paper, licence, counts, ``files`` with their SHA-256);
-    ``protocol`` is protocol.toml: prompts and sampling settings with their source beside them.
+    ``protocol`` is protocol.toml: prompts and sampling settings with their sources.
     """
 
     folder: Path
@@ -35,12 +36,12 @@ class Pack:
     prompt_hash: str
 
     def deviations(self, *lists: str) -> Sequence[str]:
-        """Return the deviations from the paper in those ``lists`` that protocol.toml has."""
+        """Return the deviations from the paper in these ``lists`` of protocol.toml."""
         table = self.protocol["deviations"]
         return [line for name in lists for line in table.get(name, ())]
 
     def published(self, *axes: str) -> Sequence[Published]:
-        """Return the figures of published.csv, each with those of ``axes`` that it names."""
+        """Return the figures of published.csv; ``axes`` are columns, of which empty ones drop."""
         with (self.folder / "published.csv").open(encoding="utf-8", newline="") as file:
             return [
                 Published(
@@ -55,9 +56,9 @@ class Pack:
 
 
 def load(name: str) -> Pack:
-    """Return the shipped pack called ``name``; its files are checked against pack.toml.
+    """Return the shipped pack called ``name``.
 
-    Raises GuardError where a file is missing or not the recorded one.
+    Raises GuardError where a file is missing or its SHA-256 is not the one in pack.toml.
     """
     folder = shipped("benchmarks") / name
     about = tomllib.loads((folder / "pack.toml").read_text("utf-8"))
@@ -82,17 +83,17 @@ def load(name: str) -> Pack:
 
 
 class PackedSuite(Suite):
-    """A suite with a pack; its hashes, deviations and published figures are the pack's.
+    """A suite whose hashes, deviations and published figures come from its pack.
 
-    A suite that reads ``options.data`` replaces ``_data_hash`` by that of what it asks.
+    A suite that reads ``options.data`` sets ``_data_hash`` to the hash of that data.
     """
 
     pack_name: ClassVar[str] = ""
-    """The pack's name, where it is not the suite's."""
+    """The pack's name, if it is not the suite's."""
     takes_no_data: ClassVar[str] = ""
-    """Why ``options.data`` is refused, where it is: what the items follow from."""
+    """The reason why ``options.data`` is refused; empty if it is accepted."""
     published_by: ClassVar[tuple[str, ...]] = ()
-    """The columns of published.csv that are the axes of its figures."""
+    """The columns of published.csv that are axes."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -105,6 +106,11 @@ class PackedSuite(Suite):
         self._data_hash = self._pack.data_hash
 
     @property
+    def needs(self) -> frozenset[Capability]:
+        """Answers to messages."""
+        return frozenset({"chat"})
+
+    @property
     def data_hash(self) -> str:
         """The SHA-256 of the items' data."""
         return self._data_hash
@@ -115,9 +121,26 @@ class PackedSuite(Suite):
         return self._pack.prompt_hash
 
     def deviations(self) -> Sequence[str]:
-        """Return those of protocol.toml for this protocol and for both."""
+        """Return protocol.toml's deviations for the chosen protocol and for both."""
         return self._pack.deviations(self.options.protocol, "both")
 
     def published(self) -> Sequence[Published]:
         """Return the figures of published.csv."""
         return self._pack.published(*self.published_by)
+
+    def _published_of(self, axis: str, value: str) -> list[Published]:
+        """Return the figures with this value of an axis, which is then left out."""
+        return [
+            replace(p, axis={k: v for k, v in p.axis.items() if k != axis})
+            for p in self._pack.published(*self.published_by)
+            if p.axis[axis] == value
+        ]
+
+    def _settings(self) -> Mapping[str, Any]:
+        """Return the sampling settings of the chosen protocol."""
+        settings: Mapping[str, Any] = self._pack.protocol["settings"][self.options.protocol]
+        return settings
+
+    def _json(self, name: str) -> Any:
+        """Return the content of a JSON file of the pack."""
+        return json.loads((self._pack.folder / name).read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""The suites there are, by name; none is loaded before it is asked for."""
+"""The suites by name; each is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -28,31 +28,30 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[Suite]:
-    """Return the class of the suite ``name``: a registered one, or ``module:Class`` of your own.
+    """Return the class of the suite ``name``, which may be ``module:Class`` of your own.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is none.
     """
     place = SUITES.get(name, name)
     module, colon, attribute = place.partition(":")
     if not colon:
         known = ", ".join(SUITES) or "none"
         raise UsageError(
-            f"There is no suite {name!r}; known are {known}, and module:Class names your own."
+            f"There is no suite {name!r}; known are {known}; module:Class names your own."
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"The suite {place} cannot be loaded: {error}.") from None
     if not (isinstance(found, type) and issubclass(found, Suite)):
-        raise UsageError(f"{place} is no suite; give a subclass of guard.suites.Suite.")
+        raise UsageError(f"{place} is not a suite; give a subclass of guard.suites.Suite.")
     return found
 
 
 def make(name: str, options: Mapping[str, Any]) -> Suite:
-    """Return the suite ``name`` made by ``options``.
+    """Return the suite ``name`` with these ``options``.
 
-    Raises UsageError that names an option which is unknown or out of range, and what the suite
-    raises where it cannot read its data.
+    Raises UsageError for an option that is unknown or out of range, or data that cannot be read.
     """
     suite = find(name)
     known = suite.options_type.model_fields

@@ -1,4 +1,4 @@
-"""What a suite asks, of whom, and what comes back."""
+"""The requests that a suite makes, who answers them, and the answers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 Role = Literal["model", "analyst", "scorer", "embedder"]
-"""Who is asked: the audited ``model``, an ``analyst`` that reads what it wrote, a ``scorer``, the
-detector that judges it, or an ``embedder``, which says how alike texts are."""
+"""Who answers: the audited ``model``; an ``analyst``, a model that reads its answers; a ``scorer``,
+the detector that judges them; or an ``embedder``, which compares texts by meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """States of a prompt that are put into another (:mod:`guard.local.patching`).
+    """An activation patch: hidden states of one prompt replace those of another.
 
-    Those of ``words`` in the chat ``source`` behind block ``source_layer``, counted from 0, take
-    the place of the X that stand for ``{X}`` in the chat that is asked, behind ``target_layer``.
-    The answer goes on from ``opening``.
+    The states of ``words`` in the chat ``source`` after block ``source_layer`` (counted from 0)
+    replace those of the X that stand for ``{X}`` in the requested chat, after ``target_layer``.
+    The answer continues ``opening``. See :mod:`guard.local.patching`.
     """
 
     source: tuple[Mapping[str, str], ...]
@@ -32,15 +32,14 @@ class Patch:
 class Chat:
     """A request for an answer to ``messages``, each with ``role`` and ``content``.
 
-    ``settings`` are LiteLLM's (``temperature``, ``max_tokens``, ...). With ``logprobs`` the answer
-    carries that many of the likeliest first tokens. Of equal requests with temperature 0 one is
-    asked for all. ``shown`` makes of a choice that alone shows no group what its reader has before
-    them, such as the sentence that it completes; a guard is judged by that. Any other answer, a
-    refusal too, it leaves as it is.
+    ``settings`` are LiteLLM's (``temperature``, ``max_tokens``, ...). ``logprobs`` asks for that
+    many of the likeliest first tokens. Equal requests with temperature 0 are sent once. ``shown``
+    maps the answer to the text that a guard judges: for a choice, which alone names no group, the
+    sentence that it completes; any other answer, unchanged.
 
-    ``by`` is ``model`` or ``analyst``. ``patterns`` answers in the place of an analyst without a
-    model. ``whom`` is the audit's: which analyst it is, with its settings. ``patch`` is for models
-    that can do ``patching``.
+    ``by`` is ``model`` or ``analyst``. ``patterns`` gives the answer of the analyst ``patterns``,
+    which is no model. The audit sets ``whom``: the analyst and its settings. ``patch`` needs the
+    capability ``patching``.
     """
 
     messages: tuple[Mapping[str, str], ...]
@@ -54,11 +53,11 @@ class Chat:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A request for the log-probabilities of ``continuations``, each after ``context``.
+class LogLikelihood:
+    """A request for the log-likelihood of each of ``continuations`` after ``context``.
 
-    Where there are ``messages`` each is the model's turn after them, under its chat template; they
-    hold the context then.
+    With ``messages``, which then include the context, each continuation is the model's next turn
+    under its chat template.
     """
 
     context: str
@@ -69,10 +68,9 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A request for the scorer's verdict on ``text``, which answers ``user``.
+    """A request for the scorer's verdict on ``text``, the answer to ``user``.
 
-    The text of the answer is the verdict as JSON (:meth:`guard.verdict.Verdict.to_json`). ``whom``
-    is the audit's, as in :class:`Chat`.
+    The answer's text is :meth:`guard.verdict.Verdict.to_json`. The audit sets ``whom``.
     """
 
     text: str
@@ -82,11 +80,11 @@ class Judge:
 
 
 @dataclass(frozen=True, slots=True)
-class Unify:
-    """A request to the embedder for groups of ``texts`` that are alike.
+class GroupTexts:
+    """A request to the embedder: group ``texts`` whose cosine is ``threshold`` or more.
 
-    The text of the answer is a JSON list: for each text the place of the one that leads its group
-    (:func:`guard.suites.unifying.leaders`). ``whom`` is the audit's, as in :class:`Chat`.
+    The answer's text is a JSON list: for each text the index of its group's leader
+    (:func:`guard.suites.clustering.leaders`). The audit sets ``whom``.
     """
 
     texts: tuple[str, ...]
@@ -95,31 +93,29 @@ class Unify:
     by: ClassVar[Role] = "embedder"
 
 
-Request = Chat | Given | Judge | Unify
+Request = Chat | LogLikelihood | Judge | GroupTexts
 
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """The summed natural log-probability of a continuation, and over how many of its tokens."""
+    """The summed natural log-probability of a continuation, and its number of tokens."""
 
     logprob: float
     tokens: int
 
     @property
     def perplexity(self) -> float:
-        """Return exp of the mean negative log-likelihood; nan over no token."""
+        """Return exp of the mean negative log-likelihood; nan without tokens."""
         return math.exp(-self.logprob / self.tokens) if self.tokens else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for one request in one arm.
+    """The answer to one request in one arm.
 
-    ``finish_reason`` is ``planned`` where nothing has been asked: a plan walks through the requests
-    with such answers.
-
-    ``first_tokens`` are the likeliest first tokens with their natural log-probabilities, empty
-    where not asked for or not given; ``scores`` answer a :class:`Given`, in its order.
+    ``finish_reason`` is ``planned`` in a plan, which goes through the requests without sending
+    them. ``first_tokens`` maps the likeliest first tokens to natural log-probabilities, where
+    requested and given. ``scores`` answer a :class:`LogLikelihood`, in its order.
     """
 
     text: str = ""

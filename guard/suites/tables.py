@@ -15,40 +15,39 @@ if TYPE_CHECKING:
 def by_id(
     suite: Suite, rows: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[Item, int, Sequence[Answer]]]:
-    """Yield item, sample and answers of rows with ``id``, ``response`` and perhaps ``sample``.
+    """Yield item, sample and answers of rows with ``id``, ``response`` and optionally ``sample``.
 
     Rows of one id and sample are the turns of one conversation, in order; ``finish_reason`` is read
-    where there is one. Raises UsageError that names the line and what is missing, unknown or more
-    than the suite asks.
+    if it is there. Raises UsageError that names the line and what is missing, unknown or too much.
     """
     items = {item.id: item for item in suite.items()}
     turns: dict[tuple[str, int], list[Answer]] = {}
     for line, row in enumerate(rows, start=2):
         for column in ("id", "response"):
             if row.get(column) is None:
-                lacks = f"Line {line} ends before" if column in row else "The table has no column"
+                where = f"Line {line} ends before" if column in row else "The table has no column"
                 raise UsageError(
-                    f"{lacks} {column!r}; it needs id and response, and sample where an item is "
+                    f"{where} {column!r}; it needs id and response, and sample if an item is "
                     "asked several times."
                 )
             if not isinstance(row[column], str):
                 raise UsageError(f"Line {line}: {column} must be a text, got {row[column]!r}.")
-        if row["id"] not in items:
+        name = row["id"]
+        if name not in items:
             raise UsageError(
-                f"Line {line}: {suite.name} has no item {row['id']!r} with this data, protocol "
-                "and seed; give the ones that the answers were asked with."
+                f"Line {line}: {suite.name} has no item {name!r} with this data, protocol "
+                "and seed; use those of the run that gave the answers."
             )
         sample = str(row.get("sample") or 0)  # JSON lines have numbers too
-        if not sample.isdecimal() or int(sample) >= items[row["id"]].samples:
+        if not sample.isdecimal() or int(sample) >= items[name].samples:
             raise UsageError(
-                f"Line {line}: sample must be a number below {items[row['id']].samples}, "
-                f"got {sample!r}."
+                f"Line {line}: sample must be a number below {items[name].samples}, got {sample!r}."
             )
-        before = turns.setdefault((row["id"], int(sample)), [])
-        # Every sample has a first turn; how many follow does not depend on what was answered.
-        if before and suite.request(items[row["id"]], int(sample), before) is None:
+        before = turns.setdefault((name, int(sample)), [])
+        # Every sample has a first turn; the number of turns does not depend on the answers.
+        if before and suite.request(items[name], int(sample), before) is None:
             raise UsageError(
-                f"Line {line}: {suite.name} asks {row['id']!r} no turn {len(before) + 1} in sample "
+                f"Line {line}: {suite.name} asks {name!r} no turn {len(before) + 1} in sample "
                 f"{sample}; number the samples of an item in a column 'sample'."
             )
         before.append(Answer(row["response"], str(row.get("finish_reason") or "stop")))

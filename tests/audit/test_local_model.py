@@ -18,7 +18,7 @@ from guard.core import Guard
 from guard.errors import UsageError, WeightsError
 from guard.local import scoring
 from guard.local.model import load
-from guard.suites import Capability, Chat, Given, Request
+from guard.suites import Capability, Chat, LogLikelihood, Request
 from tests.audit.test_runner import Saying
 from tests.audit.tiny_suite import Tiny, TinyOptions
 from tests.local.conftest import folder as folder
@@ -28,7 +28,7 @@ ALL: frozenset[Capability] = frozenset({"chat", "logprobs", "given_logprobs"})
 ASKED = ({"role": "user", "content": "Who?"},)
 
 
-def ask(folder: Path, *requests: Chat | Given, timeout_s: float = 60) -> list[Reply]:
+def ask(folder: Path, *requests: Chat | LogLikelihood, timeout_s: float = 60) -> list[Reply]:
     async def main() -> list[Reply]:
         model = open_model(f"local:{folder}", timeout_s=timeout_s)
         try:
@@ -92,7 +92,7 @@ def test_a_request_is_its_own_seed(folder: Path) -> None:
 
 
 def test_given_texts_are_scored(folder: Path) -> None:
-    (reply,) = ask(folder, Given("He said", (" yes.", " no.")))
+    (reply,) = ask(folder, LogLikelihood("He said", (" yes.", " no.")))
     model = load(str(folder))
     assert [tuple(s.__getattribute__(n) for n in ("logprob", "tokens")) for s in reply.scores] == [
         tuple(found) for found in scoring.score(model, "He said", (" yes.", " no."))

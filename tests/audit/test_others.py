@@ -30,6 +30,7 @@ from guard.local.embedder import SentenceEmbedder
 from guard.suites import (
     Answer,
     Chat,
+    GroupTexts,
     Item,
     Judge,
     Measure,
@@ -39,7 +40,6 @@ from guard.suites import (
     Request,
     Role,
     Suite,
-    Unify,
 )
 from tests.audit.test_runner import QUICK, Saying, guarded
 from tests.audit.written import read
@@ -316,7 +316,7 @@ def test_an_embedder_embeds_one_group_at_a_time(monkeypatch: pytest.MonkeyPatch)
     embedder = Embedder("any")
 
     async def both() -> list[Reply]:
-        groups = [Unify(("a", "b"), 0.5), Unify(("c", "d"), 0.5)]
+        groups = [GroupTexts(("a", "b"), 0.5), GroupTexts(("c", "d"), 0.5)]
         return await asyncio.gather(*(embedder.ask(g, "", Slot("", 0, 0)) for g in groups))
 
     assert [reply.answer.text for reply in asyncio.run(both())] == ["[0,1]", "[0,1]"]

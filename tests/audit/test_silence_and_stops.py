@@ -223,7 +223,7 @@ def test_words_said_on_one_side_alone_are_no_evidence_of_selectivity() -> None:
     suite, rng = SaiAsa(Options()), np.random.default_rng(1)
     items = [i for i in suite.items() if i.data["direction"] == "SAI"]
     plain = [Record(i, 0, Outcome(str(rng.choice(CHOICES)))) for i in items]
-    said = [suite.said(r)[0] for r in plain]
+    said = [suite.answer_texts(r)[0] for r in plain]
     both = {
         text
         for text in said
@@ -284,7 +284,7 @@ def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike
         rng = np.random.default_rng([seed, 5])
         plain = [Record(i, 0, Outcome(i.data["given"] if rng.random() < 0.3 else
                                       str(rng.choice(CHOICES)))) for i in items]  # fmt: skip
-        key = {"answer": lambda r: r.item.id, "text": lambda r: suite.said(r)[0],
+        key = {"answer": lambda r: r.item.id, "text": lambda r: suite.answer_texts(r)[0],
                "unit": lambda r: r.item.unit}[alike]  # fmt: skip
         stops: dict[str, bool] = {}
         after = [

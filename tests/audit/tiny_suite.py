@@ -13,8 +13,8 @@ from guard.suites import (
     Answer,
     Capability,
     Chat,
-    Given,
     Item,
+    LogLikelihood,
     Measure,
     Options,
     Outcome,
@@ -69,7 +69,11 @@ class Tiny(Suite):
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
         if self.options.form == "given":
-            return None if answers else Given(f"Number {item.id} says:", (" yes", " no, never"))
+            return (
+                None
+                if answers
+                else LogLikelihood(f"Number {item.id} says:", (" yes", " no, never"))
+            )
         if len(answers) == item.data["turns"]:
             return None
         said = [{"role": "user", "content": f"Who is to blame, {item.id}: first, second, nobody?"}]

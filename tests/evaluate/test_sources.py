@@ -207,7 +207,7 @@ FINE = json.dumps({"post": "fine\u2028here", "label": "not_hate"}, ensure_ascii=
 
 def test_bad_json_lines(tmp_path: Path) -> None:
     folder = posts(tmp_path, FINE, "", "{broken", "[1]", FINE)
-    assert "posts.jsonl, line 3: the line is not JSON. Mend the row" in mistake(
+    assert "posts.jsonl, line 3: the line is not JSON. Correct the row" in mistake(
         "implicit_hate", folder
     )
     dataset = load("implicit_hate", folder, skip_bad=True)

@@ -1,4 +1,4 @@
-"""How often the figures of an audit are wrong about models that are fair, by simulation.
+"""Error rates and coverage of an audit for fair models, by simulation.
 
 ``python -m tests.suites.calibration`` simulates, for each suite and size of audit, models that
 ignore the group and answer
@@ -9,15 +9,15 @@ ignore the group and answer
 - alike within a template (a sentence, a draw of words or an object, a scene, a place, whom a prompt
   is about),
 
-and of BADF also models whose concepts go by who stands first, of which each name has a few of its
-own, or whose names have rates of their own for every concept. It counts the audits in which any
-test stands (q < .05) and, by the level of the axis, the intervals that hold the truth. Each of
-these is stated as 95 %. It also plants a bias of a stated size and counts the audits that find it.
-The table goes to ``benchmarks/calibration.md``. Audits have one arm here, but for open text, behind
-a guard that stops at random.
+and for BADF also models whose concepts depend on who is named first, that have a few concepts for
+each name, or that have separate rates for every name and concept. It counts the audits in which any
+test is significant (q < .05) and, by the level of the axis, the intervals that contain the true
+value. It also plants a bias of a stated size and counts the audits that find it. The table goes to
+``benchmarks/calibration.md``. Audits have one arm, except for open text, which has a guard that
+stops at random.
 
-What is simulated are outcomes, not texts: no model is asked. Each row is kept as it is made, so the
-same command goes on where it was stopped.
+The simulations draw outcomes, not texts: no model is called. Each row is stored when it is done, so
+that an interrupted command resumes.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from guard.core import Guard
 from guard.suites import Item, Measure, Options, Outcome, Record, Suite
 from guard.suites.badf import Badf
 from guard.suites.badf import findings as badf_findings
+from guard.suites.badf.documents import ArmDocuments
 from guard.suites.badf.suite import BadfOptions
-from guard.suites.badf.tables import Tables
 from guard.suites.hbb.base import HbbSuite
-from guard.suites.hbb.instances import Asked, Instances
+from guard.suites.hbb.instances import Counts, Instances
 from guard.suites.hbb.measures import measures as hbb_measures
 from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions
 from guard.suites.mist import Mist
 from guard.suites.mist import scores as mist
 from guard.suites.open_text import OpenText
 from guard.suites.sai_asa import SaiAsa
-from guard.suites.sai_asa.suite import measured as sai_asa_measured
+from guard.suites.sai_asa.suite import measures_of as sai_asa_measures
 
 KINDS = ("independent", "unit", "template", "position", "name", "names' rates")
 KINDS_OF = {"badf": KINDS, "open_text": ("independent", "template")}
@@ -63,12 +63,12 @@ KINDS_OF = {"badf": KINDS, "open_text": ("independent", "template")}
 one answer."""
 RUNS = 400
 FEWER = {"badf": 2}
-"""So many times fewer audits a row of a suite, whose audits take seconds each to simulate."""
+"""The factor by which a suite has fewer audits a row, because each takes seconds."""
 PLANTED_RUNS = 40
 MOST = 7
-"""Percent of audits of fair models in which a test may stand."""
+"""The largest tolerated percentage of audits of fair models with a significant test."""
 COVERED = (92, 98)
-"""Percent of 95 % intervals that may hold the truth."""
+"""The tolerated percentages of 95 % intervals that contain the true value."""
 SIZES: dict[str, tuple[int | None, ...]] = {
     "sai_asa": (None, 600),
     "mist": (None, 600),
@@ -78,10 +78,9 @@ SIZES: dict[str, tuple[int | None, ...]] = {
     "open_text": (None, 60),
 }
 NOTHING = {"hbb": ("corrected",), "badf": ("difference",)}
-"""Measures without a test that are 0 where the identity makes no difference, by suite."""
+"""Measures without a test that are 0 if the identity has no effect, by suite."""
 AT_LEAST = ("badf", "open_text")
-"""Suites whose intervals hold 95 % or more by their making: those of what stands out, and exact
-ones."""
+"""Suites whose intervals cover 95 % or more by design: of selected results, and exact ones."""
 WHERE = Path(__file__).parents[2] / "benchmarks" / "calibration.md"
 Rng = np.random.Generator
 
@@ -118,7 +117,7 @@ def sai_asa(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterat
     given = np.array([1.0 if i.data["given"] == "positive" else -1.0 for i in items])
     low = 0.3 - effect / 2 * given
     choices = (u >= low).astype(np.int64) + (u >= 0.5 - effect / 2 * given)
-    yield from sai_asa_measured(items, choices)
+    yield from sai_asa_measures(items, choices)
 
 
 def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
@@ -133,7 +132,7 @@ def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator
         scores = np.where((sa > 0) & (sa < 10), good / sa + (5 - bad) / (10 - sa) - 1, np.nan)
     one_sided = alike(same, rng, lambda n: rng.random(n)) < 0.1
     groups = [pair[1] for pair in made("mist")._words["pairs"]]  # type: ignore[union-attr]
-    yield from mist.wabt_measured(wabt, np.where(one_sided, np.nan, scores), groups)
+    yield from mist.wabt_measures(wabt, np.where(one_sided, np.nan, scores), groups)
     aat = [i for i in items if i.data["task"] == "AAT"]
     keys = {"independent": [i.id for i in aat], "template": [i.cluster for i in aat]}
     same = keys.get(kind, [i.data["draw"] for i in aat])
@@ -142,7 +141,7 @@ def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator
     comedy = 0.4 + effect / 2 * side
     kinds = (u >= comedy).astype(np.int64) + (u >= 0.8)
     names = [g["name"] for g in made("mist")._words["groups"]]  # type: ignore[union-attr]
-    yield from mist.aat_measured(aat, kinds, names)
+    yield from mist.aat_measures(aat, kinds, names)
 
 
 def hbb(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
@@ -185,8 +184,8 @@ def moved(rates: NDArray[np.float64], items: Sequence[Item], rng: Rng, effect: f
 def of_hbb(suite: HbbSuite, items: Sequence[Item], valid, chosen, *, exact: bool):
     places = [(suite._pairs[i.cluster], suite._types[i.stratum], i.data["identity"]) for i in items]
     pair, kind, identity = np.array(places).T
-    told = np.column_stack([valid.sum(axis=1), np.zeros((len(items), 2), dtype=np.int64)])
-    asked = Asked(pair, kind, identity, valid, chosen, told)
+    outcomes = np.column_stack([valid.sum(axis=1), np.zeros((len(items), 2), dtype=np.int64)])
+    asked = Counts(pair, kind, identity, valid, chosen, outcomes)
     found = Instances(asked, suite.types, threshold=20, exact=exact)
     names = [p.id for p in suite.data.pairs]
     yield from hbb_measures(found, suite.types, names, positions=not exact)
@@ -196,7 +195,7 @@ CONCEPTS = [f"concept {n}" for n in range(100)]
 RATES = 0.8 / np.arange(1, len(CONCEPTS) + 1)
 """Shares of the documents that have each concept: four concepts a document."""
 OF_A_NAME, MORE = 3, 0.3
-"""So many concepts of the rarer are a name's own, by so much; no other name has them."""
+"""The number of rarer concepts that are more frequent for one name, and by how much."""
 MARKED = 20
 """The concept that is planted."""
 
@@ -243,7 +242,7 @@ def badf_measures(
         hits = {}
         for who, name in zip(cast.identities, cast.descriptors, strict=True):
             p = np.broadcast_to(rate(item.data["place"], name), (n, len(RATES))).copy()
-            if kind == "position":  # two concepts, by who stands first
+            if kind == "position":  # two concepts, by who is named first
                 first = np.array([one.identities[0] == who for one in people])
                 p[:, :2] = np.where(first[:, None], (0.7, 0.1), (0.1, 0.7))
             p[:, MARKED] += effect * (who == suite._categories[cast.category]["identities"][0])
@@ -257,12 +256,12 @@ def badf_measures(
             records.append(Record(item, sample, read))
     unified = [
         Record(i, 0, Outcome("unified", lists={"concepts": i.data["texts"]}))
-        for i in Tables(records).to_unify()
+        for i in ArmDocuments(records).grouping_items()
     ]
-    tables = Tables([*records, *unified])
-    for item in tables.to_tell_apart():
-        tables.call(Record(item, 0, Outcome("no")))
-    return list(badf_findings.measures(tables))
+    arm = ArmDocuments([*records, *unified])
+    for item in arm.exclusivity_items():
+        arm.add_exclusivity(Record(item, 0, Outcome("no")))
+    return list(badf_findings.measures(arm))
 
 
 def open_text(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
@@ -289,13 +288,13 @@ def open_text(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iter
     plain, guarded = [], []
     for n, item in enumerate(items):
         name = "biased" if biased[n] else "refused" if refused[n] else "unbiased"
-        told = {"length": float(lengths[n]), "biased": float(biased[n])}
-        plain.append(Record(item, 0, Outcome(name, told)))
+        values = {"length": float(lengths[n]), "biased": float(biased[n])}
+        plain.append(Record(item, 0, Outcome(name, values)))
         shown = {"kept": 1.0, "stopped": float(stopped[n]), "seconds": float(seconds[n])}
         shown |= {"read": float(name != "refused")}
         if stopped[n]:
-            name, shown["kept"], told = "guarded", float(kept[n]), {**told, "biased": 0.0}
-        guarded.append(Record(item, 0, Outcome(name, {**told, **shown})))
+            name, shown["kept"], values = "guarded", float(kept[n]), {**values, "biased": 0.0}
+        guarded.append(Record(item, 0, Outcome(name, {**values, **shown})))
     yield from suite.measures(plain)
     yield from (replace(m, name=f"{m.name} guarded") for m in suite.measures(guarded))
     yield from suite.mitigation(plain, guarded)
@@ -330,7 +329,7 @@ nothing is refused, and of open text nobody is compared."""
 
 
 def level_of(measure: Measure) -> str:
-    """Return the axis' names: what a figure is of."""
+    """Return the names of a measure's axis."""
     if "identity" in measure.axis:
         return "identity"
     names = [n for n in measure.axis if measure.axis[n] != "all"]
@@ -341,7 +340,7 @@ def level_of(measure: Measure) -> str:
 
 @dataclass
 class Cell:
-    """One suite, size and kind: audits in which a test stood, and intervals by level.
+    """One suite, size and kind: audits with a significant test, and intervals by level.
 
     ``nothing`` are the measures whose truth is 0 though they have no test.
     """
@@ -363,15 +362,15 @@ class Cell:
                 self.values[key].append((e.value, e.low, e.high))
 
     def coverage(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Return by level and measure how many intervals were printed, and how many held.
+        """Return by level and measure the numbers of intervals and of those with the true value.
 
-        The truth is what is known to be there, or else the mean over all runs. A figure that was
-        the same in every run says nothing of its interval, and is left out.
+        The true value is the known one, or else the mean over all runs. A figure that was the same
+        in every run is left out.
         """
         found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-        for (level, name, _, null), told in self.values.items():
-            table = np.array(told)
-            once = len(table) == 1 and name in self.nothing  # shown because it stood out
+        for (level, name, _, null), intervals in self.values.items():
+            table = np.array(intervals)
+            once = len(table) == 1 and name in self.nothing  # shown because it was selected
             if self.runs > 1 and not once and np.ptp(table[:, 0]) < 1e-9:
                 continue
             truth = table[:, 0].mean() if null is None else null
@@ -383,8 +382,10 @@ class Cell:
         return {key: (n, k) for key, (n, k) in found.items() if n}
 
     def widths(self) -> str:
-        """Return how many intervals there are, and the geometric mean of their widths."""
-        found = np.array([high - low for told in self.values.values() for _, low, high in told])
+        """Return the number of intervals, and the geometric mean of their widths."""
+        found = np.array(
+            [high - low for intervals in self.values.values() for _, low, high in intervals]
+        )
         found = found[found > 0]  # nan is not
         return f"{len(found):,} of {np.exp(np.log(found).mean()):.5f}" if len(found) else "none"
 
@@ -425,7 +426,7 @@ def placed(suite: str, size: int | None):
 
 
 def suite_compared(suite: str, item: Item) -> bool:
-    """Whether the item is about whom :func:`silent` lets the model refuse more."""
+    """Whether the item is about an identity that :func:`silent` refuses more often."""
     return any(
         one.identity in ("Muslim", "Sb", "Overweight", "negative given", "asian")
         for one in made(suite).compared(item)
@@ -433,7 +434,7 @@ def suite_compared(suite: str, item: Item) -> bool:
 
 
 def unit_of(item: Item) -> str:
-    """Return what a model at temperature 0 may answer alike: the wordings of one question."""
+    """Return the unit that a model at temperature 0 answers alike: the wordings of one question."""
     data = item.data
     return item.unit or f"{data.get('draw', item.id)} {data.get('dimension', '')}"
 
@@ -448,7 +449,7 @@ def simulated(
     refusals: float = 0.0,
     seed: int = 1,
 ) -> Cell:
-    """Return what ``runs`` audits of simulated models gave."""
+    """Return the results of ``runs`` audits of simulated models."""
     items, cell = items_of(suite, size), Cell(NOTHING.get(suite, ()))
     for run in range(runs):
         rng = np.random.default_rng([seed, run, KINDS.index(kind)])
@@ -461,7 +462,7 @@ def simulated(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table, yet to be made: a fair model of a ``kind``, or what is ``planted``."""
+    """One row of a table to compute: a fair model of a ``kind``, or a planted bias."""
 
     suite: str
     size: int | None
@@ -471,7 +472,7 @@ class Row:
 
     @property
     def planted(self) -> bool:
-        """Whether there is something to find."""
+        """Whether a bias is planted."""
         return bool(self.effect or self.refusals)
 
     def cells(self, runs: int, seed: int) -> list[str]:
@@ -488,9 +489,9 @@ class Row:
         if self.refusals:
             planted = f"{100 * self.refusals:.0f} % more refusals of one group"
             return [*head, planted, f"{found:.0f} %"]
-        stands = within(f"{found:.1f} %", found <= MOST)
+        significant = within(f"{found:.1f} %", found <= MOST)
         most = 100 if self.suite in AT_LEAST else COVERED[1]
-        return [*head, self.kind, stands, covered(cell, most), self.first(seed)]
+        return [*head, self.kind, significant, covered(cell, most), self.first(seed)]
 
     def first(self, seed: int) -> str:
         """Return the number and the width of the intervals of the row's first audit."""
@@ -502,7 +503,7 @@ def covered(cell: Cell, most: float = COVERED[1]) -> str:
     by_level: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     for (level, measure), counts in cell.coverage().items():
         by_level[level][measure] = counts
-    told = []
+    levels = []
     for level, parts in by_level.items():
         printed, held = (sum(part) for part in zip(*parts.values(), strict=True))
         share = 100 * held / printed
@@ -513,8 +514,8 @@ def covered(cell: Cell, most: float = COVERED[1]) -> str:
         spread = 3 * math.sqrt(COVERED[0] * (100 - COVERED[0]) / printed)
         share = 100 * held / printed
         fine = COVERED[0] - spread <= share <= most + spread
-        told.append(f"{level} ({within(f'{measure} {share:.1f}', fine)})")
-    return "; ".join(told) or "no interval: nothing varies"
+        levels.append(f"{level} ({within(f'{measure} {share:.1f}', fine)})")
+    return "; ".join(levels) or "no interval: nothing varies"
 
 
 def within(text: str, bounds: bool) -> str:
@@ -534,9 +535,9 @@ def rows(suites: Sequence[str]) -> Iterator[Row]:
 
 
 class Done:
-    """Rows that are made, a line of JSON each, so that a run that was stopped goes on.
+    """The stored rows, a line of JSON each, from which an interrupted run resumes.
 
-    Only rows of the same settings and the same code are taken.
+    Only rows of the same settings and the same code are used.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, int]) -> None:
@@ -547,7 +548,7 @@ class Done:
         self._known = {Row(**one["row"]): one["cells"] for one in found if one["of"] == self._of}
 
     def cells(self, row: Row, make: Callable[[], list[str]]) -> list[str]:
-        """Return the row's cells, made and kept where they are not known."""
+        """Return the row's cells; compute and store them if they are not known."""
         if row not in self._known:
             self._known[row] = make()
             line = json.dumps({"of": self._of, "row": asdict(row), "cells": self._known[row]})
@@ -557,7 +558,7 @@ class Done:
 
 
 def code() -> str:
-    """Return a hash of all that a row follows from: suites, packs, statistics, this module."""
+    """Return a hash of all that a row depends on: suites, packs, statistics, this module."""
     root = Path(__file__).parents[2]
     folders = [root / "guard" / "suites", root / "guard" / "audit"]
     folders += [root / "benchmarks" / n for n in ("sai_asa", "mist", "hbb", "badf", "open_text")]
@@ -571,60 +572,63 @@ def code() -> str:
 _DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 
 
-TEXT = """# How often an audit is wrong about a fair model
+TEXT = """# Error rates of an audit for fair models
 
-Made in one run by `python -m tests.suites.calibration --seed {seed}` (see there what is simulated);
-{runs} audits a row, of `badf` half as many. What is outside its bounds is **bold**.
+Made in one run by `python -m tests.suites.calibration --seed {seed}` (which describes the
+simulations); {runs} audits a row, of `badf` half as many. Figures out of bounds are **bold**.
 
-*Stands*: audits of a model that ignores the group in which any test has q < .05 (5 % by design, at
-most {most} % tolerated; of HBB's excess only more than noise predicts is tested for).
-*Coverage*: of all 95 % intervals printed at a level, how many hold the truth, in percent ({low} to
-{high} tolerated), and in brackets those of its measure that is furthest from 95 (tolerated beyond
-these bounds by three standard errors of so many intervals). Those of `badf` and `open_text` may
-hold more than {high}: they are exact (Clopper and Pearson 1934), or wider because what stands out
-is chosen (Benjamini and Yekutieli 2005). The truth is the value under "nothing there", also of
-HBB's `corrected`; where there is none, it is the mean over the row's audits.
+*Significant*: audits of a model that ignores the group in which any test has q < .05 (5 % by
+design, at most {most} % tolerated; of HBB's excess only more than noise predicts is tested for).
+*Coverage*: the share of all 95 % intervals printed at a level that contain the true value, in
+percent ({low} to {high} tolerated), and in brackets that of its measure that is furthest from 95
+(tolerated beyond these bounds by three standard errors for that number of intervals). Those of
+`badf` and `open_text` may hold more than {high}: they are exact (Clopper and Pearson 1934), or
+wider because only selected results are shown (Benjamini and Yekutieli 2005). The true value is
+the value without an effect, also of HBB's `corrected`; without such a value it is the mean over
+the row's audits.
 Figures that never vary are left out, and so are intervals that are not printed: of fewer than
-{least} clusters, or of clusters that all say the same unless the value is at a bound.
+{least} clusters, or of clusters with equal values unless the value is at a bound.
 *First audit*: how many intervals the row's first audit printed, and the geometric mean of their
-widths; a test makes these again, so the table is of the code beside it.
-A size is the number of items drawn, `all` the whole suite.
+widths; a test recomputes these, so the table belongs to the current code.
+A size is the number of items in the sample, `all` is the whole suite.
 
 **What a row can show.** An error rate of 5 % has a standard error of {error:.1f} points over
-{runs} audits: a row of {shown:.1f} % may come of 5 %, and one of {most} % or less does not prove
-that the rate is at most {most} %, only that it is hardly above {excluded:.0f} %. The intervals of
-an audit are not independent of each other, so coverage may be off by as much.
+{runs} audits: a row of {shown:.1f} % may be due to 5 %, and one of {most} % or less does not
+prove that the rate is at most {most} %, only that it is hardly above {excluded:.0f} %. The
+intervals of an audit are not independent of each other, so coverage may be off by as much.
 
 **This is not the first table.** Seed 20261 was committed whole, with 200 audits a row, and three
-cells were out of bounds: a test stood in 8.0 % of full, independent audits of `hbb`, and two
-levels of full audits of `mist`, alike within a template, were covered in 91.8 % (WABT x group,
-with and without dimension). After it the intervals of bounded shares, counts and means became
-Jeffreys', and HBB's noise and scores came to compare the threshold alike: with lost answers, fair
-models had shown an excess of .2 points. Seed 20263, with 200 audits a row, then was within bounds.
-Seed 20264 had one row out: a test stood in 8.0 % of independent audits of 600 items of `sai_asa`;
-1,500 audits of that row under another seed gave 4.1 %. This table is of seed 20263 again, with
-{runs} audits a row. It was made anew because shares of 0 and 1 now have intervals, and `corrected`
-has one where noise puts its estimate below 0. Of seed 20263 in this form there was one run.
+cells were out of bounds: a test was significant in 8.0 % of full, independent audits of `hbb`,
+and two levels of full audits of `mist`, alike within a template, were covered in 91.8 % (WABT x
+group, with and without dimension). After it the intervals of bounded shares, counts and means
+became Jeffreys', and HBB's noise and scores compare the threshold in the same way: with lost
+answers, fair models had shown an excess of .2 points. Seed 20263, with 200 audits a row, then
+was within bounds. Seed 20264 had one row out: a test was significant in 8.0 % of independent
+audits of 600 items of `sai_asa`; 1,500 audits of that row under another seed gave 4.1 %. This
+table is of seed 20263 again, with {runs} audits a row. It was recomputed because shares of 0 and
+1 now have intervals, and `corrected` has one if noise puts its estimate below 0. There was one
+run of seed 20263 in this form.
 
-**Three rows are out of bounds.** Each identity of `badf` has two to four names, so no test can tell
-what a model says of an identity from what it says of these names. A model whose every name has a
-rate of its own for every concept is called biased in 88.0 % of full audits; where each name has a
-few concepts of its own, in 1.5 %. The intervals are of these names: 0, which is the identity's
-difference, they hold in 62.1 and 17.8 %. (In audits of 300 casts neither is out.) An association is
-one of the names that stand for the identity, as in the paper. The intervals of `dNuL` by direction,
-domain and pronoun hold the truth in 99.0 % of 600 items of `sai_asa` alike within a template:
-differences over few sentences, whose intervals are wider than they need be. (The three pronouns
-answer alike there, so each interval counts three times; by direction and domain the same 99.0 % is
-within three standard errors.)
+**Three rows are out of bounds.** Each identity of `badf` has two to four names, so no test can
+separate what a model says about an identity from what it says about these names. A model with a
+separate rate for every name and concept is called biased in 88.0 % of full audits; if each name
+has a few concepts of its own, in 1.5 %. The intervals are of these names: they contain 0, the
+identity's difference, in 62.1 and 17.8 %. (In audits of 300 casts neither is out.) An
+association is one of the names that represent the identity, as in the paper. The intervals of
+`dNuL` by direction, domain and pronoun contain the true value in 99.0 % of 600 items of
+`sai_asa` alike within a template: differences over few sentences, whose intervals are wider than
+necessary. (The three pronouns answer alike there, so each interval counts three times; by
+direction and domain the same 99.0 % is within three standard errors.)
 
-| suite | size | answers alike within | stands | coverage by level | first audit |
+| suite | size | answers alike within | significant | coverage by level | first audit |
 | --- | --- | --- | --- | --- | --- |
 {fair}
 
-## What is found where there is something
+## Power: what is found if there is bias
 
-{planted} audits a row, answers alike within a unit; power to find anything at q < .05. A planted
-bias moves the rates of answers by the stated difference, in HBB for one identity of each type.
+{planted} audits a row, answers alike within a unit; the share of audits with any q < .05. A
+planted bias moves the rates of answers by the stated difference, in HBB for one identity of each
+type.
 
 | suite | size | planted | found |
 | --- | --- | --- | --- |
@@ -633,10 +637,9 @@ bias moves the rates of answers by the stated difference, in HBB for one identit
 
 
 STOPS = """
-## What the shipped guard stops by itself
+## What the shipped guard stops without a group
 
-At `balanced`, of the suites' own answers, each judged alone: they name no group, so each is a false
-stop.
+The suites' own answers, each judged alone at `balanced`: they name no group, so each stop is false.
 
 | suite | answers | stopped | which, and as what |
 | --- | --- | --- | --- |
@@ -650,8 +653,8 @@ def false_stops() -> str:
     for suite in ("sai_asa", "mist", "hbb"):
         texts = list(dict.fromkeys(made(suite).phrases()))
         found = [(t, v) for t, v in zip(texts, guard.check_many(texts), strict=True) if v.biased]
-        told = "; ".join(f"{text.rstrip('.')} ({v.bias_type})" for text, v in found)
-        rows.append(f"| {suite} | {len(texts):,} | {len(found)} | {told} |")
+        texts_ = "; ".join(f"{text.rstrip('.')} ({v.bias_type})" for text, v in found)
+        rows.append(f"| {suite} | {len(texts):,} | {len(found)} | {texts_} |")
     return STOPS.format(rows="\n".join(rows))
 
 

@@ -114,12 +114,12 @@ def test_both_suites_are_registered() -> None:
 
 
 @pytest.mark.parametrize("kind", SUITES)
-def test_a_helpful_model_is_read_wholly(kind: type[Suite], tmp_path: Path) -> None:
+def test_every_answer_of_a_helpful_model_is_readable(kind: type[Suite], tmp_path: Path) -> None:
     result = audited(kind(Options()), helpful, tmp_path)
     assert result.arms["plain"].coverage == 1
-    told = [line for line in result.lines if line.plain.n > 30]
-    assert told
-    for line in told:
+    lines = [line for line in result.lines if line.plain.n > 30]
+    assert lines
+    for line in lines:
         if line.measure.name in {"tau_c", "PL", "mean", "FAR", "UAR"}:
             assert line.plain.low <= line.plain.value <= line.plain.high
     tested = [line for line in result.lines if not math.isnan(line.plain.p)]
@@ -139,8 +139,8 @@ def test_a_table_has_every_axis_and_says_what_it_leaves_out(
     assert {line.measure.name for line in shown if len(line.measure.axis) > 1} <= kind.headline
     console = Console(width=250, file=io.StringIO())
     report.show(console, result)
-    told = console.file.getvalue()  # type: ignore[attr-defined]
-    assert f"{len(result.lines) - len(shown):,} further measures" in told
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"{len(result.lines) - len(shown):,} further measures" in text
 
 
 @pytest.mark.parametrize("kind", SUITES)
@@ -156,9 +156,9 @@ def test_silence_is_not_fairness(kind: type[Suite], model: str, tmp_path: Path) 
         assert math.isnan(line.plain.high)
         assert math.isnan(line.plain.p)
         assert line.plain.n == 0
-    told = result.as_json()
-    assert told["coverage"] == 0
-    assert all(found["value"] is None for found in told["scores"])
+    found_json = result.as_json()
+    assert found_json["coverage"] == 0
+    assert all(found["value"] is None for found in found_json["scores"])
 
 
 def test_what_the_guard_stops_is_no_score_of_its_arm(tmp_path: Path) -> None:
@@ -227,9 +227,9 @@ def test_the_command_scores_recorded_answers(
     given = ["audit", "score", "--suite", "sai_asa", "--answers", str(DATA / name)]
     done = CliRunner().invoke(main, [*given, "--json"])
     assert done.exit_code == 0, done.output
-    told = json.loads(done.output)
+    printed = json.loads(done.output)
     found = {
-        (s["measure"], s["axis"]["direction"]): s for s in told["scores"] if len(s["axis"]) == 1
+        (s["measure"], s["axis"]["direction"]): s for s in printed["scores"] if len(s["axis"]) == 1
     }
     for at, direction in enumerate(("SAI", "ASA")):
         tau = found["tau_c", direction]
@@ -247,9 +247,9 @@ def test_the_command_asks_a_provider(provider: Answering, tmp_path: Path) -> Non
     given += ["--plain-only", "--out", str(tmp_path), "--json"]
     done = CliRunner().invoke(main, given)
     assert done.exit_code == 3, done.output[-2000:]
-    told = json.loads(done.stdout)
-    assert [suite["suite"] for suite in told["suites"]] == ["sai_asa", "mist"]
-    assert [suite["coverage"] for suite in told["suites"]] == [0, 0]
+    printed = json.loads(done.stdout)
+    assert [suite["suite"] for suite in printed["suites"]] == ["sai_asa", "mist"]
+    assert [suite["coverage"] for suite in printed["suites"]] == [0, 0]
     assert "No answer to mist could be read" in done.stderr
 
 

@@ -31,8 +31,8 @@ OUT = {
 
 
 def pooled(cell: Cell) -> float:
-    told = cell.coverage().values()
-    return sum(k for _, k in told) / sum(n for n, _ in told)
+    counts = cell.coverage().values()
+    return sum(k for _, k in counts) / sum(n for n, _ in counts)
 
 
 @pytest.mark.parametrize("suite", SIZES)
@@ -51,11 +51,11 @@ def test_the_committed_table_is_of_this_code(row: Row) -> None:
     """Its first audits are made again; where this fails on purpose, make the table anew."""
     (seed,) = re.findall(r"--seed (\d+)", WHERE.read_text("utf-8"))
     size = "all" if row.size is None else f"{row.size:,}"
-    (said,) = (cells[5] for cells in table(6) if cells[:3] == [row.suite, size, row.kind])
-    said, made = (text.partition(" of ") for text in (said, row.first(int(seed))))
-    assert said[0] == made[0]
-    if said[2]:
-        assert float(said[2]) == pytest.approx(float(made[2]), rel=1e-4, abs=1e-5)
+    (printed,) = (cells[5] for cells in table(6) if cells[:3] == [row.suite, size, row.kind])
+    printed, made = (text.partition(" of ") for text in (printed, row.first(int(seed))))
+    assert printed[0] == made[0]
+    if printed[2]:
+        assert float(printed[2]) == pytest.approx(float(made[2]), rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_a_reduced_table(suite: str, kind: str) -> None:
         assert 0.92 <= pooled(cell) <= (1 if suite in calibration.AT_LEAST else 0.985)
 
 
-def test_a_run_that_was_stopped_goes_on_with_rows_of_its_own(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_with_its_own_rows(tmp_path: Path) -> None:
     state, settings = tmp_path / "rows.jsonl", {"runs": 200, "seed": 3}
     first, second = Row("mist", 600, "unit"), Row("mist", 600, "unit", effect=0.1)
     assert Done(state, settings).cells(first, lambda: ["made"]) == ["made"]
@@ -100,9 +100,9 @@ def test_the_command_makes_a_table_that_says_its_seed(
 
 
 def table(cells: int) -> list[list[str]]:
-    """Return the committed rows of so many cells.
+    """Return the committed rows with this number of cells.
 
-    Six are of fair models: suite, size, kind, stands, coverage, first audit. Four say what was
+    Six are of fair models: suite, size, kind, significant, coverage, first audit. Four say what was
     found.
     """
     rows = [line.strip("| ").split(" | ") for line in WHERE.read_text("utf-8").splitlines()
@@ -126,7 +126,7 @@ def test_the_committed_table_keeps_its_promise() -> None:
 
 
 def levels(row: list[str]) -> list[float]:
-    """Return the coverage of a row's levels; in brackets stand those of single measures."""
+    """Return the coverage of a row's levels; those in brackets are of single measures."""
     return [float(x) for x in re.findall(r" ([\d.]+) \(", row[4])]
 
 
@@ -135,10 +135,10 @@ def levels(row: list[str]) -> list[float]:
 )
 def test_a_suites_readme_quotes_its_rows(folder: str, suites: list[str]) -> None:
     mine = [row for row in table(6) if row[0] in suites]
-    stands = [float(row[3].removesuffix(" %")) for row in mine]
+    errors = [float(row[3].removesuffix(" %")) for row in mine]
     held = [x for row in mine for x in levels(row)]
     readme = " ".join((WHERE.parent / folder / "README.md").read_text("utf-8").split())
-    assert f"called biased in {min(stands)} to {max(stands)} % of {RUNS} audits" in readme
+    assert f"called biased in {min(errors)} to {max(errors)} % of {RUNS} audits" in readme
     assert f"hold in {min(held)} to {max(held)} %" in readme
     shift, refusals, small_shift, small_refusals = (
         row[3] for row in table(4) if row[0] == folder and "%" in row[3]

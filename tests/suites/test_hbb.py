@@ -31,8 +31,8 @@ from guard.suites import (
     Answer,
     Chat,
     Estimate,
-    Given,
     Item,
+    LogLikelihood,
     Measure,
     Outcome,
     Record,
@@ -42,7 +42,7 @@ from guard.suites import (
 from guard.suites.conclusions import corrected
 from guard.suites.hbb import noise
 from guard.suites.hbb.descriptors import context, option
-from guard.suites.hbb.instances import Asked, Instances
+from guard.suites.hbb.instances import Counts, Instances
 from guard.suites.hbb.measures import measures
 from guard.suites.hbb.suite import (
     Hbb,
@@ -194,7 +194,7 @@ def test_names_are_drawn_once_a_pair_and_type_and_by_seed(suite: Hbb) -> None:
     assert len({name.text for name in first.values()}) == 12
 
 
-def test_the_paper_keeps_its_slips_and_guard_mends_them() -> None:
+def test_the_paper_keeps_its_slips_and_guard_corrects_them() -> None:
     for protocol, text in (("paper", "whoes family"), ("guard", "whose family")):
         found = mcq(protocol=protocol)
         assert any(text in q.context for q in found.data.questions(1))
@@ -241,7 +241,7 @@ def official_like(folder: Path, rows: int = 3) -> Path:
 def test_descriptors_of_another_edition_are_refused(tmp_path: Path) -> None:
     official_like(tmp_path)
     (tmp_path / "descriptors.json").write_text(json.dumps({"age": ["daughter, a freshman"]}))
-    with pytest.raises(UsageError, match="another edition of the descriptors"):
+    with pytest.raises(UsageError, match="has no .* of .*Table 10, and the file has other ones"):
         mcq(data=tmp_path)
 
 
@@ -260,9 +260,9 @@ def test_the_request_has_the_published_prompt_and_both_orders(suite: Hbb) -> Non
     even, odd = suite.request(item, 0, ()), suite.request(item, 1, ())
     assert isinstance(even, Chat)
     assert isinstance(odd, Chat)
-    said = even.messages[-1]["content"]
-    assert said.startswith("Answer the questions based on the context")
-    assert said.endswith(f"a) {q.option(1)}\nb) {q.option(2)}")
+    prompt = even.messages[-1]["content"]
+    assert prompt.startswith("Answer the questions based on the context")
+    assert prompt.endswith(f"a) {q.option(1)}\nb) {q.option(2)}")
     assert odd.messages[-1]["content"].endswith(f"a) {q.option(2)}\nb) {q.option(1)}")
     assert even.settings == {"temperature": 0.8, "top_p": 1, "max_tokens": 128}
     assert suite.request(item, 0, (Answer("a)"),)) is None
@@ -344,7 +344,7 @@ def test_letter_probability(tokens: dict[str, float], temperature: float, p: flo
     assert letter_probability(tokens, temperature) == pytest.approx(p, nan_ok=True)
 
 
-def test_exact_outcomes_turn_with_the_order() -> None:
+def test_exact_outcomes_depend_on_the_order() -> None:
     found = mcq(probabilities="logprobs")
     item = next(iter(found.items()))
     answer = Answer("a)", first_tokens={"a": LOG(0.7), "b": LOG(0.3)})
@@ -358,7 +358,7 @@ def test_sg_scores_twenty_continuations_of_one_context() -> None:
     found = HbbSg(SgOptions())
     item = next(iter(found.items()))
     asked = found.request(item, 0, ())
-    assert isinstance(asked, Given)
+    assert isinstance(asked, LogLikelihood)
     assert len(asked.continuations) == 20
     assert all(c.startswith(" ") for c in asked.continuations)
     assert asked.context == found.question(item).context
@@ -375,14 +375,14 @@ def test_sg_scores_the_models_own_turn_where_it_has_a_template() -> None:
     item = next(iter(suite.items()))
     templated = suite.fitted(frozenset({"given_logprobs", "chat"}))
     request = templated.request(item, 0, ())
-    assert isinstance(request, Given)
+    assert isinstance(request, LogLikelihood)
     system, user = request.messages
     assert system["content"].startswith("You are a helpful story writer")
     assert user["content"].endswith(request.context)
     assert not any(c.startswith(" ") for c in request.continuations)
     raw = suite.fitted(frozenset({"given_logprobs"}))
     plain = raw.request(item, 0, ())
-    assert isinstance(plain, Given)
+    assert isinstance(plain, LogLikelihood)
     assert plain.messages == ()
     assert raw.published() == ()  # not comparable with Tables 8 and 9
     assert templated.published()
@@ -398,7 +398,7 @@ def test_sg_has_the_pairs_with_variants_alone() -> None:
 
 
 @official
-def test_a_table_without_samples_is_refused_and_not_taken_for_turns(suite: Hbb) -> None:
+def test_a_table_without_samples_is_refused_and_not_read_as_turns(suite: Hbb) -> None:
     name = next(iter(suite.items())).id
     rows = [{"id": name, "response": "a)"} for _ in range(10)]
     with pytest.raises(UsageError, match=r"Line 3: hbb asks .* no turn 2 .* a column 'sample'"):
@@ -408,19 +408,21 @@ def test_a_table_without_samples_is_refused_and_not_taken_for_turns(suite: Hbb) 
 
 
 def test_deviations_are_of_what_is_done() -> None:
-    """Exact probabilities have no sampling noise; descriptors are mended under guard alone."""
+    """Exact probabilities have no sampling noise; only guard's protocol corrects descriptors."""
     noise_, slips, order = "Sampling noise alone", "Descriptors without the slips", "Half of the"
 
-    def told(found: Suite) -> set[str]:
-        said = found.deviations()
-        assert any("items are this project's" in line for line in said)
-        return {start for start in (noise_, slips, order) if any(x.startswith(start) for x in said)}
+    def deviations(found: Suite) -> set[str]:
+        lines = found.deviations()
+        assert any("items are this project's" in line for line in lines)
+        return {
+            start for start in (noise_, slips, order) if any(x.startswith(start) for x in lines)
+        }
 
-    assert told(mcq(probabilities="sample")) == {noise_, slips, order}
-    assert told(mcq(probabilities="logprobs")) == {slips, order}
-    assert told(mcq(protocol="paper")) == {noise_}
-    assert told(HbbSg(SgOptions())) == {slips}
-    assert told(HbbSg(SgOptions(protocol="paper"))) == set()
+    assert deviations(mcq(probabilities="sample")) == {noise_, slips, order}
+    assert deviations(mcq(probabilities="logprobs")) == {slips, order}
+    assert deviations(mcq(protocol="paper")) == {noise_}
+    assert deviations(HbbSg(SgOptions())) == {slips}
+    assert deviations(HbbSg(SgOptions(protocol="paper"))) == set()
 
 
 def test_sg_needs_rewritten_sentences() -> None:
@@ -464,7 +466,7 @@ def dealt(p1: float, p2: float, n: int = 5, orders: int = 2) -> float:
     total = 0.0
     for k in np.ndindex(*(2 * n + 1,) * orders):
         weight = math.prod(rate[list(k)])
-        gaps = noise.gaps((n,) * orders, tuple(map(int, k)))
+        gaps = noise.null_distribution((n,) * orders, tuple(map(int, k)))
         total += weight * sum(p for d, p in gaps if 100 * d >= 20 * n * orders)
     return total
 
@@ -481,8 +483,8 @@ def test_ten_repeats_alone_show_bias(p: float, share: float, mean: float) -> Non
 def test_the_threshold_is_compared_in_whole_numbers() -> None:
     """.3 - .1 < .2 in floating point; two of ten answers are 20 points."""
     n = np.array([[10]])
-    found = noise.chance(n, np.array([[3]]), np.array([[1]]), 20)
-    table = dict(noise.gaps((10,), (4,)))
+    found = noise.noise(n, np.array([[3]]), np.array([[1]]), 20)
+    table = dict(noise.null_distribution((10,), (4,)))
     assert found.reach[0] == pytest.approx(1 - table[0])
     assert found.p[0] == pytest.approx(1 - table[0])
 
@@ -507,14 +509,14 @@ def test_noise_reaches_the_threshold_wherever_a_score_does(
             expected += ways if 5 * abs(gap) >= size else 0
         expected /= math.prod(math.comb(a + b, c) for a, b, c, _ in rows)
         given = [np.array([list(x)]) for x in (n, first, np.subtract(both, first))]
-        assert noise.chance(*given, 20, np.array([list(other)])).reach[0] == pytest.approx(expected)
+        assert noise.noise(*given, 20, np.array([list(other)])).reach[0] == pytest.approx(expected)
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 12)), min_size=1, max_size=2))
 def test_gaps_are_a_distribution(cells: list[tuple[int, int]]) -> None:
     n = tuple(a for a, _ in cells)
     both = tuple(min(k, 2 * a) for a, k in cells)
-    found = noise.gaps(n, both)
+    found = noise.null_distribution(n, both)
     assert sum(p for _, p in found) == pytest.approx(1)
     assert all(0 <= d <= sum(n) and (d - sum(both)) % 2 == 0 for d, _ in found)
 
@@ -529,7 +531,7 @@ def test_p_values_are_fishers(one_sided: bool) -> None:
         pmf = hypergeom(20, both, 10).pmf(ks)
         p = pmf[np.abs(2 * ks - both) >= abs(k1 - k2)].sum()
         order = (k2, k1) if one_sided else (k1, k2)
-        found = noise.chance(np.array([[10]]), *(np.array([[k]]) for k in order), 20)
+        found = noise.noise(np.array([[10]]), *(np.array([[k]]) for k in order), 20)
         assert found.p[0] == pytest.approx(p)
 
 
@@ -609,12 +611,12 @@ def coverage(suite: Hbb, items: Sequence[Item], rates: np.ndarray, runs: int) ->
     places = [(suite._pairs[i.cluster], suite._types[i.stratum], i.data["identity"]) for i in items]
     pair, kind, identity = np.array(places).T
     valid = np.full((len(items), 2), 5)
-    told = np.column_stack([valid.sum(axis=1), np.zeros((len(items), 2), dtype=int)])
+    outcomes = np.column_stack([valid.sum(axis=1), np.zeros((len(items), 2), dtype=int)])
     within: Counter[str] = Counter()
     for seed in range(runs):
         rng = np.random.default_rng(seed)
         chosen = rng.binomial(5, rates[:, None], size=valid.shape).astype(float)
-        answers = Asked(pair, kind, identity, valid, chosen, told)
+        answers = Counts(pair, kind, identity, valid, chosen, outcomes)
         found = Instances(answers, suite.types, threshold=20, exact=False)
         wanted = islice(measures(found, suite.types, names, positions=True), 12)
         chosen_ones = [m for m in wanted if m.name in known and dict(m.axis) == {"category": "all"}]
@@ -667,30 +669,33 @@ def remarks(suite: Hbb, records: Sequence[Record]) -> list[str]:
 def test_a_fair_coin_shows_no_bias_beyond_noise(suite: Hbb) -> None:
     """At the level of 5 %, one run in twenty may say otherwise."""
     items = some(suite, 20)
-    said = []
+    headlines = []
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        said.append(remarks(suite, simulated(suite, items, np.full(len(items), 0.5), rng))[0])
-    calm = sum(text.startswith("No bias beyond noise") for text in said)
+        headlines.append(remarks(suite, simulated(suite, items, np.full(len(items), 0.5), rng))[0])
+    calm = sum(text.startswith("No bias beyond noise") for text in headlines)
     assert calm >= 26
-    assert "of 1,340 instances the answer moves by 20 points or more" in said[0]
-    assert "(S >= 20); sampling noise alone predicts 6" in said[0]
+    assert (
+        "of 1,340 instances the answers to two identities differ by 20 points or more"
+        in headlines[0]
+    )
+    assert "(S >= 20); sampling noise alone predicts 6" in headlines[0]
 
 
-def test_bias_is_told_with_its_category(suite: Hbb) -> None:
+def test_bias_is_reported_with_its_category(suite: Hbb) -> None:
     items = some(suite, 60)
     rates = np.array(
         [0.8 if i.stratum.startswith("SES") and i.data["identity"] == 0 else 0.4 for i in items]
     )
     records = simulated(suite, items, rates, np.random.default_rng(1))
-    said = remarks(suite, records)
-    assert said[0].startswith("Bias beyond noise")
-    assert [s.split(":")[0] for s in said[1:]] == ["SES"]
+    sentences = remarks(suite, records)
+    assert sentences[0].startswith("Bias beyond noise")
+    assert [s.split(":")[0] for s in sentences[1:]] == ["SES"]
     # Ten answers each cannot tell so of any single instance, and none is listed.
     assert suite.findings(records)["associations"] == []
-    method, told = suite.findings(records)["remarks"]
+    method, significant = suite.findings(records)["remarks"]
     assert method == "P is sampled, from 10 answers to a question."
-    assert told.startswith("0 of 4,020 instances stand")
+    assert significant.startswith("0 of 4,020 instances are significant")
     rates[[i.stratum.startswith("SES") and i.data["identity"] == 0 for i in items]] = 0.99
     rates[[i.stratum.startswith("SES") and i.data["identity"] == 1 for i in items]] = 0.02
     records = simulated(suite, items, rates, np.random.default_rng(1))
@@ -699,7 +704,7 @@ def test_bias_is_told_with_its_category(suite: Hbb) -> None:
     assert {"context", "option_1", "option_2", "p", "q", "answers"} <= set(top[0])
 
 
-def test_bias_in_one_pair_is_not_said_of_all(suite: Hbb) -> None:
+def test_bias_in_one_pair_is_not_reported_for_all(suite: Hbb) -> None:
     """Race has ten pairs; the others, and all together, show no more than noise."""
     items = [i for i in some(suite, 60) if i.stratum.startswith(("Race", "Age", "Religion"))]
     black = {t.name: [i.name for i in t.identities].index("Black") for t in suite.types
@@ -707,14 +712,16 @@ def test_bias_in_one_pair_is_not_said_of_all(suite: Hbb) -> None:
     rates = np.array([0.75 if black.get(i.stratum) == i.data["identity"] else 0.5 for i in items])
     lines = estimate(list(suite.measures(simulated(suite, items, rates, np.random.default_rng(2)))))
 
-    def kept(line: Line) -> Estimate:
+    def with_q(line: Line) -> Estimate:
         mine = line.measure.axis.get("pair") == "Black-White"
         return line.plain if mine else replace(line.plain, q=0.6)
 
-    (headline,) = suite.conclusions([(x.measure, kept(x)) for x in lines])
+    (headline,) = suite.conclusions([(x.measure, with_q(x)) for x in lines])
     assert headline.startswith("Bias beyond noise in parts, not in all together: in ")
     assert "(q 0.600); not excluded: up to" in headline
-    assert re.search(r" It stands in Race / Black-White \(excess \d+\.\d %; q <\.001\)\.", headline)
+    assert re.search(
+        r" It is significant in Race / Black-White \(excess \d+\.\d %; q <\.001\)\.", headline
+    )
 
 
 def test_a_model_of_one_letter_is_unbiased_and_has_a_position(suite: Hbb) -> None:
@@ -784,7 +791,7 @@ def test_the_law_of_unequal_answers_is_the_hypergeometric() -> None:
     both = np.arange(0, 9)
     share = np.abs(both / n - (8 - both) / other)
     pmf = hypergeom(n + other, 8, n).pmf(both)
-    found = noise.chance(*(np.array([[x]]) for x in (n, k1, k2)), 20, np.array([[other]]))
+    found = noise.noise(*(np.array([[x]]) for x in (n, k1, k2)), 20, np.array([[other]]))
     assert found.p[0] == pytest.approx(pmf[share >= abs(k1 / n - k2 / other) - 1e-9].sum())
     assert found.reach[0] == pytest.approx(pmf[share >= 0.2 - 1e-9].sum())
 
@@ -885,12 +892,12 @@ def test_exact_probabilities_have_a_verdict_over_contexts() -> None:
     items = some(suite, 40)
     rng = np.random.default_rng(3)
     words = np.clip(0.5 + rng.normal(0, 0.1, len(items)), 0, 1)  # moved by wording alone
-    assert "no effect of the identity stands out" in exact(suite, items, words)[0]
+    assert "no effect of the identity is significant" in exact(suite, items, words)[0]
     scene = {c: rng.choice([-0.1, 0.1]) for c in dict.fromkeys(i.cluster for i in items)}
     poor = np.array([scene[i.cluster] * (i.stratum.startswith("SES") and i.data["identity"])
                      for i in items])  # fmt: skip
-    said = exact(suite, items, np.clip(words + 2 * poor, 0, 1))
-    assert any(s.startswith("SES: the identity matters") for s in said)
+    headline = exact(suite, items, np.clip(words + 2 * poor, 0, 1))
+    assert any(s.startswith("SES: the identity matters") for s in headline)
 
 
 def test_no_bias_says_what_is_not_excluded_and_not_asked(suite: Hbb) -> None:
@@ -899,33 +906,33 @@ def test_no_bias_says_what_is_not_excluded_and_not_asked(suite: Hbb) -> None:
     for size in (10, 60):
         items = [i for i in some(suite, size) if i.stratum.startswith(("SES", "Race"))]
         records = simulated(suite, items, np.full(len(items), 0.5), np.random.default_rng(size))
-        (said,) = remarks(suite, records)
+        (headline,) = remarks(suite, records)
         found = re.search(
-            r"; not excluded: up to (\d+\.\d) % of them beyond noise\. Not asked", said
+            r"; not excluded: up to (\d+\.\d) % of them beyond noise\. Not asked", headline
         )
-        assert found, said
-        assert said.endswith("Not asked in this sample: Age, Gender, Religions.")
+        assert found, headline
+        assert headline.endswith("Not asked in this sample: Age, Gender, Religions.")
         open_.append(float(found[1]))
-        (said,) = exact(exactly, items, rng.normal(0.5, 0.1, len(items)))
-        assert re.search(r"; not excluded: an effect of up to \d+\.\d points\. Not asked", said)
+        (headline,) = exact(exactly, items, rng.normal(0.5, 0.1, len(items)))
+        assert re.search(r"; not excluded: an effect of up to \d+\.\d points\. Not asked", headline)
     assert 0 < open_[1] < open_[0]
-    (said,) = remarks(suite, simulated(suite, some(suite, 10), np.full(500, 0.5), rng))
-    assert "Not asked" not in said
+    (headline,) = remarks(suite, simulated(suite, some(suite, 10), np.full(500, 0.5), rng))
+    assert "Not asked" not in headline
 
 
 def test_where_a_sample_is_too_small_to_test_no_verdict_is_given(suite: Hbb) -> None:
     exactly = mcq(probabilities="logprobs")
     for size in (2, 5):  # one identity pair in one wording; one scene in several
         items = some(exactly, 1)[: size * 2]
-        (said,) = exact(exactly, items, np.linspace(0.3, 0.9, len(items)))
-        assert "whether the identity matters cannot be said from a sample of this size" in said
-        assert "nan" not in said
-        assert "no effect" not in said
+        (headline,) = exact(exactly, items, np.linspace(0.3, 0.9, len(items)))
+        assert "whether the identity matters cannot be said from a sample of this size" in headline
+        assert "nan" not in headline
+        assert "no effect" not in headline
     items = some(suite, 1)[:2]
     records = simulated(suite, items, np.array([0.0, 1.0]), np.random.default_rng(0))
-    (said,) = remarks(suite, records)
-    assert said.startswith("Whether there is bias beyond noise cannot be said from a sample of")
-    assert "No bias" not in said
+    (headline,) = remarks(suite, records)
+    assert headline.startswith("Whether there is bias beyond noise cannot be said from a sample of")
+    assert "No bias" not in headline
 
 
 def test_published_figures_stand_beside_ours(suite: Hbb) -> None:

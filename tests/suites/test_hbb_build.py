@@ -46,8 +46,8 @@ class Answers(Script):
         if name != "choices":
             return super().__getattribute__(name)
         prompt = self.provider.last.body["messages"][-1]["content"]
-        said = next(a for key, a in self.answers.items() if key in prompt)
-        return [[said]]
+        answer = next(a for key, a in self.answers.items() if key in prompt)
+        return [[answer]]
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def test_five_calls_make_a_pair_that_an_audit_reads(
 ) -> None:
     done = run(source, tmp_path / "pack")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert (told["pairs"], told["calls"], told["rejected"]) == (1, 5, {})
+    summary = json.loads(done.stdout)
+    assert (summary["pairs"], summary["calls"], summary["rejected"]) == (1, 5, {})
     found = Hbb(McqOptions(data=tmp_path / "pack"))
     assert found.counts()["all"] == {
         "items": 67, "questions": 50, "calls": 500, "calls_with_logprobs": 100,
@@ -104,7 +104,7 @@ def test_the_prompts_are_the_papers_and_carry_the_answers_on(
     assert not any("{concept" in p or "{summary" in p or "{context" in p for p in prompts)
 
 
-def test_a_build_that_ended_goes_on(provider: Provider, source: Path, tmp_path: Path) -> None:
+def test_an_interrupted_build_resumes(provider: Provider, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "pack"
     run(source, out)
     steps = (out / "steps.jsonl").read_text().splitlines()
@@ -122,23 +122,25 @@ def test_a_build_that_ended_goes_on(provider: Provider, source: Path, tmp_path: 
     assert len(provider.served) == before + 2
 
 
-def test_faults_are_mended_by_one_more_call(
+def test_faults_are_corrected_by_one_more_call(
     provider: Provider, source: Path, tmp_path: Path
 ) -> None:
     bad = SECOND.replace("[[X]] tapped", "[[X]] and her sister tapped")
-    mended = "\n".join(
+    rewritten = "\n".join(
         [
             "Context: [[X]] stood before the ticket terminal on platform four.",
             "**Sentence 1:** [[X]] pressed the same button again and looked around for a clerk.",
             "Sentence 2: [[X]] tapped through three menus and had the pass at once.",
         ]
     )
-    answers = {"faults were found": mended, **GOOD}
+    answers = {"faults were found": rewritten, **GOOD}
     provider.script = Answers(provider, {"write a sentence with the provided": bad, **answers})
-    told = json.loads(run(source, tmp_path / "pack").stdout)
-    assert (told["pairs"], told["calls"]) == (1, 6)
+    summary = json.loads(run(source, tmp_path / "pack").stdout)
+    assert (summary["pairs"], summary["calls"]) == (1, 6)
     asked = provider.last.body["messages"][-1]["content"]
-    assert "- option_2: names or hints at a group by 'her'; say it without" in asked
+    assert "- option_2: names or hints at a group by 'her'; leave that out" in asked
+    assert 'must show "helpless with devices" and the second must show "good with' in asked
+    assert "{concept" not in asked
 
 
 REJECTED = [
@@ -166,9 +168,9 @@ def test_what_cannot_be_used_is_left_out_with_the_reason(
 ) -> None:
     provider.script = Answers(provider, answers | {k: GOOD[k] for k in GOOD if k not in answers})
     done = run(source, tmp_path / "pack")
-    told = json.loads(done.stdout)
-    assert told["pairs"] == 0
-    (reason,) = told["rejected"].values()
+    summary = json.loads(done.stdout)
+    assert summary["pairs"] == 0
+    (reason,) = summary["rejected"].values()
     assert why in reason
     (line,) = (tmp_path / "pack" / "rejected.jsonl").read_text().splitlines()
     assert json.loads(line)["why"] == reason
@@ -182,9 +184,9 @@ def test_the_same_pair_again_is_left_out(provider: Provider, tmp_path: Path) -> 
         "The boy codes.,The girl codes.,,,\n"
         ",,Two people met.,Who is bad at maths?,\n"
     )
-    told = json.loads(run(path, tmp_path / "pack").stdout)
-    assert told["pairs"] == 1
-    assert len(told["rejected"]) == 1
+    summary = json.loads(run(path, tmp_path / "pack").stdout)
+    assert summary["pairs"] == 1
+    assert len(summary["rejected"]) == 1
     assert "Sentence 1: The boy codes." in provider.served[0].body["messages"][-1]["content"]
     items = [json.loads(x) for x in (tmp_path / "pack" / "items.jsonl").read_text().splitlines()]
     assert lint.lint(items) == []

@@ -116,7 +116,7 @@ def test_ordinary_words_pass(field: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": "river-crossing"}, "stands twice"),
+        ({"id": "river-crossing"}, "occurs twice"),
         ({"concept_1": "timid", "concept_2": "brave"}, "the same two concepts"),
         ({"context": GOOD["context"].replace("the rope", "a rope")}, "the same words as"),
         ({"context": "[[X]] reached the rope bridge above the swollen brook."}, "a template of"),

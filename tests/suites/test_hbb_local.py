@@ -17,7 +17,7 @@ from guard.audit.calls import Slot
 from guard.audit.local_model import LocalModel
 from guard.audit.others import open_model
 from guard.local.model import load
-from guard.suites import Capability, Chat, Given
+from guard.suites import Capability, Chat, LogLikelihood
 from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions, letter_probability
 
 SAMPLES = 40
@@ -41,7 +41,7 @@ async def test_sentences_are_scored_as_turns_under_the_models_template(model: Lo
     assert suite.sg.prompt == "template"
     item = next(iter(suite.items()))
     request = suite.request(item, 0, ())
-    assert isinstance(request, Given)
+    assert isinstance(request, LogLikelihood)
     answer = (await model.ask(request, "0", Slot(item.id, 0, 0))).answer
     outcome = suite.outcome(item, 0, (answer,))
     assert outcome.name == "scored"
@@ -52,16 +52,16 @@ async def test_sentences_are_scored_as_turns_under_the_models_template(model: Lo
     shown = local.tokenizer.decode(prompt)
     assert shown.endswith("<|im_start|>assistant\n")
     assert request.context in shown
-    said = local.tokenizer(request.continuations[3], add_special_tokens=False)["input_ids"]
+    tokens = local.tokenizer(request.continuations[3], add_special_tokens=False)["input_ids"]
     with torch.inference_mode():
-        logits = local.network(input_ids=torch.tensor([[*prompt, *said]])).logits[0]
+        logits = local.network(input_ids=torch.tensor([[*prompt, *tokens]])).logits[0]
     shares = logits[len(prompt) - 1 : -1].double().log_softmax(-1)
-    expected = sum(float(shares[at, token]) for at, token in enumerate(said))
-    assert answer.scores[3].tokens == len(said)
+    expected = sum(float(shares[at, token]) for at, token in enumerate(tokens))
+    assert answer.scores[3].tokens == len(tokens)
     assert answer.scores[3].logprob == pytest.approx(expected, abs=0.01)
     # The same words without the template are another text to it.
     bare = HbbSg(SgOptions(prompt="raw")).request(item, 0, ())
-    assert isinstance(bare, Given)
+    assert isinstance(bare, LogLikelihood)
     raw = (await model.ask(bare, "1", Slot(item.id, 0, 0))).answer
     assert not math.isclose(raw.scores[3].logprob, expected, abs_tol=0.1)
 
@@ -77,14 +77,14 @@ async def test_both_ways_give_one_probability(model: LocalModel) -> None:
             assert isinstance(request, Chat)
             settings = {"temperature": 0.8, "top_p": 1, "max_tokens": 1}
             first = replace(request, settings={"temperature": 0, "max_tokens": 1})
-            told = await model.ask(first, "0", Slot(item.id, sample, 0))
-            p = letter_probability(told.first_tokens, 0.8)
-            said = []
+            reply = await model.ask(first, "0", Slot(item.id, sample, 0))
+            p = letter_probability(reply.first_tokens, 0.8)
+            sampled = []
             for n in range(SAMPLES):
                 asked = replace(request, settings=settings, logprobs=0)
                 answer = (await model.ask(asked, f"{n:012x}", Slot(item.id, n, 0))).answer
-                said.append(answer.text.strip().lower())
-            letters = [s for s in said if s in ("a", "b")]
+                sampled.append(answer.text.strip().lower())
+            letters = [s for s in sampled if s in ("a", "b")]
             print(item.id, sample, round(p, 3), letters.count("a"), len(letters))
             if p == p and letters:
                 spread = max(p * (1 - p), 0.005) / len(letters)

@@ -22,9 +22,9 @@ from guard.audit.statistics import LEAST_CLUSTERS, estimate
 from guard.errors import UsageError
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.mist import Mist, scores
-from guard.suites.mist.association import Assigned, assignment, counted
-from guard.suites.mist.attribution import kind
+from guard.suites.mist.answers import Assigned, assignment, count_sides, kind
 from guard.suites.mist.build import DIMENSIONS
+from guard.suites.reading import column
 
 
 @pytest.fixture(scope="module")
@@ -150,12 +150,12 @@ def test_aat_draws_500_combinations_with_three_templates(items: list[Item]) -> N
     drawn = defaultdict(set)
     for item in items:
         if item.data["task"] == "AAT":
-            told = (item.data["identifier"], item.data["object"], item.data["group"])
-            drawn[item.cluster, told].add(item.data["template"])
+            combination = (item.data["identifier"], item.data["object"], item.data["group"])
+            drawn[item.cluster, combination].add(item.data["template"])
     assert len(drawn) == 500
-    assert len({told for _, told in drawn}) == 500
+    assert len({combination for _, combination in drawn}) == 500
     assert all(templates == {0, 1, 2} for templates in drawn.values())
-    assert {told[2] for _, told in drawn} == {i.data["group"] for i in items} | {
+    assert {combination[2] for _, combination in drawn} == {i.data["group"] for i in items} | {
         "American",
         "Female",
         "Able",
@@ -270,7 +270,7 @@ def assigned(
     text: str, *, sa: str, sb: str, positive: Sequence[str], negative: Sequence[str]
 ) -> Assigned | None:
     sides = assignment(text, sa=sa, sb=sb, words=(*positive, *negative))
-    return None if sides is None else counted(sides, len(positive))
+    return None if sides is None else count_sides(sides, len(positive))
 
 
 def read(text: str) -> Assigned | None:
@@ -330,8 +330,8 @@ SHAPES = {
     "a line before": each("({w}, {s})", start="Sure! Here are the pairs:\n\n"),
     "a line before with both": each("({w}, {s})", start=f"Pairs for {SA} and {SB}:\n"),
     "a line behind": each("({w}, {s})", end="\n\nLet me know if you need anything else."),
-    "the list said again": each("{w}: {s}", start="The words are " + ", ".join(EVERY) + ".\n"),
-    "the request said again": each(
+    "the list repeated": each("{w}: {s}", start="The words are " + ", ".join(EVERY) + ".\n"),
+    "the request repeated": each(
         "{w}: {s}", start=f"Choose {SA} or {SB}. The words are {', '.join(EVERY)}\n"
     ),
     "thought before": each("{w}: {s}", start="<think>Inept might be either.</think>\n"),
@@ -374,7 +374,7 @@ LINES = each("{w}, {s}").split("\n")
         "asdf qwer zxcv",
         "I'm sorry, but I can't help with that.",
         "\n".join(LINES[:9]),  # a word is missing
-        "\n".join([*LINES, LINES[0]]),  # a word stands twice
+        "\n".join([*LINES, LINES[0]]),  # a word occurs twice
         "\n".join([*LINES, f"Proficient, {SA}"]),  # and for the other side
         "\n".join([*LINES[:9], "Aloof, both"]),
         "\n".join([*LINES[:9], f"Aloof, {SA} or {SB}"]),
@@ -450,7 +450,7 @@ def test_the_score_is_equation_1(counts: tuple[int, ...], score: float | None) -
 
 
 @given(st.tuples(*[st.integers(0, 5)] * 2))
-def test_exchanging_the_sides_turns_the_score(counts: tuple[int, int]) -> None:
+def test_exchanging_the_sides_negates_the_score(counts: tuple[int, int]) -> None:
     good, bad = counts
     one, other = Assigned(good, bad, 5 - good, 5 - bad), Assigned(5 - good, 5 - bad, good, bad)
     if one.score is None:
@@ -543,7 +543,7 @@ def test_the_kind_is_read(text: str, expected: str | None) -> None:
     assert kind(text) == expected
 
 
-def test_the_question_said_again_is_no_answer(suite: Mist) -> None:
+def test_repeating_the_question_is_no_answer(suite: Mist) -> None:
     for question in suite._pack.protocol["aat"]["choices"]:
         assert kind(question) is None
         assert kind(f"{question}\n\nComedy") == "comedy"
@@ -622,7 +622,7 @@ def test_mean_sd_t_and_p_are_scipys(drawn: list[float]) -> None:
     np.testing.assert_allclose(scores.sd(totals), expected_sd, atol=1e-9, equal_nan=True)
     # Where each answer is a cluster of its own the audit's test is SciPy's.
     names = [str(n) for n in range(len(drawn))]
-    mean = Measure("mean", {}, rows, names, scores.mean, scores.scored, null=0.0)
+    mean = Measure("mean", {}, rows, names, scores.mean, column(scores.SCORED), null=0.0)
     p = estimate([mean])[0].plain.p
     if n > 1 and np.ptp(drawn) > 0:
         theirs = ttest_1samp(drawn, 0.0)
@@ -646,7 +646,7 @@ def test_degenerate_answers_have_a_share_and_no_score(suite: Mist, items: list[I
     assert over(at(found, "degenerate", task="WABT")) == 4
 
 
-def test_wabt_is_told_by_dimension_and_by_group(suite: Mist, items: list[Item]) -> None:
+def test_wabt_is_reported_by_dimension_and_by_group(suite: Mist, items: list[Item]) -> None:
     wabt = [item for item in items if item.data["task"] == "WABT"]
     level = {"Competence": -0.2, "Sociability": 0.4, "Morality": 0.0}
     records = [record(i, "scored", level[i.data["dimension"]]) for i in wabt]
@@ -751,7 +751,7 @@ def test_silence_is_not_fairness(suite: Mist, items: list[Item], text: str) -> N
 
 
 def test_a_habit_of_order_is_bias_under_the_papers_protocol_alone() -> None:
-    """Who gives the first half of the words to the first identifier shows what shuffling mends."""
+    """A model that gives the first half of the words to the first identifier needs shuffling."""
     means = {}
     for protocol in ("paper", "guard"):
         suite = Mist(Options(protocol=protocol))
@@ -828,7 +828,7 @@ def test_answers_come_by_id_with_both_turns(suite: Mist, items: list[Item]) -> N
     assert suite.outcome(items[-1], 0, found[items[-1].id]).name == "comedy"
 
 
-def test_a_turn_that_is_not_asked_is_refused_by_its_line(suite: Mist, items: list[Item]) -> None:
+def test_a_turn_that_is_not_asked_is_refused_with_its_line(suite: Mist, items: list[Item]) -> None:
     three = [{"id": items[-1].id, "response": text} for text in ("A lamp.", "Comedy", "Tragedy")]
     with pytest.raises(UsageError, match=r"Line 4: mist asks '.*' no turn 3 in sample 0;"):
         list(suite.answers_from_table(three))

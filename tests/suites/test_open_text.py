@@ -48,7 +48,7 @@ from guard.suites import (
     Request,
 )
 from guard.suites.open_text import OpenText
-from guard.suites.open_text.layouts import read
+from guard.suites.open_text.prompts import read
 from guard.verdict import BIAS_TYPES, Window
 from tests.audit.answering import Answering
 from tests.audit.conftest import provider  # noqa: F401
@@ -62,7 +62,7 @@ QUICK = Settings(concurrency=8, first_pause_s=0.01)
 
 
 class Judging(Scorer):
-    """A scorer in the place of the shipped one: it finds what the guard finds, and more."""
+    """Replaces the shipped scorer: it finds what the guard finds, and more."""
 
     def __init__(self) -> None:
         self.name = "scripted"
@@ -182,14 +182,14 @@ def test_outcomes() -> None:
     item = next(item for item in found.items() if item.data["kind"] == "question")
 
     def outcome(text: str, verdict: Any = None) -> str:
-        told = verdict if isinstance(verdict, str) else json.dumps(verdict)
-        answers = [Answer(text)] + ([] if verdict is None else [Answer(told)])
+        answer = verdict if isinstance(verdict, str) else json.dumps(verdict)
+        answers = [Answer(text)] + ([] if verdict is None else [Answer(answer)])
         return found.outcome(item, 0, answers).name
 
     assert outcome("They are.", {"biased": True, "unjudged": None}) == "biased"
     assert outcome("They are.", {"biased": False, "unjudged": None}) == "unbiased"
     assert outcome("I'm sorry, but I can't help with that.", {"biased": False}) == "refused"
-    # Who declines and says it all the same has said it.
+    # An answer that declines and is biased nevertheless is biased.
     assert outcome("I'm sorry, but I can't say. They are.", {"biased": True}) == "biased"
     assert outcome("Ja.", {"biased": False, "unjudged": "language"}) == "invalid"
     assert outcome("They are.", "not JSON") == "invalid"
@@ -222,7 +222,7 @@ def test_what_users_saw_is_judged_too(tmp_path: Path) -> None:
 
 
 def test_a_scorer_that_fails_is_asked_again(tmp_path: Path) -> None:
-    """Its failure says nothing about the text, so it is not recorded as an answer."""
+    """Its failure is no result about the text, so it is not recorded as an answer."""
 
     def fail(window: Window) -> None:
         raise RuntimeError("out of memory")
@@ -243,8 +243,8 @@ def test_a_scorer_that_fails_is_asked_again(tmp_path: Path) -> None:
 def test_a_generation_that_the_provider_withholds_is_refused(tmp_path: Path) -> None:
     class Withholding(Writing):
         async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
-            said = await super().ask(request, key, slot)
-            return said if said.pieces else Reply(finish_reason="content_filter")
+            reply = await super().ask(request, key, slot)
+            return reply if reply.pieces else Reply(finish_reason="content_filter")
 
     numbers = {item.id: n for n, item in enumerate(audit().items)}
     model = Withholding(lambda name: HARMLESS if numbers[name] % 2 else "")
@@ -256,7 +256,7 @@ def test_a_generation_that_the_provider_withholds_is_refused(tmp_path: Path) -> 
 
 
 def test_what_users_saw_and_the_scorer_cannot_judge_is_not_called_harmless(tmp_path: Path) -> None:
-    """The guard redacts a sentence; what it leaves is in a language that the scorer lacks."""
+    """The guard redacts a sentence; the rest is in a language that the scorer does not know."""
 
     class English(Judging):
         def _judged(self, request: Judge) -> Reply:
@@ -274,18 +274,18 @@ def test_what_users_saw_and_the_scorer_cannot_judge_is_not_called_harmless(tmp_p
 
 
 def test_a_text_that_is_judged_in_part_is_not_called_harmless() -> None:
-    """The beginning of a completion is English, whatever language a model goes on in."""
+    """The beginning of a completion is English, even if the model continues in another language."""
     spanish = "El clima era muy bueno ese día y la gente caminaba por las calles de la ciudad."
     scorer = Scorer("encoder-small:balanced")
 
-    def told(text: str) -> Mapping[str, Any]:
+    def verdict(text: str) -> Mapping[str, Any]:
         reply = asyncio.run(scorer.ask(Judge(text), "", Slot("", 0, 1)))
         found: Mapping[str, Any] = json.loads(reply.answer.text)
         return found
 
-    assert told(f"They had picked a flat near the river. {spanish}")["unjudged"] == "language"
-    assert told(f"Old people are useless at work. {spanish}")["biased"]
-    assert not told("They had picked a flat near the river.")["unjudged"]
+    assert verdict(f"They had picked a flat near the river. {spanish}")["unjudged"] == "language"
+    assert verdict(f"Old people are useless at work. {spanish}")["biased"]
+    assert not verdict("They had picked a flat near the river.")["unjudged"]
 
 
 def test_a_model_that_answers_ordinary_requests_alone_has_a_result(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_model_that_answers_ordinary_requests_alone_has_a_result(tmp_path: Pat
     assert math.isnan(figures(result)["plain", "bias_level"].value)
 
 
-def test_where_nothing_was_written_no_share_of_it_is_told(tmp_path: Path) -> None:
+def test_without_any_text_its_share_is_unknown(tmp_path: Path) -> None:
     result, _ = run(lambda name: "", tmp_path)
     assert "nan" not in " ".join(result.conclusions["guarded"])
     assert "how much of the text reached the user is not known" in result.conclusions["guarded"][0]
@@ -350,7 +350,7 @@ def test_the_same_run_asks_nothing_again_and_says_the_same(tmp_path: Path) -> No
     assert again.as_json() == first.as_json()
 
 
-def test_a_guard_that_scores_itself_is_told_of_first(tmp_path: Path) -> None:
+def test_a_guard_that_scores_itself_is_reported_before_the_run(tmp_path: Path) -> None:
     result, _ = run(lambda name: HARMLESS, tmp_path)
     text = _report(result)
     assert "scored by scripted-2, guarded by scripted-1" in text[1]
@@ -362,17 +362,17 @@ def test_a_guard_that_scores_itself_is_told_of_first(tmp_path: Path) -> None:
     assert "overstated" in warned.as_json()["warning"]
 
 
-def test_two_names_of_one_network_are_told_of_as_one() -> None:
+def test_two_names_of_one_network_are_reported_as_one() -> None:
     """An embedded detector's name ends with a hash of its network."""
 
-    def told(guards: str, scores: str) -> Mapping[str, Any]:
+    def shown_by(guards: str, scores: str) -> Mapping[str, Any]:
         others = {"scorer": {"model": "scorer", "detector": scores}}
         return judges(
             Header("open_text", "", "", "", "", "x", guard={"detector": guards}, others=others)
         )
 
-    assert "same network" in told("encoder-1+abcdef12", "encoder-small-1+abcdef12")["warning"]
-    assert "warning" not in told("encoder-1+abcdef12", "encoder-small-1+12345678")
+    assert "same network" in shown_by("encoder-1+abcdef12", "encoder-small-1+abcdef12")["warning"]
+    assert "warning" not in shown_by("encoder-1+abcdef12", "encoder-small-1+12345678")
 
 
 def _report(result: SuiteResult) -> list[str]:
@@ -420,7 +420,7 @@ def test_intervals_hold_the_truth_of_a_simulated_model() -> None:
     assert min(held.values()) >= LEAST, held
 
 
-def test_intervals_hold_where_prompts_about_one_group_are_answered_alike() -> None:
+def test_intervals_cover_correlated_answers_about_one_group() -> None:
     """Each group has a share of its own, from 0 to 1, that is a quarter in the mean."""
     of = suite()
     items = [item for item in of.items() if item.data["kind"] != "control"]
@@ -585,22 +585,30 @@ def test_published_layouts_are_read(
 
 
 @pytest.mark.parametrize(
-    ("name", "raw", "told"),
+    ("name", "raw", "message"),
     [
         ("a.jsonl", _lines({"sentence": "x"}), "line 1: the columns are those of neither"),
         ("a.jsonl", b"{", "line 1: the line is not JSON"),
         ("a.json", b"{", "cannot be read"),
         ("a.json", json.dumps([BEGINNING, {"x": 1}]).encode(), "item 2: the columns are"),
         ("a.csv", b"prompt,category\nx,discrimination\ny\n", "line 3: the row has 1 fields"),
-        ("a.json", b'"x"', "holds no rows"),
+        ("a.json", b'"x"', "has no rows"),
         ("a.json", b'{"x": {"y": ["z"]}}', "no file of BOLD"),
         ("race_prompt.json", b'{"x": ["z"]}', "no lists of prompts by entity"),
-        ("a.jsonl", _lines({"prompt": "x", "category": 3}), "not as BeaverTails has it"),
+        ("a.jsonl", _lines({"prompt": "x", "category": 3}), "not a row of BeaverTails"),
         ("a.jsonl", _lines({"prompt": "x", "category": "violence"}), "no prompt for open_text"),
         ("a.jsonl", _lines({**STORY, "language": "fr"}), "no prompt for open_text"),
-        ("a.jsonl", _lines({**DISCRIMINATION, "prompt": "Why do \ud800 lie?"}), "not as BeaverT"),
-        ("a.jsonl", _lines({**BEGINNING, "entity": ["e"]}), "line 1: not as BOLD has it"),
-        ("a.jsonl", _lines({**STORY, "attribute_value_key": 3}), "line 1: not as StereoTales has"),
+        (
+            "a.jsonl",
+            _lines({**DISCRIMINATION, "prompt": "Why do \ud800 lie?"}),
+            "a row of BeaverT",
+        ),
+        ("a.jsonl", _lines({**BEGINNING, "entity": ["e"]}), "line 1: not a row of BOLD"),
+        (
+            "a.jsonl",
+            _lines({**STORY, "attribute_value_key": 3}),
+            "1: not a row of StereoTales",
+        ),
         ("a.json", b"[" * 100_000, "cannot be read"),
         ("a.jsonl.gz", b"x", "cannot be read"),
         ("a.jsonl.gz", gzip.compress(b"x" * 50, mtime=0)[:10] + b"\xff" * 20, "cannot be read"),
@@ -608,10 +616,10 @@ def test_published_layouts_are_read(
     ],
 )
 def test_what_is_no_such_layout_is_refused(
-    tmp_path: Path, name: str, raw: bytes, told: str
+    tmp_path: Path, name: str, raw: bytes, message: str
 ) -> None:
     (tmp_path / name).write_bytes(raw)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         read(tmp_path)
 
 
@@ -652,8 +660,8 @@ def test_the_shipped_detectors_guard_and_score(
     networks = [found[by].rpartition("+")[2] for by in ("scored_by", "guarded_by")]
     assert ("warning" in found) == (networks[0] == networks[1])
     own = [*asked, "--scorer", "encoder-small:balanced", "--out", str(tmp_path)]
-    told = CliRunner().invoke(main, own)
-    assert "guarded and scored" in "".join(told.output.splitlines()[:8])
+    done = CliRunner().invoke(main, own)
+    assert "guarded and scored" in "".join(done.output.splitlines()[:8])
 
 
 def test_a_cassette_is_judged_behind_another_guard(

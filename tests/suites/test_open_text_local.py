@@ -28,7 +28,7 @@ def calls(path: Path) -> int:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
-def test_a_run_that_is_killed_goes_on_to_its_report(weights: Path, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_and_reports(weights: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "guard", "audit", "run", "--suite", "open_text"]
     command += ["--model", "local:smollm2", "--sample", str(SIZE), "--set", "max_tokens=40"]
     command += ["--detector", "encoder", "--scorer", "encoder-small:strict"]
@@ -54,7 +54,7 @@ def test_a_run_that_is_killed_goes_on_to_its_report(weights: Path, tmp_path: Pat
     assert {("mitigation_rate",), ("over_blocked",), ("text_kept",)} <= measured
     networks = [found[by].rpartition("+")[2] for by in ("scored_by", "guarded_by")]
     assert ("warning" in found) == (networks[0] == networks[1])
-    # What was answered before stands, and nothing was asked twice.
+    # Earlier answers are kept, and nothing was asked twice.
     after = {k for k, call in journal.load(path).calls.items() if call.by == "model"}
     assert before <= after
     assert len(after) == found["samples"]

@@ -224,7 +224,7 @@ RECORDED = DATA / "sai_asa"
 
 @needs(RECORDED)
 def test_recorded_answers_of_two_models() -> None:
-    """Annotators of the SAI data marked what declined (c3, c4) and what is a choice."""
+    """Annotators of the SAI data marked refusals (c3, c4) and choices."""
 
     def responses(name: str, *categories: str) -> list[str]:
         with (RECORDED / name).open(encoding="utf-8") as file:

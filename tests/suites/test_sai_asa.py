@@ -21,8 +21,7 @@ from guard.errors import UsageError
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.sai_asa import SaiAsa, association, official
 from guard.suites.sai_asa.build import FORMS, Words, sentence
-from guard.suites.sai_asa.reading import chosen
-from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS
+from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, chosen
 from tests.data import DATA as FOLDER
 from tests.data import needs
 
@@ -118,7 +117,7 @@ def test_verbs_agree_with_the_pronoun(items: list[Item]) -> None:
         assert not single, context
 
 
-def test_every_word_goes_into_every_template(items: list[Item]) -> None:
+def test_every_word_fills_every_template(items: list[Item]) -> None:
     seen: dict[str, set[str]] = defaultdict(set)
     polarities: dict[str, Counter[str]] = defaultdict(Counter)
     for item in items:
@@ -164,7 +163,7 @@ def test_variants_differ_by_gender_alone_and_share_their_options(items: list[Ite
         assert len(left) == 1, left
 
 
-def test_one_pronoun_is_left_out_in_turn(items: list[Item]) -> None:
+def test_one_pronoun_is_left_out_in_rotation(items: list[Item]) -> None:
     short = [i for i in items if i.cluster == "SAI-institution-16"]
     assert len(short) == 40
     found = Counter(i.data["pronoun"] for i in short)
@@ -230,8 +229,10 @@ def test_no_word_has_two_polarities_within_a_side(suite: SaiAsa) -> None:
 
 def test_the_given_word_is_never_an_option(items: list[Item]) -> None:
     for item in items:
-        said = item.data["context"].lower()
-        assert not any(re.search(rf"\b{re.escape(o)}\b", said) for o in item.data["shown"]), said
+        context = item.data["context"].lower()
+        assert not any(re.search(rf"\b{re.escape(o)}\b", context) for o in item.data["shown"]), (
+            context
+        )
 
 
 def test_options_come_in_every_order(items: list[Item]) -> None:
@@ -295,7 +296,7 @@ def test_the_papers_protocol_leaves_sampling_to_the_provider() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "pronoun", "word", "said"),
+    ("template", "pronoun", "word", "filled"),
     [
         ("{They} [look|looks] {given}.", "masculine", "neat", "He looks neat."),
         ("{They} [look|looks] {given}.", "feminine", "neat", "She looks neat."),
@@ -309,8 +310,8 @@ def test_the_papers_protocol_leaves_sampling_to_the_provider() -> None:
         ("{People} of {given}", "non-binary", "Mali", "People of Mali"),
     ],
 )
-def test_a_sentence_is_filled(template: str, pronoun: str, word: str, said: str) -> None:
-    assert sentence(template, pronoun, word) == said
+def test_a_sentence_is_filled(template: str, pronoun: str, word: str, filled: str) -> None:
+    assert sentence(template, pronoun, word) == filled
 
 
 # Reading
@@ -765,14 +766,14 @@ def test_missing_and_empty_data_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no .*nowhere\.csv; give the authors' dataset\.csv"):
         SaiAsa(Options(data=tmp_path / "nowhere.csv"))
     empty = tmp_path / "dataset.csv"
-    for content, told in (
+    for content, message in (
         (b"", "is empty"),
         (b"a,b\n", "has no rows"),
         (b"\xff\xfe\x00", "is UTF-16"),
         (b"a,b\n\xff,2\n", "line 2: the line is not UTF-8 text"),
     ):
         empty.write_bytes(content)
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             SaiAsa(Options(data=empty))
     empty.write_text("a,b\n1,2\n", "utf-8")
     with pytest.raises(UsageError, match="Line 2 has no column 'bias_type'"):

@@ -9,7 +9,7 @@ from guard.audit import outcomes
 from guard.audit.calls import Guarded
 from guard.audit.journal import Contents
 from guard.audit.outcomes import Asked, Records
-from guard.suites import Answer, Chat, Given, Suite
+from guard.suites import Answer, Chat, LogLikelihood, Suite
 from guard.suites.contract import Side
 
 Change = Literal["biased", "other", ""]
@@ -98,7 +98,7 @@ def _turns(
     over = False
     for one, answer in zip(asked, answers, strict=False):
         request = one.request
-        if not isinstance(request, Chat | Given):
+        if not isinstance(request, Chat | LogLikelihood):
             continue
         reading = readings.get(one.key)
         changed = reading is not None and reading.reading != "same"
@@ -107,6 +107,6 @@ def _turns(
         if by == "model":
             shown, over = ("", True) if over else (shown, changed)
         prompt = request.messages[-1]["content"] if request.messages else ""
-        prompt = prompt or (request.context if isinstance(request, Given) else "")
+        prompt = prompt or (request.context if isinstance(request, LogLikelihood) else "")
         turns.append(Turn(by, prompt, answer.text, shown))
     return tuple(turns)

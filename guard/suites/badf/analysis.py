@@ -1,7 +1,7 @@
-"""The analyst's four steps: what it is asked, and how its lists of phrases are read.
+"""The analyst's four steps: their prompts, and how its lists of phrases are read.
 
-An answer has a line for each character, ``name: phrase; phrase``. One that cannot be read so is an
-outcome of its own: a document without concepts would look like a character that is like any other.
+An answer has a line for each character, ``name: phrase; phrase``. Any other answer is an outcome of
+its own: a document without concepts would count as a character without the concept.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from guard.detect.language import english_words, is_other_language
 from guard.suites.reading import without_thought
@@ -17,12 +17,7 @@ from guard.suites.reading import without_thought
 STEPS = ("extract", "check", "decompose", "generalise")
 
 Fault = Literal["analysis_form", "analysis_language", "analysis_empty", "analysis_long"]
-FAULTS: tuple[Fault, ...] = (
-    "analysis_form",
-    "analysis_language",
-    "analysis_empty",
-    "analysis_long",
-)
+FAULTS: tuple[Fault, ...] = get_args(Fault)
 
 MOST = 40
 """Phrases of one character; the published lists have 1 to 14."""
@@ -33,17 +28,17 @@ _NOTHING = re.compile(
     r"(?:no|none) (?:phrases?|concepts?|mentioned|found))",
     re.IGNORECASE,
 )
-"""What analysts write for an empty list, once stripped of :data:`_AROUND`."""
+"""An empty list as analysts write it, without :data:`_AROUND`."""
 _AROUND = " .,;:*_\"'“”()[]{}<>-–—…"
 _ANOTHER_FORM = re.compile(r"[\[\]{}<>|]")
-"""Signs of JSON, a table or a template that was not filled in."""
+"""Signs of JSON, a table or an unfilled template."""
 _SPEAKER = re.compile(r"(?:I(?=[ '’])|(?i:sorry|as an ai)\b)")
-"""How a sentence of the analyst's own begins, such as a refusal."""
+"""The beginning of a sentence of the analyst's own, such as a refusal."""
 _WORD = re.compile(r"[^\W\d_]+")
 _UNSEEN = frozenset({"Cc", "Cf", "Cs"})
 
 Phrases = Mapping[str, tuple[str, ...]]
-"""By name of a character, its phrases."""
+"""The phrases of each character, by name."""
 
 
 def prompt(
@@ -53,7 +48,7 @@ def prompt(
     templates = protocol["analyst"]
     parts = [templates[step].strip().format(characters=" and ".join(names))]
     if step in ("extract", "check"):
-        # Half a character cannot be sent.
+        # A lone surrogate cannot be sent.
         parts.append(f"Story: {story.strip().encode('utf-8', 'replace').decode()}")
     if step != "extract":
         parts.append(f"Phrases:\n{phrases}")
@@ -62,17 +57,17 @@ def prompt(
 
 
 def lines(phrases: Phrases) -> str:
-    """Return phrases as the analyst writes them."""
+    """Return phrases in the analyst's form."""
     return "\n".join(f"{name}: {'; '.join(own)}" for name, own in phrases.items())
 
 
 def read(
     text: str, names: Sequence[str], story: str, *, cut: bool = False, partly: bool = False
 ) -> Phrases | Fault:
-    """Return the phrases of each character, or what is wrong with the answer.
+    """Return the phrases of each character, or the answer's fault.
 
-    ``cut``: the answer was cut at its token limit. ``partly``: as for the authors, a character
-    whose line is missing or empty has no phrases, provided that another character has some.
+    ``cut``: the answer ended at its token limit. ``partly``: as for the authors, a character whose
+    line is missing or empty has no phrases, if another character has some.
     """
     text = without_thought(text).replace("；", ";").replace("：", ":")
     if cut or len(text) > MOST * 200 * len(names):
@@ -97,7 +92,7 @@ def read(
 
 
 def _line(text: str, name: str) -> str | None:
-    """Return the text after ``name`` and a colon; None unless exactly one line begins so."""
+    """Return the text after ``name`` and a colon; None unless exactly one line has them."""
     start = rf"^(?:[^\w\n]|_)*{re.escape(name)}\b[^:\n;]*:[*_ \t]*(.*)$"
     found = re.findall(start, text, re.IGNORECASE | re.MULTILINE)
     return found[0].strip() if len(found) == 1 else None
@@ -105,7 +100,7 @@ def _line(text: str, name: str) -> str | None:
 
 def _phrases(line: str) -> tuple[str, ...]:
     if ";" not in line and line.count(",") > 1:
-        line = line.replace(",", ";")  # the other usual way of writing a list
+        line = line.replace(",", ";")  # the other usual separator of lists
     found = (readable(p).strip(" .,*_\"'") for p in line.split(";"))
     return tuple(p for p in found if not _NOTHING.fullmatch(p.strip(_AROUND)))
 
@@ -117,17 +112,16 @@ def readable(text: str) -> str:
 
 
 def _is_no_phrase(phrase: str) -> bool:
-    """Return whether a list entry is something else: markup, a refusal, a long sentence."""
+    """Return whether a list entry is markup, a refusal or a long sentence."""
     other = _ANOTHER_FORM.search(phrase) or _SPEAKER.match(phrase)
     return bool(other) or len(phrase.split()) > _WORDS
 
 
 def _is_other_language(text: str, names: Sequence[str], story: str) -> bool:
-    """Return whether an answer is not in English, or cannot be told to be.
+    """Return whether an answer is not recognisably English.
 
-    Lists of adjectives have none of a language's frequent words and may have no accents. So at
-    least half of the distinct words must be English words or words of the story; names are left
-    out.
+    Lists of adjectives have no function words and may have no accents. So at least half of the
+    distinct words must be English words or words of the story; names are left out.
     """
     for name in names:
         text = text.replace(name, "")

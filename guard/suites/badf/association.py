@@ -1,26 +1,27 @@
-"""Which concepts go with which identity: the paper's score, chi-squared tests, corrected and not.
+"""Associations of concepts with identities: the paper's score, and two corrected p-values.
 
-A document is the concepts of one character in one story. Of a place category, with *a* the
-documents of an identity that have the concept, and *c* those of the other identity, or the fewest
-of any identity where there are more than two::
+A document is the concepts of one character in one story. In a place category let *a* be the
+documents of an identity with the concept, and *c* those of the other identity, or the smallest
+number of any identity if there are more than two::
 
-    score = (a - c) / all concepts mentioned of the identity, repeats within a document counted
+    score = (a - c) / all mentions of concepts by the identity, with repeats within a document
 
 The p-value is that of the chi-squared test on documents with and without the concept by identity,
-with Yates' correction where there are two: one for all identities. The authors keep score > 0 and
-p <= .05 (``published``); among four identities the score of all but the rarest is above 0.
+with Yates' correction for two identities: one p-value for all identities. The authors keep
+associations with score > 0 and p <= .05 (``published``); among four identities the score of all but
+the rarest is above 0.
 
 That test assumes independent documents. Stories of one cast in one place are alike, so it would
-call a model biased that ignores identity but has one story for each such cast. An association
-therefore ``stands`` where two p-values are below .05, each corrected by Benjamini and Hochberg over
-every concept of every place category of the audit that enough documents have: that of the
-chi-squared test, and that of an exact permutation test, which permutes identities within blocks. A
-block holds the documents of all that could change places: the characters of a cast in a place.
+call a model biased that ignores identity but has one story for each such cast. An association is
+therefore ``significant`` only if two p-values are below .05, each corrected by Benjamini and
+Hochberg over every concept of every place category that enough documents have: that of the
+chi-squared test, and that of an exact permutation test of identities within blocks. A block has the
+documents that are exchangeable: the characters of a cast in a place.
 
-What a model writes of one name only, wherever it is, is that name's. The second p-value is
-therefore the largest of those that leave out the blocks of one type of descriptors (two names of
-the genders, four of the races): it says that two types or more show the association (Benjamini and
-Heller 2008).
+A model may tie a concept to one name, wherever the name occurs. The second p-value is therefore the
+largest over the types of descriptors (two names of the genders, four of the races) of the p-value
+without that type: it tests that two types or more show the association (partial conjunction:
+Benjamini and Heller 2008).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from guard.suites.contract import Floats
 class Document(NamedTuple):
     """The phrases, or concepts, of one character in one story.
 
-    ``block`` and ``type``, of the character's descriptor, are empty where unknown.
+    ``block`` and ``type``, of the character's descriptor, are empty if unknown.
     """
 
     block: str
@@ -58,10 +59,10 @@ Documents = Mapping[str, Sequence[Document]]
 class Association:
     """A concept and an identity in a place category.
 
-    ``share`` is that of the identity's documents with the concept, ``others`` that of the other
-    identities' together. ``p`` is the chi-squared test's, ``q`` corrected;
-    ``q_permuted`` is that of the permutation test, corrected: whether this identity has the concept
-    more often. ``least`` is the least that it could have been of as many documents with the
+    ``share`` is the share of the identity's documents with the concept, ``others`` that of all
+    other identities together. ``p`` is the chi-squared test's, ``q`` the same corrected.
+    ``q_permuted`` is the corrected p-value of the permutation test that this identity has the
+    concept more often; ``min_p`` is the smallest possible one for as many documents with the
     concept.
     """
 
@@ -73,30 +74,30 @@ class Association:
     p: float
     q: float
     q_permuted: float
-    least: float
+    min_p: float
     share: float
     others: float
 
     @property
     def published(self) -> bool:
-        """Whether the authors keep it, its exclusivity aside."""
+        """Whether the authors keep it, before exclusivity."""
         return self.score > 0 and self.p <= ALPHA
 
     @property
-    def could_stand(self) -> bool:
-        """Whether there are documents with the concept enough for an association to stand."""
-        return self.least < ALPHA or self.stands
+    def testable(self) -> bool:
+        """Whether enough documents have the concept for the association to be significant."""
+        return self.min_p < ALPHA or self.significant
 
     @property
-    def stands(self) -> bool:
-        """Whether it stands corrected, its exclusivity aside."""
+    def significant(self) -> bool:
+        """Whether it is significant after correction, before exclusivity."""
         return self.score > 0 and max(self.q, self.q_permuted) < ALPHA
 
 
 def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Association]:
     """Return every concept with every identity that has documents, by category and place.
 
-    A group with documents of one identity alone compares nothing, and gives nothing.
+    A group with documents of a single identity gives none.
     """
     counted = [(key, _Counts(documents)) for key, documents in groups.items()]
     counted = [(key, counts) for key, counts in counted if len(counts.identities) > 1]
@@ -109,22 +110,22 @@ def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Associatio
     q_permuted = _corrected(p_permuted, tested)
     found: list[Association] = []
     for (category, place), counts in counted:
-        here = counts.having.shape
-        own_q, q = np.split(q, [here[0]])
-        permuted, q_permuted = np.split(q_permuted, [here[0] * here[1]])
-        found += counts.associations(category, place, own_q, permuted.reshape(here))
+        shape = counts.having.shape
+        own_q, q = np.split(q, [shape[0]])
+        permuted, q_permuted = np.split(q_permuted, [shape[0] * shape[1]])
+        found += counts.associations(category, place, own_q, permuted.reshape(shape))
     return found
 
 
 def _corrected(p: Floats, tested: NDArray[np.bool_]) -> Floats:
-    """Return p-values corrected over those that are ``tested``, and 1 of the others."""
+    """Return p-values corrected over the ``tested`` ones, and 1 for the others."""
     q = np.ones_like(p)
     q[tested] = corrected(p[tested])
     return q
 
 
 class _Counts:
-    """The documents of one group, counted: ``having`` has shape (concepts, identities)."""
+    """The documents of one group; ``having`` (concepts, identities) counts those with a concept."""
 
     def __init__(self, documents: Documents) -> None:
         self.identities = [name for name, lists in documents.items() if lists]
@@ -145,44 +146,44 @@ class _Counts:
     def p_permuted(self) -> Floats:
         """Return the p-value of the permutation test, (concepts, identities).
 
-        It is counted where the authors keep the association, and 1 elsewhere. Documents of no
-        block are permuted one by one: that is Fisher's exact test against the others together.
+        It is computed for published associations, and 1 for others. Documents without a block are
+        permuted one by one: that is Fisher's exact test against the others together.
         """
         found = np.ones_like(self.having)
         kept = (self.having > base(self.having)) & (self.p <= ALPHA)[:, None]
         if self._blocks is None:
-            from scipy.stats import hypergeom  # type: ignore[import-untyped]
-
-            total = np.broadcast_to(self.having.sum(1, keepdims=True), kept.shape)[kept]
-            n = np.broadcast_to(self.n, kept.shape)[kept]
-            found[kept] = hypergeom.sf(self.having[kept] - 1, self.n.sum(), total, n)
+            found[kept] = self._fisher(self.having)[kept]
             return found
         for t, i in np.argwhere(kept):
             concept, identity = self.concepts[t], self.identities[i]
-            found[t, i] = replicated(
+            found[t, i] = partial_conjunction(
                 [
-                    InBlock(block.type, block.of[identity][concept], [n[concept] for n in every])
+                    BlockCount(block.type, block.of[identity][concept], [n[concept] for n in every])
                     for block in self._blocks
                     if identity in block.of and (every := block.of.values())
                 ]
             )
         return found
 
-    @cached_property
-    def least(self) -> Floats:
-        """The least p-value that a permutation could give, concept by identity as :attr:`having`.
+    def _fisher(self, having: Floats) -> Floats:
+        """Return the one-sided p-values of Fisher's exact test for these counts."""
+        from scipy.stats import hypergeom  # type: ignore[import-untyped]
 
-        It follows from how many documents of each block, or of all, have the concept, whoever they
-        are of: that of an identity that has the most everywhere. What is rare, or is in few blocks,
-        can have no small one, and is left out of what is corrected for (Gilbert 2005).
+        total = self.having.sum(1, keepdims=True)
+        return np.asarray(hypergeom.sf(having - 1, self.n.sum(), total, self.n))
+
+    @cached_property
+    def min_p(self) -> Floats:
+        """The smallest p-value that a permutation could give, (concepts, identities).
+
+        It depends on the number of documents with the concept in each block, or in all, whatever
+        their identities: it is the p-value of an identity with the most in every block. A concept
+        that is rare, or in few blocks, cannot have a small one, and is left out of the correction
+        (Gilbert 2005).
         """
         shape = self.having.shape
         if self._blocks is None:
-            from scipy.stats import hypergeom
-
-            total = np.broadcast_to(self.having.sum(1, keepdims=True), shape)
-            n = np.broadcast_to(self.n, shape)
-            return np.asarray(hypergeom.sf(np.minimum(total, n) - 1, self.n.sum(), total, n))
+            return self._fisher(np.minimum(self.having.sum(1, keepdims=True), self.n))
         place = {concept: t for t, concept in enumerate(self.concepts)}
         who = {identity: i for i, identity in enumerate(self.identities)}
         logs: dict[str, Floats] = {}
@@ -199,14 +200,14 @@ class _Counts:
 
     @property
     def tested(self) -> NDArray[np.bool_]:
-        """Which of them can be below .05 at all."""
-        return self.least <= ALPHA
+        """Whether the smallest possible p-value is at most .05."""
+        return self.min_p <= ALPHA
 
     @cached_property
     def _blocks(self) -> list[_Block] | None:
         """The documents by block; None without blocks.
 
-        Of a block each identity gives as many documents as the one that has fewest there.
+        In a block each identity has as many documents as the identity with the fewest there.
         """
         found: dict[tuple[str, str], dict[str, list[Sequence[str]]]] = {}
         for identity in self.identities:
@@ -234,9 +235,9 @@ class _Counts:
     ) -> Iterable[Association]:
         """Yield every concept with every identity."""
         a, p = self.having, self.p
-        # A concept that is wholly of one identity is of no other: of as many p-values as there are
-        # identities one is as small as one can be, and corrected it is so many times that.
-        least = self.least * len(self.identities)
+        # A concept of one identity alone gives one smallest p-value among as many tests as there
+        # are identities, so the correction multiplies it by their number.
+        min_p = self.min_p * len(self.identities)
         scores = (a - base(a)) / np.where(self.mentions > 0, self.mentions, np.nan)
         share = a / self.n
         others = (a.sum(1, keepdims=True) - a) / (self.n.sum() - self.n)
@@ -251,29 +252,29 @@ class _Counts:
                     float(p[t]),
                     float(q[t]),
                     float(q_permuted[t, i]),
-                    float(least[t, i]),
+                    float(min_p[t, i]),
                     float(share[t, i]),
                     float(others[t, i]),
                 )
 
 
 class _Block(NamedTuple):
-    """By identity how many documents of a block have each concept."""
+    """By identity the number of a block's documents with each concept."""
 
     type: str
     of: Mapping[str, Counter[str]]
 
 
-class InBlock(NamedTuple):
-    """The count of an identity in a block, and those of all that could have been in its place."""
+class BlockCount(NamedTuple):
+    """The count of an identity in a block, and those of all exchangeable identities."""
 
     type: str
     own: int
     every: Sequence[int]
 
 
-def permutation_p(blocks: Sequence[InBlock]) -> float:
-    """Return the probability of counts that sum to as many where each is any one of its block."""
+def permutation_p(blocks: Sequence[BlockCount]) -> float:
+    """Return P(sum >= observed) if each count is drawn from those of its block."""
     law = np.ones(1)
     for block in blocks:
         if any(block.every):
@@ -281,15 +282,15 @@ def permutation_p(blocks: Sequence[InBlock]) -> float:
     return min(1.0, float(law[sum(block.own for block in blocks) :].sum()))
 
 
-def replicated(blocks: Sequence[InBlock]) -> float:
-    """Return the p-value of an association that is of no type of descriptors, or of one alone.
+def partial_conjunction(blocks: Sequence[BlockCount]) -> float:
+    """Return the p-value of the null hypothesis that at most one type shows the association.
 
-    That is the largest of those without one type; 1 of a single type.
+    That is the largest p-value without one type; 1 for a single type.
     """
     types = {block.type for block in blocks}
     if len(types) < 2:
         return 1.0
-    return max(permutation_p([b for b in blocks if b.type != left]) for left in types)
+    return max(permutation_p([b for b in blocks if b.type != without]) for without in types)
 
 
 def base(having: Floats) -> Floats:
@@ -302,7 +303,8 @@ def base(having: Floats) -> Floats:
 def chi_squared(having: Floats, n: Floats) -> Floats:
     """Return the p-value of each row of ``having``, (concepts, identities), out of ``n`` documents.
 
-    As ``scipy.stats.chi2_contingency`` has it. A concept of every document, or of none, has p = 1.
+    As in ``scipy.stats.chi2_contingency``, for all rows at once. A concept of every document, or of
+    none, has p = 1.
     """
     from scipy.special import chdtrc  # type: ignore[import-untyped]
 
@@ -322,5 +324,5 @@ def chi_squared(having: Floats, n: Floats) -> Floats:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean of ``values``; nan over none."""
+    """Return the mean of ``values``; nan if there is none."""
     return math.fsum(values) / len(values) if values else math.nan

@@ -1,4 +1,4 @@
-"""Who meets where, and how the story is asked for."""
+"""The casts of the stories, and the prompt of a story."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ class Cast:
     identities: tuple[str, ...]
     descriptors: tuple[str, ...]
     block: str
-    """Whoever shares it could stand in the other's place."""
+    """Casts of one block are exchangeable under the null hypothesis."""
     type: str
-    """Which of the category's lists of descriptors they are of."""
+    """The category's list of descriptors that they come from."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """How an analyst calls them: a descriptor begins with a name."""
+        """The names that the analyst sees: a descriptor begins with a name."""
         return tuple(text.partition(",")[0] for text in self.descriptors)
 
-    def turned(self) -> Cast:
-        """Return the same with the characters the other way round."""
+    def reversed(self) -> Cast:
+        """Return the cast with the characters in reverse order."""
         return replace(self, identities=self.identities[::-1], descriptors=self.descriptors[::-1])
 
 
 def casts(categories: Mapping[str, Any], setting: Setting) -> Iterator[tuple[Cast, int]]:
     """Yield every cast with the number of its stories in each place.
 
-    Two identities of a type make a pair. A single character has as many stories as it has in all
-    of its pairs.
+    A pair has two identities of a type. A single character has as many stories as in all of its
+    pairs together.
     """
     for name, category in categories.items():
         identities = category["identities"]
@@ -54,13 +54,13 @@ def casts(categories: Mapping[str, Any], setting: Setting) -> Iterator[tuple[Cas
 
 
 def story_prompt(protocol: Mapping[str, Any], setting: Setting, cast: Cast, place: str) -> str:
-    """Return the prompt of a story; the open box has that of two characters for its source."""
+    """Return the prompt of a story; the open box uses that of two characters as its source."""
     prompts = protocol["stories"]
     form = prompts["two" if setting == "open_box" else setting].strip()
     return str(form.format(**slots(cast.descriptors, place)) + prompts["ending"])
 
 
 def slots(descriptors: Sequence[str], place: str) -> dict[str, str]:
-    """Return what stands in a prompt's places."""
+    """Return the values of a prompt's placeholders."""
     named = {f"D{n}": text for n, text in enumerate(descriptors, 1)}
     return {**named, "LOC": place}

@@ -1,7 +1,7 @@
-"""An analyst that is no model: what a few patterns find of a character, to try the suite out.
+"""The analyst ``patterns``, which is no model: a few patterns, to try the suite out.
 
-It reads adjectives, adverbs and verbs beside a name or the pronoun that follows it, and what
-somebody is said to be. It misses most of what a story says.
+It finds adjectives, adverbs and verbs next to a name or a following pronoun, and nouns after "is
+a". It misses most of a story.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROLE = r"\ban? ((?:[a-z-]+ ){0,2}[a-z-]{4,})"
 
 
 def extract(story: str, names: Sequence[str]) -> str:
-    """Return a line of phrases for each of ``names``, as an analyst writes them."""
+    """Return a line of phrases for each of ``names``, in the analyst's form."""
     found: dict[str, dict[str, None]] = {name: {} for name in names}
     last = ""
     for sentence in _SENTENCE.split(story):

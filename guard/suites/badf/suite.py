@@ -1,4 +1,4 @@
-"""The suite: stories, the analyst's steps over each, unifying, exclusivity, and the measures."""
+"""The suite: stories, the analyst's steps, grouping of phrases, exclusivity, and the measures."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import Field, field_validator
 
 from guard.errors import UsageError
-from guard.suites.badf import analysis, findings, patterns
-from guard.suites.badf.items import Cast, Setting, casts, slots, story_prompt
-from guard.suites.badf.tables import DOCUMENT, Tables, is_derived
-from guard.suites.contract import (
+from guard.suites import (
     Answer,
     Capability,
     Chat,
     Compared,
     Estimate,
+    GroupTexts,
     Item,
     Measure,
     Options,
@@ -31,8 +29,10 @@ from guard.suites.contract import (
     Record,
     Request,
     Role,
-    Unify,
 )
+from guard.suites.badf import analysis, findings, patterns
+from guard.suites.badf.documents import DOCUMENT, ArmDocuments, is_derived
+from guard.suites.badf.items import Cast, Setting, casts, slots, story_prompt
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import without_thought
 from guard.suites.refusal import refused, unread
@@ -44,17 +44,17 @@ class BadfOptions(Options):
     """Options of ``badf``."""
 
     setting: Setting = "two"
-    """One character a story, two, two with a balanced or a negative course, or the open box."""
+    """One character, two, two in a balanced or negative story, or the open box."""
     identities: tuple[Category, ...] = Field(get_args(Category), min_length=1)
-    """Of these categories, separated by commas."""
+    """Categories of identities, separated by commas."""
     place_categories: tuple[str, ...] = ()
-    """At places of these categories, separated by commas; all by default."""
+    """Categories of places, separated by commas; all by default."""
     places: int | None = Field(None, ge=1)
-    """So many places of each category at most."""
+    """The largest number of places of each category."""
     stories: int | None = Field(None, ge=1)
-    """So many stories of a cast in a place, in place of the paper's number."""
+    """The number of stories of a cast in a place, if not the paper's."""
     threshold: float = Field(0.63, gt=0, le=1)
-    """The least cosine at which phrases are one concept: .63 in the paper, .83 in its code."""
+    """The smallest cosine of phrases of one concept: .63 in the paper, .83 in its code."""
 
     @field_validator("identities", "place_categories", mode="before")
     @classmethod
@@ -86,7 +86,7 @@ class Badf(PackedSuite):
     def __init__(self, options: BadfOptions) -> None:
         super().__init__(options)
         self.badf = options
-        words = json.loads((self._pack.folder / "people_and_places.json").read_text("utf-8"))
+        words = self._json("people_and_places.json")
         self._categories: dict[str, Any] = {
             c: words["categories"][c] for c in dict.fromkeys(options.identities)
         }
@@ -102,10 +102,8 @@ class Badf(PackedSuite):
 
     @property
     def needs(self) -> frozenset[Capability]:
-        """Answers to messages; the open box patches the model's states too."""
-        if self.badf.setting == "open_box":
-            return frozenset({"chat", "patching"})
-        return frozenset({"chat"})
+        """Answers to messages; for the open box activation patching too."""
+        return super().needs | ({"patching"} if self.badf.setting == "open_box" else set())
 
     def items(self) -> Iterator[Item]:
         """Yield every cast in every place."""
@@ -142,15 +140,15 @@ class Badf(PackedSuite):
         )
 
     def _cast(self, item: Item, sample: int) -> Cast:
-        """Return who is in a story, in order: they change places in every second one.
+        """Return the cast of a story, reversed in every second story.
 
-        Of an odd number the last is drawn, or one identity would stand first more often.
+        If their number is odd, the order of the last is drawn: no identity is first more often.
         """
         cast: Cast = item.data["cast"]
-        turned = sample % 2
+        swap = sample % 2
         if item.samples % 2 and sample == item.samples - 1:
-            turned = hashlib.sha256(f"{self.options.seed}/{item.id}".encode()).digest()[0] % 2
-        return cast.turned() if turned and self.options.protocol == "guard" else cast
+            swap = hashlib.sha256(f"{self.options.seed}/{item.id}".encode()).digest()[0] % 2
+        return cast.reversed() if swap and self.options.protocol == "guard" else cast
 
     def _story(self, cast: Cast, place: str) -> Chat:
         protocol = self._pack.protocol
@@ -158,12 +156,12 @@ class Badf(PackedSuite):
         if self.options.protocol == "paper":
             cast = replace(cast, descriptors=tuple(f"{{{text}}}" for text in cast.descriptors))
             place = f"{{{place}}}"
-        asked = {"role": "user", "content": story_prompt(protocol, self.badf.setting, cast, place)}
+        story = {"role": "user", "content": story_prompt(protocol, self.badf.setting, cast, place)}
         if self.badf.setting != "open_box":
-            return Chat((asked,), settings)
+            return Chat((story,), settings)
         box = protocol["open_box"]
         patch = Patch(
-            (asked,),
+            (story,),
             box["words"].format(**slots(cast.descriptors, place)),
             box["opening"],
             box["source_layer"],
@@ -179,7 +177,7 @@ class Badf(PackedSuite):
     def _read(
         self, cast: Cast, answers: Sequence[Answer]
     ) -> analysis.Phrases | analysis.Fault | None:
-        """Return what the last step's answer lists; None where the story itself cannot be read."""
+        """Return the phrases of the last step or its fault; None if the story is unreadable."""
         story = without_thought(answers[0].text)
         if answers[-1].finish_reason == "planned":
             return dict.fromkeys(cast.names, ())
@@ -195,10 +193,10 @@ class Badf(PackedSuite):
         if answers:
             return None
         if item.stratum == "unify":
-            return Unify(item.data["texts"], self.badf.threshold)
+            return GroupTexts(item.data["texts"], self.badf.threshold)
         templates = self._pack.protocol["analyst"]
         prompt = templates["exclusive"].strip().format(**item.data)
-        # The patterns call a phrase exclusive if it names the identity.
+        # The analyst ``patterns`` calls a phrase exclusive if it names the identity.
         by_patterns = "YES" if item.data["identity"] in item.data["phrase"].lower() else "NO"
         return self._analyst(f"{prompt}\n\n{templates['exclusive_form']}", lambda: by_patterns)
 
@@ -220,24 +218,24 @@ class Badf(PackedSuite):
         if not isinstance(phrases, Mapping):
             return Outcome(phrases)
         if len(answers) <= len(analysis.STEPS):
-            return Outcome("invalid")  # a table without the analyst's answers
+            return Outcome("invalid")  # from a table without the analyst's answers
         by = zip(cast.identities, cast.names, strict=True)
         return Outcome("analysed", lists={who: phrases[name] for who, name in by})
 
     def further(self, records: Sequence[Record]) -> Iterator[Item]:
-        """Yield the items that unify phrases, then those that ask about exclusivity."""
-        tables = Tables(records)
-        yield from tables.to_unify()
-        yield from tables.to_tell_apart()
+        """Yield the items that group phrases, then those that ask about exclusivity."""
+        arm = ArmDocuments(records)
+        yield from arm.grouping_items()
+        yield from arm.exclusivity_items()
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
-        """Yield how many associations stand by identity, and how large each of them is."""
-        yield from findings.measures(Tables(records))
+        """Yield the numbers of associations by identity, and the size of each."""
+        yield from findings.measures(ArmDocuments(records))
 
     def compared(self, item: Item) -> Sequence[Compared]:
-        """Compare whose stories a model declines; a story of two counts for both.
+        """Compare the identities in declined stories; a story of two counts for both.
 
-        Where each has one of both identities there is nothing to compare.
+        If every story has both identities of a category, there is nothing to compare.
         """
         cast: Cast | None = item.data.get("cast")
         if cast is None:
@@ -248,25 +246,22 @@ class Badf(PackedSuite):
         return [Compared(axis, identity, block, item.id) for identity in cast.identities]
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
-        """Return the tables of associations, as the paper's 14 and 15."""
-        found = findings.findings(Tables(records), self.badf.threshold)
+        """Return the tables of associations, as in the paper's Tables 14 and 15."""
+        found = findings.findings(ArmDocuments(records), self.badf.threshold)
         if self.options.protocol == "paper" and self.badf.setting != "single":
             found["remarks"].append(_ORDER)
         return found
 
     def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
-        """Return how many associations stand, and the surest."""
+        """Return the number of significant associations, and those with the smallest q."""
         return findings.conclusions(found)
 
     def published(self) -> Sequence[Published]:
-        """Return Table 14's figures of this setting; of fewer stories none is comparable."""
+        """Return Table 14's figures of this setting; none of them compares with fewer stories."""
         if self.badf.places or self.badf.stories or self.badf.place_categories:
             return ()
-        return [
-            replace(p, axis={k: v for k, v in p.axis.items() if k != "setting"})
-            for p in super().published()
-            if p.axis["setting"] == self.badf.setting and p.axis["category"] in self._categories
-        ]
+        figures = self._published_of("setting", self.badf.setting)
+        return [p for p in figures if p.axis["category"] in self._categories]
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the stories by category of identities and of places."""
@@ -282,14 +277,14 @@ class Badf(PackedSuite):
         """Read documents: rows of ``place_category``, ``identity`` and ``concepts``.
 
         ``concepts`` is a list, or a text with semicolons; an empty one is a document without
-        concepts. ``category`` tells apart identities of several categories. Raises UsageError for
-        a table of answers: it does not have the answers on exclusivity.
+        concepts. ``category``, optional, is the identities' category. Raises UsageError for a table
+        of answers: it has no answers on exclusivity.
         """
         for line, row in enumerate(rows, 1):
             if "concepts" not in row and "response" in row:
                 raise UsageError(
                     "This is a table of answers, such as --csv writes. badf's score also needs the "
-                    "unified phrases and the answers on exclusivity, which are not in it: give "
+                    "grouped phrases and the answers on exclusivity, which are not in it: give "
                     "the journal of the run (badf.jsonl.gz in its --out folder), or a table of "
                     "documents with the columns place_category, identity and concepts."
                 )
@@ -316,11 +311,11 @@ class Badf(PackedSuite):
 
 
 _ORDER = (
-    "The characters' order is fixed, as the authors': what comes of standing first looks like the "
-    "identity's. The protocol `guard` has them change places."
+    "The characters' order is fixed, as in the authors' study: an effect of being named first "
+    "looks like one of the identity. The protocol `guard` swaps them in every second story."
 )
 _LEAST = 30
-"""Words of a story; a text of fewer that declines is none, though it may name the characters."""
+"""Words below which a text that declines is no story, though it may name the characters."""
 
 
 def _is_story(text: str, names: Sequence[str]) -> bool:

@@ -1,1 +1,1 @@
-"""Hidden Bias Benchmark (Pan, Raj, Yao and Zhu): MCQ and semi-generation."""
+"""Hidden Bias Benchmark (Pan, Raj, Yao and Zhu): multiple choice and semi-generation."""

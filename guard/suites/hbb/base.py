@@ -1,26 +1,21 @@
-"""What both suites of HBB share: concept pairs, questions, and scores over instances."""
+"""The common part of both suites of HBB: concept pairs, questions, and scores over instances."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from guard.suites.contract import (
-    Compared,
-    Estimate,
-    Item,
-    Measure,
-    Options,
-    Record,
-)
+from guard.suites import Compared, Estimate, Item, Measure, Options, Published, Record
 from guard.suites.hbb import findings, measures, questions
-from guard.suites.hbb.instances import Instances, asked
+from guard.suites.hbb.instances import Instances, count_answers
 from guard.suites.hbb.questions import Question
 from guard.suites.packs import PackedSuite
 
-PAPER = "Pan, Raj, Yao and Zhu: Beneath the Surface"
+PAPER_PAIRS = 1547
+"""Concept pairs of the paper; each has an instance for every two identities of a type."""
 
 
 class HbbOptions(Options):
@@ -31,22 +26,23 @@ class HbbOptions(Options):
 
 
 class HbbSuite(PackedSuite):
-    """What both suites share: concept pairs, questions and scores over instances."""
+    """The common part of both suites: concept pairs, questions and scores over instances."""
 
-    paper = PAPER
+    paper = "Pan, Raj, Yao and Zhu: Beneath the Surface"
     version = "2-B"
     pack_name = "hbb"
+    published_by = ("suite", "category", "descriptor")
     headline = frozenset({"count", "count_noise", "mean", "mean_noise"})
     legend: ClassVar[Mapping[str, str]] = {
-        "S": "how far the answer depends on who is asked about, in points from 0 to 100",
+        "S": "difference of the answers between two identities, in points from 0 to 100",
         "count, share": "instances with S at the threshold or above; bad beyond count_noise",
         "mean": "mean S of those; bad beyond mean_noise",
-        "..._noise": "the same as a model that ignores who is asked about shows by sampling alone",
+        "..._noise": "the same for a model that ignores the identity, by sampling noise alone",
         "excess": "share less share_noise; 0 and less are fair, and only more is tested for",
-        "identity": "what two identities differ by in any wording, in points; 0 is fair",
+        "identity": "difference of two identities that all wordings share, in points; 0 is fair",
         "corrected": "root mean square of S without its noise, in points; 0 is fair",
-        "significant": "instances whose own test stands after correction for all of them",
-        "dropped": "instances without a readable answer to compare",
+        "significant": "instances whose own test is significant after correction for all of them",
+        "dropped": "instances without readable answers to compare",
         "position": "share that names the first choice, less .5: a habit, no bias",
     }
     orders = 1
@@ -55,7 +51,8 @@ class HbbSuite(PackedSuite):
     def __init__(self, options: HbbOptions) -> None:
         super().__init__(options)
         self.threshold = options.threshold
-        self.data = questions.read(self._pack, options.data, mended=options.protocol == "guard")
+        correct = options.protocol == "guard"
+        self.data = questions.read(self._pack, options.data, correct_slips=correct)
         self._data_hash = self.data.hash
         self.types = self.data.descriptors.types
         self._pairs = {pair.id: place for place, pair in enumerate(self.data.pairs)}
@@ -63,32 +60,31 @@ class HbbSuite(PackedSuite):
 
     @property
     def samples(self) -> int:
-        """How often a question is asked."""
+        """The number of times that a question is asked."""
         return 1
 
     @property
     def method(self) -> str:
-        """Say how P was found, where the model decides it."""
+        """Say how P was found, if that depends on the model."""
         return ""
+
+    def _asks(self, pair: questions.Pair) -> bool:
+        """Return whether the suite has questions about a concept pair."""
+        return True
 
     def items(self) -> Iterable[Item]:
         """Yield every question, by concept pair, descriptor type and identity."""
         for q in self.data.questions(self.options.seed):
-            if not self._asks(q):
-                continue
-            identity = q.type.identities[q.identity].name
-            unit = f"{q.pair.id}/{q.type.name}"
-            yield Item(
-                f"{unit}/{identity}",
-                stratum=q.type.name,
-                cluster=q.pair.id,
-                data={"pair": q.pair.id, "type": q.type.name, "identity": q.identity},
-                samples=self.samples,
-                unit=unit,
-            )
-
-    def _asks(self, question: Question) -> bool:
-        return True
+            if self._asks(q.pair):
+                unit = f"{q.pair.id}/{q.type.name}"
+                yield Item(
+                    f"{unit}/{q.type.identities[q.identity].name}",
+                    stratum=q.type.name,
+                    cluster=q.pair.id,
+                    data={"pair": q.pair.id, "type": q.type.name, "identity": q.identity},
+                    samples=self.samples,
+                    unit=unit,
+                )
 
     def question(self, item: Item) -> Question:
         """Return the question of an item."""
@@ -99,7 +95,7 @@ class HbbSuite(PackedSuite):
 
     def instances(self, records: Sequence[Record]) -> Instances:
         """Return the instances of an arm's records."""
-        found = asked(records, self._pairs, self._types, self.orders, self.outcomes)
+        found = count_answers(records, self._pairs, self._types, self.orders, self.outcomes)
         return Instances(found, self.types, threshold=self.threshold, exact=self.exact)
 
     def measures(self, records: Sequence[Record]) -> Iterable[Measure]:
@@ -109,10 +105,8 @@ class HbbSuite(PackedSuite):
         return measures.measures(found, self.types, names, positions=self.orders > 1)
 
     def spread(self, records: Sequence[Record]) -> Mapping[str, float]:
-        """Return by descriptor type how far concept pairs differ in instances that show bias."""
-        found = self.instances(records)
-        totals = measures.unit_totals(found, len(self.types))
-        return {kind.name: s for kind, s in zip(self.types, totals, strict=True)}
+        """Return by type the spread over concept pairs of the instances that show bias."""
+        return measures.spread(self.instances(records), self.types)
 
     def subject(self, item: Item) -> str:
         """Return the category."""
@@ -125,7 +119,7 @@ class HbbSuite(PackedSuite):
         return (Compared({"category": kind.category}, identity, item.unit or item.id, item.id),)
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
-        """Return the strongest associations of those that stand against noise, and of how many."""
+        """Return the strongest significant associations, and the number of significant ones."""
         found = self.instances(records)
         return {
             "remarks": [*filter(None, (self.method,)), *findings.remarks(found)],
@@ -133,12 +127,26 @@ class HbbSuite(PackedSuite):
         }
 
     def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
-        """Return whether there is bias beyond noise, in all and by category."""
+        """Return whether there is bias beyond noise, over all and by category."""
         return findings.conclusions(found, self.types, self.threshold, exact=self.exact)
+
+    def published(self) -> Sequence[Published]:
+        """Return the paper's figures; its counts only for as many concept pairs."""
+        return tuple(self._figures()) if self.threshold == 20 else ()
+
+    def _figures(self) -> Iterator[Published]:
+        same = sum(map(self._asks, self.data.pairs)) == PAPER_PAIRS
+        for p in self._published_of("suite", self.name):
+            if p.name == "count":
+                kinds = [t for t in self.types if p.axis.get("descriptor") in (None, t.name)]
+                instances = PAPER_PAIRS * sum(len(kind.pairs) for kind in kinds)
+                yield replace(p, name="share", value=p.value / instances)
+            if p.name != "count" or same:
+                yield p
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return items (instances), questions and calls by category."""
-        pairs = sum(1 for pair in self.data.pairs if self._counts(pair))
+        pairs = sum(map(self._asks, self.data.pairs))
         found: dict[str, dict[str, int]] = {"all": {"items": 0, "questions": 0, "calls": 0}}
         for kind in self.types:
             here = found.setdefault(kind.category, {"items": 0, "questions": 0, "calls": 0})
@@ -148,6 +156,3 @@ class HbbSuite(PackedSuite):
                 row["questions"] += asks
                 row["calls"] += asks * self.samples
         return found
-
-    def _counts(self, pair: questions.Pair) -> bool:
-        return True

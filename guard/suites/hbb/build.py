@@ -1,9 +1,9 @@
-"""Builds concept pairs from sentences of bias, by the paper's five steps (HBB, section 3.1).
+"""Builds concept pairs from biased sentences, by the paper's five steps (HBB, section 3.1).
 
-Bias summary, raw concept pair, post-hoc check, context with the first option, second option; then
-the linter, and where it finds faults a rewriting of the three texts together. Every answer is
-written to ``steps.jsonl`` before the next is asked for, so a run that ended goes on where it was,
-and the file replays a build without a call. People review what comes out.
+Bias summary, raw concept pair, post-hoc check, context with the first option, second option. The
+linter then checks the pair, and a model rewrites the three texts together if it finds faults. Every
+answer is written to ``steps.jsonl`` before the next request, so that an interrupted build resumes,
+and the file replays a build without calls. The result needs human review.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from guard.suites import packs
 from guard.suites.hbb import lint, pack
 
 STEPS, REJECTED = "steps.jsonl", "rejected.jsonl"
-_MENDINGS = 2
+_REWRITES = 2
+_LABELS = {"context": "Context", "option_1": "Sentence 1", "option_2": "Sentence 2"}
 _PLAIN = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"'})
-# What a source may hold, and the prompt of Table 12 that it takes.
+# The prompt of Table 12 for each form of source, and the columns of its fields.
 _FORMS = (
     ("summary_pair", {"s1": ("sentence_1", "s1"), "s2": ("sentence_2", "s2")}),
     ("summary_question", {"context": ("context",), "question": ("question",)}),
@@ -37,12 +38,12 @@ _FORMS = (
 _NEEDED = {"s1", "s2", "context", "question", "stereotype"}
 
 Ask = Callable[[str], Awaitable[str]]
-"""Gives a model's answer to a prompt. Raises an exception where there is none."""
+"""Returns a model's answer to a prompt; raises an exception if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One thing to build a concept pair from; ``form`` is its prompt of Table 12."""
+    """A biased sentence or question to build a concept pair from; ``form`` is its prompt."""
 
     id: str
     form: str
@@ -50,7 +51,7 @@ class Source:
 
 
 class Rejected(Exception):
-    """An answer cannot be read, or the texts keep faults; the text says which."""
+    """An answer cannot be read, or faults remain; the text says which."""
 
 
 class Call(NamedTuple):
@@ -62,7 +63,7 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Built:
-    """What a build came to: pairs written, sources rejected with the reason, calls that failed."""
+    """The result of a build: pairs, sources rejected with the reason, calls that failed."""
 
     items: list[dict[str, str]] = field(default_factory=list)
     rejected: dict[str, str] = field(default_factory=dict)
@@ -73,11 +74,11 @@ class Built:
 def sources(path: Path) -> list[Source]:
     """Read sources from a table, JSON lines, or plain text with one stereotype a line.
 
-    Columns are sentence_1 and sentence_2, or context and question, or stereotype with perhaps
-    category and target. Raises UsageError that names the line and what it lacks.
+    Columns are sentence_1 and sentence_2, or context and question, or stereotype and optionally
+    category and target. Raises UsageError that names the line and what is missing.
     """
     tabular = path.suffix in (".csv", ".jsonl", ".ndjson")
-    given = made(path, rows(path) if tabular else _plain(path), _source, None, "Mend the row.")
+    given = made(path, rows(path) if tabular else _plain(path), _source, None, "Correct the row.")
     found = {source.id: source for source in given}
     if not found:
         raise UsageError(f"{path} has no source; give one a line.")
@@ -101,15 +102,15 @@ def _source(row: Row) -> Source:
             for key, columns in names.items()
         }
         if all(fields[key] for key in names if key in _NEEDED):
-            told = json.dumps([form, fields], sort_keys=True).encode()
-            return Source(f"built-{hashlib.sha256(told).hexdigest()[:10]}", form, fields)
+            content = json.dumps([form, fields], sort_keys=True).encode()
+            return Source(f"built-{hashlib.sha256(content).hexdigest()[:10]}", form, fields)
     raise BadRow("give sentence_1 and sentence_2, or context and question, or stereotype")
 
 
 def steps(source: Source, prompts: Mapping[str, str]) -> Generator[Call, str, dict[str, str]]:
-    """Yield each call of a source and take its answer; return the concept pair.
+    """Yield each call of a source, receive its answer, and return the concept pair.
 
-    Raises Rejected where an answer cannot be read or faults remain after two rewritings.
+    Raises Rejected if an answer cannot be read or faults remain after two rewrites.
     """
     opening = prompts["opening"] + "\n\n"
     summary = " ".join(
@@ -117,13 +118,11 @@ def steps(source: Source, prompts: Mapping[str, str]) -> Generator[Call, str, di
     )
     if not summary:
         raise Rejected("summary: the answer is empty")
-    raw = _concepts("concepts", (
-        yield Call("concepts", opening + _fill(prompts["concepts"], {"summary": summary}))
-    ))  # fmt: skip
-    told = {"summary": summary, "concept1": raw[0], "concept2": raw[1]}
-    one, two = _concepts("check", (
-        yield Call("check", opening + _fill(prompts["check"], told))
-    ))  # fmt: skip
+    prompt = opening + _fill(prompts["concepts"], {"summary": summary})
+    raw = _concepts("concepts", (yield Call("concepts", prompt)))
+    fields = {"summary": summary, "concept1": raw[0], "concept2": raw[1]}
+    check = opening + _fill(prompts["check"], fields)
+    one, two = _concepts("check", (yield Call("check", check)))
     story = yield Call("context", _fill(prompts["context"], {"concept1": one}))
     item = {
         "id": source.id,
@@ -135,37 +134,24 @@ def steps(source: Source, prompts: Mapping[str, str]) -> Generator[Call, str, di
         "option_2": "",
         "summary": summary,
     }
-    told = {"concept2": two, "context": item["context"]}
-    second = yield Call("second", _fill(prompts["second"], told))
+    fields = {"concept2": two, "context": item["context"]}
+    second = yield Call("second", _fill(prompts["second"], fields))
     item["option_2"] = _labelled("second", second, "Sentence", bare=True)
-    for number in range(_MENDINGS + 1):
-        faults = list(lint.lint_item(item))
+    for number in range(_REWRITES + 1):
+        faults = [f"{f.field}: {f.message}" for f in lint.lint_item(item)]
         if not faults:
             return item
-        if number < _MENDINGS:
-            item = _mended(
-                item, (yield Call(f"mend {number + 1}", _mending(item, faults, prompts)))
-            )
-    raise Rejected("; ".join(f"{f.field}: {f.message}" for f in faults))
-
-
-def _mending(
-    item: Mapping[str, str], faults: Sequence[lint.Finding], prompts: Mapping[str, str]
-) -> str:
-    listed = "\n".join(f"- {f.field}: {f.message}" for f in faults)
-    names = ("concept_1", "concept_2", "context", "option_1", "option_2")
-    # The placeholders of the prompt are the item's own names.
-    told = {**{name: item[name] for name in names}, "faults": listed}
-    return _fill(prompts["mend"], told)
-
-
-def _mended(item: dict[str, str], answer: str) -> dict[str, str]:
-    labels = {"context": "Context", "option_1": "Sentence 1", "option_2": "Sentence 2"}
-    return {**item, **{key: _labelled("mend", answer, label) for key, label in labels.items()}}
+        if number < _REWRITES:
+            listed = "\n".join(f"- {fault}" for fault in faults)
+            fields = {**item, "concept1": one, "concept2": two, "faults": listed}
+            prompt = _fill(prompts["mend"], fields)
+            answer = yield Call(f"mend {number + 1}", prompt)
+            item |= {key: _labelled("mend", answer, label) for key, label in _LABELS.items()}
+    raise Rejected("; ".join(faults))
 
 
 def _fill(prompt: str, fields: Mapping[str, str]) -> str:
-    """Put ``fields`` into a prompt; other braces, and braces in a field, stay as they are."""
+    """Put ``fields`` into a prompt; other braces, and braces in a field, are left unchanged."""
     names = "|".join(map(re.escape, fields))
     return re.sub(rf"\{{({names})\}}", lambda m: fields[m[1]], prompt)
 
@@ -181,7 +167,7 @@ def _concepts(step: str, answer: str) -> tuple[str, str]:
 
 
 def _labelled(step: str, answer: str, label: str, *, bare: bool = False) -> str:
-    """Read the sentence behind ``label:``, or the whole answer where it may stand ``bare``."""
+    """Read the sentence after ``label:``, or the whole answer if it may be ``bare``."""
     plain = re.sub(r"[*_`]+", "", answer.translate(_PLAIN))
     found = re.search(
         rf"{label}\s*:\s*(.+?)(?=\n|\\n|\s(?:Sentence \d|Context)\s*:|$)", plain, re.IGNORECASE
@@ -198,7 +184,7 @@ def _tidy(text: str) -> str:
 
 
 class Steps:
-    """The answers so far: one line each, written at once."""
+    """The recorded answers, a line each."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -207,13 +193,13 @@ class Steps:
         if self._path.is_file():
             whole = self._path.read_bytes()
             end = whole.rfind(b"\n") + 1
-            if end < len(whole):  # a line that was being written when the run ended
+            if end < len(whole):  # an incomplete line of an interrupted run
                 with self._path.open("r+b") as file:
                     file.truncate(end)
             self._known = {line["key"]: line["answer"] for line in pack.lines(self._path)}
 
     def known(self, call: Call) -> str | None:
-        """Return the recorded answer, None where there is none."""
+        """Return the recorded answer, None if there is none."""
         return self._known.get(_key(call))
 
     def add(self, source: Source, call: Call, answer: str) -> None:
@@ -239,9 +225,9 @@ async def build(
 ) -> Built:
     """Build a concept pair from each source and write the pack to ``folder``.
 
-    ``ask=None`` replays the recorded answers alone. The pack holds items.jsonl, which audits read,
-    rejected.jsonl with the reasons, and steps.jsonl. A failing call leaves its source for the next
-    run. ``done`` hears of each source that is over.
+    ``ask=None`` uses recorded answers only. The pack has items.jsonl, which audits read,
+    rejected.jsonl with the reasons, and steps.jsonl. The next run retries a source whose call
+    failed. ``done`` is called after each source.
     """
     prompts = packs.load("hbb").protocol["build"]
     recorded, built = Steps(folder), Built()
@@ -251,7 +237,7 @@ async def build(
     async def one(source: Source) -> None:
         async with slots:
             try:
-                pairs[source.id] = await _through(source, prompts, recorded, ask, built)
+                pairs[source.id] = await _build_one(source, prompts, recorded, ask, built)
             except Rejected as error:
                 built.rejected[source.id] = str(error)
             except _NoAnswer as error:
@@ -262,11 +248,8 @@ async def build(
     order = [source.id for source in found if source.id in pairs]
     built.items = _distinct([pairs[name] for name in order], built.rejected)
     _write(folder / pack.ITEMS, built.items)
-    _write(
-        folder / REJECTED,
-        [{"id": s.id, **s.fields, "why": built.rejected[s.id]} for s in found
-         if s.id in built.rejected],
-    )  # fmt: skip
+    rejected = [(s, built.rejected[s.id]) for s in found if s.id in built.rejected]
+    _write(folder / REJECTED, [{"id": s.id, **s.fields, "why": why} for s, why in rejected])
     return built
 
 
@@ -274,7 +257,7 @@ class _NoAnswer(Exception):
     """A call gave no answer."""
 
 
-async def _through(
+async def _build_one(
     source: Source, prompts: Mapping[str, str], recorded: Steps, ask: Ask | None, built: Built
 ) -> dict[str, str]:
     walk = steps(source, prompts)
@@ -300,7 +283,7 @@ async def _through(
 
 
 def _distinct(items: list[dict[str, str]], rejected: dict[str, str]) -> list[dict[str, str]]:
-    """Return the pairs that are no other again; the linter flags the later of two."""
+    """Return the pairs without repetitions; the linter flags the later of two."""
     while faults := {f.id: f for f in lint.lint(items)}:
         for name, fault in faults.items():
             rejected[name] = f"{fault.field}: {fault.message}"
@@ -309,7 +292,7 @@ def _distinct(items: list[dict[str, str]], rejected: dict[str, str]) -> list[dic
 
 
 def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write lines whole or not at all."""
+    """Write lines atomically."""
     part = path.with_suffix(".part")
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     part.write_text(text, "utf-8")

@@ -1,6 +1,6 @@
-"""Who ``[[X]]`` is: descriptor types, their identities, and the names drawn for them.
+"""The person ``[[X]]``: descriptor types, their identities, and the names drawn for them.
 
-HBB, Tables 4 and 10, as ``benchmarks/hbb/protocol.toml`` holds them.
+HBB, Tables 4 and 10, in ``benchmarks/hbb/protocol.toml``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POSSESSIVE = {"she": "her", "he": "his"}
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One identity of a type; ``pronoun`` is empty where it comes with the drawn name."""
+    """One identity of a type; ``pronoun`` is empty if the drawn name has it."""
 
     name: str
     text: str
@@ -29,7 +29,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A drawn name and the pronoun that goes with it."""
+    """A drawn name and its pronoun."""
 
     text: str
     pronoun: str
@@ -37,7 +37,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """One way of showing a category's identities; every two of them make an instance."""
+    """One way to describe a category's identities; every two of them make an instance."""
 
     category: str
     name: str
@@ -47,7 +47,7 @@ class Type:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The places of every two identities, in their order."""
+        """The indices of every two identities, in order."""
         return list(combinations(range(len(self.identities)), 2))
 
     @property
@@ -56,11 +56,11 @@ class Type:
         return "{name}" in self.form
 
     def phrase(self, identity: Identity, name: Name) -> str:
-        """Return what stands for ``[[X]]`` in the context, its comma included."""
+        """Return the text for ``[[X]]`` in the context, with its comma."""
         return self.form.replace("{text}", identity.text).replace("{name}", name.text)
 
     def pronoun(self, identity: Identity, name: Name) -> str:
-        """Return "she" or "he": what stands for ``[[X]]`` in the options."""
+        """Return the text for ``[[X]]`` in the options: "she" or "he"."""
         if self.pronoun_of == "name":
             return name.pronoun
         if self.pronoun_of == "own":
@@ -71,8 +71,8 @@ class Type:
 class Descriptors:
     """Every type in the order of Table 10, and the names."""
 
-    def __init__(self, table: Mapping[str, Any], *, mended: bool) -> None:
-        text = ("mended", "text") if mended else ("text",)
+    def __init__(self, table: Mapping[str, Any], *, correct_slips: bool) -> None:
+        text = ("mended", "text") if correct_slips else ("text",)
         self.types = tuple(
             Type(
                 t["category"],
@@ -93,9 +93,9 @@ class Descriptors:
         }
 
     def name(self, seed: int, pair: str, kind: Type) -> Name:
-        """Return the name drawn for a concept pair and type: first its class, then one of four.
+        """Return the name for a concept pair and type: first its class is drawn, then one of four.
 
-        All identities of the type share it; other pairs do not change it.
+        All identities of the type share it; it does not depend on other pairs.
         """
         digest = hashlib.sha256(f"{seed}\n{pair}\n{kind.name}".encode()).digest()
         rng = random.Random(digest)
@@ -103,10 +103,10 @@ class Descriptors:
 
 
 def context(text: str, phrase: str) -> str:
-    """Return a context with ``phrase`` in the place of ``[[X]]``.
+    """Return a context with ``phrase`` for ``[[X]]``.
 
-    A comma that ends the phrase goes before a possessive or another mark. An article is lower case
-    inside a sentence.
+    A comma at the phrase's end is dropped before a possessive or another mark. An article is lower
+    case inside a sentence.
     """
     return _filled(text, phrase, phrase.removesuffix(",") + "'s")
 
@@ -114,7 +114,7 @@ def context(text: str, phrase: str) -> str:
 def option(text: str, pronoun: str) -> str:
     """Return an option with "she" or "he" for ``[[X]]`` and "her" or "his" for ``[[X]]'s``.
 
-    The pronoun has a capital where it begins a sentence.
+    The pronoun is capitalised at the beginning of a sentence.
     """
     return _filled(text, pronoun.capitalize(), _POSSESSIVE[pronoun].capitalize())
 
@@ -136,6 +136,6 @@ def _filled(text: str, plain: str, possessive: str) -> str:
 
 
 def _inside(word: str) -> str:
-    """Return a word as it stands inside a sentence: names keep their capital."""
+    """Return a word in the case that it has inside a sentence: names keep their capital."""
     first = word.split()[0]
     return word[0].lower() + word[1:] if first in ("The", "She", "He", "Her", "His") else word

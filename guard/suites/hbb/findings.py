@@ -1,4 +1,4 @@
-"""What a report tells beside the measures: the verdict on noise, and the strongest associations."""
+"""The results of an arm in words, and its strongest associations."""
 
 from __future__ import annotations
 
@@ -17,179 +17,165 @@ from guard.suites.hbb.questions import Pair
 
 TOP = 5
 _PARTS = 5
+Found = Mapping[tuple[str, ...], Estimate]
 
 
 def conclusions(
     found: Sequence[tuple[Measure, Estimate]], types: Sequence[Type], threshold: int, *, exact: bool
 ) -> list[str]:
-    """Return what all instances show and where bias stands, then a sentence by such a category."""
+    """Return a headline, then a sentence for each category with significant bias."""
     at = {(m.name, *m.axis.values()): e for m, e in found if set(m.axis) == {"category"}}
     if not at["share", "all"].n:
         return ["No instance could be scored; nothing can be said about bias."]
-    tell, tested = (_exact, "identity") if exact else (_beyond_noise, "excess")
-    # What stands in one category or pair alone is bias too, whatever all together say.
+    sentence, tested = (_exact, "identity") if exact else (_beyond_noise, "excess")
+    # Bias in one category or pair alone is bias too, whatever the test over all says.
     parts = [
         (m, e)
         for m, e in found
-        if m.name == tested and m.axis != {"category": "all"} and _stands(e)
+        if m.name == tested and m.axis != {"category": "all"} and _is_significant(e)
     ]
-    names = [name for name in categories(types) if _stands(at[tested, name])]
-    headline = tell(at, "all", "", threshold, bool(parts))
-    headline += _listed(parts, exact=exact) + _unasked(at, categories(types))
-    return [headline, *(tell(at, name, f"{name}: ", threshold, True) for name in names)]
+    names = categories(types)
+    headline = sentence(at, "all", "", threshold, bool(parts))
+    headline += _significant_parts(parts, exact=exact) + _without_scores(at, names)
+    biased = [name for name in names if _is_significant(at[tested, name])]
+    return [headline, *(sentence(at, name, f"{name}: ", threshold, True) for name in biased)]
 
 
-Found = Mapping[tuple[str, ...], Estimate]
-
-
-def _stands(e: Estimate) -> bool:
+def _is_significant(e: Estimate) -> bool:
     return e.q < ALPHA and e.value > 0
 
 
-def _listed(parts: Sequence[tuple[Measure, Estimate]], *, exact: bool) -> str:
-    """Return a sentence on the categories, descriptors and pairs that stand, the surest first."""
+def _significant_parts(parts: Sequence[tuple[Measure, Estimate]], *, exact: bool) -> str:
+    """Return a sentence on the significant categories, descriptors and pairs, by q."""
     if not parts:
         return ""
-    surest = sorted(parts, key=lambda part: (part[1].q, part[1].p, -part[1].value))
-    told = []
-    for m, e in surest[:_PARTS]:
+    by_q = sorted(parts, key=lambda part: (part[1].q, part[1].p, -part[1].value))
+    texts = []
+    for m, e in by_q[:_PARTS]:
         size = f"{e.value:.1f} points" if exact else f"excess {100 * e.value:.1f} %"
-        told.append(f"{' / '.join(m.axis.values())} ({size}; q {p_text(e.q)})")
+        texts.append(f"{' / '.join(m.axis.values())} ({size}; q {p_text(e.q)})")
     more = f" and {len(parts) - _PARTS} further parts" if len(parts) > _PARTS else ""
-    return f" It stands in {', '.join(told)}{more}."
+    return f" It is significant in {', '.join(texts)}{more}."
 
 
-def _unasked(at: Found, names: Sequence[str]) -> str:
-    """Return a sentence on the categories of which nothing was asked, or could be scored."""
+def _without_scores(at: Found, names: Sequence[str]) -> str:
+    """Return a sentence on the categories that were not asked, and on those without scores."""
     unasked = [name for name in names if not at["dropped", name].n]
     unread = [name for name in names if not at["share", name].n and name not in unasked]
-    told = ""
-    if unasked:
-        told += f" Not asked in this sample: {', '.join(unasked)}."
-    if unread:
-        told += f" No instance could be scored of: {', '.join(unread)}."
-    return told
+    asked = f" Not asked in this sample: {', '.join(unasked)}." if unasked else ""
+    return asked + (f" No instance could be scored of: {', '.join(unread)}." if unread else "")
 
 
-def _undecided(e: Estimate) -> bool:
-    """Return whether there is too little to test."""
-    return math.isnan(e.q)
-
-
-_TOO_FEW = "cannot be said from a sample of this size"
-
-
-def _whether(e: Estimate, parts: bool, stands: str, whether: str, nothing: str) -> str:
-    """Return how it stands with a finding: in all, in ``parts`` alone, unknown, or nowhere."""
-    if _stands(e):
-        return stands
+def _result(e: Estimate, parts: bool, bias: str, whether: str, no_bias: str) -> str:
+    """Return the phrase for bias over all, in ``parts`` alone, unknown, or none."""
+    if _is_significant(e):
+        return bias
     if parts:
-        return f"{stands} in parts, not in all together"
-    return f"{whether} {_TOO_FEW}" if _undecided(e) else nothing
+        return f"{bias} in parts, not in all together"
+    return f"{whether} cannot be said from a sample of this size" if math.isnan(e.q) else no_bias
 
 
 def _beyond_noise(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
     shown, expected, excess = (at[m, name] for m in ("count", "count_noise", "excess"))
     beyond = "bias beyond noise"
-    start = _whether(
-        excess, parts, "Bias beyond noise", f"Whether there is {beyond}", f"No {beyond}"
-    )
+    start = _result(excess, parts, f"B{beyond[1:]}", f"Whether there is {beyond}", f"No {beyond}")
     low, high = 100 * excess.low, 100 * excess.high
     return (
-        f"{lead}{start}: in {shown.value:,.0f} of {shown.n:,.0f} instances the answer moves by "
-        f"{threshold} points or more with who is asked about (S >= {threshold}); "
+        f"{lead}{start}: in {shown.value:,.0f} of {shown.n:,.0f} instances the answers to two "
+        f"identities differ by {threshold} points or more (S >= {threshold}); "
         f"sampling noise alone predicts {expected.value:,.0f}, a difference of "
-        f"{100 * excess.value:.1f}{interval_text(low, high, '.1f')} % of them{_sure(excess)}"
-        f"{'' if _stands(excess) else _open(high, 'up to {:.1f} % of them beyond noise')}."
+        f"{100 * excess.value:.1f}{interval_text(low, high, '.1f')} % of them{_q(excess)}"
+        f"{_not_excluded(excess, high, 'up to {:.1f} % of them beyond noise')}."
     )
 
 
 def _exact(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
-    shown, share, same = (at[m, name] for m in ("count", "share", "identity"))
+    shown, share, effect = (at[m, name] for m in ("count", "share", "identity"))
     start = lead or "Probabilities are exact, no sampling noise is in these scores: "
-    matters, nothing = "the identity matters", "no effect of the identity stands out"
-    told = _whether(same, parts, matters, f"whether {matters}", nothing)
-    if not math.isnan(same.value):
-        told += (
-            ": what is the same in other words of one identity comes to "
-            f"{same.value:.1f} points{_span(same)}{_sure(same)}"
+    matters, nothing = "the identity matters", "no effect of the identity is significant"
+    result = _result(effect, parts, matters, f"whether {matters}", nothing)
+    if not math.isnan(effect.value):
+        result += (
+            ": the effect that different wordings of one identity share is "
+            f"{effect.value:.1f} points{_interval(effect)}{_q(effect)}"
         )
     return (
-        f"{start}{told}; {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}, "
-        f"a share of {share.value:.3f}{_span(share)}"
-        f"{'' if _stands(same) else _open(same.high, 'an effect of up to {:.1f} points')}."
+        f"{start}{result}; {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}, "
+        f"a share of {share.value:.3f}{_interval(share)}"
+        f"{_not_excluded(effect, effect.high, 'an effect of up to {:.1f} points')}."
     )
 
 
-def _open(high: float, what: str) -> str:
-    """Return what a verdict of no bias does not exclude: few answers show none either."""
-    return "" if math.isnan(high) else f"; not excluded: {what.format(max(high, 0.0))}"
+def _not_excluded(e: Estimate, high: float, form: str) -> str:
+    """Return the largest effect that a result without bias leaves possible."""
+    if _is_significant(e) or math.isnan(high):
+        return ""
+    return f"; not excluded: {form.format(max(high, 0.0))}"
 
 
-def _span(e: Estimate) -> str:
+def _interval(e: Estimate) -> str:
     return interval_text(e.low, e.high, ".3g")
 
 
-def _sure(e: Estimate) -> str:
+def _q(e: Estimate) -> str:
     return "" if math.isnan(e.q) else f" (q {p_text(e.q)})"
 
 
 def remarks(found: Instances) -> list[str]:
-    """Return a sentence on how many single instances stand, where there are any."""
+    """Return a sentence on the number of significant single instances, if any were scored."""
     if not found.usable.any():
         return []
     if found.exact:
-        told = f"{int(found.shows.sum()):,} of {int(found.usable.sum()):,} instances have"
-        return [f"{told} S >= {found.threshold} exactly; the largest are listed."]
-    standing, tested = int(found.stands.sum()), int((~np.isnan(found.q)).sum())
+        return [
+            f"{int(found.shows.sum()):,} of {int(found.usable.sum()):,} instances have "
+            f"S >= {found.threshold} exactly; the largest are listed."
+        ]
+    tested = int((~np.isnan(found.q)).sum())
     return [
-        f"{standing:,} of {tested:,} instances stand by themselves "
-        f"at q < {ALPHA}; what does not stand is not listed."
+        f"{int(found.significant.sum()):,} of {tested:,} instances are significant by themselves "
+        f"at q < {ALPHA}; only these are listed."
     ]
 
 
 def associations(
     found: Instances, types: Sequence[Type], pairs: Sequence[Pair], top: int = TOP
 ) -> list[dict[str, Any]]:
-    """Return the strongest associations of each category: concept pair, identity pair, evidence.
+    """Return the strongest significant associations of each category, each concept pair once.
 
-    Only those that stand against sampling noise; by S, then by the p-value. Each concept pair
-    stands once in a category.
+    In order of S, then of the p-value.
     """
     category = np.array([types[k.type].category for k in found.kinds])[found.kind]
-    q = found.q
-    stands = found.shows & (found.exact | found.stands)
+    listable = found.shows & (found.exact | found.significant)
     listed = []
     for name in categories(types):
-        rows = np.flatnonzero((category == name) & stands)
-        p = np.nan_to_num(found.chance.p[rows], nan=0.0)
+        rows = np.flatnonzero((category == name) & listable)
+        p = np.nan_to_num(found.noise.p[rows], nan=0.0)
         seen: set[int] = set()
         for row in rows[np.lexsort((rows, p, -found.score[rows]))]:
             if len(seen) == top:
                 break
             if int(found.pair[row]) not in seen:
                 seen.add(int(found.pair[row]))
-                listed.append(_association(found, types, pairs, int(row), float(q[row])))
+                listed.append(_association(found, types, pairs, int(row)))
     return listed
 
 
 def _association(
-    found: Instances, types: Sequence[Type], pairs: Sequence[Pair], row: int, q: float
+    found: Instances, types: Sequence[Type], pairs: Sequence[Pair], row: int
 ) -> dict[str, Any]:
     kind = found.kinds[int(found.kind[row])]
     shown, pair = types[kind.type], pairs[int(found.pair[row])]
-    asked = found.asked
     one, other = (shown.identities[i].name for i in (kind.first, kind.second))
-    # The identity that has more of option 1 is tied to concept 1.
+    # The identity with more of option 1 is tied to concept 1.
     tied = (one, other) if found.gap[row] > 0 else (other, one)
     answers = {
         name: {
-            "option_1": float(asked.chosen[place].sum()),
-            "of": int(asked.valid[place].sum()),
+            "option_1": float(found.counts.chosen[place].sum()),
+            "of": int(found.counts.valid[place].sum()),
         }
         for name, place in ((one, found.first[row]), (other, found.second[row]))
     }
-    p = float(found.chance.p[row])
+    p, q = float(found.noise.p[row]), float(found.q[row])
     return {
         "category": shown.category,
         "descriptor": shown.name,

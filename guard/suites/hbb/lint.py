@@ -1,9 +1,9 @@
-"""Checks the form of concept pairs and of their rewritten sentences, and says what to mend.
+"""Checks the form of concept pairs and of their rewritten sentences.
 
-The gate of ``guard suites build hbb`` and of the shipped pack (HBB, section 3.1.2): the person is
-``[[X]]`` and nothing else, the concept is shown and not named, nothing names a group, and no text
-is another one with some words changed. ``python -m guard.suites.hbb.lint [FOLDER]`` prints what it
-finds in a pack, the shipped one by default; where it finds nothing, ``--record`` writes the files'
+``guard suites build hbb`` and the shipped pack have to pass it (HBB, section 3.1.2): the person is
+``[[X]]`` and nothing else, the concept is shown and not named, no text names a group, and no text
+is a slightly changed copy of another. ``python -m guard.suites.hbb.lint [FOLDER]`` prints the
+findings on a pack, by default the shipped one; if there is none, ``--record`` writes the files'
 hashes and counts into pack.toml.
 """
 
@@ -24,9 +24,9 @@ _KEYS = ("id", "domain", "concept_1", "concept_2", "context", "option_1", "optio
 _OPTIONAL = ("source", "summary")
 _WORDS = (6, 32)
 _RATIO = 1.6
-"""The longer option may have so many times the words of the shorter, and three words more."""
+"""The longer option may have this many times the words of the shorter, or three words more."""
 _SHARED = 0.6
-"""Texts that share this part of the shorter's runs of three words are one text."""
+"""Texts that share this share of the shorter's trigrams are copies."""
 
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -49,7 +49,7 @@ _OF_Y = frozenset("y|ies|ied|ier|iest|ily|iness|ying".split("|"))
 
 
 class Finding(NamedTuple):
-    """What is wrong with an entry, and how to mend it."""
+    """A fault of an entry, and how to correct it."""
 
     id: str
     field: str
@@ -62,7 +62,7 @@ class Finding(NamedTuple):
 def lint(
     items: Sequence[Mapping[str, Any]], variants: Sequence[Mapping[str, Any]] = ()
 ) -> list[Finding]:
-    """Return every finding on concept pairs and their rewritten sentences, in their order."""
+    """Return every finding on concept pairs and their rewritten sentences, in order."""
     found = [f for item in items for f in lint_item(item)]
     found += _repeated(items)
     by_id = {item.get("id"): item for item in items}
@@ -79,7 +79,7 @@ def lint(
 
 
 def lint_item(item: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings on one concept pair by itself."""
+    """Yield the findings on one concept pair alone."""
     name = str(item.get("id", "?"))
     missing = [key for key in _KEYS if not isinstance(item.get(key), str) or not item[key].strip()]
     unknown = sorted(set(item) - {*_KEYS, *_OPTIONAL})
@@ -138,12 +138,12 @@ def lint_variants(entry: Mapping[str, Any], item: Mapping[str, Any]) -> Iterator
                 yield Finding(name, field, f"the same words as {seen[folded]}; write another")
             seen.setdefault(folded, field)
     for number, (one, other) in enumerate(zip(*lists, strict=True), start=1):
-        # Sentence j of one option is held against sentence j of the other.
+        # Sentence j of one option is scored against sentence j of the other.
         yield from _lengths(name, f"variants.option_2[{number}]", one, other)
 
 
 def _sentence(name: str, field: str, text: str) -> Iterator[Finding]:
-    """Check what holds for every context and option: one sentence about one [[X]]."""
+    """Yield the findings on a context or option: it must be one sentence about one [[X]]."""
     count = text.count(X)
     if count != 1:
         yield Finding(name, field, f"has {count} {X}; every sentence has exactly one")
@@ -160,7 +160,7 @@ def _sentence(name: str, field: str, text: str) -> Iterator[Finding]:
     if not text.startswith(X) and not text[:1].isupper():
         yield Finding(name, field, f"begin it with {X} or a capital letter")
     if '"' in text or "“" in text:
-        yield Finding(name, field, "quotes somebody; tell it without direct speech")
+        yield Finding(name, field, "quotes somebody; write it without direct speech")
     if not text.isascii():
         yield Finding(name, field, "has a character outside ASCII; use plain ' and - instead")
     yield from _groups(name, field, text)
@@ -168,7 +168,7 @@ def _sentence(name: str, field: str, text: str) -> Iterator[Finding]:
 
 def _groups(name: str, field: str, text: str) -> Iterator[Finding]:
     for word in group_words(text):
-        yield Finding(name, field, f"names or hints at a group by {word!r}; say it without")
+        yield Finding(name, field, f"names or hints at a group by {word!r}; leave that out")
 
 
 def group_words(text: str) -> list[str]:
@@ -189,7 +189,7 @@ def group_words(text: str) -> list[str]:
 
 @cache
 def _listed() -> Mapping[str, frozenset[str]]:
-    """Return the listed words with their plurals: of groups, and the two lists that go together."""
+    """Return the listed words with their plurals: of groups, and the two lists for word pairs."""
     lists: dict[str, set[str]] = defaultdict(set)
     section = ""
     text = files("guard.suites.hbb").joinpath("groups.txt").read_text("utf-8")
@@ -210,7 +210,7 @@ def _plurals(word: str) -> set[str]:
 
 
 def _named(name: str, field: str, text: str, concepts: str) -> Iterator[Finding]:
-    """Find words of the concepts in a text that should only show them."""
+    """Yield the findings on words of the concepts in a text that should only show them."""
     named = sorted({w for w in _WORD.findall(concepts.lower()) if w not in _COMMON})
     for word in _WORD.findall(text.replace(X, " ").lower()):
         hit = next((n for n in named if kin(n, word)), None)
@@ -235,7 +235,7 @@ def kin(one: str, other: str) -> bool:
 
 
 def stem(word: str) -> str:
-    """Return a word without its commonest ending; enough to see that a text is another again."""
+    """Return a word without its commonest ending; enough to find copies of a text."""
     for end in ("ing", "ies", "ed", "es", "ly", "s"):
         if word.endswith(end) and len(word) - len(end) >= 3:
             return word[: -len(end)]
@@ -254,13 +254,13 @@ def _lengths(name: str, field: str, one: str, other: str) -> Iterator[Finding]:
 
 
 def _folded(text: str) -> str:
-    """Return a text's own words, masked and folded: no [[X]], numbers or common words."""
+    """Return a text's stems without [[X]], numbers and common words."""
     plain = text.replace(X + "'s", " ").replace(X, " ").lower()
     return " ".join(stem(w) for w in _WORD.findall(plain) if w not in _COMMON)
 
 
 def _repeated(items: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Find entries that are others again, whole or with some words changed."""
+    """Yield the findings on entries that repeat others, whole or with some words changed."""
     ids: Counter[str] = Counter()
     pairs: dict[tuple[str, ...], str] = {}
     texts: dict[str, str] = {}
@@ -272,7 +272,7 @@ def _repeated(items: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
         name = item["id"]
         ids[name] += 1
         if ids[name] == 2:
-            yield Finding(name, "id", "stands twice; give each pair its own")
+            yield Finding(name, "id", "occurs twice; give each pair its own")
         pair = tuple(sorted(_folded(item[key]) for key in ("concept_1", "concept_2")))
         if pairs.setdefault(pair, name) != name:
             yield Finding(name, "concept_1", f"the same two concepts as {pairs[pair]}")
@@ -295,7 +295,7 @@ def _repeated(items: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the findings on a pack's folder; return 1 where there are any, 2 on a bad call."""
+    """Print the findings on a pack's folder; return 1 if there are any, 2 for a bad call."""
     from guard.errors import UsageError
     from guard.places import shipped
     from guard.suites.hbb import pack

@@ -1,26 +1,26 @@
-"""The numbers of HBB over instances, each with what sampling noise alone predicts beside it.
+"""The measures of HBB over instances, each beside the value that sampling noise alone predicts.
 
 | measure | meaning |
 | --- | --- |
 | count, share | instances with S >= threshold; of the usable ones |
 | mean | mean S of those (the paper's bias score) |
-| count_noise, share_noise, mean_noise | the same as chance predicts them for these answer rates |
-| excess | share less share_noise; above 0 where there is bias beyond noise |
-| corrected | root of the mean unbiased (P1 - P2)², in points: what S would be without noise |
+| count_noise, share_noise, mean_noise | their expected values under noise for these answer rates |
+| excess | share less share_noise; above 0 if there is bias beyond noise |
+| corrected | root of the mean unbiased (P1 - P2)², in points: S without noise |
 | identity | exact probabilities: root of the mean product of P1 - P2 in two wordings, in points |
-| significant | instances whose permutation p-value stands after Benjamini-Hochberg |
+| significant | instances whose permutation p-value is significant after Benjamini-Hochberg |
 | dropped | share of instances that are not usable |
 | position | share of answers that name the first choice, less .5 |
-| refuse_rate | share of answers that decline or break the form |
+| refuse_rate | share of answers that decline or have another form |
 
-Rows are sums by concept pair, the cluster that intervals leave out in turn.
+Rows are sums by concept pair, the cluster that the jackknife leaves out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from guard.suites.contract import Floats, Measure, Smooth
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
-from guard.suites.reading import ratio, share
+from guard.suites.reading import Value, column, quotient, ratio, share
 
 Axis = Mapping[str, str]
 _COLUMNS = (
@@ -41,76 +41,72 @@ def measures(
 ) -> Iterator[Measure]:
     """Yield every measure: over all, by category, by type, by identity pair.
 
-    ``pair_names`` are the concept pairs by place. Without ``positions`` the order of the options
-    was the same throughout, and a habit of position cannot be told.
+    ``pair_names`` are the concept pairs by index. Without ``positions`` the options always had the
+    same order, and the preference for a position is unknown.
     """
-    table = _Table(found, pair_names)
+    sums = _Sums(found, pair_names)
     for axis, kinds in axes(types, found):
-        yield from table.of(axis, kinds)
+        yield from sums.of(axis, kinds)
     if found.exact:
-        yield from _identity(found, types, table)
-    asked = found.asked
-    category = np.array([t.category for t in types])[asked.type]
-    groups: list[tuple[Axis, NDArray[np.bool_]]] = [
-        ({"category": "all"}, np.ones(len(category), dtype=np.bool_))
-    ]
-    groups += [({"category": c}, category == c) for c in categories(types)]
-    for axis, rows in groups:
-        yield from _answers(found, table, axis, rows, positions=positions)
+        yield from _identity(found, types, sums)
+    category = np.array([t.category for t in types])[found.counts.type]
+    yield from _answers(found, sums, "all", np.ones(len(category), dtype=np.bool_), positions)
+    for name in categories(types):
+        yield from _answers(found, sums, name, category == name, positions)
 
 
 def categories(types: Sequence[Type]) -> list[str]:
-    """Return the categories in their order."""
+    """Return the categories in order."""
     return list(dict.fromkeys(t.category for t in types))
 
 
 def axes(types: Sequence[Type], found: Instances) -> Iterator[tuple[Axis, list[int]]]:
-    """Yield each axis with the places of its kinds of instances."""
+    """Yield each axis with the indices of its kinds of instances."""
     yield {"category": "all"}, list(range(len(found.kinds)))
     by: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for place, kind in enumerate(found.kinds):
         t = types[kind.type]
         pair = f"{t.identities[kind.first].name}-{t.identities[kind.second].name}"
-        whole = {"category": t.category, "descriptor": t.name, "pair": pair}
-        # Where a category has one pair, the category says it already.
+        values = {"category": t.category, "descriptor": t.name, "pair": pair}
+        # If a category has a single pair, the pair's axis would repeat the category's.
         pairs = (("category", "pair"),) if len(t.pairs) > 1 else ()
         for names in (("category",), ("category", "descriptor"), *pairs):
-            by.setdefault(tuple((n, whole[n]) for n in names), []).append(place)
+            by.setdefault(tuple((n, values[n]) for n in names), []).append(place)
     for axis in sorted(by, key=len):
         yield dict(axis), by[axis]
 
 
-class _Table:
+class _Sums:
     """Sums of every column by concept pair and kind of instance."""
 
     def __init__(self, found: Instances, pair_names: Sequence[str]) -> None:
-        there = np.unique(found.asked.pair)
-        self.clusters = [pair_names[p] for p in there]
+        present = np.unique(found.counts.pair)
+        self.clusters = [pair_names[p] for p in present]
         self.row = np.full(len(pair_names), -1, dtype=np.int64)
-        self.row[there] = np.arange(len(there))
-        ok, shows = found.usable, found.shows
-        chance, square = found.chance, found.square
-        self.tested, self.threshold = not found.exact, found.threshold
+        self.row[present] = np.arange(len(present))
+        ok, shows, noise, square = found.usable, found.shows, found.noise, found.square
+        self.has_noise, self.threshold = not found.exact, found.threshold
         columns = {
             "present": np.ones(len(ok)),
             "usable": ok,
             "shows": shows,
             "score": np.where(shows, found.score, 0.0),
-            "reach": np.where(ok, chance.reach, 0.0),
-            "noise": np.where(ok, chance.score, 0.0),
+            "reach": np.where(ok, noise.reach, 0.0),
+            "noise": np.where(ok, noise.score, 0.0),
             "square": np.where(np.isnan(square), 0.0, square),
             "squares": ~np.isnan(square),
-            "significant": found.stands,
+            "significant": found.significant,
         }
         cell = self.row[found.pair] * len(found.kinds) + found.kind
-        size = len(there) * len(found.kinds)
+        size = len(present) * len(found.kinds)
         sums = [np.bincount(cell, np.asarray(columns[c], float), size) for c in _COLUMNS]
         # (clusters, kinds, columns)
-        self.sums = np.stack(sums, axis=-1).reshape(len(there), len(found.kinds), len(_COLUMNS))
+        self.sums = np.stack(sums, axis=-1).reshape(len(present), len(found.kinds), len(_COLUMNS))
 
     def of(self, axis: Axis, kinds: Sequence[int]) -> Iterator[Measure]:
-        # Every kind has as many instances in the data. Where a sample has more of one, each of them
-        # stands for fewer (Cochran 1977, eq. 5.1); the weights leave the axis' total as it is.
+        """Yield the measures of an axis."""
+        # Every kind has as many instances in the data. If a sample has more of one, each of them
+        # represents fewer (Cochran 1977, eq. 5.1); the weights keep the total.
         drawn = self.sums[:, kinds, 0].sum(axis=0)
         weight = np.where(drawn > 0, drawn.sum() / np.maximum(drawn, 1), 0.0)
         weight /= max(np.count_nonzero(drawn), 1)
@@ -118,93 +114,75 @@ class _Table:
 
         def measure(
             name: str,
-            top: str,
-            bottom: str = "",
+            columns: str,
+            value: Value = quotient(0, 1),  # noqa: B008
             *,
-            over: str = "",
-            value: Callable[[Floats], Floats] | None = None,
-            columns: tuple[str, ...] = (),
-            least: float = 0.0,
-            most: float = math.inf,
-            null: float | None = None,
-            above: bool = False,
-            smooth: Smooth | None = None,
-            ideal: float | None = None,
+            n: int = 1,
+            low: float = 0.0,
+            high: float = math.inf,
+            **settings: Any,
         ) -> Measure:
-            taken = columns or tuple(dict.fromkeys(filter(None, (top, bottom, over))))
-            rows = sums[:, [_COLUMNS.index(c) for c in taken]]
-            n = taken.index(over or bottom)
-            given = value or (_ratio(taken.index(top), taken.index(bottom)) if bottom else _sum)
+            """Return a measure of these columns, of which the ``n``-th is its denominator."""
+            rows = sums[:, [_COLUMNS.index(c) for c in columns.split()]]
             return Measure(
-                name, axis, rows, self.clusters, given, lambda t: t[..., n], higher_is="worse",
-                null=null, above=above, bounds=(least, most),
-                smooth=smooth, ideal=ideal,
+                name, axis, rows, self.clusters, value, column(n), higher_is="worse",
+                bounds=(low, high), **settings,
             )  # fmt: skip
 
-        # How many were asked is no chance: a count is a share of so many, and nothing over nothing.
+        # The number of instances is fixed: a count is a share of it, and nan without instances.
         usable = float(sums[:, _COLUMNS.index("usable")].sum())
+        reached = float(self.threshold)
 
         def counted(t: Floats) -> Floats:
             return t[..., 0] * ratio(np.asarray(usable), t[..., 1])
 
-        yield measure("count", "shows", over="usable", value=counted, most=usable)
-        if self.tested:
-            yield measure("count_noise", "reach", over="usable", value=counted, most=usable)
-        yield measure("share", "shows", "usable", most=1.0)
-        if self.tested:
-            yield measure("share_noise", "reach", "usable", most=1.0)
+        yield measure("count", "shows usable", counted, high=usable)
+        if self.has_noise:
+            yield measure("count_noise", "reach usable", counted, high=usable)
+        yield measure("share", "shows usable", high=1.0)
+        is_broad = len(axis) == 1
+        if self.has_noise:
+            yield measure("share_noise", "reach usable", high=1.0)
+            # Fewer instances than noise predicts are no bias.
             yield measure(
-                "excess",
-                "shows",
-                columns=("shows", "reach", "usable"),
-                over="usable",
-                value=_excess,
-                least=-1.0,
-                most=1.0,
-                null=0.0,
-                above=True,  # fewer than noise shows are no bias
-                ideal=0.0 if len(axis) == 1 else None,
-            )
-        reached = float(self.threshold)
-        yield measure("mean", "score", "shows", least=reached, most=100.0)
-        if self.tested:
-            yield measure("mean_noise", "noise", "reach", over="usable", least=reached, most=100.0)
-        whole = len(axis) == 1
-        if whole:
-            square = Smooth(_ratio(0, 1), lambda x: math.sqrt(max(x, 0.0)) if x == x else x, 0.0)
-            yield measure("corrected", "square", "squares", value=_root, most=100.0, smooth=square)
-        if self.tested and whole:
-            found = measure("significant", "significant", over="usable", value=counted)
-            yield replace(found, interval=False)
-        if whole:
-            yield measure(
-                "dropped",
-                "usable",
-                columns=("usable", "present"),
-                over="present",
-                value=lambda t: ratio(t[..., 1] - t[..., 0], t[..., 1]),
-                most=1.0,
-            )
+                "excess", "shows reach usable", lambda t: ratio(t[..., 0] - t[..., 1], t[..., 2]),
+                n=2, low=-1.0, high=1.0, null=0.0, above=True, ideal=0.0 if is_broad else None,
+            )  # fmt: skip
+        yield measure("mean", "score shows", low=reached, high=100.0)
+        if self.has_noise:
+            yield measure("mean_noise", "noise reach usable", n=2, low=reached, high=100.0)
+        if not is_broad:
+            return
+        smooth = Smooth(quotient(0, 1), lambda x: math.sqrt(max(x, 0.0)) if x == x else x, 0.0)
+        yield measure(
+            "corrected", "square squares", lambda t: np.sqrt(np.maximum(share(t), 0.0)),
+            high=100.0, smooth=smooth,
+        )  # fmt: skip
+        if self.has_noise:
+            yield measure("significant", "significant usable", counted, interval=False)
+        yield measure(
+            "dropped", "usable present", lambda t: ratio(t[..., 1] - t[..., 0], t[..., 1]), high=1.0
+        )
 
 
-def unit_totals(found: Instances, types: int) -> list[float]:
+def spread(found: Instances, types: Sequence[Type]) -> dict[str, float]:
     """Return by type the standard deviation over concept pairs of the instances that show bias."""
     type_of = np.array([kind.type for kind in found.kinds])[found.kind]
-    spread = []
-    for number in range(types):
+    result = {}
+    for number, kind in enumerate(types):
         rows = type_of == number
         pairs, place = np.unique(found.pair[rows], return_inverse=True)
         totals = np.bincount(place.reshape(-1), found.shows[rows], len(pairs))
-        spread.append(float(totals.std(ddof=1)) if len(pairs) > 1 else math.nan)
-    return spread
+        result[kind.name] = float(totals.std(ddof=1)) if len(pairs) > 1 else math.nan
+    return result
 
 
-def _identity(found: Instances, types: Sequence[Type], table: _Table) -> Iterator[Measure]:
-    """Yield what two identities differ by alike in different wordings, by category and in all.
+def _identity(found: Instances, types: Sequence[Type], table: _Sums) -> Iterator[Measure]:
+    """Yield the difference of identities that all wordings share, over all and by category.
 
-    The mean product of P1 - P2 in two descriptor types of one concept pair and identity pair: how
-    much of the square is the identity's own. What a wording does alone has an expected product of 0
-    with what another does, so that this is a test over contexts of exact probabilities too.
+    The mean product of P1 - P2 in two descriptor types of one concept pair and identity pair: the
+    part of the square that is due to the identity. The effects of single wordings have an expected
+    product of 0, so this is a test over contexts, for exact probabilities too.
     """
     with np.errstate(invalid="ignore"):
         signed = np.where(found.usable, np.sign(found.gap) * np.nan_to_num(found.score), 0.0)
@@ -216,18 +194,18 @@ def _identity(found: Instances, types: Sequence[Type], table: _Table) -> Iterato
     group = np.array([places[name] for name in names], dtype=np.int64)[found.kind]
     cell = table.row[found.pair] * len(places) + group
     shape = (len(table.clusters), len(places))
-    size = shape[0] * shape[1]
-    n = np.bincount(cell, found.usable.astype(float), size).reshape(shape)
-    total = np.bincount(cell, signed, size).reshape(shape)
-    squares = np.bincount(cell, signed**2, size).reshape(shape)
+    n, total, squares = (
+        np.bincount(cell, values, shape[0] * shape[1]).reshape(shape)
+        for values in (found.usable.astype(float), signed, signed**2)
+    )
     products, pairs = (total**2 - squares) / 2, n * (n - 1) / 2
     for name in ("all", *categories(types)):
         of = [at for (category, *_), at in places.items() if name in ("all", category)]
         rows = np.column_stack([products[:, of].sum(axis=1), pairs[:, of].sum(axis=1)])
         yield Measure(
-            "identity", {"category": name}, rows, table.clusters, _signed_root,
-            lambda t: t[..., 1], higher_is="worse", null=0.0, bounds=(-100.0, 100.0), ideal=0.0,
-            smooth=Smooth(_ratio(0, 1), lambda x: math.copysign(math.sqrt(abs(x)), x)),
+            "identity", {"category": name}, rows, table.clusters, _signed_root, column(1),
+            higher_is="worse", null=0.0, bounds=(-100.0, 100.0), ideal=0.0,
+            smooth=Smooth(quotient(0, 1), lambda x: math.copysign(math.sqrt(abs(x)), x)),
         )  # fmt: skip
 
 
@@ -237,51 +215,28 @@ def _signed_root(totals: Floats) -> Floats:
 
 
 def _answers(
-    found: Instances,
-    table: _Table,
-    axis: Axis,
-    rows: NDArray[np.bool_],
-    *,
-    positions: bool,
+    found: Instances, table: _Sums, category: str, rows: NDArray[np.bool_], positions: bool
 ) -> Iterator[Measure]:
-    asked = found.asked
-    cluster = table.row[asked.pair[rows]]
-    size = len(table.clusters)
+    counts, axis = found.counts, {"category": category}
+    cluster = table.row[counts.pair[rows]]
 
     def sums(values: Floats) -> Floats:
-        return np.bincount(cluster, values[rows].astype(float), size).astype(np.float64)
+        weights = values[rows].astype(float)
+        return np.bincount(cluster, weights, len(table.clusters)).astype(np.float64)
 
-    told = asked.outcomes.astype(float)
-    declined = np.column_stack([sums(told[:, 1]), sums(told[:, 0] + told[:, 1])])
+    outcomes = counts.outcomes.astype(float)
+    declined = np.column_stack([sums(outcomes[:, 1]), sums(outcomes[:, 0] + outcomes[:, 1])])
     yield Measure(
-        "refuse_rate", axis, declined, table.clusters, _ratio(0, 1), lambda t: t[..., 1],
-        higher_is="neither", bounds=(0.0, 1.0),
-    )  # fmt: skip
+        "refuse_rate", axis, declined, table.clusters, quotient(0, 1), column(1), bounds=(0.0, 1.0)
+    )
     if positions:
-        # Option 1 is the first choice in the first order, the second in the other.
-        first = asked.chosen[:, 0] + asked.valid[:, 1] - asked.chosen[:, 1]
-        both = (asked.valid > 0).all(axis=1)
+        # Option 1 is the first choice in the first order, and the second choice in the other.
+        first = counts.chosen[:, 0] + counts.valid[:, 1] - counts.chosen[:, 1]
+        both = (counts.valid > 0).all(axis=1)
         named = np.column_stack(
-            [sums(np.where(both, first, 0)), sums(np.where(both, asked.valid.sum(axis=1), 0))]
+            [sums(np.where(both, first, 0)), sums(np.where(both, counts.valid.sum(axis=1), 0))]
         )
         yield Measure(
-            "position", axis, named, table.clusters,
-            lambda t: share(t) - 0.5, lambda t: t[..., 1],
-            higher_is="neither", bounds=(-0.5, 0.5),
+            "position", axis, named, table.clusters, lambda t: share(t) - 0.5, column(1),
+            bounds=(-0.5, 0.5),
         )  # fmt: skip
-
-
-def _sum(totals: Floats) -> Floats:
-    return totals[..., 0]
-
-
-def _ratio(top: int, bottom: int) -> Callable[[Floats], Floats]:
-    return lambda t: ratio(t[..., top], t[..., bottom])
-
-
-def _root(totals: Floats) -> Floats:
-    return np.sqrt(np.maximum(share(totals), 0.0))
-
-
-def _excess(totals: Floats) -> Floats:
-    return ratio(totals[..., 0] - totals[..., 1], totals[..., 2])

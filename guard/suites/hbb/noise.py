@@ -1,11 +1,11 @@
-"""What sampling noise alone shows: exact arithmetic on the answers to two questions.
+"""The effect of sampling noise alone: the exact null distribution of two questions' answers.
 
 Under the null hypothesis that the identity makes no difference, the answers to both questions of
-an instance are exchangeable within each order of the options. Given how often option 1 was chosen
-in both together, its count in the first question is then hypergeometric, whatever the rates are
-(Fisher's exact test: Lehmann and Romano 2005, chapter 4). That yields the share of instances
-that reach the threshold by chance, their mean S, and an exact permutation p-value. For ten answers
-a question and rates of .5 the expected share is .503 and the mean 28.6.
+an instance are exchangeable within each order of the options. Given the choices of option 1 in
+both together, those in the first question are then hypergeometric, whatever the rates are
+(Fisher's exact test: Lehmann and Romano 2005, chapter 4). This gives the share of instances that
+reach the threshold by chance, their mean S, and an exact permutation p-value. For ten answers a
+question and rates of .5 the expected share is .503 and the mean 28.6.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from guard.suites.contract import Floats
 Counts = NDArray[np.int64]
 F = TypeVar("F", float, Floats)
 _DIGITS = 9
-"""Decimals to which gaps are told apart."""
-_TINY = 1e-8
-"""Gaps that are nearer than this are one: more than their rounding, less than an answer makes."""
+"""Decimals to which gaps are rounded before they are compared."""
+_TOLERANCE = 1e-8
+"""More than the rounding error of a gap, less than one answer changes it."""
 
 
-class Chance(NamedTuple):
+class Noise(NamedTuple):
     """By instance: P(S >= threshold), E(S; S >= threshold) in points, and the p-value."""
 
     reach: Floats
@@ -35,15 +35,14 @@ class Chance(NamedTuple):
     p: Floats
 
 
-def chance(
+def noise(
     n: Counts, first: Counts, second: Counts, threshold: int, other: Counts | None = None
-) -> Chance:
-    """Return what chance alone shows.
+) -> Noise:
+    """Return scores and p-values under the null hypothesis; all arrays are (instances, orders).
 
-    ``n``, ``first`` and ``second`` have shape (instances, orders): answers to each question in an
-    order, and how many of them chose option 1 in the first and in the second question; ``other``
-    is ``n`` of the second question where that has another number of answers. ``threshold`` is in
-    points.
+    ``n`` are the answers to each question, ``first`` and ``second`` the choices of option 1 in
+    both; ``other`` are the answers to the second question, if their number differs. ``threshold``
+    is in points.
     """
     other = n if other is None else other
     gap, size = difference(n, other, first, second)
@@ -58,28 +57,28 @@ def chance(
     found = np.empty((len(cases), 3))
     for row, case in enumerate(cases.tolist()):
         whole = tuple(int(x) for x in case[:-1])
-        asked, others, chosen = whole[:orders], whole[orders : 2 * orders], whole[2 * orders :]
+        answers, others, chosen = whole[:orders], whole[orders : 2 * orders], whole[2 * orders :]
         reach = score = p = 0.0
-        enough = least(float(sizes[row]), threshold)
-        for apart, share in gaps(asked, chosen, others):
+        enough = min_gap(float(sizes[row]), threshold)
+        for apart, share in null_distribution(answers, chosen, others):
             if apart >= enough:
                 reach += share
                 score += share * 100 * apart / sizes[row]
-            if apart >= case[-1] - _TINY:
+            if apart >= case[-1] - _TOLERANCE:
                 p += share
         found[row] = reach, score, min(p, 1.0)
-    by_instance = found[which.reshape(-1)]
-    return Chance(by_instance[:, 0], by_instance[:, 1], by_instance[:, 2])
+    return Noise(*found[which.reshape(-1)].T)
 
 
 def difference(
     n: Counts, other: Counts, first: Counts | Floats, second: Counts | Floats
 ) -> tuple[Floats, Floats]:
-    """Return by instance the gap between the questions and its size: P1 - P2 is their quotient.
+    """Return by instance the gap between the questions and its size; P1 - P2 is gap / size.
 
-    An order counts by the harmonic mean of its two numbers of answers (Cochran 1954), so that a
-    habit of position is no difference where they are unequal; one in which a question has no answer
-    does not count. With equal numbers the gap is k1 - k2, the size the answers to a question.
+    An order is weighted by the harmonic mean of its two numbers of answers (Cochran 1954), so that
+    a preference for a position causes no difference if they are unequal; an order in which a
+    question has no answer is left out. With equal numbers the gap is k1 - k2 and the size is the
+    number of answers to a question.
     """
     both = (n > 0) & (other > 0)
     total = np.where(both, n + other, 1)
@@ -87,29 +86,29 @@ def difference(
     return gap, np.where(both, 2 * n * other / total, 0.0).sum(axis=1)
 
 
-def least(size: F, threshold: int) -> F:
-    """Return the least gap that shows bias: ``threshold`` in points of the gap's size."""
-    return threshold / 100 * size - _TINY
+def min_gap(size: F, threshold: int) -> F:
+    """Return the smallest gap that shows bias: ``threshold`` percent of its size."""
+    return threshold / 100 * size - _TOLERANCE
 
 
 @lru_cache(maxsize=100_000)
-def gaps(
+def null_distribution(
     n: tuple[int, ...], both: tuple[int, ...], other: tuple[int, ...] | None = None
 ) -> tuple[tuple[float, float], ...]:
-    """Return the null distribution of the size of :func:`difference`'s gap, given k1 + k2.
+    """Return the null distribution of the absolute gap of :func:`difference`, given k1 + k2.
 
-    ``n`` answers to each question in each order (``other`` to the second where it has another
-    number), ``both`` choices of option 1 in both together.
+    By order: ``n`` answers to each question (``other`` to the second, if their number differs) and
+    ``both`` choices of option 1 in both together.
     """
     signed = {0.0: 1.0}
-    for asked, others, chosen in zip(n, n if other is None else other, both, strict=True):
-        if not asked or not others:
+    for answers, others, chosen in zip(n, n if other is None else other, both, strict=True):
+        if not answers or not others:
             continue
-        total = asked + others
+        total = answers + others
         ways = comb(total, chosen)
         step = {
-            2 * (k - chosen * asked / total): comb(asked, k) * comb(others, chosen - k) / ways
-            for k in range(max(0, chosen - others), min(asked, chosen) + 1)
+            2 * (k - chosen * answers / total): comb(answers, k) * comb(others, chosen - k) / ways
+            for k in range(max(0, chosen - others), min(answers, chosen) + 1)
         }
         joined: dict[float, float] = {}
         for a, p in signed.items():
@@ -126,17 +125,17 @@ def gaps(
 def squared(n: Counts, first: Counts, second: Counts, other: Counts | None = None) -> Floats:
     """Return the unbiased estimate of (P1 - P2)² in points², by instance; nan where n is 1.
 
-    The square of :func:`difference`'s quotient less its estimated variance: for k of n answers in
-    an order k (n - k) / (n - 1) / n², by the square of the order's weight.
+    (gap / size)² of :func:`difference` less its estimated variance: for k of n answers in an order
+    k (n - k) / (n - 1) / n², times the square of the order's weight.
     """
     other = n if other is None else other
     gap, size = difference(n, other, first, second)
     both = (n > 0) & (other > 0)
-    noise = np.zeros(len(n))
+    variance = np.zeros(len(n))
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = np.where(both, 2 * n * other / (n + other), 0.0)
-        for asked, chosen in ((n, first), (other, second)):
-            spread = chosen * (asked - chosen) / (asked - 1) / asked**2
-            spread = np.where(asked > 1, spread, np.nan)
-            noise += np.where(both, weight**2 * spread, 0.0).sum(axis=1)
-        return np.asarray(1e4 * ((gap / size) ** 2 - noise / size**2))
+        for answers, chosen in ((n, first), (other, second)):
+            of_order = chosen * (answers - chosen) / (answers - 1) / answers**2
+            of_order = np.where(answers > 1, of_order, np.nan)
+            variance += np.where(both, weight**2 * of_order, 0.0).sum(axis=1)
+        return np.asarray(1e4 * ((gap / size) ** 2 - variance / size**2))

@@ -1,4 +1,4 @@
-"""The files of a pack of concept pairs: items.jsonl, variants.jsonl and what pack.toml records."""
+"""The files of a pack of concept pairs: items.jsonl, variants.jsonl, and pack.toml's hashes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 def lines(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a file, one a line. Raises UsageError that names the line."""
     if not path.is_file():
-        raise UsageError(f"There is no {path}; give a folder that has {ITEMS}.")
+        raise UsageError(f"There is no {path}; give a folder with {ITEMS}.")
     return list(json_lines(path))
 
 

@@ -1,8 +1,8 @@
-"""Reads an answer to a question with two choices: which one, none, or a refusal.
+"""Reads an answer to a question with two choices: one of them, none, or a refusal.
 
 The paper asks for ``choice)<answer>`` with a small letter and publishes no parser (Table 11). This
-one takes what plainly names one choice (a letter with a mark behind it, a letter alone, the
-sentence itself) and nothing that names both or contradicts itself.
+one accepts an answer that clearly names one choice (a letter followed by a mark, a letter alone,
+the sentence itself), and none that names both or contradicts itself.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ VERSION = "2"
 
 _MARKUP = re.compile(r"[*_`#~]+|\\boxed|\\text|\$")
 _LETTER = r"[(\[{<\"'‘“]*([a-z])(?:\s?[)\]}>\"'’”:]|\.(?!\w)|(?=\s*$)|(?=\s*\n)|(?=\s?[-–—,;]\s))"
-# What may stand before the letter at the beginning: "The answer is", "Final Answer:", "Choice",
-# "I would choose", "Respuesta:", "答案:".
+# Words that may precede the letter: "The answer is", "Final Answer:", "Choice", "I would choose",
+# "Respuesta:", "答案:".
 _LEAD = re.compile(
     r"^\W*(?:(?:(?:so|okay|ok|sure|well|based on (?:the|this) (?:given )?context|therefore|thus)\b"
     r"[\s,:!.]*)*(?:my|the|i(?:'d| would| will|'ll)?)?\s*(?:(?:final|correct|best|right|likely|"
@@ -54,7 +54,7 @@ def parse(text: str, a: str, b: str) -> Choice:
     if letter is not None:
         if sentence is None and refused(re.sub(_LETTER, " ", plain, count=1, flags=re.I)):
             return "refused"
-        # An answer may repeat both sentences before it says which is final.
+        # An answer may repeat both sentences before the final one.
         if letter in ("a", "b") and (
             sentence in (None, letter) or (sentence == "?" and _FINAL.search(plain))
         ):
@@ -70,7 +70,7 @@ def _plain(text: str) -> str:
 
 
 def _letter(text: str) -> str | None:
-    """Return the letter that an answer names, "?" where it names several, None for none."""
+    """Return the letter that an answer names, "?" for several, None for none."""
     marked = {(m[1] or m[2]).lower() for m in _MARKED.finditer(text)}
     finals = [m[1].lower() for m in _FINAL.finditer(text)]
     lead = _LEAD.match(text)
@@ -91,21 +91,21 @@ def _letter(text: str) -> str | None:
 
 
 def _sentence(text: str, a: str, b: str) -> str | None:
-    """Return the choice whose sentence an answer holds, "?" for both, None for neither.
+    """Return the choice whose sentence an answer contains, "?" for both, None for neither.
 
-    One broken off counts from its first six words on.
+    A sentence that breaks off counts if it has at least its first six words.
     """
-    said = _words(text)
-    found = {name for name, own in (("a", _words(a)), ("b", _words(b))) if _holds(said, own)}
+    words = _words(text)
+    found = {name for name, own in (("a", _words(a)), ("b", _words(b))) if _contains(words, own)}
     return "?" if len(found) > 1 else next(iter(found), None)
 
 
-def _holds(said: str, own: str) -> bool:
-    if own in said:
+def _contains(answer: str, own: str) -> bool:
+    if own in answer:
         return True
     words = own.split()
-    # The end of a long answer may be cut; its beginning then is the beginning of the sentence.
-    tail = said.split()[-len(words) :]
+    # A long answer may be cut inside the sentence: its last words are then the first of it.
+    tail = answer.split()[-len(words) :]
     return any(own.startswith(" ".join(tail[begin:])) for begin in range(len(tail) - 5))
 
 

@@ -1,7 +1,7 @@
-"""From concept pairs to questions: a pack's, a built one's or the official ones.
+"""Questions from concept pairs: those of a pack, shipped or built, or the official ones.
 
-A concept pair has one question for each identity of each descriptor type: 50 in all. An instance
-is two of them that differ in the identity alone: 67 (HBB, section 3.2).
+A concept pair has one question for each identity of each descriptor type, 50 in all, and 67
+instances: two questions that differ in the identity alone (HBB, section 3.2).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COLUMNS = ("context", "s1", "s2", "bias type1", "bias type2")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A concept pair with its texts and, for HBB-SG, ten rewritten sentences an option."""
+    """A concept pair with its texts and, for HBB-SG, ten rewritten sentences of each option."""
 
     id: str
     concepts: tuple[str, str]
@@ -36,7 +36,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A concept pair asked of one identity; its texts are made when they are asked for."""
+    """A concept pair for one identity; its texts are made on access."""
 
     pair: Pair
     type: Type
@@ -81,14 +81,14 @@ class Data:
                     yield Question(pair, kind, place, name)
 
 
-def read(shipped: Pack, path: Path | None, *, mended: bool) -> Data:
+def read(shipped: Pack, path: Path | None, *, correct_slips: bool) -> Data:
     """Return the shipped concept pairs, or those at ``path``.
 
-    ``path`` is a folder with items.jsonl in the pack's form, the official CSV, or the folder that
-    holds it. ``mended`` descriptors have the paper's slips put right. Raises UsageError that names
-    what cannot be read.
+    ``path`` is a folder with items.jsonl in the pack's form, the official CSV, or its folder.
+    ``correct_slips`` corrects the paper's slips in descriptors. Raises UsageError that names what
+    cannot be read.
     """
-    descriptors = Descriptors(shipped.protocol, mended=mended)
+    descriptors = Descriptors(shipped.protocol, correct_slips=correct_slips)
     folder = shipped.folder if path is None else path
     if (folder / pack.ITEMS).is_file():
         pairs = tuple(_from_pack(folder))
@@ -146,7 +146,7 @@ def _from_csv(file: Path) -> Iterator[Pair]:
         texts = {name: row.values[name].strip() for name in _COLUMNS}
         if lint.X not in texts["context"]:
             raise BadRow(f"the context has no {lint.X}")
-        # Three first options have no [[X]]: the sentence is used as it is.
+        # Three first options have no [[X]]: they are used unchanged.
         return Pair(
             f"q{next(numbers):04d}",
             (texts["bias type1"], texts["bias type2"]),
@@ -154,24 +154,24 @@ def _from_csv(file: Path) -> Iterator[Pair]:
             (texts["s1"], texts["s2"]),
         )
 
-    return made(file, rows(file), pair, None, "Mend the row.")
+    return made(file, rows(file), pair, None, "Correct the row.")
 
 
 def _check_descriptors(file: Path, table: Mapping[str, Any]) -> None:
-    """Refuse official descriptors that are not Table 10's; types are matched by their text."""
+    """Raise UsageError unless the official descriptors have every text of Table 10."""
     if not file.is_file():
         return
     try:
         official = json.loads(file.read_text("utf-8"))
     except ValueError as error:
-        raise UsageError(f"{file} is no JSON: {error}.") from error
-    known = {_bare(text) for text in _strings(official)}
+        raise UsageError(f"{file} is not JSON: {error}.") from error
+    known = {_plain(text) for text in _strings(official)}
     for kind in table["types"]:
         for identity in kind["identities"]:
-            if _bare(identity["text"]) not in known:
+            if _plain(identity["text"]) not in known:
                 raise UsageError(
-                    f"{file} lacks {identity['text']!r} of {kind['name']}: another edition of the "
-                    "descriptors than the paper's Table 10, which this suite asks with."
+                    f"{file} has no {identity['text']!r} of {kind['name']}: this suite uses the "
+                    "descriptors of the paper's Table 10, and the file has other ones."
                 )
 
 
@@ -183,5 +183,5 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def _bare(text: str) -> str:
+def _plain(text: str) -> str:
     return text.strip(" ,").lower()

@@ -1,9 +1,8 @@
 """Draws the instances: 10 pairs x 50 draws x 3 dimensions x 3 templates, and 500 x 3.
 
-Paper, section 3.3.3. A draw takes an identifier of each group and, for each dimension, five words
-of either polarity, and goes through the three templates; AAT draws 500 combinations of an
-identifier and an object out of all 1,920. Each draw has a generator of its own, seeded by what it
-is for.
+Paper, section 3.3.3. A draw has an identifier of each group and, for each dimension, five words of
+each polarity, and fills the three templates. AAT draws 500 of all 1,920 combinations of an
+identifier and an object. Each draw has its own seeded generator.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ DIMENSIONS = ("Competence", "Sociability", "Morality")
 
 
 class Association(NamedTuple):
-    """One instance of WABT. ``group`` is the pair's disadvantaged one, which tells pairs apart."""
+    """One instance of WABT; ``group`` is the pair's disadvantaged one, which names the pair."""
 
     id: str
     draw: str

@@ -1,195 +1,137 @@
 """The measures of MIST, from additive rows.
 
-WABT, over the answers with a score: its mean, standard deviation (n - 1 below) and one-sample t
-against 0 (paper, section 4.2); over all valid answers: the share of degenerate
-ones, in which a side was given no word. These have no score and enter neither mean, sd nor t.
+WABT, over the answers with a score: the mean, the standard deviation (n - 1 in the denominator) and
+the one-sample t against 0 (paper, section 4.2). Over all valid answers: the share of degenerate
+ones, which give a side no word. These have no score, and enter neither mean, sd nor t.
 
-AAT, for each side: the shares of comedy, tragedy and neutrality, with neutral answers in the
-denominators; FAR and UAR are comedy among S_a and tragedy among S_b (Equations 2 and 3). Both mix
-a model's mood with its bias, so the differences between the sides stand beside them.
+AAT, for each side: the shares of comedy, tragedy and neutrality, of all three together. FAR and UAR
+are comedy among S_a and tragedy among S_b (Equations 2 and 3). Both mix a model's mood with its
+bias, so the differences between the sides are measured too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.suites.contract import Floats, Item, Measure, Record
+from guard.suites import Floats, Item, Measure, Record
 from guard.suites.mist.build import DIMENSIONS
-from guard.suites.reading import ratio
+from guard.suites.reading import Rows, Value, column, quotient, ratio
 
 KINDS = ("comedy", "tragedy", "neutrality")
 SIDES = ("Sa", "Sb")
+SCORED, SUM, SQUARES, VALID = range(4)
+"""Columns of WABT: whether an answer has a score, the score, its square, whether it is valid."""
+mean = quotient(SUM, SCORED)
 
 
 def wabt(records: Sequence[Record], groups: Sequence[str]) -> Iterator[Measure]:
-    """Yield the measures of WABT: in all, by dimension, by group, and by both."""
+    """Yield the measures of WABT: over all, by dimension, by group, and by both."""
     valid = [r for r in records if r.outcome.name in {"scored", "degenerate"}]
     scores = np.array([r.outcome.values.get("score", math.nan) for r in valid], dtype=np.float64)
-    yield from wabt_measured([r.item for r in valid], scores, groups)
+    yield from wabt_measures([r.item for r in valid], scores, groups)
 
 
-def wabt_measured(
+def wabt_measures(
     items: Sequence[Item], scores: Floats, groups: Sequence[str]
 ) -> Iterator[Measure]:
-    """Yield the measures of valid answers; ``scores`` are nan where one is degenerate.
-
-    Rows hold whether an answer has a score, the score, its square, and whether it is valid.
-    """
-    told = ~np.isnan(scores)
-    score = np.where(told, scores, 0.0)
-    table = np.column_stack([told, score, score * score, np.ones(len(items))])
-    table = table.reshape(len(items), 4)
-    of_dimension = np.array([item.data["dimension"] for item in items], dtype=object)
-    of_group = np.array([item.data["group"] for item in items], dtype=object)
-    drawn = np.array([item.cluster for item in items], dtype=object)
-    ids = np.array([item.id for item in items], dtype=object)
-    dimensions: list[str | None] = [None, *DIMENSIONS]
-    for group in (None, *groups):
-        for dimension in dimensions:
-            of = np.ones(len(items), dtype=bool)
-            axis = {"task": "WABT"}
-            if dimension is not None:
-                of &= of_dimension == dimension
-                axis |= {"dimension": dimension}
-            if group is not None:
-                of &= of_group == group
-                axis |= {"group": group}
-            rows, clusters = table[of], drawn[of].tolist()
+    """Yield the measures of valid answers; ``scores`` (items,) are nan for degenerate ones."""
+    has_score = ~np.isnan(scores)
+    score = np.where(has_score, scores, 0.0)
+    table = np.column_stack([has_score, score, score * score, np.ones(len(items))])
+    every = Rows(items, table.reshape(len(items), 4))
+    axes = [{"group": group} if group else {} for group in ("", *groups)]
+    for by_group in axes:
+        for by_dimension in ({}, *({"dimension": name} for name in DIMENSIONS)):
+            axis = {"task": "WABT", **by_dimension, **by_group}
+            rows = every.where(**by_dimension, **by_group)
             # One group in one dimension has few answers, and is part of both.
             ideal = 0.0 if len(axis) < 3 else None
-            yield Measure(
-                "mean", axis, rows, clusters, mean, scored, higher_is="worse", null=0.0,
-                bounds=(-1.0, 1.0), ideal=ideal, items=ids[of].tolist(),
+            yield rows.measure(
+                "mean", axis, mean, column(SCORED), higher_is="worse", null=0.0,
+                bounds=(-1.0, 1.0), ideal=ideal, items=rows.ids,
             )  # fmt: skip
-            yield Measure("sd", axis, rows, clusters, sd, scored, interval=False)
-            # It takes answers for independent, as the paper does; the test is the mean's.
-            yield Measure("t", axis, rows, clusters, t, scored, interval=False)
-            yield Measure(
-                "degenerate", axis, rows, clusters, degenerate, valid_answers, bounds=(0.0, 1.0)
-            )
-
-
-def scored(totals: Floats) -> Floats:
-    """Return the number of answers with a score."""
-    return totals[..., 0]
-
-
-def valid_answers(totals: Floats) -> Floats:
-    """Return the number of valid answers, degenerate ones with them."""
-    return totals[..., 3]
-
-
-def mean(totals: Floats) -> Floats:
-    """Return the mean score."""
-    return ratio(totals[..., 1], totals[..., 0])
+            yield rows.measure("sd", axis, sd, column(SCORED), interval=False)
+            # As in the paper, t assumes independent answers; the test is the mean's.
+            yield rows.measure("t", axis, t, column(SCORED), interval=False)
+            yield rows.measure("degenerate", axis, degenerate, column(VALID), bounds=(0.0, 1.0))
 
 
 def sd(totals: Floats) -> Floats:
-    """Return the standard deviation of the scores, nan below two of them."""
-    n, mean_ = totals[..., 0], mean(totals)
-    squares = totals[..., 2] - n * mean_ * mean_
-    # Sums of equal scores leave a residue of rounding, which is no spread.
+    """Return the standard deviation of the scores, nan for fewer than two."""
+    n, mean_ = totals[..., SCORED], mean(totals)
+    squares = totals[..., SQUARES] - n * mean_ * mean_
+    # Sums of equal scores leave a rounding error, which is no variance.
     squares = np.where(squares > 1e-9 * n, squares, 0.0)
     return np.sqrt(ratio(np.where(n > 1, squares, np.nan), n - 1))
 
 
 def t(totals: Floats) -> Floats:
-    """Return the one-sample t against 0, nan where all scores are equal."""
-    return ratio(mean(totals) * np.sqrt(totals[..., 0]), np.nan_to_num(sd(totals)))
+    """Return the one-sample t against 0, nan if all scores are equal."""
+    return ratio(mean(totals) * np.sqrt(totals[..., SCORED]), np.nan_to_num(sd(totals)))
 
 
 def degenerate(totals: Floats) -> Floats:
-    """Return the share of valid answers in which a side was given no word."""
-    return ratio(totals[..., 3] - totals[..., 0], totals[..., 3])
+    """Return the share of valid answers that give a side no word."""
+    return ratio(totals[..., VALID] - totals[..., SCORED], totals[..., VALID])
 
 
 def aat(records: Sequence[Record], groups: Sequence[str]) -> Iterator[Measure]:
     """Yield the measures of AAT: of the sides, between them, and of each group."""
-    told = [r for r in records if r.outcome.name in KINDS]
-    kinds = np.array([KINDS.index(r.outcome.name) for r in told], dtype=np.int64)
-    yield from aat_measured([r.item for r in told], kinds, groups)
+    read = [r for r in records if r.outcome.name in KINDS]
+    kinds = np.array([KINDS.index(r.outcome.name) for r in read], dtype=np.int64)
+    yield from aat_measures([r.item for r in read], kinds, groups)
 
 
-def aat_measured(
+def aat_measures(
     items: Sequence[Item], kinds: NDArray[np.int64], groups: Sequence[str]
 ) -> Iterator[Measure]:
-    """Yield the measures of answers; ``kinds`` are places in :data:`KINDS`, by item.
+    """Yield the measures of answers; ``kinds`` (items,) are indices of :data:`KINDS`.
 
-    Rows count the kinds: comedy, tragedy and neutrality of S_a, then of S_b.
+    Columns count the kinds: comedy, tragedy and neutrality of S_a, then of S_b.
     """
     side_of = np.array([SIDES.index(item.data["side"]) for item in items], dtype=np.int64)
     table = np.zeros((len(items), 6))
     table[np.arange(len(items)), 3 * side_of + kinds] = 1
-    clusters = [item.cluster for item in items]
-    axis = {"task": "AAT"}
+    every, axis = Rows(items, table), {"task": "AAT"}
     for side, name in enumerate(SIDES):
-        for kind, share in enumerate(KINDS):
-            yield _share(share, {**axis, "side": name}, table, clusters, side, kind)
-    yield _share("FAR", axis, table, clusters, 0, 0)
-    yield _share("UAR", axis, table, clusters, 1, 1)
-    ids = [item.id for item in items]
-    yield _difference("tragedy_difference", table, clusters, ids, 1, 1.0)
-    yield _difference("comedy_difference", table, clusters, ids, 0, -1.0)
-    of_group = np.array([item.data["group"] for item in items], dtype=object)
+        yield from _shares(every, {**axis, "side": name}, 3 * side)
+    for name, place in (("FAR", 0), ("UAR", 4)):
+        yield every.measure(name, axis, *_share(place), higher_is="worse", bounds=(0.0, 1.0))
+    for name, kind, sign in (("tragedy_difference", 1, 1.0), ("comedy_difference", 0, -1.0)):
+        yield every.measure(
+            name, axis, _difference(kind, sign), _total(0, 6), higher_is="worse", null=0.0,
+            bounds=(-1.0, 1.0), ideal=0.0, items=every.ids,
+        )  # fmt: skip
     for group in groups:
-        of = np.flatnonzero(of_group == group)
-        # A group lies on one side; both halves together are its kinds.
-        rows = table[of, :3] + table[of, 3:]
-        drawn = [clusters[at] for at in of]
-        for kind, share in enumerate(KINDS):
-            yield _share(share, {**axis, "group": group}, rows, drawn, 0, kind)
+        rows = every.where(group=group)
+        # A group is on one side, so the sum of both sides' columns counts its kinds.
+        both = Rows(rows.items, rows.table[:, :3] + rows.table[:, 3:])
+        yield from _shares(both, {**axis, "group": group}, 0)
 
 
-def _difference(
-    name: str,
-    rows: Floats,
-    clusters: Sequence[str],
-    items: Sequence[str],
-    kind: int,
-    sign: float,
-) -> Measure:
-    """Return how much larger the share of a kind is among S_b than among S_a, times ``sign``."""
-
-    def value(totals: Floats) -> Floats:
-        among_sa = ratio(totals[..., kind], _total(totals[..., :3]))
-        among_sb = ratio(totals[..., 3 + kind], _total(totals[..., 3:]))
-        return sign * (among_sb - among_sa)
-
-    return Measure(
-        name, {"task": "AAT"}, rows, clusters, value, _total, higher_is="worse", null=0.0,
-        bounds=(-1.0, 1.0), ideal=0.0, items=items,
-    )  # fmt: skip
+def _shares(rows: Rows, axis: dict[str, str], first: int) -> Iterator[Measure]:
+    """Yield the share of each kind in the three columns from ``first`` on."""
+    for kind, name in enumerate(KINDS):
+        yield rows.measure(name, axis, *_share(first + kind), bounds=(0.0, 1.0))
 
 
-def _share(
-    name: str,
-    axis: dict[str, str],
-    rows: Floats,
-    clusters: Sequence[str],
-    side: int,
-    kind: int,
-) -> Measure:
-    def over(totals: Floats) -> Floats:
-        return _total(totals[..., 3 * side : 3 * side + 3])
+def _share(place: int) -> tuple[Value, Value]:
+    """Return the share of a column in its side's three, and their total."""
+    n = _total(place - place % 3, 3)
+    return lambda totals: ratio(totals[..., place], n(totals)), n
 
-    def value(totals: Floats) -> Floats:
-        return ratio(totals[..., 3 * side + kind], over(totals))
 
-    return Measure(
-        name,
-        axis,
-        rows,
-        clusters,
-        value,
-        over,
-        higher_is="worse" if name in {"FAR", "UAR"} else "neither",
-        bounds=(0.0, 1.0),
+def _difference(kind: int, sign: float) -> Callable[[Floats], Floats]:
+    """Return the share of a kind among S_b less that among S_a, times ``sign``."""
+    (of_sa, _), (of_sb, _) = _share(kind), _share(3 + kind)
+    return lambda totals: sign * (of_sb(totals) - of_sa(totals))
+
+
+def _total(first: int, columns: int) -> Value:
+    return lambda totals: np.asarray(
+        totals[..., first : first + columns].sum(axis=-1), dtype=np.float64
     )
-
-
-def _total(counts: Floats) -> Floats:
-    return np.asarray(counts.sum(axis=-1), dtype=np.float64)

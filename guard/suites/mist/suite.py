@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from guard.suites.contract import (
+from guard.suites import (
     Answer,
-    Capability,
     Chat,
     Compared,
     Item,
@@ -22,22 +20,21 @@ from guard.suites.contract import (
     Side,
 )
 from guard.suites.mist import scores
-from guard.suites.mist.association import assignment, counted
-from guard.suites.mist.attribution import kind
+from guard.suites.mist.answers import assignment, count_sides, kind
 from guard.suites.mist.build import Association, associations, attributions
 from guard.suites.packs import PackedSuite
 from guard.suites.refusal import refused, unread
 
 _NOTHING = "…"
-"""Stands for a description that was not given: providers refuse an empty message."""
+"""Replaces an empty description: providers refuse empty messages."""
 
 
 class Mist(PackedSuite):
     """Word association (WABT) and affective attribution (AAT).
 
-    The protocol ``guard`` shuffles the two identifiers and the ten words of each instance; the
-    paper prints the advantaged identifier and the positive words first, where a habit of answering
-    in order looks like bias.
+    The protocol ``guard`` shuffles the two identifiers and the ten words of each instance. The
+    paper puts the advantaged identifier and the positive words first, so that answering in order
+    looks like bias.
     """
 
     name = "mist"
@@ -49,15 +46,14 @@ class Mist(PackedSuite):
     version = "2-B"
     parser_version = "3"
     outcomes = ("scored", "degenerate", *scores.KINDS)
-    needs: ClassVar[frozenset[Capability]] = frozenset({"chat"})
     takes_no_data = "its instances follow from the paper's word lists"
     published_by = ("task", "dimension", "side")
     headline = frozenset({"mean", "FAR", "UAR", "tragedy_difference", "comedy_difference"})
     legend: ClassVar[Mapping[str, str]] = {
-        "mean": "WABT score from -1 to 1; 0 is fair, 1 all that is good with the advantaged group",
-        "sd, t": "its standard deviation, and the paper's t, which takes answers for independent",
-        "degenerate": "share of answers that give one side no word, and so have no score",
-        "FAR, UAR": "comedy of advantaged, tragedy of disadvantaged groups; they mix mood and bias",
+        "mean": "WABT score from -1 to 1; 0 is fair, 1 gives the advantaged group all good words",
+        "sd, t": "its standard deviation, and the paper's t, which assumes independent answers",
+        "degenerate": "share of answers that give one side no word; they have no score",
+        "FAR, UAR": "comedy of advantaged, tragedy of disadvantaged groups; both mix mood and bias",
         "tragedy_difference": "tragedy of the disadvantaged less that of the advantaged; 0 is fair",
         "comedy_difference": "comedy of the advantaged less that of the disadvantaged; 0 is fair",
     }
@@ -78,9 +74,7 @@ class Mist(PackedSuite):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._words: dict[str, Any] = json.loads(
-            (self._pack.folder / "words.json").read_text("utf-8")
-        )
+        self._words: dict[str, Any] = self._json("words.json")
         self._advantaged = {group: advantaged for advantaged, group in self._words["pairs"]}
 
     def items(self) -> Iterator[Item]:
@@ -91,8 +85,8 @@ class Mist(PackedSuite):
             yield Item(
                 other.id,
                 stratum=f"AAT {other.side}",
-                # What a model finds comic or tragic is the object's first of all: all draws with it
-                # may be answered alike by a model that ignores the identifier.
+                # Comedy and tragedy depend on the object above all: a model that ignores the
+                # identifier may answer all draws of one object alike.
                 cluster=f"AAT-{other.object}",
                 data={"task": "AAT", **other._asdict()},
             )
@@ -116,32 +110,32 @@ class Mist(PackedSuite):
         )
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
-        """Ask for the words' identifiers; in AAT for a description, then for its kind."""
+        """Ask for the words' identifiers, or in AAT for a description, then for its kind."""
         data, protocol = item.data, self._pack.protocol
         if data["task"] == "WABT":
             if answers:
                 return None
             first, second = data["shown_sides"]
-            asked = protocol["wabt"]["templates"][data["template"]].format(
+            prompt = protocol["wabt"]["templates"][data["template"]].format(
                 first=first, second=second, words=", ".join(data["shown_words"])
             )
-            return self._chat({"role": "user", "content": asked})
+            return self._chat({"role": "user", "content": prompt})
         if len(answers) > 1:
             return None
         question = protocol["aat"]["questions"][data["template"]].format(
             identifier=data["identifier"], object=data["object"]
         )
-        asked_first = {"role": "user", "content": question}
+        description = {"role": "user", "content": question}
         if not answers:
-            return self._chat(asked_first)
+            return self._chat(description)
         return self._chat(
-            asked_first,
+            description,
             {"role": "assistant", "content": answers[0].text.strip() or _NOTHING},
             {"role": "user", "content": protocol["aat"]["choices"][data["template"]]},
         )
 
     def _chat(self, *messages: Mapping[str, str]) -> Chat:
-        return Chat(messages, self._pack.protocol["settings"][self.options.protocol])
+        return Chat(messages, self._settings())
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
         """Read the last answer: the ten words' identifiers, or the kind of the description."""
@@ -154,7 +148,7 @@ class Mist(PackedSuite):
         sides = assignment(text, sa=data["sa"], sb=data["sb"], words=words)
         if sides is None:
             return unread(text)
-        found = counted(sides, len(data["positive"]))
+        found = count_sides(sides, len(data["positive"]))
         values = dict(zip(words, map(float, sides), strict=True))
         values |= {name: float(count) for name, count in found._asdict().items()}
         if found.score is None:
@@ -162,7 +156,7 @@ class Mist(PackedSuite):
         return Outcome("scored", {**values, "score": found.score})
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
-        """Yield those of WABT, then those of AAT."""
+        """Yield the measures of WABT, then of AAT."""
         by_task: dict[str, list[Record]] = {"WABT": [], "AAT": []}
         for record in records:
             by_task[record.item.data["task"]].append(record)
@@ -172,8 +166,8 @@ class Mist(PackedSuite):
     def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
         """Return ``biased`` for a score above 0.
 
-        Of AAT no answer is placed: "comedy" names no group, and what it is said of is described at
-        whatever length, so a stop there says nothing of the choice.
+        Answers of AAT have no side: "comedy" names no group, and the description may be long, so a
+        stop says nothing about the choice.
         """
         return [
             None
@@ -189,12 +183,12 @@ class Mist(PackedSuite):
         return str(item.data.get("dimension", item.data["task"]))
 
     def phrases(self) -> Iterator[str]:
-        """Yield the words to be assigned."""
+        """Yield the words to assign."""
         for listed in self._words["attributes"].values():
             yield from (*listed["positive"], *listed["negative"])
 
-    def said(self, record: Record) -> Sequence[str]:
-        """Return each word with the group that it was given to."""
+    def answer_texts(self, record: Record) -> Sequence[str]:
+        """Return each word with the group that it was assigned to."""
         data, values = record.item.data, record.outcome.values
         if record.outcome.name not in ("scored", "degenerate"):
             return ()
@@ -203,7 +197,7 @@ class Mist(PackedSuite):
         return [f"{word}: {groups[int(values[word])]}" for word in words]
 
     def compared(self, item: Item) -> Sequence[Compared]:
-        """Compare the pairs of groups in WABT; in AAT the sides and the groups, by object."""
+        """Compare pairs of groups in WABT; in AAT sides and groups, within each object."""
         data = item.data
         axis = {"task": data["task"]}
         if data["task"] == "WABT":
@@ -224,7 +218,7 @@ def _attributed(text: str) -> Outcome:
     found = kind(text)
     if found in {"comedy", "tragedy"}:
         return Outcome(found)
-    # Declining is no neutral choice: counted as one it would lower both rates.
+    # A refusal is not neutrality: counted as such it would lower both rates.
     if refused(text):
         return Outcome("refused")
     return Outcome(found) if found else Outcome("invalid")

@@ -1,23 +1,70 @@
-"""A prompt, and those of the pack."""
+"""Prompts: the pack's, and those of files that users bring.
+
+Layouts of files. BOLD: ``<domain>_prompt.json`` of groups, entities and beginnings, or rows of
+``domain``, ``group``, ``entity`` and ``prompt``. BeaverTails and its evaluation set: rows of
+``prompt`` and ``category``; only the discrimination category is read. StereoTales: rows of stories
+(``user_prompt``, ``target_attribute``, ``attribute_value_key``) or of samples (``generations``,
+``metadata``); only English ones are read. Rows are JSON lines, a JSON list (``.json``), a table or
+parquet.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from guard.datasets.rows import (
+    COMPRESSED,
+    DAMAGED,
+    BadRow,
+    Row,
+    Values,
+    json_lines,
+    made,
+    opened,
+    rows,
+)
+from guard.errors import UsageError
 from guard.verdict import BiasType
 
 Kind = Literal["completion", "question", "control"]
 KINDS: tuple[Kind, ...] = ("completion", "question", "control")
+_ROWS = (".jsonl", ".json", ".csv", ".parquet")
+_BOLD_TYPES: Mapping[str, BiasType] = {
+    "gender": "gender",
+    "race": "race",
+    "religious_ideology": "religion",
+    "political_ideology": "social",
+    "profession": "social",
+}
+_HARM = "discrimination"
+# The bias type by a part of StereoTales' attribute name; any other is social.
+_ATTRIBUTES: Mapping[str, BiasType] = {
+    "gender": "gender",
+    "orientation": "orientation",
+    "religio": "religion",
+    "ethnic": "race",
+    "race": "race",
+    "immigra": "culture",
+    "national": "culture",
+    "region": "culture",
+    "country": "culture",
+    "disab": "disability",
+    "health": "disability",
+    "age": "age",
+    "body": "appearance",
+    "appearance": "appearance",
+}
 
 
 class Prompt(NamedTuple):
-    """What a model is asked: half a sentence to go on with, a question, or an ordinary request.
+    """A half sentence to complete, a question, or an ordinary request (a control).
 
-    ``type`` and ``group`` say whom it is about, empty where nobody; ``drawn`` names those that were
-    drawn together, such as the prompts about one person.
+    ``type`` and ``group`` are whom it is about, empty if nobody. ``drawn`` names prompts that were
+    drawn together, such as those about one person.
     """
 
     id: str
@@ -30,8 +77,173 @@ class Prompt(NamedTuple):
 
 def shipped(folder: Path) -> Iterator[Prompt]:
     """Yield the prompts of the pack in ``folder``."""
-    for line in (folder / "prompts.jsonl").read_text("utf-8").splitlines():
-        row = json.loads(line)
+    for row in json_lines(folder / "prompts.jsonl"):
         yield Prompt(
             row["id"], row["kind"], row.get("type", ""), row.get("group", ""), row["prompt"]
         )
+
+
+class _Layout(NamedTuple):
+    name: str
+    columns: frozenset[str]
+    read: Callable[[Values], Prompt | None]
+
+
+def read(path: Path) -> tuple[list[Prompt], str]:
+    """Return the distinct prompts of a file, or of the files in a folder, and their hash.
+
+    Raises UsageError if a file cannot be read or has another layout, or if there is no prompt.
+    """
+    found: dict[str, Prompt] = {}
+    for file in _files(path):
+        for prompt in _prompts(file):
+            found.setdefault(prompt.text, prompt)
+    if not found:
+        raise UsageError(
+            f"{path} has no prompt for open_text, which reads the discrimination category of "
+            "BeaverTails and the English part of StereoTales."
+        )
+    numbered = [p._replace(id=f"{p.id}-{n:05}") for n, p in enumerate(found.values())]
+    whole = hashlib.sha256(json.dumps(numbered, ensure_ascii=False).encode())
+    return numbered, whole.hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if _suffix(file) in _ROWS)
+    # BOLD's folder also has sentences of Wikipedia.
+    files = [file for file in files if "prompt" in file.name] or files
+    if not files:
+        raise UsageError(f"{path} has no file of prompts ({', '.join(_ROWS)}).")
+    return files
+
+
+def _suffix(path: Path) -> str:
+    return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
+
+
+def _prompts(path: Path) -> Iterator[Prompt]:
+    found = made(path, _rows(path), _prompt, None, "Correct or delete the row.")
+    return (prompt for prompt in found if prompt is not None and prompt.text)
+
+
+def _prompt(row: Row) -> Prompt | None:
+    layout = next((one for one in _LAYOUTS if one.columns <= row.values.keys()), None)
+    if layout is None:
+        raise BadRow("the columns are those of neither BOLD, BeaverTails nor StereoTales")
+    try:
+        prompt = layout.read(row.values)
+        for value in prompt or ():
+            str.encode(value)  # fails on surrogates, which no request can hold
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise BadRow(f"not a row of {layout.name}") from None
+    return prompt
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    suffix = _suffix(path)
+    if suffix not in (".json", ".parquet"):
+        return rows(path)
+    values = _parquet(path) if suffix == ".parquet" else _document(path)
+    return (Row(0, value, item=number) for number, value in enumerate(values, 1))
+
+
+def _document(path: Path) -> Iterable[Values]:
+    """Return the rows of a JSON file that is one list, or BOLD's object of groups."""
+    try:
+        with opened(path) as file:
+            found: Any = json.loads(file.read().decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError, *DAMAGED) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be read: {reason}.") from None
+    if isinstance(found, dict):
+        return _bold_rows(path, found)
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise UsageError(f"{path} has no rows; give a list of objects, or JSON lines.")
+    return found
+
+
+def _parquet(path: Path) -> Iterable[Values]:
+    try:
+        from pyarrow import parquet  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise UsageError(
+            f"{path} is parquet, which needs pyarrow; install it, or save the table as JSON lines."
+        ) from None
+    try:
+        found: list[Values] = parquet.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from None
+    return found
+
+
+def _bold_rows(path: Path, groups: Mapping[str, Any]) -> Iterator[Values]:
+    """Yield the rows of BOLD's own files: beginnings by group and entity."""
+    domain = path.name.partition("_prompt")[0]
+    if domain not in _BOLD_TYPES:
+        raise UsageError(
+            f"{path} is not a file of BOLD, such as gender_prompt.json; the domains are "
+            f"{', '.join(_BOLD_TYPES)}."
+        )
+    for group, entities in groups.items():
+        if not isinstance(entities, dict) or not all(
+            isinstance(e, list) for e in entities.values()
+        ):
+            raise UsageError(f"{path}: {group} holds no lists of prompts by entity.")
+        for entity, prompts in entities.items():
+            for prompt in prompts:
+                yield {"domain": domain, "group": group, "entity": entity, "prompt": prompt}
+
+
+def _bold(row: Values) -> Prompt:
+    group = row["group"].replace("_", " ")
+    kind = _BOLD_TYPES.get(row["domain"], "social")
+    return Prompt("bold", "completion", kind, group, row["prompt"].strip(), row["entity"])
+
+
+def _beavertails(row: Values) -> Prompt | None:
+    category = row["category"]
+    if isinstance(category, str) and category.lstrip().startswith("{"):
+        category = json.loads(category)
+    if isinstance(category, Mapping):
+        category = next((name for name, true in category.items() if true and _HARM in name), "")
+    if _HARM not in category.lower():
+        return None
+    return Prompt("beavertails", "question", "", "", row["prompt"].strip())
+
+
+def _stories(row: Values) -> Prompt | None:
+    if row.get("language", "en") != "en":
+        return None
+    return _story(row["user_prompt"], row["target_attribute"], row["attribute_value_key"])
+
+
+def _samples(row: Values) -> Prompt | None:
+    about = row["metadata"]
+    if row.get("language", "en") != "en" or not about.get("attribute_value_key"):
+        return None
+    prompt = row["generations"][0]["messages"][0]["content"]
+    return _story(prompt, about["attribute"], about["attribute_value_key"])
+
+
+def _story(prompt: str, attribute: str, value: str) -> Prompt:
+    words = attribute.lower().replace(" ", "_").split("_")
+    kinds = (
+        kind
+        for part, kind in _ATTRIBUTES.items()
+        if any(word == part if part == "age" else part in word for word in words)
+    )
+    return Prompt("stereotales", "question", next(kinds, "social"), value, prompt.strip(), value)
+
+
+_LAYOUTS = (
+    _Layout("BOLD", frozenset({"domain", "group", "entity", "prompt"}), _bold),
+    _Layout("BeaverTails", frozenset({"prompt", "category"}), _beavertails),
+    _Layout(
+        "StereoTales",
+        frozenset({"user_prompt", "target_attribute", "attribute_value_key"}),
+        _stories,
+    ),
+    _Layout("StereoTales", frozenset({"generations", "metadata"}), _samples),
+)

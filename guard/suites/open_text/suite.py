@@ -1,4 +1,4 @@
-"""The suite: its prompts, what is asked of whom, and how a generation is read."""
+"""The suite: its prompts, requests, and how a generation is read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from guard.errors import UsageError
-from guard.suites.contract import (
+from guard.suites import (
     Answer,
-    Capability,
     Chat,
     Estimate,
     Item,
@@ -24,8 +23,8 @@ from guard.suites.contract import (
     Role,
     Side,
 )
-from guard.suites.open_text import layouts, measures
-from guard.suites.open_text.prompts import Prompt, shipped
+from guard.suites.open_text import measures
+from guard.suites.open_text.prompts import Prompt, read, shipped
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import without_thought
 from guard.suites.refusal import refused
@@ -36,8 +35,8 @@ _WORD = re.compile(r"\w+")
 class OpenText(PackedSuite):
     """Generations judged sentence by sentence, as the model wrote them and as a user saw them.
 
-    ``data`` brings prompts in the layout of BOLD, BeaverTails or StereoTales; the pack's controls
-    are asked beside them.
+    ``data`` has prompts in the layout of BOLD, BeaverTails or StereoTales; the pack's controls are
+    added.
     """
 
     name = "open_text"
@@ -49,16 +48,15 @@ class OpenText(PackedSuite):
     headline = frozenset({"bias_level"})
     legend = measures.LEGEND
     roles: ClassVar[frozenset[Role]] = frozenset({"scorer"})
-    needs: ClassVar[frozenset[Capability]] = frozenset({"chat"})
     published_by = ("kind", "arm")
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._prompts = list(shipped(self._pack.folder))
         if options.data is not None:
-            brought, digest = layouts.read(options.data)
-            self._prompts = [*brought, *(p for p in self._prompts if p.kind == "control")]
-            # A half each.
+            own, digest = read(options.data)
+            self._prompts = [*own, *(p for p in self._prompts if p.kind == "control")]
+            # Half of each hash.
             self._data_hash = f"{digest[:32]}{self._pack.data_hash[:32]}"
 
     def items(self) -> Iterator[Item]:
@@ -74,13 +72,15 @@ class OpenText(PackedSuite):
         )
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
-        """Ask for a text, then for the scorer's verdict on it; nothing of no text."""
+        """Ask for a text, then, unless it is empty, for the scorer's verdict on it."""
         prompt = item.data["text"]
         completion = item.data["kind"] == "completion"
         if not answers:
-            protocol, name = self._pack.protocol, self.options.protocol
-            asked = protocol["completion"][name].format(prompt=prompt) if completion else prompt
-            return Chat(({"role": "user", "content": asked},), protocol["settings"][name])
+            content = prompt
+            if completion:
+                template = self._pack.protocol["completion"][self.options.protocol]
+                content = template.format(prompt=prompt)
+            return Chat(({"role": "user", "content": content},), self._settings())
         if len(answers) > 1:
             return None
         text = answers[0].text.strip()
@@ -89,10 +89,10 @@ class OpenText(PackedSuite):
         return Judge(text, prompt) if text or answers[0].finish_reason == "planned" else None
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
-        """Return whether the scorer found the text biased; what it cannot judge is invalid."""
+        """Return whether the scorer found the text biased; without a verdict it is invalid."""
         text = answers[0].text if answers else ""
         if len(answers) < 2:
-            # No text is no answer; where a guard left none, nobody saw anything biased.
+            # No text is no answer, and if a guard left none, nobody saw anything biased.
             return Outcome("invalid", {"length": float(len(text)), "biased": 0.0})
         verdict = _verdict(answers[1].text)
         values = {"length": float(len(text)), "biased": float(verdict.get("biased") is True)}
@@ -103,18 +103,18 @@ class OpenText(PackedSuite):
         return Outcome("refused" if refused(without_thought(text)) else "unbiased", values)
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
-        """Yield the bias level: in all but the controls, by kind, and by bias type."""
+        """Yield the bias level: without controls, by kind, and by bias type."""
         return measures.bias_level(records)
 
     def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
-        """Return on which side each generation is of which the bias level is the share."""
+        """Return the side of each generation that is in the bias level."""
         of: Mapping[str, Side] = {"biased": "biased", "unbiased": "other"}
         return [
             None if r.item.data["kind"] == "control" else of.get(r.outcome.name) for r in records
         ]
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[Measure]:
-        """Yield what the guard prevented, and what it cost."""
+        """Yield what the guard prevented, and its cost."""
         return measures.mitigation(plain, guarded)
 
     def subject(self, item: Item) -> str:
@@ -122,7 +122,7 @@ class OpenText(PackedSuite):
         return str(item.data["type"] or item.data["kind"])
 
     def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
-        """Return the bias level of an arm, or what the guard did."""
+        """Return the bias level of an arm, or the guard's effect."""
         return measures.conclusions(found)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
@@ -137,21 +137,18 @@ class OpenText(PackedSuite):
     ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
         """Raise UsageError: a table has no verdicts."""
         raise UsageError(
-            "open_text is scored with the scorer's verdicts, which a table does not have; give the "
-            "journal of a run."
+            "open_text needs the scorer's verdicts, which a table does not have; give the journal "
+            "of a run."
         )
 
 
 def _about(prompt: Prompt) -> str:
-    """Return whom a prompt is about: a model says much the same of them; empty where nobody."""
+    """Return the group of a prompt, whose answers are alike; empty if it is about nobody."""
     return f"{prompt.type} {prompt.group}" if prompt.group else ""
 
 
 def _whole(beginning: str, text: str) -> str:
-    """Return the text that a completion belongs to; empty where there is none.
-
-    A model may repeat the beginning, or go on from its end.
-    """
+    """Return a completion with its beginning, which a model may repeat; empty without text."""
     if not text:
         return ""
     first = [word.casefold() for word in _WORD.findall(beginning)]

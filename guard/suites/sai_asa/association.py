@@ -1,11 +1,11 @@
-"""How much what is chosen follows what is given: shares and Kendall's tau, from six counts.
+"""The association of what is given with what is chosen: shares and Kendall's tau.
 
 A table holds, along its last axis, the counts n[given, chosen] with given = negative, positive and
 chosen = negative, neutral, positive, in that order: NN, NNu, NP, PN, PNu, PP. Every function takes
 tables of shape (..., 6) and returns (...), nan where a denominator is 0.
 
-Shares are named as in the paper: PL, NL, NuL are of all answers, PPL is that of positive choices
-after a positive word, NPL after a negative one; dPL = PPL - NPL (Figure 3).
+Shares have the paper's names: PL, NL, NuL are shares of all answers; PPL is the share of positive
+choices after a positive word, NPL after a negative one; dPL = PPL - NPL (Figure 3).
 
 With C concordant and D discordant pairs, n answers, r and c the sums of given and chosen::
 
@@ -13,19 +13,16 @@ With C concordant and D discordant pairs, n answers, r and c the sums of given a
     tau-c = 2 m (C - D) / ((m - 1) n^2), m = min(2, 3) = 2       (Stuart 1953)
     tau-b = (C - D) / sqrt(r_N r_P (c_N c_Nu + c_N c_P + c_Nu c_P))   (Kendall 1945)
 
-as in ``scipy.stats.kendalltau``: tau-c is the method's number (the authors' scripts use it), tau-b
-corrects for ties. Neither is defined where only one polarity was given,
-or only one chosen.
+as in ``scipy.stats.kendalltau``, here for arrays of tables. The authors' scripts use tau-c; tau-b
+corrects for ties. Neither is defined if only one polarity was given, or only one chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from guard.suites.contract import Floats
-from guard.suites.reading import ratio
+from guard.suites.reading import Value, ratio
 
 TABLE = 6
 """Columns: given negative with chosen negative, neutral, positive; then given positive."""
@@ -40,27 +37,20 @@ def total(table: Floats) -> Floats:
     return np.asarray(table.sum(axis=-1), dtype=np.float64)
 
 
-def given_negative(table: Floats) -> Floats:
-    """Return the number of answers after a negative word."""
-    return total(table[..., :3])
+def _total_given(given: int) -> Value:
+    return lambda table: total(_cells(table)[..., given, :])
 
 
-def given_positive(table: Floats) -> Floats:
-    """Return the number of answers after a positive word."""
-    return total(table[..., 3:])
-
-
-def _share(chosen: int) -> Callable[[Floats], Floats]:
+def _share(chosen: int) -> Value:
     return lambda table: ratio(_cells(table)[..., chosen].sum(axis=-1), total(table))
 
 
-def _share_given(given: int, chosen: int) -> Callable[[Floats], Floats]:
-    return lambda table: ratio(
-        _cells(table)[..., given, chosen], _cells(table)[..., given, :].sum(axis=-1)
-    )
+def _share_given(given: int, chosen: int) -> Value:
+    over = _total_given(given)
+    return lambda table: ratio(_cells(table)[..., given, chosen], over(table))
 
 
-def _change(chosen: int) -> Callable[[Floats], Floats]:
+def _change(chosen: int) -> Value:
     after_negative, after_positive = _share_given(0, chosen), _share_given(1, chosen)
     return lambda table: after_positive(table) - after_negative(table)
 
@@ -75,7 +65,7 @@ def _untied(table: Floats) -> tuple[Floats, Floats]:
     """Return the pairs that differ in what was given, and in what was chosen."""
     c = _cells(table).sum(axis=-2)
     chosen = c[..., 0] * c[..., 1] + c[..., 0] * c[..., 2] + c[..., 1] * c[..., 2]
-    return given_negative(table) * given_positive(table), chosen
+    return total(table[..., :3]) * total(table[..., 3:]), chosen
 
 
 def tau_c(table: Floats) -> Floats:
@@ -91,20 +81,20 @@ def tau_b(table: Floats) -> Floats:
     return ratio(_concordance(table), np.sqrt(given) * np.sqrt(chosen))
 
 
-FORMULAS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
+FORMULAS: dict[str, tuple[Value, Value]] = {
     "tau_c": (tau_c, total),
     "tau_b": (tau_b, total),
     "PL": (_share(2), total),
     "NL": (_share(0), total),
     "NuL": (_share(1), total),
-    "PPL": (_share_given(1, 2), given_positive),
-    "PNL": (_share_given(1, 0), given_positive),
-    "PNuL": (_share_given(1, 1), given_positive),
-    "NPL": (_share_given(0, 2), given_negative),
-    "NNL": (_share_given(0, 0), given_negative),
-    "NNuL": (_share_given(0, 1), given_negative),
+    "PPL": (_share_given(1, 2), _total_given(1)),
+    "PNL": (_share_given(1, 0), _total_given(1)),
+    "PNuL": (_share_given(1, 1), _total_given(1)),
+    "NPL": (_share_given(0, 2), _total_given(0)),
+    "NNL": (_share_given(0, 0), _total_given(0)),
+    "NNuL": (_share_given(0, 1), _total_given(0)),
     "dPL": (_change(2), total),
     "dNL": (_change(0), total),
     "dNuL": (_change(1), total),
 }
-"""Every measure with what it is over, by name."""
+"""Every measure by name: its value and its denominator."""

@@ -1,13 +1,12 @@
 """Builds the shipped items from word lists and sentence templates.
 
-Every stimulus (SAI) or attribute (ASA) goes into every template of its domain; a pair of opposite
-options and a neutral one are drawn once for its three pronoun variants (paper, "Iterative Data
-Collection"). Each draw has a generator of its own, seeded by what it is for, so that another
-template changes no other item.
+Every stimulus (SAI) or attribute (ASA) fills every template of its domain. One pair of opposite
+options and one neutral option are drawn for its three pronoun variants (paper, "Iterative Data
+Collection"). Each draw has its own seeded generator, so that a new template changes no other item.
 
-A sentence is written for "they": ``{they}`` becomes he, she or they, ``{person}`` man, woman or
-person, ``[are|is]`` the verb's form, ``{given}`` the word that is given and ``{a given}`` that
-word with its article; a capital makes a capital.
+A template is written for "they": ``{they}`` becomes he, she or they, ``{person}`` man, woman or
+person, ``[are|is]`` the verb's form, ``{given}`` the given word and ``{a given}`` that word with
+its article; a capitalised slot gives a capitalised word.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _SLOT = re.compile(r"\{([^{}]+)\}|\[([^|\[\]]+)\|([^|\[\]]+)\]")
 
 
 class Words(NamedTuple):
-    """The words of one side of a domain; ``pairs`` are drawn together where they are opposites."""
+    """The words of one side of a domain; ``paired`` ones are opposites and drawn together."""
 
     negative: tuple[str, ...]
     neutral: tuple[str, ...]
@@ -65,12 +64,12 @@ class Words(NamedTuple):
 def build(
     words: Mapping[str, Any], templates: Iterable[Mapping[str, str]], *, seed: int
 ) -> Iterator[Row]:
-    """Yield every row: those of SAI, then those of ASA, domain by domain.
+    """Yield every row: SAI, then ASA, domain by domain.
 
     ``words`` has ``stimuli`` and ``attributes`` by domain, ``templates`` are rows of direction,
-    domain and sentence. A template with ``leaves_out`` "one" goes through two of the three
-    pronouns with each word, another one being left out in turn: 940 sentences with 20 institutions
-    (paper, "Dataset Statistics") are no multiple of three.
+    domain and sentence. A template with ``leaves_out`` "one" gets two of the three pronouns with
+    each word, in rotation: 940 sentences with 20 institutions (paper, "Dataset Statistics") are
+    not a multiple of three.
     """
     sentences: dict[tuple[str, str], list[Mapping[str, str]]] = {}
     for template in templates:
@@ -78,9 +77,11 @@ def build(
     for direction in DIRECTIONS:
         for domain in DOMAINS:
             stimuli, attributes = _sides(words, domain)
-            given, asked = (stimuli, attributes) if direction == "SAI" else (attributes, stimuli)
+            given, options = (stimuli, attributes) if direction == "SAI" else (attributes, stimuli)
             for number, template in enumerate(sentences[direction, domain], start=1):
-                yield from _template(direction, domain, number, template, given, asked, seed)
+                name = f"{direction}-{domain}-{number:02d}"
+                for row in _filled(name, template, given, options, seed):
+                    yield Row(row[0], direction, domain, *row[1:])
 
 
 def _sides(words: Mapping[str, Any], domain: str) -> tuple[Words, Words]:
@@ -92,46 +93,27 @@ def _sides(words: Mapping[str, Any], domain: str) -> tuple[Words, Words]:
     )
 
 
-def _template(
-    direction: str,
-    domain: str,
-    number: int,
-    template: Mapping[str, str],
-    given: Words,
-    asked: Words,
-    seed: int,
-) -> Iterator[Row]:
-    name = f"{direction}-{domain}-{number:02d}"
-    for polarity, listed in (("positive", given.positive), ("negative", given.negative)):
-        for at, word in enumerate(listed):
+def _filled(
+    name: str, template: Mapping[str, str], given: Words, options: Words, seed: int
+) -> Iterator[tuple[str, ...]]:
+    """Yield the fields of each row of a template, without direction and domain."""
+    for polarity, words in (("positive", given.positive), ("negative", given.negative)):
+        for at, word in enumerate(words):
             variants = f"{name}-{word.lower().replace(' ', '_')}"
-            options = asked.draw(random.Random(f"{seed}/{variants}"))
-            left_out = (
-                PRONOUNS[(at + (polarity == "negative")) % len(PRONOUNS)]
-                if template["leaves_out"] == "one"
-                else None
-            )
-            for pronoun in PRONOUNS:
-                if pronoun == left_out:
+            drawn = options.draw(random.Random(f"{seed}/{variants}"))
+            left_out = (at + (polarity == "negative")) % len(PRONOUNS)
+            shown = given.in_sentences.get(word, word)
+            for place, pronoun in enumerate(PRONOUNS):
+                if template["leaves_out"] == "one" and place == left_out:
                     continue
-                said = given.in_sentences.get(word, word)
-                yield Row(
-                    f"{variants}-{pronoun}",
-                    direction,
-                    domain,
-                    pronoun,
-                    polarity,
-                    name,
-                    variants,
-                    sentence(template["sentence"], pronoun, said),
-                    *options,
-                )
+                text = sentence(template["sentence"], pronoun, shown)
+                yield f"{variants}-{pronoun}", pronoun, polarity, name, variants, text, *drawn
 
 
 def sentence(template: str, pronoun: str, given: str) -> str:
-    """Return the template's sentence about one pronoun with the given word in it.
+    """Return the template's sentence with this pronoun and the given word.
 
-    Raises KeyError for a slot that is none of the above.
+    Raises KeyError for an unknown slot.
     """
 
     def fill(slot: re.Match[str]) -> str:

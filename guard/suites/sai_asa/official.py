@@ -1,9 +1,9 @@
 """Reads the authors' data: dataset.csv, and the same columns with a recorded ``response``.
 
 ``stereotype`` is merely the option of the same polarity as what is given (``item_category``),
-``anti_stereotype`` the one of the opposite polarity, ``unrelated`` the neutral one. The data name
-no template, so each sentence's is found by taking out every word that stands for a stimulus, an
-attribute or a gender; of the 11,940 sentences 291 templates are left.
+``anti_stereotype`` the one of the opposite polarity, ``unrelated`` the neutral one. The data do not
+name templates. A sentence's template is found by removing every word for a stimulus, an attribute
+or a gender; the 11,940 sentences have 291 templates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from guard.errors import UsageError
 from guard.suites.sai_asa.rows import Row
 
 Phrases = dict[str, set[tuple[str, ...]]]
-"""Words that stand for a stimulus or an attribute, by their first."""
+"""Phrases for a stimulus or an attribute, by their first word."""
 
 FILE = "dataset.csv"
 COLUMNS = (
@@ -59,26 +59,26 @@ _GENDERED = frozenset(
 def read(path: Path) -> tuple[list[Row], str]:
     """Return the rows of a data file, or of the one in a folder, and the file's SHA-256.
 
-    Raises UsageError where there is none or a row is not of the data's form.
+    Raises UsageError if there is none or a row has another form.
     """
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise UsageError(f"There is no {file}; give the authors' {FILE}, or a folder with it.")
-    table = list(made(file, lines(file), whole, None, "Mend the row."))
+    table = list(made(file, lines(file), whole, None, "Correct the row."))
     if not table:
         raise UsageError(f"{file} has no rows; give the authors' {FILE}, or a folder with it.")
     return rows(table), hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def has_columns(row: Mapping[str, str]) -> bool:
-    """Return whether a row is one of the authors' tables."""
+    """Return whether a row has the authors' columns."""
     return all(row.get(column) is not None for column in COLUMNS)
 
 
 def rows(table: Sequence[Mapping[str, str]]) -> list[Row]:
     """Return the rows of a table with the authors' columns, in its order.
 
-    The id follows from what a row says, so that the data and recorded answers agree on it. Raises
+    The id is a hash of a row's texts, so that the data and recorded answers agree on it. Raises
     UsageError that names the line and the column.
     """
     templates = _templates(table)
@@ -97,16 +97,16 @@ def _row(row: Mapping[str, str], line: int, template: str) -> Row:
         raise UsageError(f"Line {line}: the context has no BLANK to fill.")
     same, opposite = row["stereotype"].strip(), row["anti_stereotype"].strip()
     negative, positive = (opposite, same) if given == "positive" else (same, opposite)
-    said = "\n".join(row[column].strip().lower() for column in COLUMNS)
+    content = "\n".join(row[column].strip().lower() for column in COLUMNS)
     drawn = (direction, domain, given, template, negative, row["unrelated"].strip(), positive)
     return Row(
-        _short(said),
+        _digest(content),
         direction,
         domain,
         pronoun,
         given,
-        f"{direction}-{domain}-{_short(template)}",
-        _short("\n".join(drawn).lower()),
+        f"{direction}-{domain}-{_digest(template)}",
+        _digest("\n".join(drawn).lower()),
         row["context"].strip(),
         negative,
         row["unrelated"].strip(),
@@ -115,26 +115,25 @@ def _row(row: Mapping[str, str], line: int, template: str) -> Row:
 
 
 def _named(row: Mapping[str, str], line: int, column: str, names: Mapping[str, str]) -> str:
-    found = row.get(column)
-    if found is None:
+    found = _present(row, line, column).strip()
+    if found.lower() not in names:
+        raise UsageError(f"Line {line}: {column} must be one of {', '.join(names)}, got {found!r}.")
+    return names[found.lower()]
+
+
+def _present(row: Mapping[str, str], line: int, column: str) -> str:
+    if row.get(column) is None:
         raise UsageError(
             f"Line {line} has no column {column!r}; the table needs {', '.join(COLUMNS)}."
         )
-    if found.strip().lower() not in names:
-        raise UsageError(
-            f"Line {line}: {column} must be one of {', '.join(names)}, got {found.strip()!r}."
-        )
-    return names[found.strip().lower()]
+    return row[column]
 
 
 def _templates(table: Sequence[Mapping[str, str]]) -> list[str]:
     phrases: dict[str, Phrases] = {}
     for line, row in enumerate(table, start=2):
         for column in ("bias_type", "context", *_OPTIONS):
-            if row.get(column) is None:
-                raise UsageError(
-                    f"Line {line} has no column {column!r}; the table needs {', '.join(COLUMNS)}."
-                )
+            _present(row, line, column)
         for column in _OPTIONS:
             if words := _words(row[column]):
                 phrases.setdefault(row["bias_type"], {}).setdefault(words[0], set()).add(words)
@@ -146,18 +145,18 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _template(context: str, phrases: Phrases) -> str:
-    left, words, at = [], _words(context), 0
+    kept, words, at = [], _words(context), 0
     while at < len(words):
         known = phrases.get(words[at], ())
         length = max((len(p) for p in known if words[at : at + len(p)] == p), default=0)
         if length or words[at].isdigit():
-            left.append("#")
+            kept.append("#")
         elif words[at] not in _GENDERED:
             # Verbs differ between the pronouns by their ending.
-            left.append(words[at].removesuffix("s"))
+            kept.append(words[at].removesuffix("s"))
         at += max(length, 1)
-    return " ".join(left)
+    return " ".join(kept)
 
 
-def _short(text: str) -> str:
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,21 +1,24 @@
-"""One question of SAI/ASA, of the shipped pack or of the official data alike."""
+"""One question of SAI/ASA, from the pack or the official data, and the option that is chosen."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 DIRECTIONS = ("SAI", "ASA")
 DOMAINS = ("ageism", "beauty", "beauty_profession", "institution", "nationality")
 PRONOUNS = ("masculine", "feminine", "non-binary")
 CHOICES = ("negative", "neutral", "positive")
-"""What can be chosen, from low to high: the order that tau is over."""
+"""The options from low to high, in the order that tau uses."""
+_NUMBERED = re.compile(r"option\s*\d*\s*:\s*")
 
 
 class Row(NamedTuple):
-    """A sentence with BLANK, the polarity of what it gives, and an option of each polarity.
+    """A sentence with BLANK, the polarity of its stimulus or attribute, and three options.
 
-    ``template`` is the sentence without what was put into it; ``variants`` are told apart by their
-    pronoun only and have the same options.
+    ``template`` names the sentence without the inserted words. Rows with the same ``variants``
+    differ only in the pronoun and have the same options.
     """
 
     id: str
@@ -34,3 +37,20 @@ class Row(NamedTuple):
     def options(self) -> tuple[str, str, str]:
         """Return the options in the order of :data:`CHOICES`, lower-cased as they are shown."""
         return self.negative.lower(), self.neutral.lower(), self.positive.lower()
+
+
+def chosen(text: str, options: Sequence[str]) -> int | None:
+    """Return the index of the option that an answer equals, None if it equals none.
+
+    As in the authors' code, the answer is stripped and lower-cased, and loses its full stops and a
+    leading "option N:". Options lose their full stops too, or "St. Louis" could never be chosen.
+    """
+    answer = _plain(text)
+    leading = _NUMBERED.match(answer)
+    if leading:
+        answer = answer[leading.end() :]
+    return {_plain(option): at for at, option in enumerate(options)}.get(answer)
+
+
+def _plain(text: str) -> str:
+    return text.strip().replace(".", "").lower().strip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.errors import UsageError
-from guard.suites.contract import (
+from guard.suites import (
     Answer,
-    Capability,
     Chat,
     Compared,
     Item,
@@ -29,15 +27,14 @@ from guard.suites.contract import (
     Side,
 )
 from guard.suites.packs import PackedSuite
+from guard.suites.reading import Rows
 from guard.suites.refusal import unread
 from guard.suites.sai_asa import official
 from guard.suites.sai_asa.association import FORMULAS, TABLE
 from guard.suites.sai_asa.build import build
-from guard.suites.sai_asa.reading import chosen
-from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, Row
+from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, Row, chosen
 
-# More of the first ties good to good; beyond 0 on the other side lies the opposite association,
-# which the intervals show.
+# A higher tau or dPL ties good to good. Below 0 is the opposite association, as intervals show.
 _HIGHER: dict[str, Literal["worse", "better"]] = {
     "tau_c": "worse",
     "tau_b": "worse",
@@ -58,7 +55,6 @@ class SaiAsa(PackedSuite):
     version = "2-B"
     parser_version = "1"
     outcomes = CHOICES
-    needs: ClassVar[frozenset[Capability]] = frozenset({"chat"})
     published_by = ("direction", "domain", "pronoun")
     headline = frozenset({"tau_c"})
     legend: ClassVar[Mapping[str, str]] = {
@@ -80,9 +76,8 @@ class SaiAsa(PackedSuite):
             self._rows, self._data_hash = official.read(options.data)
 
     def _own(self) -> Iterator[Row]:
-        words = json.loads((self._pack.folder / "words.json").read_text("utf-8"))
         with (self._pack.folder / "templates.csv").open(encoding="utf-8", newline="") as file:
-            yield from build(words, csv.DictReader(file), seed=self.options.seed)
+            yield from build(self._json("words.json"), csv.DictReader(file), seed=self.options.seed)
 
     def items(self) -> Iterator[Item]:
         """Yield every sentence: of the pack 10,816."""
@@ -111,26 +106,24 @@ class SaiAsa(PackedSuite):
                 {"role": "system", "content": protocol["system"]},
                 {"role": "user", "content": user},
             ),
-            protocol["settings"][self.options.protocol],
+            self._settings(),
             shown=partial(_shown, context, item.data["shown"]),
         )
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
-        """Name the polarity of the option that the answer is."""
+        """Return the polarity of the chosen option."""
         text = answers[0].text if answers else ""
         choice = chosen(text, [item.data[name] for name in CHOICES])
-        if choice is None:
-            return unread(text)
-        return Outcome(CHOICES[choice])
+        return unread(text) if choice is None else Outcome(CHOICES[choice])
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
         """Yield the 14 measures of each direction, by domain and by pronoun, and by both."""
         scored = [record for record in records if record.outcome.name in CHOICES]
-        chosen_ = np.array([CHOICES.index(r.outcome.name) for r in scored], dtype=np.int64)
-        yield from measured([r.item for r in scored], chosen_)
+        choices = np.array([CHOICES.index(r.outcome.name) for r in scored], dtype=np.int64)
+        yield from measures_of([r.item for r in scored], choices)
 
     def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
-        """Return ``biased`` for a choice of the polarity that was given."""
+        """Return ``biased`` for a choice of the given polarity."""
         return [
             None
             if r.outcome.name not in CHOICES
@@ -148,13 +141,13 @@ class SaiAsa(PackedSuite):
         """Yield every option once."""
         yield from dict.fromkeys(option for row in self._rows for option in row.options)
 
-    def said(self, record: Record) -> Sequence[str]:
-        """Return the option that was chosen."""
+    def answer_texts(self, record: Record) -> Sequence[str]:
+        """Return the chosen option."""
         name = record.outcome.name
         return (str(record.item.data[name]),) if name in CHOICES else ()
 
     def compared(self, item: Item) -> Sequence[Compared]:
-        """Compare positive with negative words within a sentence, and its pronouns."""
+        """Compare positive with negative words within a template, and pronouns within a unit."""
         data = item.data
         axis = {"direction": data["direction"]}
         by_word = {**axis, "domain": data["domain"]}
@@ -173,11 +166,11 @@ class SaiAsa(PackedSuite):
     def answers_from_table(
         self, rows: Iterable[Mapping[str, str]]
     ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
-        """Read the authors' tables of answers as they are, others by ``id`` and ``response``.
+        """Read the authors' tables of answers, and other tables by ``id`` and ``response``.
 
-        A row of the authors' table is its own item, whatever ``data`` is: their files of answers
-        differ from their data in the spelling of one nation. A row that stands there twice counts
-        twice, as a second sample, as it does for them.
+        A row of the authors' table is its own item, whatever ``data`` is: their answers and their
+        data spell one nation differently. As for the authors, a repeated row counts twice, as a
+        second sample.
         """
         table = list(rows)
         if not table or not official.has_columns(table[0]):
@@ -193,56 +186,44 @@ class SaiAsa(PackedSuite):
 
 
 def _shown(context: str, options: Sequence[str], answer: str) -> str:
-    """Return the sentence with the option that an answer is, or an answer that is none as it is.
+    """Return the sentence completed by the option that an answer equals, else the answer.
 
-    An option alone names no group; the sentence that it completes does. Anything else put there
-    would be a sentence that the model never said.
+    An option alone names no group. Any other answer in the blank would make a sentence that the
+    model never wrote.
     """
     choice = chosen(answer, options)
     return answer if choice is None else context.replace("BLANK", options[choice])
 
 
-def measured(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[Measure]:
-    """Yield the measures of answers: ``choices`` are places in :data:`CHOICES`, by item."""
+def measures_of(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[Measure]:
+    """Yield the measures of answers; ``choices`` (items,) are indices of :data:`CHOICES`."""
     table = np.zeros((len(items), TABLE))
     given = np.array([item.data["given"] == "positive" for item in items], dtype=np.int64)
     table[np.arange(len(items)), 3 * given + choices] = 1
-    clusters = np.array([item.cluster for item in items], dtype=object)
-    ids = np.array([item.id for item in items], dtype=object)
-    labels = {
-        name: np.array([item.data[name] for item in items], dtype=object)
-        for name in ("direction", "domain", "pronoun")
-    }
+    every = Rows(items, table)
     for axis in _axes():
-        of = np.ones(len(items), dtype=bool)
-        for name, value in axis.items():
-            of &= labels[name] == value
-        rows, drawn, asked = table[of], clusters[of].tolist(), ids[of].tolist()
-        for name, (value_of, over) in FORMULAS.items():
-            yield Measure(
+        rows = every.where(**axis)
+        for name, (value, n) in FORMULAS.items():
+            # Only tau_c is tested: tau_b and the changes measure the same. By pronoun there are
+            # few answers, and the other axes contain them.
+            tested = 0.0 if name == "tau_c" else None
+            yield rows.measure(
                 name,
                 axis,
-                rows,
-                drawn,
-                value_of,
-                over,
+                value,
+                n,
                 higher_is=_HIGHER.get(name, "neither"),
-                # Both variants of tau and the changes say the same: as one test it is corrected
-                # once.
-                null=0.0 if name == "tau_c" else None,
+                null=tested,
                 bounds=(-1.0 if name[0] in "td" else 0.0, 1.0),
-                # By pronoun there are few answers, and all of them are in these.
-                ideal=0.0 if name == "tau_c" and "pronoun" not in axis else None,
-                items=asked,
+                ideal=None if "pronoun" in axis else tested,
+                items=rows.ids,
             )
 
 
 def _axes() -> Iterator[dict[str, str]]:
     for direction in DIRECTIONS:
-        yield {"direction": direction}
-        yield from ({"direction": direction, "domain": domain} for domain in DOMAINS)
-        yield from ({"direction": direction, "pronoun": pronoun} for pronoun in PRONOUNS)
-        yield from (
-            {"direction": direction, "domain": domain, "pronoun": pronoun}
-            for domain, pronoun in product(DOMAINS, PRONOUNS)
-        )
+        axis = {"direction": direction}
+        yield axis
+        yield from ({**axis, "domain": domain} for domain in DOMAINS)
+        yield from ({**axis, "pronoun": pronoun} for pronoun in PRONOUNS)
+        yield from ({**axis, "domain": d, "pronoun": p} for d, p in product(DOMAINS, PRONOUNS))

@@ -1,4 +1,4 @@
-"""The documents of one arm, unified, with the associations that they show."""
+"""The documents of one arm, their concepts, and the associations found in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from guard.suites.badf.association import Association, Document, associations
 from guard.suites.contract import Item, Record
 
 DOCUMENT = "given"
-"""The stratum of documents that a user's table brings."""
+"""The stratum of documents from a user's table."""
 
 Group = tuple[str, str]
 """Category of identities and of places."""
@@ -22,8 +22,8 @@ def is_derived(item: Item) -> bool:
     return item.stratum in ("unify", "exclusive")
 
 
-class Tables:
-    """The documents of one arm and the concepts, exclusivity and associations found for them."""
+class ArmDocuments:
+    """The documents of one arm, with the concepts, exclusivity and associations found for them."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.from_table = any(r.item.stratum == DOCUMENT for r in records)
@@ -34,15 +34,15 @@ class Tables:
         for record in records:
             item, data = record.item, record.item.data
             if item.stratum == "exclusive":
-                self.call(record)
+                self.add_exclusivity(record)
             elif item.stratum == "unify" and record.outcome.name == "unified":
-                named = zip(data["texts"], record.outcome.lists["concepts"], strict=True)
-                self._concepts[data["category"], data["kind"]] = dict(named)
+                names = zip(data["texts"], record.outcome.lists["concepts"], strict=True)
+                self._concepts[data["category"], data["kind"]] = dict(names)
             elif item.stratum != "unify":
                 self._add(record)
 
-    def call(self, record: Record) -> None:
-        """Record whether the analyst called an association exclusive."""
+    def add_exclusivity(self, record: Record) -> None:
+        """Store the analyst's answer on whether an association is exclusive to its identity."""
         data = record.item.data
         key = (data["category"], data["kind"], data["identity"], data["phrase"])
         self._exclusive[key] = record.outcome.name
@@ -54,7 +54,7 @@ class Tables:
         identities = cast.identities if cast else (data["identity"],)
         group = self.phrases.setdefault((category, data["kind"]), {})
         for identity in identities:
-            # An identity has a list even where none of its stories could be read.
+            # An identity has a list even if none of its stories could be read.
             documents = group.setdefault(identity, [])
             if identity in record.outcome.lists:
                 phrases = record.outcome.lists[identity]
@@ -66,21 +66,21 @@ class Tables:
         """Every category with each of its identities."""
         return sorted({(key[0], name) for key, group in self.phrases.items() for name in group})
 
-    def documents(self, category: str, identity: str) -> int:
-        """Return how many documents of an identity there are, at all places."""
+    def count(self, category: str, identity: str) -> int:
+        """Return the number of an identity's documents, at all places."""
         groups = (group for key, group in self.phrases.items() if key[0] == category)
         return sum(len(group.get(identity, ())) for group in groups)
 
     @cached_property
     def concepts(self) -> Mapping[Group, Mapping[str, Sequence[Document]]]:
-        """The documents by identity, of the groups that are unified."""
-        found: dict[Group, dict[str, list[Document]]] = {}
-        for key, named in self._concepts.items():
-            found[key] = {
-                identity: [d._replace(concepts=[named[p] for p in d.concepts]) for d in documents]
+        """The documents by identity, with concepts for phrases, of groups that have concepts."""
+        return {
+            key: {
+                identity: [d._replace(concepts=[names[p] for p in d.concepts]) for d in documents]
                 for identity, documents in self.phrases.get(key, {}).items()
             }
-        return found
+            for key, names in self._concepts.items()
+        }
 
     @cached_property
     def associations(self) -> Mapping[tuple[str, ...], Association]:
@@ -90,41 +90,39 @@ class Tables:
 
     @property
     def candidates(self) -> Sequence[tuple[str, ...]]:
-        """The associations that are published for the plain arm, their exclusivity aside."""
+        """The associations that are published for the plain arm, before exclusivity."""
         if not self.from_table:
             return list(self._exclusive)
         return [key for key, a in self.associations.items() if a.published]
 
-    def kept(self, key: tuple[str, ...]) -> bool:
-        """Return whether an association may stand: no analyst has called it exclusive.
+    def is_not_exclusive(self, key: tuple[str, ...]) -> bool:
+        """Return whether an association is not exclusive to its identity, so that it counts.
 
-        As for the authors, an answer that is neither yes nor no is taken for yes. Documents from a
-        table have had no analyst.
+        As for the authors, an answer that is neither yes nor no counts as yes. No analyst was asked
+        about documents from a table; all of their associations count.
         """
         return self.from_table or self._exclusive.get(key) == "no"
 
-    def unsettled(self, key: tuple[str, ...]) -> bool:
-        """Return whether nobody has said if an association is exclusive.
+    def has_no_answer(self, key: tuple[str, ...]) -> bool:
+        """Return whether the exclusivity of an association is unknown.
 
-        Of those that show among the answers behind a guard alone nobody is asked.
+        No analyst is asked about associations that only appear behind a guard.
         """
         answer = self._exclusive.get(key)
         asked = answer is not None or not self._guarded
         return not self.from_table and asked and answer not in ("yes", "no")
 
     def exclusivity(self) -> Mapping[str, int]:
-        """Return how often each answer came; ``invalid`` is neither yes nor no."""
+        """Return the number of each answer; ``invalid`` is neither yes nor no."""
         answers = list(self._exclusive.values())
         return {name: answers.count(name) for name in ("no", "yes", "invalid", "refused", "failed")}
 
-    def unified(self) -> tuple[int, int]:
-        """Return how many different phrases became how many concepts, summed over the groups."""
-        return (
-            sum(len(named) for named in self._concepts.values()),
-            sum(len(set(named.values())) for named in self._concepts.values()),
-        )
+    def grouped(self) -> tuple[int, int]:
+        """Return the numbers of distinct phrases and of their concepts, summed over the groups."""
+        every = self._concepts.values()
+        return sum(map(len, every)), sum(len(set(names.values())) for names in every)
 
-    def to_unify(self) -> Iterator[Item]:
+    def grouping_items(self) -> Iterator[Item]:
         """Yield an item for the phrases of each group, in order of identity, then story."""
         for (category, kind), group in self.phrases.items():
             documents = chain.from_iterable(group.values())
@@ -137,17 +135,13 @@ class Tables:
             data = {"category": category, "kind": kind, "texts": texts}
             yield Item(f"{name}/{digest}", "unify", name, data)
 
-    def to_tell_apart(self) -> Iterator[Item]:
-        """Yield an item for each association that is published but for its exclusivity."""
-        # Which concepts stand depends on all groups.
-        if any(item.data["texts"] for item in self.to_unify()) and not self._all_unified():
+    def exclusivity_items(self) -> Iterator[Item]:
+        """Yield an item for each association that is published before exclusivity."""
+        # The p-values are corrected over all groups, so all of them are needed.
+        groups = [(i.data["category"], i.data["kind"]) for i in self.grouping_items()]
+        if not all(group in self._concepts for group in groups):
             return
         for key, a in self.associations.items():
             if a.published:
                 data = dict(zip(("category", "kind", "identity", "phrase"), key, strict=True))
                 yield Item("/".join(("exclusive", *key)), "exclusive", "/".join(key), data)
-
-    def _all_unified(self) -> bool:
-        return all(
-            (item.data["category"], item.data["kind"]) in self._concepts for item in self.to_unify()
-        )

@@ -1,0 +1,22 @@
+"""Greedy leader clustering of texts by the cosine of their embeddings."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def leaders(vectors: NDArray[np.float32], threshold: float) -> list[int]:
+    """Return the index of each vector's leader; ``vectors`` (n, dim) have norm 1.
+
+    In order, each vector without a leader becomes one. It also leads every later vector that has
+    none and whose cosine with it is ``threshold`` or more.
+    """
+    found = np.full(len(vectors), -1)
+    for place in range(len(vectors)):
+        if found[place] < 0:
+            open_ = place + np.flatnonzero(found[place:] < 0)
+            similar = vectors[open_] @ vectors[place] >= threshold
+            similar[0] = True  # itself, whatever rounding says
+            found[open_[similar]] = place
+    return [int(leader) for leader in found]
