@@ -135,14 +135,14 @@ class Curve(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """What the choice goes by: on comments accuracy, recall and alarms, alarms on harmless texts.
+    """The rates that thresholds are chosen by; a rate without a text is 0.
 
-    A rate without a text is 0.
+    ``harmless`` is the false positive rate on ``HARMLESS``, the others are of ``COMMENTS``.
     """
 
     accuracy: Curve
     recall: Curve
-    alarms: Curve
+    false_positive_rate: Curve
     harmless: Curve
 
 
@@ -186,14 +186,14 @@ class Rates(NamedTuple):
 
     accuracy: Floats
     recall: Floats
-    alarms: Floats
+    false_positive_rate: Floats
     harmless: Floats
 
 
 def _places(rates: Rates) -> dict[str, int]:
     """Return the place on ``GRID`` of every operating point, in order."""
     balanced = _most_accurate(rates, MAX_FALSE_POSITIVE_RATE["balanced"])
-    calm = _first(rates.alarms <= QUIET_SHARE * rates.alarms[balanced])
+    calm = _first(rates.false_positive_rate <= QUIET_SHARE * rates.false_positive_rate[balanced])
     quiet = max(balanced, _first(rates.harmless <= MAX_FALSE_POSITIVE_RATE["quiet"]), calm)
     lowest = _first(rates.harmless <= MAX_FALSE_POSITIVE_RATE["strict"])
     sharp = np.flatnonzero(rates.recall >= RECALL)
@@ -244,7 +244,7 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     comments = float("inf")
     for point, most in MAX_FALSE_POSITIVE_RATE.items():
         if point == "quiet":
-            comments = QUIET_SHARE * measured(texts, scores, floor).alarms
+            comments = QUIET_SHARE * measured(texts, scores, floor).false_positive_rate
         rise = 0
         while True:
             at = {kind: min(of[point] + rise, len(GRID) - 1) for kind, of in places.items()}
@@ -262,7 +262,7 @@ def _fits(
 ) -> bool:
     """Whether the false positive rates of thresholds are at most these."""
     of = measured(texts, scores, limits)
-    return of.harmless.hits <= harmless * of.harmless.n and not of.alarms > comments
+    return of.harmless.hits <= harmless * of.harmless.n and not of.false_positive_rate > comments
 
 
 def _finding(texts: Judged, scores: Floats, quiet: Thresholds, balanced: Thresholds) -> Thresholds:
@@ -285,7 +285,7 @@ def _finding(texts: Judged, scores: Floats, quiet: Thresholds, balanced: Thresho
             kind: min(quiet[kind], _reached(of, min(share, _share(of, balanced[kind]))))
             for kind, of in stated.items()
         }
-        if _fits(texts, scores, limits, harmless, QUIET_SHARE * most.alarms):
+        if _fits(texts, scores, limits, harmless, QUIET_SHARE * most.false_positive_rate):
             return limits
     return quiet
 
@@ -304,7 +304,7 @@ def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
     """Return the threshold most accurate on the texts of each of ``COMMENTS``, for all types.
 
     What a detector made for that source alone would choose. Accuracy is averaged over ``WIDTH``;
-    of thresholds as accurate the highest is taken, which gives the fewest false alarms.
+    of thresholds as accurate the highest is taken, which gives the fewest false positives.
     """
     found = {}
     for pool in COMMENTS:
@@ -323,21 +323,21 @@ class Found(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What thresholds give: on comments (pools weighing the same), and alarms on harmless texts.
+    """The rates of one set of thresholds on comments, and the false positives on harmless texts.
 
     ``plain`` holds for each predicted type how many plain statements are found.
     """
 
     accuracy: float
     recall: float
-    alarms: float
+    false_positive_rate: float
     harmless: Share
     pools: dict[str, Share]
     plain: dict[BiasType, Found]
 
 
 def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
-    """Return the rates of one set of thresholds; ``pools`` holds the alarms of each pool."""
+    """Return the rates of one set of thresholds; ``pools`` has the false positives of each pool."""
     limit = np.array([thresholds[k] for k in texts.kind])
     predicted = scores >= limit
 
@@ -351,7 +351,7 @@ def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
                 rates.append(float(hits[of].mean()))
         return float(np.mean(rates)) if rates else float("nan")
 
-    def alarms(of: Bools) -> Share:
+    def false_positives(of: Bools) -> Share:
         of = of & ~texts.biased
         count, n = int(predicted[of].sum()), int(of.sum())
         return Share(count, n, upper_bound(count, n))
@@ -360,12 +360,12 @@ def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
         of = (texts.pool == PLAIN) & (texts.kind == kind)
         return Found(int(predicted[of].sum()), int(of.sum()))
 
-    pools = {str(p): alarms(texts.pool == p) for p in np.unique(texts.pool)}
+    pools = {str(p): false_positives(texts.pool == p) for p in np.unique(texts.pool)}
     return Measured(
         mean(predicted == texts.biased, None),
         mean(predicted, True),
         mean(predicted, False),
-        alarms(np.isin(texts.pool, HARMLESS)),
+        false_positives(np.isin(texts.pool, HARMLESS)),
         {name: share for name, share in pools.items() if share.n},
         {kind: plain(kind) for kind in BIAS_TYPES},
     )

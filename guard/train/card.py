@@ -100,14 +100,15 @@ then change score and type.
 
 def _figures(measured: dict[str, Any]) -> str:
     lines = [
-        "| set | n | biased | accuracy [95 %] | F1 | AUROC | missed | false alarms | type (CS) "
-        "| group and attribute (AS) | ECE | accuracy, AUROC without references |",
+        "| set | n | biased | accuracy [95 %] | F1 | AUROC | false negative rate "
+        "| false positive rate | type (CS) | group and attribute (AS) | ECE "
+        "| accuracy, AUROC without references |",
         "| --- |" + " --- |" * 11,
     ]
     for of in measured.values():
         f, alone = of["references"]["balanced"], of["alone"]["balanced"]
         accuracy, low, high = f["accuracy"]
-        names = ("f1", "auroc", "miss", "alarm", "cs", "as", "ece")
+        names = ("f1", "auroc", "false_negative_rate", "false_positive_rate", "cs", "as", "ece")
         cells = " | ".join(_share(f[name][0]) for name in names)
         lines.append(
             f"| {of['title']} | {of['references']['n']:,} | {_share(f['prevalence'][0])} "
@@ -117,8 +118,7 @@ def _figures(measured: dict[str, Any]) -> str:
     return (
         "What `guard eval` prints at `balanced` (protocol: `benchmarks/detector/README.md`). None "
         "of these texts was trained on, and thresholds were chosen without them. A text is biased "
-        "where one of its segments is; `missed` is the share of biased texts not found, `false "
-        "alarms` that of harmless texts found.\n\n" + "\n".join(lines)
+        "if one of its segments is.\n\n" + "\n".join(lines)
     )
 
 

@@ -39,7 +39,17 @@ from guard.train.rows import fold, share
 WEIGHTS_VERSION = "2.0"
 #: The evaluation sets of the card, by the names of ``guard eval``.
 SETS = ("redditbias", "emgsd", "toxicbias", "crows_pairs", "bold", "assistant")
-_MEASURES = ("accuracy", "f1", "auroc", "alarm", "miss", "cs", "as", "ece", "prevalence")
+_MEASURES = (
+    "accuracy",
+    "f1",
+    "auroc",
+    "false_positive_rate",
+    "false_negative_rate",
+    "cs",
+    "as",
+    "ece",
+    "prevalence",
+)
 _BOLD = 4000
 _DRAWS = 500
 # Of two cores that other programs share, a window may wait long.
