@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -75,8 +74,7 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
     to, index = to or work / "weights", index or work / "index"
     check_folder(to, "--to")
     if not (index / "statements.jsonl").exists():
-        index.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(config.statements, index / "statements.jsonl")
+        _write(index / "statements.jsonl", config.statements.read_text("utf-8"))
     teacher = _embedder(work / "embedder", config)
     config = replace(config, work=work / "encoder", embedder=teacher)
     config = config.references_after(_encoder(config), work / "references")
@@ -204,15 +202,17 @@ def card(to: Path, as_json: bool) -> None:
     """Write the card of released weights again, from the figures beside it."""
     _needs_training()
     from guard.train.card import card as text
-    from guard.train.card import is_known
 
     file = to / FIGURES
     if not file.is_file():
         raise click.UsageError(f"{file} does not exist; `guard train release` writes it.")
-    figures = _object(file)
-    if figures is None or not is_known(figures):
-        raise click.UsageError(f"{file} was not written by this version's `guard train release`.")
-    (to / CARD).write_text(text(figures), encoding="utf-8")
+    try:
+        content = text(_object(file) or {})
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise click.UsageError(
+            f"{file} was not written by this version's `guard train release`."
+        ) from None
+    _write(to / CARD, content)
     _print_path("card", to / CARD, as_json)
 
 
@@ -260,20 +260,27 @@ def _release(config: TrainConfig, to: Path, index: Path) -> str:
 
     figures = dumps(export(config, final, to, index, lambda line: click.echo(line, err=True)))
     # Made from the stored figures, so that `guard train card` gives the same card.
-    (to / CARD).write_text(text(json.loads(figures)), encoding="utf-8")
-    (to / FIGURES).write_text(figures + "\n", encoding="utf-8")
+    _write(to / CARD, text(json.loads(figures)))
+    _write(to / FIGURES, figures + "\n")
     return figures
 
 
 def _is_released(final: Path, to: Path) -> bool:
     """Whether ``to`` has the release of this run; the figures are its last file."""
-    from guard.train.card import is_known
     from guard.train.checkpoint import final as read
 
     figures = _object(to / FIGURES) if (to / FIGURES).is_file() else None
-    if figures is None or not is_known(figures):
+    training = (figures or {}).get("training")
+    if not isinstance(training, list) or not training:
         return False
-    return bool(figures["training"][-1] == json.loads(dumps(read(final)["settings"])))
+    return bool(training[-1] == json.loads(dumps(read(final)["settings"])))
+
+
+def _write(path: Path, text: str) -> None:
+    from guard.train.checkpoint import replacing
+
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 @contextmanager

@@ -38,13 +38,11 @@ LABELS: Mapping[str, str] = {
     "usable": "usable",
     "ece": "ECE",
 }
-# Baselines predict no type, group or probability.
-_OF_BASELINES = frozenset(
-    "accuracy f1 precision false_positive_rate false_negative_rate macro_f1 auroc prevalence".split()
-)
 _IN_ROWS = tuple(
     "accuracy f1 macro_f1 auroc false_positive_rate false_negative_rate prevalence".split()
 )
+# Baselines predict no type, group or probability.
+_OF_BASELINES = frozenset((*_IN_ROWS, "precision"))
 _MAYBE_IN_ROWS = ("cs", "as", "as_first", "group", "attribute_f1", "pair_order", "overall")
 _GROUPS_SHOWN = 20
 RELIABILITY = "reliability"

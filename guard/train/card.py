@@ -31,17 +31,11 @@ _SOURCES = (
 )  # fmt: skip
 
 
-def is_known(figures: dict[str, Any]) -> bool:
-    """Whether ``figures`` are those of a release of this recipe."""
-    return figures.keys() >= {
-        "training", "rows", "retrieval", "network", "points", "flips", "measured",
-    }  # fmt: skip
-
-
 def card(stored: dict[str, Any]) -> str:
     """Return the card as Markdown.
 
-    ``stored`` is the result of :func:`guard.train.release.release` as JSON (null for nan).
+    ``stored`` is the result of :func:`guard.train.release.release` as JSON (null for nan). Raises
+    LookupError, TypeError, ValueError or AttributeError if it is not.
     """
     figures = _numbers(stored)
     run = figures["training"][-1]

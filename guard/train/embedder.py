@@ -22,8 +22,6 @@ from guard.train.loop import Plan, Show, run
 from guard.train.retrieval import pairs
 from guard.train.rows import fold
 
-NAME = "embedder.pt"
-
 
 @dataclass(frozen=True, slots=True)
 class EmbedderConfig:
@@ -70,8 +68,8 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
 
     A run that is finished is not made again.
     """
-    final = config.work / NAME
-    if checkpoint.load(final, config.described()) is not None:
+    final = config.work / "embedder.pt"
+    if checkpoint.load(final, config.described(), {"model"}) is not None:
         return final
     torch.set_num_threads(config.threads)
     learned = pairs(config.data, validating=False)
@@ -99,7 +97,8 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
         with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
             # Apart, since a statement padded to a post's length costs as much as a post.
             posts, statements = (
-                pooled(model, [tokens.encode(t)[0].ids for t in some]).float() for some in sides
+                pooled(model, [tokens.encode(t)[0] for t in some], tokens.pad).float()
+                for some in sides
             )
         names = [fold(p.statement) for p in batch]
         same = torch.tensor([[a == b for b in names] for a in names])
