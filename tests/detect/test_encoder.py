@@ -231,7 +231,7 @@ def figures_of(encoder: Encoder, dataset: str, data: Path) -> dict[str, Figure]:
 def test_quality_on_redditbias(measured: Encoder) -> None:
     found = figures_of(measured, "redditbias", DATA)
     assert found["accuracy"].n > 1700
-    # The weights before had .779 here, and a false positive rate of 1.0 % on the assistant sentences below.
+    # The weights before had .779 here, and called 1.0 % of the assistant sentences below biased.
     assert found["accuracy"].value >= 0.785
     assert found["auroc"].value >= 0.88
 
