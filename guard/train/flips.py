@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from guard.detect.encoder import Encoder
 from guard.retrieve.statement import Statement
-from guard.train.groups import invented_group
-from guard.train.own import NEUTRAL, OPPOSED, held_back_predicates
+from guard.train.own import NEUTRAL, OPPOSED, held_back_predicates, invented_group
 from guard.verdict import Scores, Window
 
 

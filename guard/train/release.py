@@ -29,7 +29,7 @@ from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
 from guard.train import calibrate, lexical, pools, reliability, retrieval
 from guard.train.base import BASES, base_tokens
-from guard.train.config import QUOTAS, TrainConfig
+from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
 from guard.train.export import BITS, export, placeholder_points, write_config
@@ -136,7 +136,7 @@ def release(
             folder,
             [t.text for t in texts if t.pool == "redditbias"],
         ),
-        "points": set_points(config, folder, built, texts, passes),
+        "points": set_points(folder, built, pools.unseen(texts, corpus.every_text), passes),
     }
     report(f"calibrated: {figures['points']['measured']}")
     figures["flips"] = flips(CachedEncoder(passes, folder, built))._asdict()
@@ -150,16 +150,14 @@ def _change(folder: Path, **changes: Any) -> None:
 
 
 def set_points(
-    config: TrainConfig, folder: Path, index: BiasIndex, read: Sequence[pools.Text], passes: Passes
+    folder: Path, index: BiasIndex, unseen: Sequence[pools.Text], passes: Passes
 ) -> dict[str, Any]:
     """Fit the temperature and the operating points; write them to ``folder``.
 
-    Returns what the card says of them. Of the validation texts ``read`` only those far from every
-    text that a run may have learned are judged, by the weights in ``folder`` with the index.
+    Returns their figures for the card. The texts are judged by the weights in ``folder`` with the
+    index.
     """
-    # All rows, whatever the quotas: the teacher and runs before this one drew others.
-    every = build(replace(config, quotas=dict.fromkeys(QUOTAS, 10**6)))
-    texts = judged(folder, index, pools.unseen(read, {r.text for r in every.train}), passes)
+    texts = judged(folder, index, unseen, passes)
     weights = calibrate.equal_weights(texts)
     temperature = round(calibrate.fit_temperature(texts.logit, texts.biased, weights), 4)
     logits = texts.logit / temperature

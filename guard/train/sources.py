@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ _IMPLIED: dict[str, bool | None] = {
 
 
 read_jsonl = json_lines
+Find = Callable[[str, str], Span | None]
 
 
 class Text(NamedTuple):
@@ -52,6 +53,13 @@ class Text(NamedTuple):
 def pieces(text: str) -> list[str]:
     """Return the segments of ``text`` as the gate would cut them, without blank ones."""
     return [s.text.strip() for s in split(text) if s.text.strip()]
+
+
+def segment_with(
+    phrase: str, segments: Sequence[tuple[str, tuple[str, ...]]], find: Find = find_phrase
+) -> tuple[str, tuple[str, ...]]:
+    """Return the first segment that has the phrase, with its context; the last if none has it."""
+    return next((s for s in segments if find(s[0], phrase)), segments[-1])
 
 
 def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | None) -> Span | None:
