@@ -64,7 +64,7 @@ def train() -> None:
 @click.option("--index", type=PATH, help="Folder of the bias index; by default in --work.")
 @JSON
 def everything(to: Path | None, index: Path | None, as_json: bool, **options: Any) -> None:
-    """Make the weights: embedder, encoder, references and release, one after the other.
+    """Run all steps: embedder, encoder, references and release.
 
     Finished steps in --work are skipped, and an interrupted step resumes.
     """

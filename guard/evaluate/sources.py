@@ -81,7 +81,7 @@ SOURCES: dict[str, Source] = {
             registry.REDDITBIAS,
             "RedditBias comments",
             "Label bias_sent; rows without it are left out. Acceptable groups and attributes are "
-            "the dimension's terms that stand in the comment.",
+            "the dimension's terms that occur in the comment.",
             lambda data: partial(
                 adapters.redditbias, terms=redditbias_terms(data / "redditbias" / "terms")
             ),

@@ -40,7 +40,7 @@ def twins(rows: Sequence[TrainingRow]) -> list[tuple[int, int]]:
 
 
 def bags(rows: Sequence[TrainingRow]) -> Tensor:
-    """Return for each row the number of the text it is a segment of, -1 where it stands alone.
+    """Return for each row the number of the text it is a segment of, -1 if it is no segment.
 
     Numbers count from 0 in order. A biased text whose annotated segment is missing is no bag.
     """

@@ -1,6 +1,6 @@
 """Temperature and operating points, chosen on validation texts alone.
 
-Pure functions of judged texts; what the texts are is said in :mod:`guard.train.pools`.
+Pure functions of judged texts; :mod:`guard.train.pools` selects the texts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Thresholds = dict[BiasType, float]
 
-# What the temperature is fitted on: every source weighs the same, whatever its size.
+# The texts that the temperature is fitted on: every source has the same weight.
 SOURCES: dict[str, tuple[str, ...]] = {
     "RedditBias": ("redditbias",),
     "EMGSD": ("emgsd",),
@@ -149,8 +149,7 @@ class Curves(NamedTuple):
 def curves(texts: Judged, scores: Floats, kind: BiasType | None = None) -> Curves:
     """Return the rates of texts predicted to be of ``kind``, by default of all.
 
-    Pools of ``COMMENTS`` weigh the same as a whole, whatever their size; of ``HARMLESS`` every
-    text weighs the same.
+    Each pool of ``COMMENTS`` has the same weight, and each text of ``HARMLESS``.
     """
     chosen = np.ones(len(scores), bool) if kind is None else texts.kind == kind
 
@@ -303,7 +302,7 @@ def _share(scores: Floats, threshold: float) -> float:
 def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
     """Return the threshold most accurate on the texts of each of ``COMMENTS``, for all types.
 
-    What a detector made for that source alone would choose. Accuracy is averaged over ``WIDTH``;
+    A detector trained for that source only would choose it. Accuracy is averaged over ``WIDTH``;
     of thresholds as accurate the highest is taken, which gives the fewest false positives.
     """
     found = {}

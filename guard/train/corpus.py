@@ -122,7 +122,7 @@ def assert_no_leak(rows: Iterable[TrainingRow], forbidden: set[str]) -> None:
     """Fail if a training text, or a reference it brings along, is an evaluation text."""
     for row in rows:
         if any(says(t, forbidden) for t in (row.text, *(p.text for p in row.partners))):
-            raise AssertionError(f"an evaluation text stands in the training source {row.source}")
+            raise AssertionError(f"an evaluation text is in the training source {row.source}")
 
 
 def says(text: str, folds: set[str]) -> bool:

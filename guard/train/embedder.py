@@ -1,4 +1,4 @@
-"""Fine-tunes the base model as an embedder: a post near what it implies.
+"""Fine-tunes the base model as an embedder, so that a post is near the statement that it implies.
 
 The base finds statements that share a text's words; implicit bias shares few of them. Posts of
 the implicit-hate corpus come with the statement they imply, which teaches the rest.
@@ -27,8 +27,8 @@ from guard.train.rows import fold
 class EmbedderConfig:
     """One run; every random choice follows from ``seed`` and the step.
 
-    ``anchor`` weighs how closely statements are held to their vectors in the base model, so that
-    what it finds already is not lost; ``temperature`` divides the cosines of the contrast.
+    ``anchor`` is the weight of the loss that keeps statements near their vectors in the base model,
+    which retrieves plain statements well already; ``temperature`` divides the cosines of the contrast.
     """
 
     work: Path
@@ -64,9 +64,9 @@ def contrast(posts: Tensor, statements: Tensor, same: Tensor, temperature: float
 
 
 def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
-    """Train, or go on where the work folder's checkpoint stopped; return the weights' path.
+    """Train, or resume from the work folder's checkpoint; return the path of the weights.
 
-    A run that is finished is not made again.
+    A finished run is not repeated.
     """
     final = config.work / "embedder.pt"
     if checkpoint.load(final, config.described(), {"model"}) is not None:
@@ -104,8 +104,8 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
         same = torch.tensor([[a == b for b in names] for a in names])
         goals = torch.stack([anchors[t] for t in sides[1]])
         held = 1 - (statements * goals).sum(1).mean()
-        # Posts move to where the base sees their statements; these stay where they are, or
-        # plain statements would find each other worse.
+        # Posts move to the base's vectors of their statements. These hardly move, or plain
+        # statements would retrieve each other worse.
         near = contrast(posts, goals, same, config.temperature)
         return near + config.anchor * held, {"contrast": near, "anchor": held}
 

@@ -37,7 +37,7 @@ class Prepared:
 
 
 class Nets(nn.Module):
-    """The two trained parts under one roof, for one optimiser and one checkpoint."""
+    """Both trained parts in one module, for one optimiser and one checkpoint."""
 
     def __init__(self, net: BiasNet, fusion: Fusion) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
     for name, parameter in nets.named_parameters():
         if not parameter.requires_grad:
             continue
-        # The embedding head starts where it should end, so it moves at the body's pace.
+        # The embedding head is already fitted, so it has the learning rate of the body.
         body = name.startswith(("net.encoder.", "net.embed."))
         lr = body_lr if body else config.head_lr
         if name.startswith("net.embed."):
@@ -141,7 +141,7 @@ def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
 def make_batch(
     ready: Prepared, picks: list[Pick], rng: random.Random, config: TrainConfig
 ) -> Batch:
-    """Return the tensors of one batch of training rows, with a freshly thinned index."""
+    """Return the tensors of one batch of training rows, with a newly subsampled index."""
     ids = [p.row for p in picks]
     fused = config.references == "fused"
     hits = ready.index.hits(ids, rng) if fused else ready.index.no_hits(len(ids))

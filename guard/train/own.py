@@ -63,8 +63,8 @@ def own(statements: Path, folder: Path | None = None) -> Iterator[TrainingRow]:
         for text, context in in_context(pieces(item["text"])):
             yield TrainingRow(text, False, "negatives", family, context, kind, alone=False)
     for item in read_jsonl(folder / "pairs.jsonl"):
-        # The biased half stands in the index when the harmless half is read: quoting, opposing
-        # or limiting a stereotype is not bias, whatever is retrieved.
+        # The biased half is a reference of the harmless half: quoting, opposing or limiting a
+        # stereotype is not bias, whatever is retrieved.
         # Of several segments the one with the attribute is biased, or the last where none has all
         # of it; what makes the other half harmless ("and he was wrong") is said last.
         kind = item["bias_type"]

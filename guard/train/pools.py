@@ -19,7 +19,7 @@ from guard.train.sources import pieces, read_jsonl, texts
 
 # Own statements of the bias index: said outright, and implied.
 STATED = ("statements", "implicit")
-# Texts of one source at most: more would cost time and tell little.
+# The most texts of one source: more would take time and change little.
 MOST = 800
 
 
@@ -42,12 +42,12 @@ def read(data: Path, statements: Path, folder: Path | None = None) -> list[Text]
 
 
 def validates(family: str) -> bool:
-    """Whether a family stands on the validation side of the split."""
+    """Whether a family is on the validation side of the split."""
     return share(family, "validation") < VALIDATION_SHARE
 
 
 def own(statements: Path, folder: Path | None = None) -> Iterator[Text]:
-    """Yield the texts written for guard, whatever their side of the split."""
+    """Yield the texts written for guard, of both sides of the split."""
     folder = folder or corpus_folder()
     for r in read_jsonl(statements):
         pool = STATED[bool(r.get("implicit"))]

@@ -1,4 +1,4 @@
-"""The training-time bias index, thinned anew for every batch."""
+"""The training-time bias index, subsampled for every batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from guard.train.rows import Statement, TrainingRow
 from guard.verdict import BIAS_TYPES
 
 Vectors = NDArray[np.float32]
-# A statement this close to a text is the text itself in other clothes.
+# A statement this close to a text is a copy of it.
 TOO_CLOSE = 0.98
 NEIGHBOURS = 64
 NO_REFERENCES = 0.15
@@ -114,7 +114,7 @@ class TrainIndex:
         return near, similarity
 
     def hits(self, batch: Sequence[int], rng: random.Random) -> Hits:
-        """Return the references of a batch, from the index as it is thinned for this batch."""
+        """Return the references of a batch, from the index as subsampled for this batch."""
         out = self.no_hits(len(batch))
         draw = np.random.default_rng(rng.getrandbits(32))
         dropped = rng.random() * MOST_DROPPED

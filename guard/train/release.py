@@ -1,4 +1,4 @@
-"""From a finished run to what ships: export, index, calibration, figures."""
+"""From a finished run to a release: export, index, calibration, figures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MEASURES = (
 )
 _BOLD = 4000
 _DRAWS = 500
-# Of two cores that other programs share, a window may wait long.
+# Where other programs share the cores, a window may wait long.
 _PATIENT = Policy(timeout_ms=None, queue_ms=None)
 Report = Callable[[str], None]
 Passes = dict[tuple[tuple[int, ...], tuple[int, ...]], Pass]
@@ -66,7 +66,7 @@ class CachedEncoder(Encoder):
         super().__init__(folder, index, use_references=index is not None)
 
     def run(self, encoded: Encoded) -> Pass:
-        """Return what the network says of one input."""
+        """Return the network's output for one input."""
         key = (tuple(encoded.ids), tuple(encoded.types))
         if key not in self._passes:
             self._passes[key] = super().run(encoded)
@@ -79,8 +79,8 @@ def release(
     """Export ``final`` to ``folder``, build the index, calibrate, measure; return the figures.
 
     ``folder`` and ``index`` are written; the index folder must hold ``statements.jsonl``, which
-    may have grown since training read ``config.statements``. Of ``config`` only the places count,
-    the settings are those of the run. The card is made of the figures.
+    may have grown since training read ``config.statements``. Only the paths of
+    ``config`` are used; the settings are those of the run. The card is made of the figures.
 
     Raises UsageError for a run that never saw references.
     """
@@ -93,7 +93,7 @@ def release(
             "This run saw no references and must not ship; release one with --references fused."
         )
     stages = [*content.get("before", []), last]
-    # The n-grams learn what the network learned, not the rows of the references' run.
+    # The n-grams are fitted to the network's rows, not to those of the references' run.
     read = [stage for stage in stages if stage["method"] != "references"]
     config = config.as_described(read[-1])
     corpus = build(config)
@@ -190,7 +190,7 @@ def judged(
 ) -> calibrate.Judged:
     """Judge texts as the guard would; those that it cannot judge are left out.
 
-    Own statements stand in the index, so they are judged without any validating statement in it.
+    Own statements are in the index, so they are judged without any validation statement in it.
     """
     encoder = CachedEncoder(passes, folder, index)
     remaining = [

@@ -1,4 +1,4 @@
-"""What an embedder finds: posts and the statements that they imply."""
+"""Measures retrieval: posts and the statements that they imply."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Nearest(NamedTuple):
 def nearest(embed: Embed, asked: list[Implied], known: list[Implied]) -> list[Nearest]:
     """Search with the posts of ``asked`` for the five nearest statements.
 
-    ``known`` are statements that stand in the index beside those of ``asked``; copies of a
+    ``known`` are further statements of the index, beside those of ``asked``; copies of a
     statement count once.
     """
     index = {fold(p.statement): p for p in (*known, *asked)}

@@ -1,7 +1,7 @@
 """Texts and rows of the licensed sources; nothing is sampled here.
 
-Of every source there are its whole labelled texts, each with its family, and the rows that training
-makes of them. Files of which ``trains`` is not set in :mod:`guard.datasets.registry` are refused.
+Each source gives its whole labelled texts, each with its family, and the training rows made from
+them. Files of which ``trains`` is not set in :mod:`guard.datasets.registry` are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Find = Callable[[str, str], Span | None]
 
 
 class Text(NamedTuple):
-    """A text with its label, the pool it stands in and its family."""
+    """A text with its label, its pool and its family."""
 
     pool: str
     text: str
@@ -108,8 +108,8 @@ def redditbias(data: Path) -> Iterator[TrainingRow]:
     """Comments as the guard meets them, segment by segment, and once more in one piece.
 
     The segment that holds the annotated phrase has the comment's label. Other segments of a
-    harmless comment are harmless; of a biased one nothing is known. The label was given to the
-    whole, which shows the network what a segment's context means.
+    harmless comment are harmless, those of a biased one have no known label. The label was given to
+    the whole comment, which teaches the network the use of context.
     """
     terms = redditbias_terms(data / "redditbias" / "terms")
     for of, item in redditbias_texts(data):
@@ -197,7 +197,7 @@ def hearts_texts(data: Path) -> Iterator[tuple[Text, registry.GroupStatement]]:
 
 
 def hearts(data: Path) -> Iterator[TrainingRow]:
-    """Rows with the group and, after it or as the phrase has it, the attribute."""
+    """Rows with the group and the attribute: that of the phrase, or the words after the group."""
     for of, item in hearts_texts(data):
         group = find_stem(of.text, item.group)
         attribute = None
@@ -259,7 +259,7 @@ def implicit_hate(data: Path) -> Iterator[TrainingRow]:
         parts = pieces(of.text)
         partners = tuple(implied.get(of.family, ()))
         if of.biased and len(parts) > 1:
-            # Which sentence carries the implication is not said: the post stays in one piece.
+            # It is unknown which sentence carries the implication: the post stays in one piece.
             parts = [" ".join(parts)[:320]]
         for part, context in in_context(parts):
             if len(part) < 12:
