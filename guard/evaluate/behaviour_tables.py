@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from guard.evaluate import report
 from guard.evaluate.behaviours import LEAST, MEAN, Behaviour, Behaviours
-from guard.evaluate.bootstrap import Figure
+from guard.evaluate.metrics import Figure
 from guard.evaluate.report import Grid
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from guard.evaluate.baselines import ALWAYS, TERMS
-from guard.evaluate.bootstrap import Figure
 from guard.evaluate.diagram import plot
 from guard.evaluate.matching import AS_RULE
+from guard.evaluate.metrics import Figure
 from guard.evaluate.near import NEAR
 from guard.evaluate.result import GUARD, OWN, ErrorText, Result, Scope, compares_with
 

@@ -75,8 +75,8 @@ tags: [bias, fairness, guardrail, onnx]
 The embedded detector of guard. It reads one segment (a sentence or clause) with up to two before it
 and says in one pass: how likely the segment ties a social group to a demeaning or stereotyped
 attribute; the bias type (nine); the spans of group and attribute; whether the tie is implied or
-said outright; and a vector with which similar statements are found in the bias index. These references
-then change score and type.
+said outright; and a vector with which similar statements are found in the bias index. These
+references then change score and type.
 
 | | |
 | --- | --- |
@@ -197,8 +197,9 @@ All heads are trained together: bias with references and without, type, spans, i
 sentence vector, the order of minimal pairs. A comment's label is that of its highest segment.
 References are drawn from an index that is subsampled for each batch, and rows about invented groups
 teach what a matching reference means.{references}
-Last, weights are quantised to 8-bit integers, a few large inputs of each feed-forward layer apart in 32 bits,
-and a linear model over n-grams is fitted, whose logit is added with the weight {LEXICAL_WEIGHT:g}.
+Last, weights are quantised to 8-bit integers, a few large inputs of each feed-forward layer apart
+in 32 bits, and a linear model over n-grams is fitted, whose logit is added with the weight
+{LEXICAL_WEIGHT:g}.
 """.strip()
 
 
@@ -218,8 +219,8 @@ _LIMITS = """
 * It judges single sentences. Bias that only shows over a paragraph or in a comparison of answers is
   missed; so is much that needs knowledge of the world.
 * Only texts written for guard mention groups of age and appearance, which are judged worse.
-* There is no attribution if no group or attribute is found in the segment. A group named only in the
-  sentence before is given by its pronoun.
+* There is no attribution if no group or attribute is found in the segment. A group named only in
+  the sentence before is given by its pronoun.
 * Short sentences that merely give a group a property ("Muslims pray.") are found at `strict`.
 * A statement added to the index catches sentences that say the same of the same group. It does not
   teach a new kind of bias.

@@ -37,8 +37,8 @@ QUOTAS: dict[str, int] = {
     "renamed": 700,
     "bare": 350,
 }
-# The same of the run that retrains the fusion: half of it is about invented groups, of which only the
-# references say anything.
+# The same of the run that retrains the fusion: half of it is about invented groups, of which only
+# the references say anything.
 REFERENCE_QUOTAS: dict[str, int] = {
     "redditbias": 2500,
     "emgsd": 2000,
@@ -77,18 +77,18 @@ class TrainConfig:
     from the first to the last; the embeddings and the lowest ``frozen`` of them are not trained.
     ``start`` are final weights to start from instead. ``embedder`` is the file of ``guard train
     embedder``, the teacher of the sentence vectors, with the weight ``distill`` in the loss
-    (without it the published all-MiniLM-L6-v2); the base ``minilm`` starts from it too. ``method="lora"``
-    trains adapters and heads, ``method="references"`` only the fusion with references,
-    after the map to sentence vectors is fitted again: see :meth:`references_after`.
+    (without it the published all-MiniLM-L6-v2); the base ``minilm`` starts from it too.
+    ``method="lora"`` trains adapters and heads, ``method="references"`` only the fusion with
+    references, after the map to sentence vectors is fitted again: see :meth:`references_after`.
 
     ``rows`` limits the rows seen in one epoch (the quotas shrink in proportion), ``max_steps`` the
     run. ``bf16`` runs the encoder's pass in bfloat16, twice as fast on processors that have it;
     weights, losses and the optimiser stay in float32.
 
-    Switches for ablations: ``references="none"`` shows no
-    statements of the index, ``contrast=False`` neither keeps minimal pairs in one batch nor orders
-    their logits, ``bags=False`` learns the segments of a text separately, ``context=False`` shows no
-    context. ``foreign`` is the share of texts without context that get unrelated sentences as context.
+    Switches for ablations: ``references="none"`` shows no statements of the index,
+    ``contrast=False`` neither keeps minimal pairs in one batch nor orders their logits,
+    ``bags=False`` learns the segments of a text separately, ``context=False`` shows no context.
+    ``foreign`` is the share of texts without context that get unrelated sentences as context.
     """
 
     work: Path
@@ -140,7 +140,7 @@ class TrainConfig:
         return found | {"start": _hash(self.start), "embedder": _hash(self.embedder)}
 
     def references_after(self, final: Path, work: Path) -> TrainConfig:
-        """Return the run that follows: the network of ``final`` is frozen, the fusion is trained."""
+        """Return the next run: the network of ``final`` is frozen, the fusion is trained."""
         return replace(
             self,
             work=work,

@@ -28,7 +28,8 @@ class EmbedderConfig:
     """One run; every random choice follows from ``seed`` and the step.
 
     ``anchor`` is the weight of the loss that keeps statements near their vectors in the base model,
-    which retrieves plain statements well already; ``temperature`` divides the cosines of the contrast.
+    which retrieves plain statements well already; ``temperature`` divides the cosines of the
+    contrast.
     """
 
     work: Path

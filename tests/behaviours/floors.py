@@ -18,7 +18,7 @@ from typing import Any
 
 from guard import Guard
 from guard.evaluate.behaviours import Behaviours, measure, place, read
-from guard.evaluate.bootstrap import Figure
+from guard.evaluate.metrics import Figure
 from guard.policy import Policy
 
 FILE = Path(__file__).with_name("floors.json")

@@ -15,7 +15,7 @@ from guard.detect.protocol import Detector, Window
 from guard.detect.weights import shipped_weights
 from guard.errors import BiasIndexError
 from guard.evaluate.baselines import terms_for
-from guard.evaluate.bootstrap import Figure
+from guard.evaluate.metrics import Figure
 from guard.evaluate.run import evaluate
 from guard.evaluate.sources import load
 from guard.places import ENCODERS

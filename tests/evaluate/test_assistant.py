@@ -7,9 +7,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from guard.evaluate.bootstrap import figures
 from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
+from guard.evaluate.metrics import figures
 from guard.evaluate.sources import SOURCES, load, place, present
 from guard.intervals import exact
 from guard.places import shipped

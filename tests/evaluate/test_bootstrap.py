@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from guard.evaluate.bootstrap import figures, resampled
 from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
-from guard.evaluate.metrics import MEASURES, equal_mass_bins, point, weighted
+from guard.evaluate.metrics import MEASURES, equal_mass_bins, figures, point, resampled, weighted
 from guard.intervals import percentile
 from tests.evaluate.samples import many, told, worked
 

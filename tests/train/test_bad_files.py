@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import resource
@@ -159,9 +160,9 @@ def test_a_base_of_another_hash_is_refused(tmp_path: Path, monkeypatch: pytest.M
     class Spec:
         origin = str(tmp_path / "package" / "__init__.py")
 
-    find = base.importlib.util.find_spec
+    find = importlib.util.find_spec
     monkeypatch.setattr(
-        base.importlib.util,
+        importlib.util,
         "find_spec",
         lambda name: Spec if name.startswith("gt_") else find(name),
     )
@@ -205,7 +206,7 @@ def test_a_full_disk_leaves_no_part_of_a_run(tmp_path: Path, full_disk: None) ->
     file = tmp_path / "work" / "final.pt"
     with pytest.raises(UsageError, match=r"final\.pt cannot be written"):
         checkpoint.save(file, {"nets": torch.randn(500, 500)})
-    vectors = np.random.default_rng(0).normal(size=(200, 384))
+    vectors = np.random.default_rng(0).normal(size=(200, 384)).astype(np.float32)
     cache = tmp_path / "work" / "vectors.npz"
     with pytest.raises(UsageError, match=r"vectors\.npz cannot be written"):
         references.cached(cache, [str(i) for i in range(200)], lambda texts: vectors)
