@@ -103,7 +103,9 @@ class Bin(NamedTuple):
 
 def point(c: Columns) -> dict[str, float]:
     """Return every measure of the sample, by name."""
-    return {name: float(of[0]) for name, of in weighted(c, np.ones((1, c.units))).items()}
+    of_one = weighted(c, np.ones((1, c.units)))
+    # Always the same nan, which equals itself in a comparison of dictionaries.
+    return {name: NAN if np.isnan(of[0]) else float(of[0]) for name, of in of_one.items()}
 
 
 def weighted(c: Columns, counts: Floats) -> dict[str, Floats]:
