@@ -13,9 +13,8 @@ from typing import NamedTuple
 from guard.train import own as own_texts
 from guard.train import sources, stance
 from guard.train.config import REPEATS, TrainConfig
-from guard.train.rows import BAGGED, PAIRED, Statement, TrainingRow, fold, share
+from guard.train.rows import BAGGED, PAIRED, Statement, TrainingRow, fold, share, validates
 
-VALIDATION_SHARE = 0.08
 # Fields of the evaluation files that hold a text.
 _EVAL_FIELDS = ("comment", "text", "sent_more", "sent_less", "prompt", "statement")
 # A segment of an evaluation text with so many words is an evaluation text itself.
@@ -155,7 +154,7 @@ def _kept(rows: list[TrainingRow], train: bool) -> list[TrainingRow]:
     # A segment whose own label is unknown cannot validate.
     return [
         r for r in rows
-        if (share(r.family, "validation") >= VALIDATION_SHARE) == train and (train or r.known)
+        if validates(r.family) != train and (train or r.known)
     ]  # fmt: skip
 
 

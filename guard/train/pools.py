@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from guard.evaluate.near import far_from
-from guard.train.corpus import VALIDATION_SHARE
 from guard.train.own import corpus_folder
-from guard.train.rows import fold, share
+from guard.train.rows import fold, share, validates
 from guard.train.sources import Text as Text
 from guard.train.sources import pieces, read_jsonl, texts
 
@@ -39,11 +38,6 @@ def read(data: Path, statements: Path, folder: Path | None = None) -> list[Text]
         for pool in found.values()
         for t in sorted(pool.values(), key=lambda t: share(t.text, "pool"))[:MOST]
     ]
-
-
-def validates(family: str) -> bool:
-    """Whether a family is on the validation side of the split."""
-    return share(family, "validation") < VALIDATION_SHARE
 
 
 def own(statements: Path, folder: Path | None = None) -> Iterator[Text]:

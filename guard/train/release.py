@@ -27,14 +27,14 @@ from guard.evaluate.sources import UNSEEN, Dataset, load
 from guard.policy import Policy
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
-from guard.train import calibrate, lexical, pools, reliability, retrieval
+from guard.train import calibrate, lexical, pools, retrieval
 from guard.train.base import BASES, base_tokens
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
 from guard.train.export import BITS, export, placeholder_points, write_config
 from guard.train.flips import flips
-from guard.train.rows import fold, share
+from guard.train.rows import fold, share, validates
 
 WEIGHTS_VERSION = "2.0"
 #: The evaluation sets of the card, by the names of ``guard eval``.
@@ -169,13 +169,13 @@ def set_points(
         operating_points=points,
         own_thresholds=calibrate.own_thresholds(texts, scores),
     )
-    bins = reliability.reliability(scores, texts.biased, weights)
-    low, high = reliability.calibration_interval(texts, scores)
+    bins = calibrate.reliability(scores, texts.biased, weights)
+    low, high = calibrate.calibration_interval(texts, scores)
     return {
         "temperature": temperature,
         "log_loss": calibrate.log_loss(logits, texts.biased, weights),
         "n": {name: int(np.isin(texts.pool, of).sum()) for name, of in calibrate.SOURCES.items()},
-        "calibration": {"ece": reliability.calibration_error(bins), "low": low, "high": high},
+        "calibration": {"ece": calibrate.calibration_error(bins), "low": low, "high": high},
         "reliability": [b._asdict() for b in bins],
         "thresholds": points,
         "measured": {
@@ -194,7 +194,7 @@ def judged(
     """
     encoder = CachedEncoder(passes, folder, index)
     remaining = [
-        i for i, s in enumerate(index.statements) if not pools.validates(f"own:{fold(s.statement)}")
+        i for i, s in enumerate(index.statements) if not validates(f"own:{fold(s.statement)}")
     ]
     rest = BiasIndex(
         [index.statements[i] for i in remaining], index.vectors[remaining], encoder.name
@@ -234,13 +234,12 @@ def network(
 
     ``tokens`` are those of the float32 one; the int8 one numbers its own.
     Over ``count`` of the comments: ``ms`` is the median time of one pass on one thread,
-    ``logit`` the mean absolute difference, ``flips`` the share whose sign of the logit changes,
-    ``cosine`` the mean cosine of the embeddings.
+    ``logit`` the mean absolute difference, ``flips`` the share whose sign of the logit changes.
     """
     encoder = Encoder(folder, use_references=False)
     short = [text for text in comments if len(text) < 300]
     texts = sorted(short, key=lambda t: share(t, "parity"))[:count]
-    seconds, differences, changed, cosines = [], [], [], []
+    seconds, differences, changed = [], [], []
     for text in texts:
         one, whole = encoder.tokens.encode(text)[0], tokens.encode(text)[0]
         ids, types = torch.tensor([whole.ids]), torch.tensor([whole.types])
@@ -251,7 +250,6 @@ def network(
         seconds.append(time.perf_counter() - started)
         differences.append(abs(got.logit - float(exact.logit)))
         changed.append((got.logit > 0) != (float(exact.logit) > 0))
-        cosines.append(float(got.embedding @ exact.embedding[0].numpy()))
     return {
         "parameters": sum(p.numel() for p in nets.parameters()),
         "layers": nets.net.encoder.config.num_hidden_layers,
@@ -260,7 +258,6 @@ def network(
         "n": len(texts),
         "logit": float(np.mean(differences)),
         "flips": float(np.mean(changed)),
-        "cosine": float(np.mean(cosines)),
     }
 
 

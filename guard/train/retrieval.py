@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guard.train.base import Embed
-from guard.train.corpus import VALIDATION_SHARE, eval_folds
-from guard.train.rows import fold, share
+from guard.train.corpus import eval_folds
+from guard.train.rows import fold, validates
 from guard.train.sources import implied_texts, read_jsonl
 from guard.verdict import BiasType
 
@@ -34,7 +34,7 @@ def pairs(data: Path, *, validating: bool) -> list[Implied]:
     found = []
     for text, (kind, item) in implied_texts(data):
         post = item.post.strip()
-        if (share(text.family, "validation") < VALIDATION_SHARE) != validating:
+        if validates(text.family) != validating:
             continue
         if fold(post) not in forbidden and fold(text.text) not in forbidden:
             found.append(Implied(post, text.text, kind))

@@ -8,6 +8,7 @@ from guard.datasets.split import fold as fold
 from guard.datasets.split import share as share
 from guard.verdict import BIAS_TYPES, BiasType, Span
 
+VALIDATION_SHARE = 0.08
 # Sources whose families are minimal pairs: rows of one family differ in the words that decide.
 PAIRED = ("pairs", "stereoset", "carried")
 # Sources whose families are texts of several segments with one label for all of them together.
@@ -17,6 +18,11 @@ WRITTEN = (
     *("own", "negatives", "pairs", "framed", "listed", "carried"),
     *("invented", "renamed", "bare"),
 )
+
+
+def validates(family: str) -> bool:
+    """Whether a family is on the validation side of the split."""
+    return share(family, "validation") < VALIDATION_SHARE
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,19 @@ from guard.train.calibrate import (
     QUIET_FINDS,
     QUIET_SHARE,
     Judged,
+    calibration_error,
+    calibration_interval,
     curves,
     equal_weights,
     fit_temperature,
     measured,
     operating_points,
     own_thresholds,
+    reliability,
     sigmoid,
     upper_bound,
 )
 from guard.train.own import own
-from guard.train.reliability import calibration_error, calibration_interval, reliability
 from guard.train.rows import fold
 from guard.verdict import BIAS_TYPES, BiasType
 

@@ -31,7 +31,7 @@ FIGURES: dict[str, Any] = {
     "retrieval": {"n": 50, "own": 0.4, "bias_type": 0.75, "floor": 0.5},
     "network": {
         "parameters": 109_700_000, "layers": 12, "bytes": 111_000_000, "ms": 14.6, "n": 400,
-        "logit": 0.11, "flips": 0.01, "cosine": 0.99,
+        "logit": 0.11, "flips": 0.01,
     },
     "points": {
         "temperature": 1.5,
@@ -43,7 +43,7 @@ FIGURES: dict[str, Any] = {
             for point in calibrate.MAX_FALSE_POSITIVE_RATE
         },
     },
-    "flips": {"n": 84, "before": 1.0, "after": 0.94, "verbatim": 1.0, "neutral": 1.0,
+    "flips": {"n": 84, "before": 1.0, "after": 0.94, "neutral": 1.0,
               "opposed": 0.99},
     "measured": {
         "redditbias": {"title": "RedditBias comments", "references": SET, "alone": SET},
