@@ -285,20 +285,22 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def _bar(name: str) -> Iterator[loop.Show]:
+    from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeRemainingColumn
 
+    console = Console(stderr=True)
     columns = (
         *Progress.get_default_columns()[:3],
         TimeRemainingColumn(),
         TextColumn("{task.fields[loss]}"),
     )
-    with Progress(*columns) as bar:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(name, total=None, loss="")
 
         def show(step: loop.Progress) -> None:
             loss = f"loss {step.loss:.3f}"
             bar.update(task, total=step.steps, completed=step.step, loss=loss)
-            if step.step % _LINE == 0 and not bar.console.is_terminal:
+            if step.step % _LINE == 0 and not console.is_terminal:
                 line = f"{name}: step {step.step} of {step.steps}, {step.seconds:.2f} s, {loss}"
                 click.echo(line, err=True)
 

@@ -17,6 +17,7 @@ from guard.detect.weights import sha256
 from guard.errors import UsageError, WeightsError
 from guard.local import download
 from guard.local.embedder import mean_pooled
+from guard.local.reading import without_progress_bars
 from guard.train import checkpoint
 from guard.train.config import BaseName
 
@@ -83,23 +84,28 @@ def base_model(
     :func:`base_folder`, and if a file beside the base's weights is damaged.
     """
     from transformers import BertModel, MPNetModel  # heavy: a second on import
+    from transformers.utils import logging
 
     kind = MPNetModel if base == "mpnet" else BertModel
-    folder = base_folder(base)
+    folder, verbosity = base_folder(base), logging.get_verbosity()
+    logging.set_verbosity_error()  # it would report that the pooler is left out
     try:
-        model = kind.from_pretrained(
-            str(folder),
-            add_pooling_layer=False,
-            attn_implementation="eager",
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            local_files_only=True,
-        )
+        with without_progress_bars():
+            model = kind.from_pretrained(
+                str(folder),
+                add_pooling_layer=False,
+                attn_implementation="eager",
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+                local_files_only=True,
+            )
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise WeightsError(
             f"the base model in {folder} cannot be loaded ({type(error).__name__}): delete the "
             "folder and install the base again"
         ) from error
+    finally:
+        logging.set_verbosity(verbosity)
     if embedder is not None:
         content = checkpoint.read(embedder, {"model"})
         try:

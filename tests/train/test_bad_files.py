@@ -36,8 +36,10 @@ def refused(*args: str | Path) -> str:
     """Return the sentence that a command of ``guard train`` ends with."""
     done = CliRunner().invoke(main, ["train", *map(str, args)])
     assert done.exit_code == 2, done.exception or done.output
-    (line,) = (part for part in done.stderr.splitlines() if part.startswith("Error: "))
-    assert done.stderr.endswith(f"{line}\n")
+    *before, line = done.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert not before or before[0].startswith("Usage: "), done.stderr
+    assert done.stdout == ""
     return line
 
 
