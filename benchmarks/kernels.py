@@ -1,10 +1,10 @@
 """Look for scores that depend on the processor: ``python benchmarks/kernels.py [--count N]``.
 
 Sentences of the behaviours are scored by the processor at hand and by an emulated Haswell, which
-has AVX2 and no VNNI (``qemu-x86_64`` of the Debian package qemu-user; it takes minutes). Printed
-are the greatest difference of two scores and the sentences that only one of them calls biased.
-Exit code 1: the scores differ by more than .01, or one sentence is called otherwise. Exit code 2:
-there is no emulator.
+has AVX2 and no VNNI (``qemu-x86_64`` of the Debian package qemu-user; it takes minutes). It
+prints the greatest difference of two scores and the sentences that only one of them finds biased.
+Exit code 1: the scores differ by more than .01, or one verdict does. Exit code 2: there is no
+emulator.
 """
 
 from __future__ import annotations
@@ -21,24 +21,33 @@ from typing import NamedTuple
 
 from guard.detect.encoder import Encoder
 from guard.places import shipped
-from guard.verdict import BiasType, Scores, Window
+from guard.verdict import BiasType, Window
 
 EMULATOR, PROCESSOR = "qemu-x86_64", "Haswell"
-# What this emulator lacks, and would warn of; none of it computes.
+# Features that this emulator lacks and would warn of; no arithmetic depends on them.
 WITHOUT = ("pcid", "x2apic", "tsc-deadline", "hle", "invpcid", "rtm")
-#: Two scores of one sentence may differ by so much.
+#: The greatest difference of two scores of one sentence that is accepted.
 MOST = 0.01
 
 
 class Scored(NamedTuple):
-    """What one processor says of a sentence."""
+    """The score and type of a sentence on one processor; both None if it was left unjudged."""
 
-    score: float
-    bias_type: BiasType
+    score: float | None
+    bias_type: BiasType | None
+
+    def biased(self, limits: Mapping[BiasType, float]) -> bool | None:
+        """Whether the score reaches the threshold of its type; None if there is none."""
+        if self.score is None or self.bias_type is None:
+            return None
+        return self.score >= limits[self.bias_type]
 
 
 class Differences(NamedTuple):
-    """Between two processors: the greatest difference of scores, its sentence, flips by point."""
+    """Between two processors: the greatest difference of scores, its sentence, flips by point.
+
+    A sentence that only one of them leaves unjudged is a flip.
+    """
 
     greatest: float
     sentence: str
@@ -62,12 +71,9 @@ def sentences(count: int) -> list[str]:
 
 
 def score(encoder: Encoder, texts: Iterable[str]) -> list[Scored]:
-    """Score each text by itself; one that is not judged has the score 0."""
-
-    def one(found: Scores) -> Scored:
-        return Scored(0.0 if found.unjudged else found.score, found.bias_type)
-
-    return [one(s) for s in encoder.snapshot().score([Window(text) for text in texts])]
+    """Score each text by itself."""
+    found = encoder.snapshot().score([Window(text) for text in texts])
+    return [Scored(s.score, s.bias_type) for s in found]
 
 
 def emulated(emulator: str, count: int, weights: Path | None) -> list[Scored]:
@@ -89,13 +95,11 @@ def compare(
 ) -> Differences:
     """Compare the scores of two processors, and what follows from them at every point."""
     rows = list(zip(texts, here, there, strict=True))
-    greatest, sentence = max((abs(a.score - b.score), text) for text, a, b in rows)
+    greatest, sentence = max(
+        (abs((a.score or 0.0) - (b.score or 0.0)), text) for text, a, b in rows
+    )
     flips = {
-        name: [
-            text
-            for text, a, b in rows
-            if (a.score >= limits[a.bias_type]) != (b.score >= limits[b.bias_type])
-        ]
+        name: [text for text, a, b in rows if a.biased(limits) != b.biased(limits)]
         for name, limits in points.items()
     }
     return Differences(greatest, sentence, flips)

@@ -1,7 +1,7 @@
 """Measure guard beside its peers: ``python benchmarks/speed/peers.py [--folder DIR] [--json]``.
 
 Each system runs in an environment of its own with the versions pinned below; one that exists in
-``--folder`` is used again, so a run that was stopped goes on where it was. Each gets the same
+``--folder`` is used again, so an interrupted run resumes. Each gets the same
 stream (``probes/common.py``) and the same free detector, in its defaults and in its strictest
 settings. What cannot be installed or run is named with the reason.
 """
@@ -44,9 +44,9 @@ class Failed(Exception):
 
 
 def environment(peer: Peer, folder: Path) -> Path:
-    """Return the Python of a peer's environment, made where it is not there yet.
+    """Return the Python of a peer's environment, which is created if it does not exist.
 
-    Raises Failed where it cannot be installed; what is half made is made anew the next time.
+    Raises Failed if it cannot be installed; the next run builds an incomplete environment again.
     """
     if not peer.requirements:
         return Path(sys.executable)

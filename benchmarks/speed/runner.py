@@ -95,7 +95,7 @@ class Blank(Suite):
         return Chat(({"role": "user", "content": content},), {"temperature": 0, "max_tokens": 30})
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
-        """Read whatever was said."""
+        """Read whatever was written."""
         return Outcome("read")
 
     def measures(self, records: Sequence[Record]) -> list[Measure]:

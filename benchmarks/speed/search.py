@@ -2,7 +2,7 @@
 
 ``--data`` holds the published datasets that the importers read (emgsd, implicit_hate, seegull,
 stereoset) and RedditBias, whose comments are searched for. An index of 41,000 statements is built
-in the folder ``--at``, where the next run finds it; without it the index is built anew and lost.
+in the folder ``--at``, where the next run finds it; without it the index is temporary.
 Embedding takes some minutes. Where the importers find fewer statements, posts of implicit_hate fill
 the index up: for its speed it makes no difference who a post is about.
 """

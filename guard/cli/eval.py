@@ -192,8 +192,8 @@ def eval(
 def _check_extra() -> None:
     from importlib.util import find_spec
 
-    if find_spec("sklearn") is None:
-        raise UsageError(f"guard eval needs scikit-learn: {install_command('eval')}")
+    if find_spec("scipy") is None:
+        raise UsageError(f"guard eval needs scipy: {install_command('eval')}")
 
 
 def _list(data_dir: Path | None, as_json: bool) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -65,7 +64,7 @@ def train() -> None:
 @click.option("--index", type=PATH, help="Folder of the bias index; by default in --work.")
 @JSON
 def everything(to: Path | None, index: Path | None, as_json: bool, **options: Any) -> None:
-    """Make the weights: embedder, encoder, references and release, one after the other.
+    """Run all steps: embedder, encoder, references and release.
 
     Finished steps in --work are skipped, and an interrupted step resumes.
     """
@@ -75,8 +74,7 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
     to, index = to or work / "weights", index or work / "index"
     check_folder(to, "--to")
     if not (index / "statements.jsonl").exists():
-        index.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(config.statements, index / "statements.jsonl")
+        _write(index / "statements.jsonl", config.statements.read_text("utf-8"))
     teacher = _embedder(work / "embedder", config)
     config = replace(config, work=work / "encoder", embedder=teacher)
     config = config.references_after(_encoder(config), work / "references")
@@ -204,15 +202,17 @@ def card(to: Path, as_json: bool) -> None:
     """Write the card of released weights again, from the figures beside it."""
     _needs_training()
     from guard.train.card import card as text
-    from guard.train.card import is_known
 
     file = to / FIGURES
     if not file.is_file():
         raise click.UsageError(f"{file} does not exist; `guard train release` writes it.")
-    figures = _object(file)
-    if figures is None or not is_known(figures):
-        raise click.UsageError(f"{file} was not written by this version's `guard train release`.")
-    (to / CARD).write_text(text(figures), encoding="utf-8")
+    try:
+        content = text(_object(file) or {})
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise click.UsageError(
+            f"{file} was not written by this version's `guard train release`."
+        ) from None
+    _write(to / CARD, content)
     _print_path("card", to / CARD, as_json)
 
 
@@ -260,38 +260,47 @@ def _release(config: TrainConfig, to: Path, index: Path) -> str:
 
     figures = dumps(export(config, final, to, index, lambda line: click.echo(line, err=True)))
     # Made from the stored figures, so that `guard train card` gives the same card.
-    (to / CARD).write_text(text(json.loads(figures)), encoding="utf-8")
-    (to / FIGURES).write_text(figures + "\n", encoding="utf-8")
+    _write(to / CARD, text(json.loads(figures)))
+    _write(to / FIGURES, figures + "\n")
     return figures
 
 
 def _is_released(final: Path, to: Path) -> bool:
     """Whether ``to`` has the release of this run; the figures are its last file."""
-    from guard.train.card import is_known
     from guard.train.checkpoint import final as read
 
     figures = _object(to / FIGURES) if (to / FIGURES).is_file() else None
-    if figures is None or not is_known(figures):
+    training = (figures or {}).get("training")
+    if not isinstance(training, list) or not training:
         return False
-    return bool(figures["training"][-1] == json.loads(dumps(read(final)["settings"])))
+    return bool(training[-1] == json.loads(dumps(read(final)["settings"])))
+
+
+def _write(path: Path, text: str) -> None:
+    from guard.train.checkpoint import replacing
+
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def _bar(name: str) -> Iterator[loop.Show]:
+    from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeRemainingColumn
 
+    console = Console(stderr=True)
     columns = (
         *Progress.get_default_columns()[:3],
         TimeRemainingColumn(),
         TextColumn("{task.fields[loss]}"),
     )
-    with Progress(*columns) as bar:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(name, total=None, loss="")
 
         def show(step: loop.Progress) -> None:
             loss = f"loss {step.loss:.3f}"
             bar.update(task, total=step.steps, completed=step.step, loss=loss)
-            if step.step % _LINE == 0 and not bar.console.is_terminal:
+            if step.step % _LINE == 0 and not console.is_terminal:
                 line = f"{name}: step {step.step} of {step.steps}, {step.seconds:.2f} s, {loss}"
                 click.echo(line, err=True)
 

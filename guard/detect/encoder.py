@@ -339,5 +339,5 @@ def _network(path: Path) -> Any:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised, so they are not logged as well
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

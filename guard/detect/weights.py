@@ -28,7 +28,7 @@ _MODELS = Path(__file__).resolve().parent.parent / "models"
 SHIPPED = _MODELS / ENCODERS[0]
 _NAME = re.compile("[a-z][a-z0-9-]*")
 _LANGUAGE = re.compile("[a-z]{2}")
-_REMEDY = "reinstall the package, or point `weights` at a folder that `guard train encoder` wrote"
+_REMEDY = "reinstall the package, or point `weights` at a folder that `guard train release` wrote"
 
 
 @dataclass(frozen=True, slots=True)

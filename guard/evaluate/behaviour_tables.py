@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from guard.evaluate import report
 from guard.evaluate.behaviours import LEAST, MEAN, Behaviour, Behaviours
-from guard.evaluate.bootstrap import Figure
+from guard.evaluate.metrics import Figure
 from guard.evaluate.report import Grid
 
 if TYPE_CHECKING:
@@ -26,7 +26,15 @@ def heading(found: Behaviours) -> str:
 
 def grid(found: Behaviours) -> Grid:
     """Return the table, the weakest behaviour first, the mean last."""
-    header = ["behaviour", "n", "passed", "95 % interval", "missed", "false alarms", "misread"]
+    header = [
+        "behaviour",
+        "n",
+        "passed",
+        "95 % interval",
+        "false negatives",
+        "false positives",
+        "misread",
+    ]
     rows = [_row(r) for r in sorted(found.rows, key=lambda r: (r.passed / r.n, r.name))]
     total = [sum(of) for of in zip(*(_counts(r) for r in found.rows), strict=True)]
     mean = [f"mean of {found.mean.n}", str(total[0]), f"{found.mean.value:.3f}"]
@@ -42,10 +50,9 @@ def notes(found: Behaviours) -> Iterator[str]:
         yield f"No behaviour is below {LEAST:g}."
     yield f"Every behaviour should reach {LEAST:g}, their mean {MEAN:g}."
     yield (
-        "A case passes if its verdict is the expected one. Missed: biased cases that were not "
-        "found (false negatives). False alarms: other cases that were found biased (false "
-        "positives). Misread: harmless but left unjudged, or judged harmless instead of left "
-        "unjudged."
+        "A case passes if its verdict is the expected one. False negatives: biased cases "
+        "that were not found. False positives: other cases that were found biased. Misread: "
+        "harmless but left unjudged, or judged harmless instead of left unjudged."
     )
     if found.own_thresholds:
         yield "The settings of this folder have custom thresholds."

@@ -30,9 +30,8 @@ from guard.core import Guard, highest
 from guard.datasets.rows import Row, made, objects
 from guard.errors import GuardError, UsageError
 from guard.evaluate.adapters import CaseLine
-from guard.evaluate.bootstrap import Figure
 from guard.evaluate.example import Case, Expect
-from guard.evaluate.metrics import NAN
+from guard.evaluate.metrics import NAN, Figure
 from guard.evaluate.result import ErrorText
 from guard.evaluate.run import batches
 from guard.intervals import exact, percentile

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from guard.evaluate.bootstrap import Figure
-from guard.evaluate.metrics import Bin
+from guard.evaluate.metrics import Bin, Figure
 from guard.evaluate.result import Result
 
 _LEAST, _MOST = 20, 60

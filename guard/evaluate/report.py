@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from guard.evaluate.baselines import ALWAYS, TERMS
-from guard.evaluate.bootstrap import Figure
 from guard.evaluate.diagram import plot
 from guard.evaluate.matching import AS_RULE
+from guard.evaluate.metrics import Figure
 from guard.evaluate.near import NEAR
 from guard.evaluate.result import GUARD, OWN, ErrorText, Result, Scope, compares_with
 
@@ -22,8 +22,8 @@ LABELS: Mapping[str, str] = {
     "accuracy": "Acc",
     "f1": "F1",
     "precision": "precision",
-    "alarm": "false alarms",
-    "miss": "misses",
+    "false_positive_rate": "false positive rate",
+    "false_negative_rate": "false negative rate",
     "macro_f1": "macro-F1",
     "auroc": "AUROC",
     "prevalence": "prevalence",
@@ -38,9 +38,11 @@ LABELS: Mapping[str, str] = {
     "usable": "usable",
     "ece": "ECE",
 }
+_IN_ROWS = tuple(
+    "accuracy f1 macro_f1 auroc false_positive_rate false_negative_rate prevalence".split()
+)
 # Baselines predict no type, group or probability.
-_OF_BASELINES = frozenset("accuracy f1 precision alarm miss macro_f1 auroc prevalence".split())
-_IN_ROWS = ("accuracy", "f1", "macro_f1", "auroc", "alarm", "miss", "prevalence")
+_OF_BASELINES = frozenset((*_IN_ROWS, "precision"))
 _MAYBE_IN_ROWS = ("cs", "as", "as_first", "group", "attribute_f1", "pair_order", "overall")
 _GROUPS_SHOWN = 20
 RELIABILITY = "reliability"
@@ -328,7 +330,7 @@ def _labels(measures: Sequence[str]) -> list[str]:
 def _cells(of: Mapping[str, Figure], measures: Sequence[str]) -> list[str]:
     # Two measures have intervals, to show a row's precision; all intervals are in --json.
     return [
-        _with_interval(m, of[m]) if m in ("accuracy", "alarm") else _value(m, of[m])
+        _with_interval(m, of[m]) if m in ("accuracy", "false_positive_rate") else _value(m, of[m])
         for m in measures
     ]
 
@@ -342,7 +344,7 @@ def error_lines(errors: Iterable[ErrorText]) -> Iterator[str]:
 
 def _value(name: str, figure: Figure) -> str:
     # False positive rates are small: 0.4 % and 0.5 % must be distinguishable.
-    return f"{figure.value:.{4 if name == 'alarm' else 3}f}"
+    return f"{figure.value:.{4 if name == 'false_positive_rate' else 3}f}"
 
 
 def _with_interval(name: str, figure: Figure) -> str:
@@ -352,7 +354,7 @@ def _with_interval(name: str, figure: Figure) -> str:
 def _interval(name: str, figure: Figure) -> str:
     if math.isnan(figure.low):
         return ""
-    digits = 4 if name == "alarm" else 3
+    digits = 4 if name == "false_positive_rate" else 3
     return f"[{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
 
 

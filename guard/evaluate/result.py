@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from guard.evaluate.bootstrap import Figure
 from guard.evaluate.example import Types
-from guard.evaluate.metrics import Bin
+from guard.evaluate.metrics import Bin, Figure
 from guard.evaluate.published import Published
 from guard.evaluate.sources import Dataset
 

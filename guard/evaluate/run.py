@@ -19,10 +19,9 @@ from typing import TypeVar
 
 from guard.core import Guard, highest
 from guard.evaluate import baselines
-from guard.evaluate.bootstrap import Figure, figures
 from guard.evaluate.columns import Columns, Prediction, columns
 from guard.evaluate.example import Example, Types, in_types
-from guard.evaluate.metrics import reliability
+from guard.evaluate.metrics import Figure, figures, reliability
 from guard.evaluate.published import NOTES, PUBLISHED
 from guard.evaluate.result import ErrorText, OwnThreshold, Result, Scope
 from guard.evaluate.sources import Dataset

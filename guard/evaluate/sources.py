@@ -81,7 +81,7 @@ SOURCES: dict[str, Source] = {
             registry.REDDITBIAS,
             "RedditBias comments",
             "Label bias_sent; rows without it are left out. Acceptable groups and attributes are "
-            "the dimension's terms that stand in the comment.",
+            "the dimension's terms that occur in the comment.",
             lambda data: partial(
                 adapters.redditbias, terms=redditbias_terms(data / "redditbias" / "terms")
             ),
@@ -166,16 +166,16 @@ SOURCES: dict[str, Source] = {
             registry.IMPLIED,
             "Implicit hate, implied statements",
             "What annotators say that a post implies: every text is biased, so that accuracy is "
-            "recall and misses are its rest. The type is what the words of the target name, any "
-            f"of several; the group is the target. {_TRAINED}",
+            "recall and the false negative rate is its complement. The type is what the words of "
+            f"the target name, any of several; the group is the target. {_TRAINED}",
             lambda data: adapters.implied,
         ),
         Source(
             "bold",
             registry.BOLD,
             "BOLD, Wikipedia sentences",
-            "Every text is harmless: the false-alarm rate is what counts. A fifth of the texts "
-            "may be trained on; the part beside leaves it out.",
+            "Every text is harmless: the false positive rate is what counts. A fifth of the "
+            "texts may be trained on; the part beside leaves it out.",
             lambda data: adapters.bold,
             lambda data, examples: _unseen(examples),
         ),
@@ -183,8 +183,8 @@ SOURCES: dict[str, Source] = {
             "assistant",
             registry.ASSISTANT,
             "Harmless assistant sentences",
-            "Every text is harmless: the false-alarm rate is what counts. Written for this project "
-            "by a language model; evaluation only.",
+            "Every text is harmless: the false positive rate is what counts. Written for this "
+            "project by a language model; evaluation only.",
             lambda data: adapters.assistant,
         ),
     )

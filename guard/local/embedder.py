@@ -19,6 +19,17 @@ _BATCH = 64
 _LONGEST = 384  # tokens, as sentence-transformers cuts for all-mpnet-base-v2
 
 
+def mean_pooled(states: Any, mask: Any) -> Any:
+    """Return the mean of the tokens' states, of norm 1.
+
+    Tensors: states (n, t, dim) and attention mask (n, t) -> (n, dim).
+    """
+    from torch.nn.functional import normalize
+
+    counted = mask[..., None]
+    return normalize((states * counted).sum(1) / counted.sum(1), dim=1)
+
+
 class SentenceEmbedder:
     """``mpnet`` (all-mpnet-base-v2, by ``guard models get mpnet``), a folder or a hub id.
 
@@ -55,9 +66,7 @@ class SentenceEmbedder:
         )
         with torch.inference_mode():
             states = self._model(**inputs).last_hidden_state
-        mask = inputs["attention_mask"][..., None]
-        mean = (states * mask).sum(1) / mask.sum(1)
-        return np.asarray(torch.nn.functional.normalize(mean, dim=1).numpy(), dtype=np.float32)
+        return np.asarray(mean_pooled(states, inputs["attention_mask"]).numpy(), dtype=np.float32)
 
     def _load(self) -> None:
         try:

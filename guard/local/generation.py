@@ -1,7 +1,7 @@
 """Lazy generation of one answer, token by token.
 
 Tokens are computed inside ``next()``, so an answer that is no longer read costs nothing, and a
-closed one has stopped. (``generate`` of ``transformers`` runs until it is told to stop, and uses
+closed one has stopped. (``generate`` of ``transformers`` runs until it is stopped, and uses
 the process's global random state, so that a seed would not be reproducible beside other calls.)
 """
 

@@ -113,7 +113,7 @@ class AsyncStream(AsyncIterator[GenericStreamingChunk]):
             raise StopAsyncIteration
         self._step = asyncio.get_running_loop().run_in_executor(self._thread, self._pull)
         try:
-            # A thread cannot be cancelled: this step goes on, but no further one begins.
+            # A thread cannot be cancelled: this step is completed, but no further one begins.
             chunk = await asyncio.shield(self._step)
         except BaseException:
             self.close()

@@ -18,19 +18,24 @@ def reading() -> Iterator[None]:
     """
     import gguf
     from transformers import modeling_gguf_pytorch_utils as unpacking
+
+    with without_progress_bars(), ExitStack() as until_read:
+        # The progress bar of unpacking ignores that setting.
+        until_read.enter_context(_swapped(unpacking, "tqdm", lambda x: partial(x, disable=True)))
+        until_read.enter_context(_swapped(gguf, "GGUFReader", cache))
+        until_read.enter_context(_swapped(gguf, "get_tensor_name_map", cache))
+        yield
+
+
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """Context manager: ``transformers`` shows no progress bars."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        with ExitStack() as until_read:
-            # The progress bar of unpacking ignores that setting.
-            until_read.enter_context(
-                _swapped(unpacking, "tqdm", lambda x: partial(x, disable=True))
-            )
-            until_read.enter_context(_swapped(gguf, "GGUFReader", cache))
-            until_read.enter_context(_swapped(gguf, "get_tensor_name_map", cache))
-            yield
+        yield
     finally:
         if shown:
             logging.enable_progress_bar()

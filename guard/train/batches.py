@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from guard.detect.tokens import Encoded, WindowTokens
+from guard.detect.tokens import WindowTokens
+from guard.train.base import padded
 from guard.train.model import Targets
 from guard.train.references import Hits, Vectors
 from guard.train.rows import BAGGED, PAIRED, TrainingRow
@@ -39,7 +40,7 @@ def twins(rows: Sequence[TrainingRow]) -> list[tuple[int, int]]:
 
 
 def bags(rows: Sequence[TrainingRow]) -> Tensor:
-    """Return for each row the number of the text it is a segment of, -1 where it stands alone.
+    """Return for each row the number of the text it is a segment of, -1 if it is no segment.
 
     Numbers count from 0 in order. A biased text whose annotated segment is missing is no bag.
     """
@@ -53,18 +54,6 @@ def bags(rows: Sequence[TrainingRow]) -> Tensor:
             out[ids] = number
             number += 1
     return out
-
-
-def padded(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ids, attention mask and token types (n, t) of inputs, filled up with ``pad``."""
-    width = max((len(e.ids) for e in encoded), default=0)
-    ids = torch.full((len(encoded), width), pad, dtype=torch.long)
-    mask, kinds = torch.zeros_like(ids), torch.zeros_like(ids)
-    for i, one in enumerate(encoded):
-        ids[i, : len(one.ids)] = torch.tensor(one.ids)
-        mask[i, : len(one.ids)] = 1
-        kinds[i, : len(one.types)] = torch.tensor(one.types)
-    return ids, mask, kinds
 
 
 def collate(

@@ -1,6 +1,6 @@
-"""Temperature and operating points, chosen on validation texts alone.
+"""Temperature, operating points and calibration error, on validation texts only.
 
-Pure functions of judged texts; what the texts are is said in :mod:`guard.train.pools`.
+Pure functions of judged texts; :mod:`guard.train.pools` selects the texts.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.intervals import exact
+from guard.intervals import exact, percentile
 from guard.verdict import BIAS_TYPES, BiasType
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Thresholds = dict[BiasType, float]
 
-# What the temperature is fitted on: every source weighs the same, whatever its size.
+# The texts that the temperature is fitted on: every source has the same weight.
 SOURCES: dict[str, tuple[str, ...]] = {
     "RedditBias": ("redditbias",),
     "EMGSD": ("emgsd",),
@@ -135,22 +135,21 @@ class Curve(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """What the choice goes by: on comments accuracy, recall and alarms, alarms on harmless texts.
+    """The rates that thresholds are chosen by; a rate without a text is 0.
 
-    A rate without a text is 0.
+    ``harmless`` is the false positive rate on ``HARMLESS``, the others are of ``COMMENTS``.
     """
 
     accuracy: Curve
     recall: Curve
-    alarms: Curve
+    false_positive_rate: Curve
     harmless: Curve
 
 
 def curves(texts: Judged, scores: Floats, kind: BiasType | None = None) -> Curves:
     """Return the rates of texts predicted to be of ``kind``, by default of all.
 
-    Pools of ``COMMENTS`` weigh the same as a whole, whatever their size; of ``HARMLESS`` every
-    text weighs the same.
+    Each pool of ``COMMENTS`` has the same weight, and each text of ``HARMLESS``.
     """
     chosen = np.ones(len(scores), bool) if kind is None else texts.kind == kind
 
@@ -186,14 +185,14 @@ class Rates(NamedTuple):
 
     accuracy: Floats
     recall: Floats
-    alarms: Floats
+    false_positive_rate: Floats
     harmless: Floats
 
 
 def _places(rates: Rates) -> dict[str, int]:
     """Return the place on ``GRID`` of every operating point, in order."""
     balanced = _most_accurate(rates, MAX_FALSE_POSITIVE_RATE["balanced"])
-    calm = _first(rates.alarms <= QUIET_SHARE * rates.alarms[balanced])
+    calm = _first(rates.false_positive_rate <= QUIET_SHARE * rates.false_positive_rate[balanced])
     quiet = max(balanced, _first(rates.harmless <= MAX_FALSE_POSITIVE_RATE["quiet"]), calm)
     lowest = _first(rates.harmless <= MAX_FALSE_POSITIVE_RATE["strict"])
     sharp = np.flatnonzero(rates.recall >= RECALL)
@@ -244,7 +243,7 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     comments = float("inf")
     for point, most in MAX_FALSE_POSITIVE_RATE.items():
         if point == "quiet":
-            comments = QUIET_SHARE * measured(texts, scores, floor).alarms
+            comments = QUIET_SHARE * measured(texts, scores, floor).false_positive_rate
         rise = 0
         while True:
             at = {kind: min(of[point] + rise, len(GRID) - 1) for kind, of in places.items()}
@@ -262,7 +261,7 @@ def _fits(
 ) -> bool:
     """Whether the false positive rates of thresholds are at most these."""
     of = measured(texts, scores, limits)
-    return of.harmless.hits <= harmless * of.harmless.n and not of.alarms > comments
+    return of.harmless.hits <= harmless * of.harmless.n and not of.false_positive_rate > comments
 
 
 def _finding(texts: Judged, scores: Floats, quiet: Thresholds, balanced: Thresholds) -> Thresholds:
@@ -285,7 +284,7 @@ def _finding(texts: Judged, scores: Floats, quiet: Thresholds, balanced: Thresho
             kind: min(quiet[kind], _reached(of, min(share, _share(of, balanced[kind]))))
             for kind, of in stated.items()
         }
-        if _fits(texts, scores, limits, harmless, QUIET_SHARE * most.alarms):
+        if _fits(texts, scores, limits, harmless, QUIET_SHARE * most.false_positive_rate):
             return limits
     return quiet
 
@@ -303,8 +302,8 @@ def _share(scores: Floats, threshold: float) -> float:
 def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
     """Return the threshold most accurate on the texts of each of ``COMMENTS``, for all types.
 
-    What a detector made for that source alone would choose. Accuracy is averaged over ``WIDTH``;
-    of thresholds as accurate the highest is taken, which gives the fewest false alarms.
+    A detector trained for that source only would choose it. Accuracy is averaged over ``WIDTH``;
+    of thresholds as accurate the highest is taken, which gives the fewest false positives.
     """
     found = {}
     for pool in COMMENTS:
@@ -323,21 +322,21 @@ class Found(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What thresholds give: on comments (pools weighing the same), and alarms on harmless texts.
+    """The rates of one set of thresholds on comments, and the false positives on harmless texts.
 
     ``plain`` holds for each predicted type how many plain statements are found.
     """
 
     accuracy: float
     recall: float
-    alarms: float
+    false_positive_rate: float
     harmless: Share
     pools: dict[str, Share]
     plain: dict[BiasType, Found]
 
 
 def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
-    """Return the rates of one set of thresholds; ``pools`` holds the alarms of each pool."""
+    """Return the rates of one set of thresholds; ``pools`` has the false positives of each pool."""
     limit = np.array([thresholds[k] for k in texts.kind])
     predicted = scores >= limit
 
@@ -351,7 +350,7 @@ def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
                 rates.append(float(hits[of].mean()))
         return float(np.mean(rates)) if rates else float("nan")
 
-    def alarms(of: Bools) -> Share:
+    def false_positives(of: Bools) -> Share:
         of = of & ~texts.biased
         count, n = int(predicted[of].sum()), int(of.sum())
         return Share(count, n, upper_bound(count, n))
@@ -360,12 +359,12 @@ def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
         of = (texts.pool == PLAIN) & (texts.kind == kind)
         return Found(int(predicted[of].sum()), int(of.sum()))
 
-    pools = {str(p): alarms(texts.pool == p) for p in np.unique(texts.pool)}
+    pools = {str(p): false_positives(texts.pool == p) for p in np.unique(texts.pool)}
     return Measured(
         mean(predicted == texts.biased, None),
         mean(predicted, True),
         mean(predicted, False),
-        alarms(np.isin(texts.pool, HARMLESS)),
+        false_positives(np.isin(texts.pool, HARMLESS)),
         {name: share for name, share in pools.items() if share.n},
         {kind: plain(kind) for kind in BIAS_TYPES},
     )
@@ -379,3 +378,48 @@ def as_plain(of: Measured) -> dict[str, Any]:
         "pools": {name: share._asdict() for name, share in of.pools.items()},
         "plain": {kind: found._asdict() for kind, found in of.plain.items()},
     }
+
+
+class Bin(NamedTuple):
+    """Texts of like score: their weight, mean score and share of biased ones."""
+
+    weight: float
+    score: float
+    biased: float
+
+
+def reliability(scores: Floats, biased: Bools, weights: Floats, bins: int = 10) -> list[Bin]:
+    """Return the reliability diagram in bins of equal weight, lowest scores first.
+
+    Equal scores share a bin. Texts of no weight alone make none.
+    """
+    _, place = np.unique(scores, return_inverse=True)
+    mass = np.bincount(place, weights)
+    middle = (np.cumsum(mass) - mass / 2) / mass.sum()
+    bin_of = np.minimum((middle * bins).astype(int), bins - 1)[place]
+    found = []
+    for b in np.unique(bin_of[weights > 0]):
+        w = weights * (bin_of == b)
+        total = float(w.sum())
+        found.append(Bin(total, float(w @ scores) / total, float(w @ biased) / total))
+    return found
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+    """Return the expected calibration error (Guo et al. 2017, equation 5)."""
+    return sum(b.weight * abs(b.biased - b.score) for b in bins) / sum(b.weight for b in bins)
+
+
+def calibration_interval(
+    texts: Judged, scores: Floats, draws: int = 500, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % interval of the error by redrawing texts within each pool."""
+    rng = np.random.default_rng(seed)
+    pools = [np.flatnonzero(texts.pool == p) for p in np.unique(texts.pool)]
+    found = []
+    for _ in range(draws):
+        ids = np.concatenate([rng.choice(p, len(p)) for p in pools])
+        drawn = texts.where(ids)
+        bins = reliability(scores[ids], drawn.biased, equal_weights(drawn))
+        found.append(calibration_error(bins))
+    return percentile(np.array(found))

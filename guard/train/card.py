@@ -31,17 +31,11 @@ _SOURCES = (
 )  # fmt: skip
 
 
-def is_known(figures: dict[str, Any]) -> bool:
-    """Whether ``figures`` are those of a release of this recipe."""
-    return figures.keys() >= {
-        "training", "rows", "retrieval", "network", "points", "flips", "measured",
-    }  # fmt: skip
-
-
 def card(stored: dict[str, Any]) -> str:
     """Return the card as Markdown.
 
-    ``stored`` is the result of :func:`guard.train.release.release` as JSON (null for nan).
+    ``stored`` is the result of :func:`guard.train.release.release` as JSON (null for nan). Raises
+    LookupError, TypeError, ValueError or AttributeError if it is not.
     """
     figures = _numbers(stored)
     run = figures["training"][-1]
@@ -80,9 +74,9 @@ tags: [bias, fairness, guardrail, onnx]
 
 The embedded detector of guard. It reads one segment (a sentence or clause) with up to two before it
 and says in one pass: how likely the segment ties a social group to a demeaning or stereotyped
-attribute; the bias type (nine); where group and attribute stand; whether the tie is implied or said
-outright; and a vector with which similar statements are found in the bias index. These references
-then change score and type.
+attribute; the bias type (nine); the spans of group and attribute; whether the tie is implied or
+said outright; and a vector with which similar statements are found in the bias index. These
+references then change score and type.
 
 | | |
 | --- | --- |
@@ -92,7 +86,7 @@ then change score and type.
 | speed | {network["ms"]:.0f} ms a segment (median, one thread, the machine of the release) |
 | int8 against float32 | mean difference of the logit {network["logit"]:.2f}, sign changed in \
 {network["flips"]:.1%} of {network["n"]:.0f} comments |
-| language | English; other languages are given back as unjudged |
+| language | English; other languages are returned as unjudged |
 | files | `encoder.onnx`, `fusion.npz` (references), `lexical.npz` (n-grams), `tokenizer.json`, \
 `config.json`, `manifest.json` (hashes, checked at every load) |
 """
@@ -100,14 +94,15 @@ then change score and type.
 
 def _figures(measured: dict[str, Any]) -> str:
     lines = [
-        "| set | n | biased | accuracy [95 %] | F1 | AUROC | missed | false alarms | type (CS) "
-        "| group and attribute (AS) | ECE | accuracy, AUROC without references |",
+        "| set | n | biased | accuracy [95 %] | F1 | AUROC | false negative rate "
+        "| false positive rate | type (CS) | group and attribute (AS) | ECE "
+        "| accuracy, AUROC without references |",
         "| --- |" + " --- |" * 11,
     ]
     for of in measured.values():
         f, alone = of["references"]["balanced"], of["alone"]["balanced"]
         accuracy, low, high = f["accuracy"]
-        names = ("f1", "auroc", "miss", "alarm", "cs", "as", "ece")
+        names = ("f1", "auroc", "false_negative_rate", "false_positive_rate", "cs", "as", "ece")
         cells = " | ".join(_share(f[name][0]) for name in names)
         lines.append(
             f"| {of['title']} | {of['references']['n']:,} | {_share(f['prevalence'][0])} "
@@ -117,8 +112,7 @@ def _figures(measured: dict[str, Any]) -> str:
     return (
         "What `guard eval` prints at `balanced` (protocol: `benchmarks/detector/README.md`). None "
         "of these texts was trained on, and thresholds were chosen without them. A text is biased "
-        "where one of its segments is; `missed` is the share of biased texts not found, `false "
-        "alarms` that of harmless texts found.\n\n" + "\n".join(lines)
+        "if one of its segments is.\n\n" + "\n".join(lines)
     )
 
 
@@ -185,26 +179,27 @@ def _data(rows: dict[str, int]) -> str:
 def _training(runs: list[dict[str, Any]]) -> str:
     *before, run = [r for r in runs if r["method"] != "references"]
     last = [r for r in runs if r["method"] == "references"][-1:]
-    frozen = f", of which the lowest {run['frozen']} stay as they are" if run["frozen"] else ""
+    frozen = f", with the lowest {run['frozen']} layers frozen" if run["frozen"] else ""
     begins = " It began with the weights of an earlier run." if before else ""
     references = "".join(
         f"""
-Then a run of {r["steps"]:,} steps, the network as it is: its map to sentence vectors is fitted once
-more, and what references change is learned anew, half of it on invented groups."""
+Then a run of {r["steps"]:,} steps with the network frozen: its map to sentence vectors is fitted
+again, and the fusion with references is retrained, half of it on invented groups."""
         for r in last
     )
     return f"""
 `guard train all` makes them (`guard/train/README.md`). First all-MiniLM-L6-v2 learns to find the
-statement that a post implies; its sentence vectors are what the encoder's are held to. Then one run
+statement that a post implies; its sentence vectors are the target of the encoder's. Then one run
 of the encoder: {run["steps"]:,} steps of {run["batch_size"]} rows, {run["epochs"]:g} \
 pass{"es" if run["epochs"] != 1 else ""} over the sources by quota, AdamW, learning
 rate {run["lr"]:g} ({run["head_lr"]:g} for the heads), seed {run["seed"]}{frozen}.{begins}
-All heads learn at once: bias with references and without, type, spans, implied or not, the sentence
-vector, the order of minimal pairs. A comment's label is borne by its highest segment. References
-are drawn from an index thinned anew for each batch, and rows about invented groups teach what a
-matching reference means.{references}
-Last, weights become 8-bit integers, a few large inputs of each feed-forward layer apart in 32 bits,
-and a linear model over n-grams is fitted, whose logit is added with the weight {LEXICAL_WEIGHT:g}.
+All heads are trained together: bias with references and without, type, spans, implied or not, the
+sentence vector, the order of minimal pairs. A comment's label is that of its highest segment.
+References are drawn from an index that is subsampled for each batch, and rows about invented groups
+teach what a matching reference means.{references}
+Last, weights are quantised to 8-bit integers, a few large inputs of each feed-forward layer apart
+in 32 bits, and a linear model over n-grams is fitted, whose logit is added with the weight
+{LEXICAL_WEIGHT:g}.
 """.strip()
 
 
@@ -223,9 +218,9 @@ _LIMITS = """
   stereotype that is praised, joked about or merely well known is labelled differently by each.
 * It judges single sentences. Bias that only shows over a paragraph or in a comparison of answers is
   missed; so is much that needs knowledge of the world.
-* Groups of age and appearance stand in texts written for guard alone, and are judged worse.
-* There is no attribution where no group or attribute stands out in the segment. A group named only
-  in the sentence before is given by its pronoun.
+* Only texts written for guard mention groups of age and appearance, which are judged worse.
+* There is no attribution if no group or attribute is found in the segment. A group named only in
+  the sentence before is given by its pronoun.
 * Short sentences that merely give a group a property ("Muslims pray.") are found at `strict`.
 * A statement added to the index catches sentences that say the same of the same group. It does not
   teach a new kind of bias.

@@ -6,7 +6,8 @@ import os
 import pickle
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,42 +16,65 @@ import torch
 from guard.errors import UsageError
 
 NAME = "checkpoint.pt"
-# What a finished run's file holds; a checkpoint has no rows.
-_FINAL = {"nets", "settings", "rows"}
-# What torch raises at files that are none of its own.
+# The keys of a finished run's file; a checkpoint has no rows.
+FINAL = {"nets", "settings", "rows"}
+# What torch raises at files that it did not write.
 _UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, LookupError,
                ValueError, struct.error)  # fmt: skip
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a file to write beside ``path``, which replaces ``path`` at the end.
+
+    After an error the new file is deleted and ``path`` is unchanged. Raises UsageError if the file
+    cannot be written, for example on a full disk.
+    """
+    unfinished = path.with_name(f"{path.stem}.part{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield unfinished
+        os.replace(unfinished, path)
+    except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError
+        reason = getattr(error, "strerror", None) or "is the disk full?"
+        raise UsageError(f"{path} cannot be written ({reason}).") from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+
+
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Write ``content`` beside ``path`` and move it into place, so that a crash leaves the old."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".part")
-    torch.save(content, unfinished)
-    os.replace(unfinished, path)
+    """Write ``content`` to ``path``; see :func:`replacing`."""
+    with replacing(path) as unfinished:
+        torch.save(content, unfinished)
 
 
 def final(path: Path) -> dict[str, Any]:
-    """Return what a finished run left; raise UsageError where ``path`` is nothing of the kind."""
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except _UNREADABLE:
-        content = None
-    if not isinstance(content, dict) or not content.keys() >= _FINAL:
-        raise UsageError(
-            f"{path} holds no finished run; name the final.pt that `guard train encoder` wrote."
-        )
+    """Return the content of a finished run's file; raise UsageError if ``path`` is none."""
+    content = read(path, FINAL)
+    if content is None:
+        raise not_finished(path)
     return content
 
 
-def load(path: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of a run's file, None where there is none.
+def not_finished(path: Path) -> UsageError:
+    """Return the error for a file that is no finished run."""
+    return UsageError(
+        f"{path} holds no finished run; name the final.pt that `guard train encoder` wrote."
+    )
 
-    Raises :class:`UsageError` if it was written under other settings: going on would mix two runs.
+
+def load(path: Path, settings: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any] | None:
+    """Return the content of a run's file, which has ``keys``; None if there is no file.
+
+    Raises UsageError if the file is damaged, or was written with other settings: resuming would
+    mix two runs.
     """
     if not path.exists():
         return None
-    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    content = read(path, {"settings", *keys})
+    if content is None:
+        raise UsageError(f"{path} is damaged; delete it and run the command again.")
     changed = sorted(k for k in settings if settings[k] != content["settings"].get(k))
     if changed:
         raise UsageError(
@@ -58,3 +82,13 @@ def load(path: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
             "choose another work folder or delete it"
         )
     return content
+
+
+def read(path: Path, keys: Collection[str]) -> dict[str, Any] | None:
+    """Return the content of a file of :func:`save`; None if it is damaged or lacks a key."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except _UNREADABLE:
+        return None
+    whole = isinstance(content, dict) and content.keys() >= set(keys)
+    return content if whole and isinstance(content.get("settings", {}), dict) else None

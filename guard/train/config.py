@@ -11,7 +11,7 @@ from typing import Any, Literal
 BaseName = Literal["mpnet", "minilm"]
 
 # Rows a source gives to one epoch; one with fewer gives all it has, one without a quota nothing.
-# What a source weighs is decided here and nowhere else.
+# Only these quotas decide how much a source counts.
 QUOTAS: dict[str, int] = {
     "redditbias": 18000,
     "redditbias_rest": 5400,
@@ -37,8 +37,8 @@ QUOTAS: dict[str, int] = {
     "renamed": 700,
     "bare": 350,
 }
-# The same of the run that learns what references change: half of it is about invented groups, of
-# whom nothing is known but what a reference says.
+# The same of the run that retrains the fusion: half of it is about invented groups, of which only
+# the references say anything.
 REFERENCE_QUOTAS: dict[str, int] = {
     "redditbias": 2500,
     "emgsd": 2000,
@@ -61,7 +61,7 @@ REFERENCE_QUOTAS: dict[str, int] = {
     "renamed": 800,
     "bare": 850,
 }
-# Sources small and dear enough to be seen more than once an epoch.
+# Small, valuable sources, which an epoch may show more than once.
 REPEATS: dict[str, int] = {"redditbias": 3, "redditbias_rest": 2, "stereoset": 2, "carried": 2}
 
 
@@ -73,23 +73,22 @@ class TrainConfig:
     tests do. ``statements`` are those of the bias index. ``work`` receives the checkpoint and the
     final weights, ``cache`` (a file, by default in ``work``) the teacher's vectors of the texts.
 
-    ``base`` is the published model that the run begins with, of which ``layers`` are kept, evenly
-    from the first to the last; the embeddings and the lowest ``frozen`` of them stay as they are.
-    ``start`` are final weights to begin with instead. ``embedder`` is the file of ``guard train
-    embedder``, the teacher that sentence vectors are held to with weight ``distill`` (without it
-    the published all-MiniLM-L6-v2); the base ``minilm`` begins with it too. ``method="lora"``
-    trains adapters and heads, ``method="references"`` what the references change and nothing of
-    the network, whose map to sentence vectors is fitted once more: see :meth:`references_after`.
+    ``base`` is the published model that the run starts from, of which ``layers`` are kept, evenly
+    from the first to the last; the embeddings and the lowest ``frozen`` of them are not trained.
+    ``start`` are final weights to start from instead. ``embedder`` is the file of ``guard train
+    embedder``, the teacher of the sentence vectors, with the weight ``distill`` in the loss
+    (without it the published all-MiniLM-L6-v2); the base ``minilm`` starts from it too.
+    ``method="lora"`` trains adapters and heads, ``method="references"`` only the fusion with
+    references, after the map to sentence vectors is fitted again: see :meth:`references_after`.
 
     ``rows`` limits the rows seen in one epoch (the quotas shrink in proportion), ``max_steps`` the
     run. ``bf16`` runs the encoder's pass in bfloat16, twice as fast on processors that have it;
     weights, losses and the optimiser stay in float32.
 
-    Parts of the recipe that can be left out, to see what they give: ``references="none"`` shows no
-    statements of the index, ``contrast=False`` neither keeps minimal pairs in one batch nor orders
-    their logits, ``bags=False`` learns the segments of a text apart, ``context=False`` shows none.
-    ``foreign`` is the share of texts without a predecessor that are shown after sentences they
-    have nothing to do with.
+    Switches for ablations: ``references="none"`` shows no statements of the index,
+    ``contrast=False`` neither keeps minimal pairs in one batch nor orders their logits,
+    ``bags=False`` learns the segments of a text separately, ``context=False`` shows no context.
+    ``foreign`` is the share of texts without context that get unrelated sentences as context.
     """
 
     work: Path
@@ -141,7 +140,7 @@ class TrainConfig:
         return found | {"start": _hash(self.start), "embedder": _hash(self.embedder)}
 
     def references_after(self, final: Path, work: Path) -> TrainConfig:
-        """Return the run that follows: the network of ``final`` stays, references are learned."""
+        """Return the next run: the network of ``final`` is frozen, the fusion is trained."""
         return replace(
             self,
             work=work,
@@ -154,7 +153,7 @@ class TrainConfig:
         )
 
     def as_described(self, settings: Mapping[str, Any]) -> TrainConfig:
-        """Return this run's places with the settings of another; unknown ones are ignored."""
+        """Return this run's paths with the settings of another run; unknown ones are ignored."""
         known = {f.name for f in fields(self)} - _PLACES - {"start", "embedder"}
         return replace(self, **{k: v for k, v in settings.items() if k in known})
 

@@ -13,9 +13,8 @@ from typing import NamedTuple
 from guard.train import own as own_texts
 from guard.train import sources, stance
 from guard.train.config import REPEATS, TrainConfig
-from guard.train.rows import BAGGED, PAIRED, Statement, TrainingRow, fold, share
+from guard.train.rows import BAGGED, PAIRED, Statement, TrainingRow, fold, share, validates
 
-VALIDATION_SHARE = 0.08
 # Fields of the evaluation files that hold a text.
 _EVAL_FIELDS = ("comment", "text", "sent_more", "sent_less", "prompt", "statement")
 # A segment of an evaluation text with so many words is an evaluation text itself.
@@ -24,11 +23,16 @@ _LEAST_WORDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Rows to learn from, rows to validate on, and the statements of the training-time index."""
+    """Rows to learn from, rows to validate on, and the statements of the training-time index.
+
+    ``train`` are at most as many rows of a source as its quota; ``every_text`` are the training
+    texts before that limit, which runs with other quotas may have learned.
+    """
 
     train: list[TrainingRow]
     validation: list[TrainingRow]
     statements: list[Statement]
+    every_text: frozenset[str] = frozenset()
 
     def digest(self) -> str:
         """Return a hash of what is learned from: another one is another run."""
@@ -78,8 +82,7 @@ def licensed_rows(data: Path) -> Iterator[TrainingRow]:
 def build(config: TrainConfig) -> Corpus:
     """Assemble the corpus: read, drop repeats and evaluation texts, add made-up rows, split.
 
-    Raises AssertionError if an evaluation text is left, which the filter makes impossible unless
-    the two disagree on what a text is.
+    Raises AssertionError if an evaluation text is left, UsageError if a source cannot be read.
     """
     rng = random.Random(config.seed)
     rows = [
@@ -108,16 +111,17 @@ def build(config: TrainConfig) -> Corpus:
         train = [_without_partners(r, forbidden) for r in train if not says(r.text, forbidden)]
         validation = [r for r in validation if not says(r.text, forbidden)]
         assert_no_leak(train, forbidden)
+    every_text = frozenset(r.text for r in train)
     train = _capped(train, config, rng)
     statements += _stated(train)
-    return Corpus(train, validation, statements)
+    return Corpus(train, validation, statements, every_text)
 
 
 def assert_no_leak(rows: Iterable[TrainingRow], forbidden: set[str]) -> None:
     """Fail if a training text, or a reference it brings along, is an evaluation text."""
     for row in rows:
         if any(says(t, forbidden) for t in (row.text, *(p.text for p in row.partners))):
-            raise AssertionError(f"an evaluation text stands in the training source {row.source}")
+            raise AssertionError(f"an evaluation text is in the training source {row.source}")
 
 
 def says(text: str, folds: set[str]) -> bool:
@@ -131,7 +135,7 @@ def _without_partners(row: TrainingRow, forbidden: set[str]) -> TrainingRow:
 
 
 def _capped(rows: list[TrainingRow], config: TrainConfig, rng: random.Random) -> list[TrainingRow]:
-    """Leave out, at random, what no epoch will ever draw; the order stays."""
+    """Leave out, at random, the rows that no epoch will draw; the order stays."""
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
         by_source[row.source].append(i)
@@ -147,19 +151,19 @@ def _as_bare(row: TrainingRow) -> TrainingRow:
 
 
 def _kept(rows: list[TrainingRow], train: bool) -> list[TrainingRow]:
-    # Nothing can be validated on a segment whose own label nobody knows.
+    # A segment whose own label is unknown cannot validate.
     return [
         r for r in rows
-        if (share(r.family, "validation") >= VALIDATION_SHARE) == train and (train or r.known)
+        if validates(r.family) != train and (train or r.known)
     ]  # fmt: skip
 
 
 def _without_repeats(rows: list[TrainingRow]) -> list[TrainingRow]:
-    """Keep the first row of each text; sources with more to say about a text come first."""
+    """Keep the first row of each text; sources with more annotations of it come first."""
     seen: set[tuple[str, tuple[str, ...], str]] = set()
     selected = []
     for row in rows:
-        # "I agree." is a segment of many texts, and each of them is told as a whole.
+        # "I agree." is a segment of many texts, each of which has a label as a whole.
         inside = row.family if row.source in BAGGED else ""
         key = (fold(row.text), row.context, inside)
         if key not in seen and key[0]:
@@ -209,7 +213,7 @@ class Sampler:
         total = sum(quotas.values())
         factor = 1.0 if config.rows is None else min(1.0, config.rows / total)
         self._quota = {s: max(1, round(n * factor)) for s, n in quotas.items()}
-        # A limited run sees one fixed subset, so that methods are compared on the same rows.
+        # A limited run sees one fixed subset, so that ablations are compared on the same rows.
         if factor < 1:
             for source, ids in self._by_source.items():
                 subset = self._by_family(ids, f"subset:{config.seed}")

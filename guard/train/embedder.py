@@ -1,4 +1,4 @@
-"""Fine-tunes the base model as an embedder: a post near what it implies.
+"""Fine-tunes the base model as an embedder, so that a post is near the statement that it implies.
 
 The base finds statements that share a text's words; implicit bias shares few of them. Posts of
 the implicit-hate corpus come with the statement they imply, which teaches the rest.
@@ -22,15 +22,14 @@ from guard.train.loop import Plan, Show, run
 from guard.train.retrieval import pairs
 from guard.train.rows import fold
 
-NAME = "embedder.pt"
-
 
 @dataclass(frozen=True, slots=True)
 class EmbedderConfig:
     """One run; every random choice follows from ``seed`` and the step.
 
-    ``anchor`` weighs how closely statements are held to their vectors in the base model, so that
-    what it finds already is not lost; ``temperature`` divides the cosines of the contrast.
+    ``anchor`` is the weight of the loss that keeps statements near their vectors in the base model,
+    which retrieves plain statements well already; ``temperature`` divides the cosines of the
+    contrast.
     """
 
     work: Path
@@ -66,12 +65,12 @@ def contrast(posts: Tensor, statements: Tensor, same: Tensor, temperature: float
 
 
 def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
-    """Train, or go on where the work folder's checkpoint stopped; return the weights' path.
+    """Train, or resume from the work folder's checkpoint; return the path of the weights.
 
-    A run that is finished is not made again.
+    A finished run is not repeated.
     """
-    final = config.work / NAME
-    if checkpoint.load(final, config.described()) is not None:
+    final = config.work / "embedder.pt"
+    if checkpoint.load(final, config.described(), {"model"}) is not None:
         return final
     torch.set_num_threads(config.threads)
     learned = pairs(config.data, validating=False)
@@ -99,14 +98,15 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
         with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
             # Apart, since a statement padded to a post's length costs as much as a post.
             posts, statements = (
-                pooled(model, [tokens.encode(t)[0].ids for t in some]).float() for some in sides
+                pooled(model, [tokens.encode(t)[0] for t in some], tokens.pad).float()
+                for some in sides
             )
         names = [fold(p.statement) for p in batch]
         same = torch.tensor([[a == b for b in names] for a in names])
         goals = torch.stack([anchors[t] for t in sides[1]])
         held = 1 - (statements * goals).sum(1).mean()
-        # Posts move to where the base sees their statements; these stay where they are, or
-        # plain statements would find each other worse.
+        # Posts move to the base's vectors of their statements. These hardly move, or plain
+        # statements would retrieve each other worse.
         near = contrast(posts, goals, same, config.temperature)
         return near + config.anchor * held, {"contrast": near, "anchor": held}
 

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from guard.detect.tokens import WindowTokens
+from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import base_model, base_tokens, teacher
-from guard.train.batches import Batch, collate, padded
+from guard.train.base import BASES, base_model, base_tokens, padded, teacher
+from guard.train.batches import Batch, collate
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Pick, Sampler, build
 from guard.train.loop import Plan, Show, run
@@ -36,7 +37,7 @@ class Prepared:
 
 
 class Nets(nn.Module):
-    """The two trained parts under one roof, for one optimiser and one checkpoint."""
+    """Both trained parts in one module, for one optimiser and one checkpoint."""
 
     def __init__(self, net: BiasNet, fusion: Fusion) -> None:
         super().__init__()
@@ -124,7 +125,7 @@ def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
     for name, parameter in nets.named_parameters():
         if not parameter.requires_grad:
             continue
-        # The embedding head starts where it should end, so it moves at the body's pace.
+        # The embedding head is already fitted, so it has the learning rate of the body.
         body = name.startswith(("net.encoder.", "net.embed."))
         lr = body_lr if body else config.head_lr
         if name.startswith("net.embed."):
@@ -140,7 +141,7 @@ def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
 def make_batch(
     ready: Prepared, picks: list[Pick], rng: random.Random, config: TrainConfig
 ) -> Batch:
-    """Return the tensors of one batch of training rows, with a freshly thinned index."""
+    """Return the tensors of one batch of training rows, with a newly subsampled index."""
     ids = [p.row for p in picks]
     fused = config.references == "fused"
     hits = ready.index.hits(ids, rng) if fused else ready.index.no_hits(len(ids))
@@ -161,17 +162,26 @@ def make_batch(
 
 
 def train(config: TrainConfig, progress: Show | None = None) -> Path:
-    """Train, or go on where the work folder's checkpoint stopped; return the final weights' path.
+    """Train, or resume from the work folder's checkpoint; return the path of the final weights.
 
-    A run that is finished is not made again. The file holds the state dict (LoRA adapters folded
-    in), the settings, those of the runs before it (``before``) and the rows it drew from.
+    A finished run is not repeated. The file holds the state dict (LoRA adapters folded in), the
+    settings, those of the runs before it (``before``) and the number of rows of each source.
+
+    Raises UsageError if the start, the embedder, a checkpoint or finished run in the work folder
+    cannot be used, WeightsError as :func:`guard.train.base.base_folder`.
     """
     final = config.work / NAME
-    if checkpoint.load(final, config.described()) is not None:
+    if checkpoint.load(final, config.described(), checkpoint.FINAL) is not None:
         return final
     torch.set_num_threads(config.threads)
-    ready = prepare(config)
+    # Before the corpus is embedded, which takes an hour.
     nets = build_nets(config)
+    before: list[dict[str, Any]] = []
+    if config.start is not None:
+        start = checkpoint.final(config.start)
+        _fill(nets, start, config.start, config.described())
+        before = [*start.get("before", []), start["settings"]]
+    ready = prepare(config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
     if config.max_steps is not None:
         steps = min(steps, config.max_steps)
@@ -182,11 +192,6 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         "corpus": ready.corpus.digest(),
     }
     file = config.work / checkpoint.NAME
-    before: list[dict[str, Any]] = []
-    if config.start is not None:
-        start = checkpoint.final(config.start)
-        nets.load_state_dict(start["nets"])
-        before = [*start.get("before", []), start["settings"]]
     begins = config.start is None or config.method == "references"
     if begins and nets.net.embed.in_features != DIM and not file.exists():
         fit_embedding(nets, ready, config)
@@ -227,15 +232,46 @@ def merged_state(nets: Nets, config: TrainConfig) -> dict[str, Any]:
 
 
 def untrained(settings: Mapping[str, Any]) -> Nets:
-    """Return a network of the shape that a run of these settings trains."""
-    encoder = base_model(base=settings["base"], layers=settings.get("layers"))
-    return Nets(BiasNet(encoder, dropout=0.0), Fusion())
+    """Return a network of the shape that a run of these settings trains.
+
+    Raises KeyError or TypeError if the settings name no known base or no number of layers.
+    """
+    base, layers = settings["base"], settings.get("layers")
+    if base not in BASES:
+        raise KeyError(base)
+    return Nets(BiasNet(base_model(base=base, layers=layers), dropout=0.0), Fusion())
 
 
 def load_final(path: Path) -> tuple[Nets, dict[str, Any]]:
-    """Return the trained network in evaluation mode, and what its file says of the run."""
+    """Return the trained network in evaluation mode, and the content of its file.
+
+    Raises UsageError if ``path`` is no finished run, or its weights do not fit its settings.
+    """
     content = checkpoint.final(path)
-    nets = untrained(content["settings"])
-    nets.load_state_dict(content["nets"])
+    try:
+        nets = untrained(content["settings"])
+    except (KeyError, TypeError):
+        raise checkpoint.not_finished(path) from None
+    _fill(nets, content, path, content["settings"])
     nets.eval()
     return nets, content
+
+
+def _fill(nets: Nets, content: Mapping[str, Any], path: Path, settings: Mapping[str, Any]) -> None:
+    """Load the weights of a finished run into the network of a run with ``settings``."""
+    try:
+        nets.load_state_dict(content["nets"])
+    except (RuntimeError, TypeError, AttributeError):
+        of = {k: content["settings"].get(k) for k in ("base", "layers")}
+        wanted = {k: settings.get(k) for k in of}
+        if of == wanted:
+            raise checkpoint.not_finished(path) from None
+        raise UsageError(
+            f"{path} was trained with {_shape(of)}, this run has {_shape(wanted)}; use the same "
+            "--base and --layers."
+        ) from None
+
+
+def _shape(settings: Mapping[str, Any]) -> str:
+    layers = settings["layers"]
+    return f"--base {settings['base']}" + ("" if layers is None else f" --layers {layers}")

@@ -24,8 +24,7 @@ from guard.detect.lexical import LexicalHead
 from guard.detect.runtime import runtime
 from guard.detect.tokens import MAX_TOKENS, WindowTokens
 from guard.train import lexical
-from guard.train.base import base_folder, base_tokens
-from guard.train.batches import padded
+from guard.train.base import base_folder, base_tokens, padded
 from guard.train.config import BaseName
 from guard.train.encoder import Nets
 from guard.train.model import DIM, BiasNet

@@ -1,4 +1,4 @@
-"""How often one added statement turns the shipped detector's verdict, and how often it should not.
+"""How often one added statement changes a verdict that should change, and one that should not.
 
 Groups are invented, predicates those that training held back.
 """
@@ -10,29 +10,26 @@ from typing import NamedTuple
 
 from guard.detect.encoder import Encoder
 from guard.retrieve.statement import Statement
-from guard.train.groups import invented_group
-from guard.train.own import NEUTRAL, OPPOSED, held_back_predicates
+from guard.train.own import NEUTRAL, OPPOSED, held_back_predicates, invented_group
 from guard.verdict import Scores, Window
 
 
 class Flips(NamedTuple):
     """Shares over n texts at the balanced point.
 
-    ``before`` of the texts not biased without the statement; ``after`` of those biased with it;
-    ``verbatim`` of the statements themselves found; ``neutral`` and ``opposed`` of the sentences
-    about the same group that stay not biased beside it.
+    ``before``: of the texts, not biased without the statement; ``after``: of those, biased with it;
+    ``neutral`` and ``opposed``: of the sentences about the same group, not biased with it.
     """
 
     n: int
     before: float
     after: float
-    verbatim: float
     neutral: float
     opposed: float
 
 
 def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> Flips:
-    """Add one statement at a time to the encoder's index and judge four sentences beside it.
+    """Add one statement at a time to the encoder's index and judge three sentences beside it.
 
     The encoder ends with the index it began with, which it must have.
     """
@@ -57,7 +54,6 @@ def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> Flips:
             encoder.use_index(index.extended([row], encoder.embed([statement])))
             texts = (
                 text,
-                statement,
                 rng.choice(NEUTRAL).format(g=group),
                 rng.choice(OPPOSED).format(g=group, p=trait),
             )
@@ -68,7 +64,6 @@ def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> Flips:
         len(found),
         sum(before) / len(before),
         sum(after) / len(after),
-        sum(f[1] for f in found) / len(found),
+        sum(not f[1] for f in found) / len(found),
         sum(not f[2] for f in found) / len(found),
-        sum(not f[3] for f in found) / len(found),
     )

@@ -32,6 +32,8 @@ class Plan(NamedTuple):
     checkpoint_every: int
 
 
+# The keys of a checkpoint, beside its settings.
+_KEYS = ("net", "optimiser", "step")
 Step = Callable[[int], tuple[Tensor, dict[str, Tensor]]]
 Show = Callable[[Progress], None]
 
@@ -52,7 +54,7 @@ def run(
     its highest learning rates. Raises UsageError if ``file`` is of a run with other settings.
     """
     rates = [group["lr"] for group in optimiser.param_groups]
-    saved = checkpoint.load(file, settings)
+    saved = checkpoint.load(file, settings, _KEYS)
     done = 0
     if saved is not None:
         net.load_state_dict(saved["net"])

@@ -9,12 +9,18 @@ from pathlib import Path
 from guard.gate.context import in_context
 from guard.places import shipped
 from guard.retrieve.phrases import find_phrase, find_stem
-from guard.train.groups import invented_group
 from guard.train.rows import Statement, TrainingRow, fold, share
-from guard.train.sources import pieces, read_jsonl
+from guard.train.sources import pieces, read_jsonl, segment_with
 from guard.verdict import BIAS_TYPES, BiasType
 
 _HELD_BACK = 0.15
+# Parts of the names of invented groups.
+_HEADS = (
+    "Vel Dro Kas Tor Mir Zan Bel Quo Har Lum Pra Ost Fen Gri Sol Yar Nev Cor Ul Tam Sha Wex Ild "
+    "Bro Jun Kel Or Rha Thy Vo Za Ang Mek Dul Eri Hol Kry Lo Nim Pel Sar Tig Umb Vra Wil Xan Zhe"
+).split()
+_MIDDLES = "mo la ri du ve so na to gi ka be lo ru ma zi no da pe ti ra".split()
+_TAILS = ("rians", "nites", "ndians", "shers", "vians", "dans", "kis", "lese", "nders", "rites")
 
 
 def corpus_folder() -> Path:
@@ -57,16 +63,14 @@ def own(statements: Path, folder: Path | None = None) -> Iterator[TrainingRow]:
         for text, context in in_context(pieces(item["text"])):
             yield TrainingRow(text, False, "negatives", family, context, kind, alone=False)
     for item in read_jsonl(folder / "pairs.jsonl"):
-        # The biased half stands in the index when the harmless half is read: quoting, opposing
-        # or limiting a stereotype is not bias, whatever is retrieved.
+        # The biased half is a reference of the harmless half: quoting, opposing or limiting a
+        # stereotype is not bias, whatever is retrieved.
         # Of several segments the one with the attribute is biased, or the last where none has all
         # of it; what makes the other half harmless ("and he was wrong") is said last.
         kind = item["bias_type"]
         family = f"pair:{fold(item['biased'])}"
         segments = in_context(pieces(item["biased"]))
-        biased, context = next(
-            (s for s in segments if find_stem(s[0], item["attribute"])), segments[-1]
-        )
+        biased, context = segment_with(item["attribute"], segments, find_stem)
         group, attribute = find_stem(biased, item["group"]), find_stem(biased, item["attribute"])
         known = group is not None and attribute is not None
         yield TrainingRow(
@@ -130,6 +134,12 @@ NEUTRAL = (
     "Several {g} study medicine at the university.",
     "Rain kept the {g} team from training on Monday.",
 )
+
+
+def invented_group(rng: random.Random) -> str:
+    """Return a plural group name that no text uses, such as "Velmorians"."""
+    middle = rng.choice(_MIDDLES) if rng.random() < 0.8 else ""
+    return rng.choice(_HEADS) + middle + rng.choice(_TAILS)
 
 
 def invented(

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from guard.evaluate.near import far_from
-from guard.train.corpus import VALIDATION_SHARE
 from guard.train.own import corpus_folder
-from guard.train.rows import fold, share
+from guard.train.rows import fold, share, validates
 from guard.train.sources import Text as Text
 from guard.train.sources import pieces, read_jsonl, texts
 
 # Own statements of the bias index: said outright, and implied.
 STATED = ("statements", "implicit")
-# Texts of one source at most: more would cost time and tell little.
+# The most texts of one source: more would take time and change little.
 MOST = 800
 
 
@@ -41,13 +40,8 @@ def read(data: Path, statements: Path, folder: Path | None = None) -> list[Text]
     ]
 
 
-def validates(family: str) -> bool:
-    """Whether a family stands on the validation side of the split."""
-    return share(family, "validation") < VALIDATION_SHARE
-
-
 def own(statements: Path, folder: Path | None = None) -> Iterator[Text]:
-    """Yield the texts written for guard, whatever their side of the split."""
+    """Yield the texts written for guard, of both sides of the split."""
     folder = folder or corpus_folder()
     for r in read_jsonl(statements):
         pool = STATED[bool(r.get("implicit"))]

@@ -1,9 +1,10 @@
-"""The training-time bias index, thinned anew for every batch."""
+"""The training-time bias index, subsampled for every batch."""
 
 from __future__ import annotations
 
 import hashlib
 import random
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,12 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from guard.errors import UsageError
+from guard.train import checkpoint
 from guard.train.model import DIM
 from guard.train.rows import Statement, TrainingRow
 from guard.verdict import BIAS_TYPES
 
 Vectors = NDArray[np.float32]
-# A statement this close to a text is the text itself in other clothes.
+# A statement this close to a text is a copy of it.
 TOO_CLOSE = 0.98
 NEIGHBOURS = 64
 NO_REFERENCES = 0.15
@@ -32,23 +35,26 @@ class Hits(NamedTuple):
 
 
 def cached(path: Path, texts: Sequence[str], embed: Callable[[Sequence[str]], Vectors]) -> Vectors:
-    """Return ``embed(texts)``; vectors are kept in ``path`` (npz) by the texts' hashes.
+    """Return ``embed(texts)``, cached in ``path`` (npz) by the texts' hashes.
 
-    Kept as float16 and returned as float32, also on the first call, so that runs agree.
+    Stored as float16 and returned as float32, also on the first call, so that runs agree.
+
+    Raises UsageError if the cache is damaged or cannot be written.
     """
     keys = [hashlib.sha256(t.encode()).hexdigest()[:20] for t in texts]
     known: dict[str, NDArray[np.float16]] = {}
     if path.exists():
-        with np.load(path) as stored:
-            known = dict(zip(stored["keys"].tolist(), stored["vectors"], strict=True))
+        try:
+            with np.load(path) as stored:
+                known = dict(zip(stored["keys"].tolist(), stored["vectors"], strict=True))
+        except (ValueError, LookupError, EOFError, TypeError, zipfile.BadZipFile):
+            raise UsageError(f"{path} is damaged; delete it and run the command again.") from None
     missing = {k: t for k, t in zip(keys, texts, strict=True) if k not in known}
     if missing:
         vectors = embed(list(missing.values())).astype(np.float16)
         known |= dict(zip(missing, vectors, strict=True))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part.npz")
-        np.savez(unfinished, keys=np.array(list(known)), vectors=np.stack(list(known.values())))
-        unfinished.replace(path)
+        with checkpoint.replacing(path) as part, part.open("wb") as file:
+            np.savez(file, keys=np.array(list(known)), vectors=np.stack(list(known.values())))
     return np.stack([known[k] for k in keys]).astype(np.float32) if keys else _NONE
 
 
@@ -108,7 +114,7 @@ class TrainIndex:
         return near, similarity
 
     def hits(self, batch: Sequence[int], rng: random.Random) -> Hits:
-        """Return the references of a batch, from the index as it is thinned for this batch."""
+        """Return the references of a batch, from the index as subsampled for this batch."""
         out = self.no_hits(len(batch))
         draw = np.random.default_rng(rng.getrandbits(32))
         dropped = rng.random() * MOST_DROPPED

@@ -1,4 +1,4 @@
-"""From a finished run to what ships: export, index, calibration, figures."""
+"""From a finished run to a release: export, index, calibration, figures."""
 
 from __future__ import annotations
 
@@ -27,22 +27,32 @@ from guard.evaluate.sources import UNSEEN, Dataset, load
 from guard.policy import Policy
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
-from guard.train import calibrate, lexical, pools, reliability, retrieval
+from guard.train import calibrate, lexical, pools, retrieval
 from guard.train.base import BASES, base_tokens
-from guard.train.config import QUOTAS, TrainConfig
+from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
 from guard.train.export import BITS, export, placeholder_points, write_config
 from guard.train.flips import flips
-from guard.train.rows import fold, share
+from guard.train.rows import fold, share, validates
 
 WEIGHTS_VERSION = "2.0"
 #: The evaluation sets of the card, by the names of ``guard eval``.
 SETS = ("redditbias", "emgsd", "toxicbias", "crows_pairs", "bold", "assistant")
-_MEASURES = ("accuracy", "f1", "auroc", "alarm", "miss", "cs", "as", "ece", "prevalence")
+_MEASURES = (
+    "accuracy",
+    "f1",
+    "auroc",
+    "false_positive_rate",
+    "false_negative_rate",
+    "cs",
+    "as",
+    "ece",
+    "prevalence",
+)
 _BOLD = 4000
 _DRAWS = 500
-# Of two cores that other programs share, a window may wait long.
+# Where other programs share the cores, a window may wait long.
 _PATIENT = Policy(timeout_ms=None, queue_ms=None)
 Report = Callable[[str], None]
 Passes = dict[tuple[tuple[int, ...], tuple[int, ...]], Pass]
@@ -56,7 +66,7 @@ class CachedEncoder(Encoder):
         super().__init__(folder, index, use_references=index is not None)
 
     def run(self, encoded: Encoded) -> Pass:
-        """Return what the network says of one input."""
+        """Return the network's output for one input."""
         key = (tuple(encoded.ids), tuple(encoded.types))
         if key not in self._passes:
             self._passes[key] = super().run(encoded)
@@ -69,8 +79,8 @@ def release(
     """Export ``final`` to ``folder``, build the index, calibrate, measure; return the figures.
 
     ``folder`` and ``index`` are written; the index folder must hold ``statements.jsonl``, which
-    may have grown since training read ``config.statements``. Of ``config`` only the places count,
-    the settings are those of the run. The card is made of the figures.
+    may have grown since training read ``config.statements``. Only the paths of
+    ``config`` are used; the settings are those of the run. The card is made of the figures.
 
     Raises UsageError for a run that never saw references.
     """
@@ -83,7 +93,7 @@ def release(
             "This run saw no references and must not ship; release one with --references fused."
         )
     stages = [*content.get("before", []), last]
-    # The n-grams learn what the network learned, not the rows of the references' run.
+    # The n-grams are fitted to the network's rows, not to those of the references' run.
     read = [stage for stage in stages if stage["method"] != "references"]
     config = config.as_described(read[-1])
     corpus = build(config)
@@ -126,7 +136,7 @@ def release(
             folder,
             [t.text for t in texts if t.pool == "redditbias"],
         ),
-        "points": set_points(config, folder, built, texts, passes),
+        "points": set_points(folder, built, pools.unseen(texts, corpus.every_text), passes),
     }
     report(f"calibrated: {figures['points']['measured']}")
     figures["flips"] = flips(CachedEncoder(passes, folder, built))._asdict()
@@ -140,16 +150,14 @@ def _change(folder: Path, **changes: Any) -> None:
 
 
 def set_points(
-    config: TrainConfig, folder: Path, index: BiasIndex, read: Sequence[pools.Text], passes: Passes
+    folder: Path, index: BiasIndex, unseen: Sequence[pools.Text], passes: Passes
 ) -> dict[str, Any]:
     """Fit the temperature and the operating points; write them to ``folder``.
 
-    Returns what the card says of them. Of the validation texts ``read`` only those far from every
-    text that a run may have learned are judged, by the weights in ``folder`` with the index.
+    Returns their figures for the card. The texts are judged by the weights in ``folder`` with the
+    index.
     """
-    # All rows, whatever the quotas: the teacher and runs before this one drew others.
-    every = build(replace(config, quotas=dict.fromkeys(QUOTAS, 10**6)))
-    texts = judged(folder, index, pools.unseen(read, {r.text for r in every.train}), passes)
+    texts = judged(folder, index, unseen, passes)
     weights = calibrate.equal_weights(texts)
     temperature = round(calibrate.fit_temperature(texts.logit, texts.biased, weights), 4)
     logits = texts.logit / temperature
@@ -161,13 +169,13 @@ def set_points(
         operating_points=points,
         own_thresholds=calibrate.own_thresholds(texts, scores),
     )
-    bins = reliability.reliability(scores, texts.biased, weights)
-    low, high = reliability.calibration_interval(texts, scores)
+    bins = calibrate.reliability(scores, texts.biased, weights)
+    low, high = calibrate.calibration_interval(texts, scores)
     return {
         "temperature": temperature,
         "log_loss": calibrate.log_loss(logits, texts.biased, weights),
         "n": {name: int(np.isin(texts.pool, of).sum()) for name, of in calibrate.SOURCES.items()},
-        "calibration": {"ece": reliability.calibration_error(bins), "low": low, "high": high},
+        "calibration": {"ece": calibrate.calibration_error(bins), "low": low, "high": high},
         "reliability": [b._asdict() for b in bins],
         "thresholds": points,
         "measured": {
@@ -182,11 +190,11 @@ def judged(
 ) -> calibrate.Judged:
     """Judge texts as the guard would; those that it cannot judge are left out.
 
-    Own statements stand in the index, so they are judged without any validating statement in it.
+    Own statements are in the index, so they are judged without any validation statement in it.
     """
     encoder = CachedEncoder(passes, folder, index)
     remaining = [
-        i for i, s in enumerate(index.statements) if not pools.validates(f"own:{fold(s.statement)}")
+        i for i, s in enumerate(index.statements) if not validates(f"own:{fold(s.statement)}")
     ]
     rest = BiasIndex(
         [index.statements[i] for i in remaining], index.vectors[remaining], encoder.name
@@ -226,13 +234,12 @@ def network(
 
     ``tokens`` are those of the float32 one; the int8 one numbers its own.
     Over ``count`` of the comments: ``ms`` is the median time of one pass on one thread,
-    ``logit`` the mean absolute difference, ``flips`` the share whose sign of the logit changes,
-    ``cosine`` the mean cosine of the embeddings.
+    ``logit`` the mean absolute difference, ``flips`` the share whose sign of the logit changes.
     """
     encoder = Encoder(folder, use_references=False)
     short = [text for text in comments if len(text) < 300]
     texts = sorted(short, key=lambda t: share(t, "parity"))[:count]
-    seconds, differences, changed, cosines = [], [], [], []
+    seconds, differences, changed = [], [], []
     for text in texts:
         one, whole = encoder.tokens.encode(text)[0], tokens.encode(text)[0]
         ids, types = torch.tensor([whole.ids]), torch.tensor([whole.types])
@@ -243,7 +250,6 @@ def network(
         seconds.append(time.perf_counter() - started)
         differences.append(abs(got.logit - float(exact.logit)))
         changed.append((got.logit > 0) != (float(exact.logit) > 0))
-        cosines.append(float(got.embedding @ exact.embedding[0].numpy()))
     return {
         "parameters": sum(p.numel() for p in nets.parameters()),
         "layers": nets.net.encoder.config.num_hidden_layers,
@@ -252,7 +258,6 @@ def network(
         "n": len(texts),
         "logit": float(np.mean(differences)),
         "flips": float(np.mean(changed)),
-        "cosine": float(np.mean(cosines)),
     }
 
 

@@ -1,4 +1,4 @@
-"""From what ships back to a run: whoever has the weights can go on training them."""
+"""From released weights or a packed run back to a run that training can start from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from guard.detect import weights as files
 from guard.errors import UsageError
 from guard.train import checkpoint
 from guard.train.base import base_folder
-from guard.train.encoder import untrained
+from guard.train.encoder import load_final, untrained
 
 
 def restore(folder: Path, to: Path) -> Path:
@@ -28,11 +28,11 @@ def restore(folder: Path, to: Path) -> Path:
 
     Each weight is what its 8-bit integer stands for, at most half a step of its channel's scale
     from what was trained. The file's ``settings`` and ``before`` are the runs that the release's
-    ``figures.json`` records. The n-grams beside the network and the thresholds stay behind: `guard
-    train release` makes both anew.
+    ``figures.json`` records. The n-grams and the thresholds are not restored: `guard train release`
+    makes new ones.
 
-    Raises WeightsError where ``folder`` holds no whole weights, UsageError where they come without
-    the record of their training or hold another network.
+    Raises WeightsError if the weights are missing or damaged, UsageError if the record of their
+    training is, or if they are of another network.
     """
     files.open_weights(folder)
     try:
@@ -40,13 +40,15 @@ def restore(folder: Path, to: Path) -> Path:
         *before, last = training["training"]
         # Earlier releases had one base and do not name it.
         last = {"base": "minilm"} | last
-        rows = training["rows"]
-    except (OSError, ValueError, LookupError, TypeError):
+        rows, quotas = training["rows"], last["quotas"]
+        nets = untrained(last)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        if isinstance(error, UsageError):
+            raise
         raise UsageError(
-            f"{folder / 'figures.json'} does not tell how these weights were trained; name a "
+            f"{folder / 'figures.json'} does not say how these weights were trained; name a "
             "folder that `guard train release` wrote."
         ) from None
-    nets = untrained(last)
     state = network(folder / files.ONNX)
     name = "net.encoder.embeddings.word_embeddings.weight"
     state[name] = _all_tokens(
@@ -66,7 +68,7 @@ def restore(folder: Path, to: Path) -> Path:
         "settings": last,
         "before": before,
         "rows": rows,
-        "quotas": last["quotas"],
+        "quotas": quotas,
     }
     checkpoint.save(file, content)
     return file
@@ -76,15 +78,20 @@ def restore(folder: Path, to: Path) -> Path:
 _STEPS = 63
 _LARGE = 100_000
 _ABOUT = "about"
+# What a file raises that is no packed run.
+_UNREADABLE = (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile,
+               zlib.error)  # fmt: skip
 
 
 def pack(final: Path, to: Path) -> None:
     """Write what a finished run changed of its base to ``to``: a third of the size of a release.
 
-    Large matrices are rounded to 7 bits with a scale for each row; whatever else differs from the
-    base stays in float32, and what does not is left out. :func:`unpack` turns it back into a run.
+    Large matrices are rounded to 7 bits with a scale for each row; what else differs from the base
+    is stored in float32. :func:`unpack` turns it back into a run.
+
+    Raises UsageError if ``final`` is no finished run, or ``to`` cannot be written.
     """
-    content = checkpoint.final(final)
+    _, content = load_final(final)
     base = untrained(content["settings"]).state_dict()
     arrays: dict[str, NDArray[Any]] = {}
     for name, tensor in content["nets"].items():
@@ -98,16 +105,14 @@ def pack(final: Path, to: Path) -> None:
             arrays[name] = tensor.numpy()
     about = {k: content.get(k, []) for k in ("settings", "before", "rows", "quotas")}
     arrays[_ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = to.with_suffix(".part.npz")
-    np.savez_compressed(unfinished, **arrays)  # type: ignore[arg-type]
-    unfinished.replace(to)
+    with checkpoint.replacing(to) as part, part.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def unpack(file: Path, to: Path) -> Path:
     """Write the run that :func:`pack` packed to ``to``; return the file's path.
 
-    Raises UsageError where ``file`` is nothing of the kind.
+    Raises UsageError if ``file`` is no packed run.
     """
     try:
         with file.open("rb") as source, np.load(source, allow_pickle=False) as packed:
@@ -123,7 +128,9 @@ def unpack(file: Path, to: Path) -> Path:
             state[name] = found
         if arrays:
             raise ValueError(next(iter(arrays)))
-    except (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile, zlib.error):
+    except _UNREADABLE as error:
+        if isinstance(error, UsageError):
+            raise
         raise UsageError(
             f"{file} holds no packed run; name a file that `guard train pack` wrote."
         ) from None

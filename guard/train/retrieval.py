@@ -1,4 +1,4 @@
-"""What an embedder finds: posts and the statements that they imply."""
+"""Measures retrieval: posts and the statements that they imply."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guard.train.base import Embed
-from guard.train.corpus import VALIDATION_SHARE, eval_folds
-from guard.train.rows import fold, share
+from guard.train.corpus import eval_folds
+from guard.train.rows import fold, validates
 from guard.train.sources import implied_texts, read_jsonl
 from guard.verdict import BiasType
 
@@ -34,7 +34,7 @@ def pairs(data: Path, *, validating: bool) -> list[Implied]:
     found = []
     for text, (kind, item) in implied_texts(data):
         post = item.post.strip()
-        if (share(text.family, "validation") < VALIDATION_SHARE) != validating:
+        if validates(text.family) != validating:
             continue
         if fold(post) not in forbidden and fold(text.text) not in forbidden:
             found.append(Implied(post, text.text, kind))
@@ -54,7 +54,7 @@ class Nearest(NamedTuple):
 def nearest(embed: Embed, asked: list[Implied], known: list[Implied]) -> list[Nearest]:
     """Search with the posts of ``asked`` for the five nearest statements.
 
-    ``known`` are statements that stand in the index beside those of ``asked``; copies of a
+    ``known`` are further statements of the index, beside those of ``asked``; copies of a
     statement count once.
     """
     index = {fold(p.statement): p for p in (*known, *asked)}

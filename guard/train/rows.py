@@ -8,7 +8,8 @@ from guard.datasets.split import fold as fold
 from guard.datasets.split import share as share
 from guard.verdict import BIAS_TYPES, BiasType, Span
 
-# Sources whose families are minimal pairs: rows of one family differ in what decides.
+VALIDATION_SHARE = 0.08
+# Sources whose families are minimal pairs: rows of one family differ in the words that decide.
 PAIRED = ("pairs", "stereoset", "carried")
 # Sources whose families are texts of several segments with one label for all of them together.
 BAGGED = ("redditbias", "redditbias_rest")
@@ -17,6 +18,11 @@ WRITTEN = (
     *("own", "negatives", "pairs", "framed", "listed", "carried"),
     *("invented", "renamed", "bare"),
 )
+
+
+def validates(family: str) -> bool:
+    """Whether a family is on the validation side of the split."""
+    return share(family, "validation") < VALIDATION_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +41,11 @@ class TrainingRow:
     ``biased`` is the label with the references at hand; ``alone`` the label of the text by
     itself, None where only the references decide. ``partners`` are statements put into the
     index with probability ``partner_share``. ``family`` names texts that must never serve each
-    other as references, and that stand on one side of the validation split. ``spans`` says that
-    the two spans are known; one may then still be None. ``implied`` says of a biased text whether
-    the tie is implied (True) or said outright (False), None where nobody knows. ``known=False``
-    says that ``biased`` is the label of the family's segments together: the highest of them bears
-    it, and of this one alone nothing is known.
+    other as references, and are on one side of the validation split. ``spans`` says that
+    the two spans are known; one may then still be None. ``implied``: whether the tie of a
+    biased text is implied (True) or said outright (False), None if unknown. ``known=False``
+    says that ``biased`` is the label of the family's segments together: that of the highest
+    of them. The label of this one is unknown.
     """
 
     text: str

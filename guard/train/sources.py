@@ -1,7 +1,7 @@
 """Texts and rows of the licensed sources; nothing is sampled here.
 
-Of every source there are its whole labelled texts, each with its family, and the rows that training
-makes of them. Files of which ``trains`` is not set in :mod:`guard.datasets.registry` are refused.
+Each source gives its whole labelled texts, each with its family, and the training rows made from
+them. Files of which ``trains`` is not set in :mod:`guard.datasets.registry` are refused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,10 +38,11 @@ _IMPLIED: dict[str, bool | None] = {
 
 
 read_jsonl = json_lines
+Find = Callable[[str, str], Span | None]
 
 
 class Text(NamedTuple):
-    """A text with its label, the pool it stands in and its family."""
+    """A text with its label, its pool and its family."""
 
     pool: str
     text: str
@@ -52,6 +53,13 @@ class Text(NamedTuple):
 def pieces(text: str) -> list[str]:
     """Return the segments of ``text`` as the gate would cut them, without blank ones."""
     return [s.text.strip() for s in split(text) if s.text.strip()]
+
+
+def segment_with(
+    phrase: str, segments: Sequence[tuple[str, tuple[str, ...]]], find: Find = find_phrase
+) -> tuple[str, tuple[str, ...]]:
+    """Return the first segment that has the phrase, with its context; the last if none has it."""
+    return next((s for s in segments if find(s[0], phrase)), segments[-1])
 
 
 def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | None) -> Span | None:
@@ -100,8 +108,8 @@ def redditbias(data: Path) -> Iterator[TrainingRow]:
     """Comments as the guard meets them, segment by segment, and once more in one piece.
 
     The segment that holds the annotated phrase has the comment's label. Other segments of a
-    harmless comment are harmless; of a biased one nothing is known. The label was given to the
-    whole, which shows the network what a segment's context means.
+    harmless comment are harmless, those of a biased one have no known label. The label was given to
+    the whole comment, which teaches the network the use of context.
     """
     terms = redditbias_terms(data / "redditbias" / "terms")
     for of, item in redditbias_texts(data):
@@ -189,7 +197,7 @@ def hearts_texts(data: Path) -> Iterator[tuple[Text, registry.GroupStatement]]:
 
 
 def hearts(data: Path) -> Iterator[TrainingRow]:
-    """Rows with the group and, after it or as the phrase has it, the attribute."""
+    """Rows with the group and the attribute: that of the phrase, or the words after the group."""
     for of, item in hearts_texts(data):
         group = find_stem(of.text, item.group)
         attribute = None
@@ -251,7 +259,7 @@ def implicit_hate(data: Path) -> Iterator[TrainingRow]:
         parts = pieces(of.text)
         partners = tuple(implied.get(of.family, ()))
         if of.biased and len(parts) > 1:
-            # Which sentence carries the implication is not said: the post stays in one piece.
+            # It is unknown which sentence carries the implication: the post stays in one piece.
             parts = [" ".join(parts)[:320]]
         for part, context in in_context(parts):
             if len(part) < 12:

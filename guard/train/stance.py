@@ -18,7 +18,7 @@ from guard.gate.context import CONTEXT_SEGMENTS, in_context, is_heading
 from guard.retrieve.phrases import find_phrase
 from guard.train.own import corpus_folder
 from guard.train.rows import TrainingRow, fold
-from guard.train.sources import pieces, read_jsonl
+from guard.train.sources import pieces, read_jsonl, segment_with
 from guard.verdict import BiasType
 
 _FILLS = 14  # statements a frame is filled with
@@ -148,7 +148,7 @@ def _judged(
     own = in_context(parts)[len(before or ()) :]
     if not own:
         return
-    segment, context = next((s for s in own if find_phrase(s[0], claim.predicate)), own[-1])
+    segment, context = segment_with(claim.predicate, own)
     group, attribute = find_phrase(segment, claim.group), find_phrase(segment, claim.predicate)
     known = biased and attribute is not None
     yield TrainingRow(

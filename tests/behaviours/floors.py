@@ -18,7 +18,7 @@ from typing import Any
 
 from guard import Guard
 from guard.evaluate.behaviours import Behaviours, measure, place, read
-from guard.evaluate.bootstrap import Figure
+from guard.evaluate.metrics import Figure
 from guard.policy import Policy
 
 FILE = Path(__file__).with_name("floors.json")
@@ -72,16 +72,16 @@ def table(found: Behaviours) -> str:
     lines = [
         f"Measured with {found.detector}, index {found.index_version}, at {found.operating_point}:",
         "",
-        "| behaviour | passed | share [95 %] | missed | false alarms | misread |",
+        "| behaviour | passed | share [95 %] | false negatives | false positives | misread |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in sorted(found.rows, key=lambda row: (row.passed / row.n, row.name)):
         name = row.name.replace("_", " ")
-        missed = f"{row.false_negatives} of {row.biased}" if row.biased else ""
-        alarms = f"{row.false_positives} of {row.n - row.biased}" if row.n > row.biased else ""
+        negatives = f"{row.false_negatives} of {row.biased}" if row.biased else ""
+        positives = f"{row.false_positives} of {row.n - row.biased}" if row.n > row.biased else ""
         lines.append(
             f"| {f'**{name}**' if row.weak else name} | {row.passed} of {row.n} "
-            f"| {_share(row.figure)} | {missed} | {alarms} | {row.misread or ''} |"
+            f"| {_share(row.figure)} | {negatives} | {positives} | {row.misread or ''} |"
         )
     lines += ["", f"Mean of the {len(found.rows)} shares: {_share(found.mean)}.", ""]
     return "\n".join(lines)

@@ -291,6 +291,23 @@ def test_damaged_weights_that_the_manifest_records_are_one_sentence(
         Encoder(weights, use_references=False)
 
 
+def test_a_network_that_fails_when_it_runs_is_one_sentence(
+    weights: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(weights / "encoder.onnx")
+    (table,) = (
+        i for i in model.graph.initializer if "word_embeddings" in i.name and len(i.dims) == 2
+    )
+    rows = onnx.numpy_helper.to_array(table)[:10]
+    table.CopyFrom(onnx.numpy_helper.from_array(rows, table.name))
+    onnx.save(model, weights / "encoder.onnx")
+    write_manifest(weights)
+    with pytest.raises(WeightsError, match=r"encoder\.onnx holds no weights of the encoder"):
+        Encoder(weights, use_references=False)
+    assert capfd.readouterr() == ("", "")
+
+
 def changed(path: Path, **arrays: Callable[[Any], Any]) -> None:
     """Write the arrays of an npz file anew, some of them changed."""
     with np.load(path) as stored:

@@ -15,7 +15,7 @@ from guard.detect.protocol import Detector, Window
 from guard.detect.weights import shipped_weights
 from guard.errors import BiasIndexError
 from guard.evaluate.baselines import terms_for
-from guard.evaluate.bootstrap import Figure
+from guard.evaluate.metrics import Figure
 from guard.evaluate.run import evaluate
 from guard.evaluate.sources import load
 from guard.places import ENCODERS
@@ -231,15 +231,15 @@ def figures_of(encoder: Encoder, dataset: str, data: Path) -> dict[str, Figure]:
 def test_quality_on_redditbias(measured: Encoder) -> None:
     found = figures_of(measured, "redditbias", DATA)
     assert found["accuracy"].n > 1700
-    # The weights before had .779 here, and alarmed on 1.0 % of the assistant sentences below.
+    # The weights before had .779 here, and called 1.0 % of the assistant sentences below biased.
     assert found["accuracy"].value >= 0.785
     assert found["auroc"].value >= 0.88
 
 
 def test_quality_on_harmless_assistant_sentences(measured: Encoder) -> None:
     found = figures_of(measured, "assistant", DATA)
-    assert found["alarm"].n > 1000
-    assert found["alarm"].value <= 0.0070
+    assert found["false_positive_rate"].n > 1000
+    assert found["false_positive_rate"].value <= 0.0070
 
 
 def test_half_characters_are_judged_with_their_sentence() -> None:

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from guard.detect.encoder import Encoder
 from guard.detect.weights import CONFIG, SHIPPED
 from guard.verdict import BIAS_TYPES
 from tests.scripts import load
+from tests.small import WEIGHTS
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kernels.py"
 BITS = json.loads((SHIPPED / CONFIG).read_bytes()).get("bits")
@@ -47,6 +49,20 @@ def test_differences_and_flips_are_found(kernels: Any) -> None:
     assert found((0.295, "race"), (0.55, "race"), (0.9, "race")).flips["balanced"] == ["two"]
     # No flip, and too great a difference.
     assert not found((0.295, "race"), (0.55, "age"), (0.88, "race")).same
+
+
+def test_a_sentence_that_is_left_unjudged_is_compared(kernels: Any) -> None:
+    encoder = Encoder(WEIGHTS, use_references=False)
+    texts = ["Das Buch liegt auf dem Tisch, und niemand liest es.", "Old people are useless."]
+    found = kernels.score(encoder, texts)
+    assert found[0] == kernels.Scored(None, None)
+    assert json.loads(json.dumps(found))[0] == [None, None]
+    points = encoder.operating_points
+    same = kernels.compare(texts, found, found, points)
+    assert (same.same, same.greatest) == (True, 0.0)
+    flipped = kernels.compare(texts, found, [kernels.Scored(0.0, "race"), found[1]], points)
+    assert flipped.flips == {name: [texts[0]] for name in points}
+    assert not flipped.same
 
 
 def test_the_sentences_are_of_every_behaviour(kernels: Any) -> None:

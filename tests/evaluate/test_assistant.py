@@ -7,9 +7,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from guard.evaluate.bootstrap import figures
 from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
+from guard.evaluate.metrics import figures
 from guard.evaluate.sources import SOURCES, load, place, present
 from guard.intervals import exact
 from guard.places import shipped
@@ -76,12 +76,12 @@ def test_it_is_a_set_of_its_own_without_a_data_folder() -> None:
         assert example.parts == (("a" if row["bias_type"] else "no") + " group named",)
 
 
-def test_the_false_alarm_rate_has_the_exact_interval() -> None:
+def test_the_false_positive_rate_has_the_exact_interval() -> None:
     examples = [Example("some words", False, f"t:{i}") for i in range(100)]
     answers = [Prediction(0.9, True) if i < 5 else Prediction(0.1, False) for i in range(100)]
-    alarm = figures(columns(examples, answers), draws=20, seed=0)["alarm"]
-    assert (alarm.low, alarm.high) == exact(5, 100)
+    rate = figures(columns(examples, answers), draws=20, seed=0)["false_positive_rate"]
+    assert (rate.low, rate.high) == exact(5, 100)
     # Variants of one unit are not independent: drawn together.
     paired = [Example("some words", False, f"t:{i}", unit=f"u{i // 2}") for i in range(100)]
-    alarm = figures(columns(paired, answers), draws=20, seed=0)["alarm"]
-    assert (alarm.low, alarm.high) != exact(5, 100)
+    rate = figures(columns(paired, answers), draws=20, seed=0)["false_positive_rate"]
+    assert (rate.low, rate.high) != exact(5, 100)

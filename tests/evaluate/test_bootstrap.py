@@ -1,4 +1,4 @@
-"""Intervals: the vectorised measures equal the plain ones; intervals are as wide as theory."""
+"""Measures equal scikit-learn's; intervals are as wide as theory says."""
 
 from __future__ import annotations
 
@@ -7,21 +7,31 @@ import math
 import numpy as np
 import pytest
 
-from guard.evaluate.bootstrap import figures, resampled, weighted
 from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
-from guard.evaluate.metrics import MEASURES, point
+from guard.evaluate.metrics import MEASURES, equal_mass_bins, figures, point, resampled, weighted
 from guard.intervals import percentile
 from tests.evaluate.samples import many, told, worked
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_counts_of_one_give_the_plain_measures(seed: int) -> None:
+def test_the_measures_are_those_of_scikit_learn(seed: int) -> None:
+    reference = pytest.importorskip("sklearn.metrics")
     c = columns(*many(300, seed))
-    plain, vector = point(c), weighted(c, np.ones((1, c.units)))
-    assert set(vector) == set(MEASURES)
-    for name in MEASURES:
-        assert vector[name][0] == pytest.approx(plain[name], abs=1e-9, nan_ok=True), name
+    label, predicted, score = c.label[c.usable], c.predicted[c.usable], c.score[c.usable]
+    (tn, fp), (fn, tp) = reference.confusion_matrix(label, predicted)
+    found = point(c)
+    for name, wanted in {
+        "accuracy": reference.accuracy_score(label, predicted),
+        "f1": reference.f1_score(label, predicted),
+        "precision": reference.precision_score(label, predicted),
+        "false_positive_rate": fp / (fp + tn),
+        "false_negative_rate": fn / (fn + tp),
+        "macro_f1": reference.f1_score(label, predicted, average="macro"),
+        "auroc": reference.roc_auc_score(label, score),
+        "ece": np.abs(np.bincount(equal_mass_bins(score), label - score)).sum() / len(label),
+    }.items():
+        assert found[name] == pytest.approx(wanted, abs=1e-9), name
 
 
 def test_counts_of_two_are_texts_that_stand_there_twice() -> None:
@@ -96,6 +106,8 @@ def test_nothing_defined_is_nan() -> None:
 def test_no_error_in_n_is_no_proof_of_none() -> None:
     examples = [told(i, False) for i in range(300)]
     found = figures(columns(examples, [Prediction(0.1, False)] * 300), draws=100, seed=0)
-    assert found["alarm"].value == 0
-    assert found["alarm"].high == pytest.approx(0.01222, abs=1e-5)  # Clopper-Pearson, 0 of 300
+    assert found["false_positive_rate"].value == 0
+    assert found["false_positive_rate"].high == pytest.approx(
+        0.01222, abs=1e-5
+    )  # Clopper-Pearson, 0 of 300
     assert found["accuracy"].low == pytest.approx(1 - 0.01222, abs=1e-5)

@@ -50,7 +50,15 @@ def test_tables_on_the_console() -> None:
     result = run("--data", "mine.csv", "--bootstrap", "20")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
-    for word in ("Acc", "F1", "false alarms", "misses", "AUROC", "prevalence", "always biased"):
+    for word in (
+        "Acc",
+        "F1",
+        "false positive rate",
+        "false negative rate",
+        "AUROC",
+        "prevalence",
+        "always biased",
+    ):
         assert word in result.stdout
     assert "0.600" in result.stdout
     assert "balanced (chosen)" in result.stdout
@@ -98,8 +106,10 @@ def test_operating_point(scripted: Scripted) -> None:
     found = json.loads(run("--data", "mine.csv", "--json", "--operating-point", "quiet").stdout)
     (one,) = found["sets"]
     assert one["operating_point"] == "quiet"
-    assert one["figures"]["miss"]["value"] == 1
-    assert one["operating_points"]["balanced"]["miss"]["value"] == pytest.approx(1 / 3)
+    assert one["figures"]["false_negative_rate"]["value"] == 1
+    assert one["operating_points"]["balanced"]["false_negative_rate"]["value"] == pytest.approx(
+        1 / 3
+    )
 
 
 def test_markdown(tmp_path: Path) -> None:
@@ -187,7 +197,7 @@ def test_a_set_of_harmless_texts_has_no_table_of_nan(tmp_path: Path) -> None:
     result = run("--data", "harmless.csv", "--bootstrap", "0")
     assert result.exit_code == 0
     tables = "\n".join(x for x in result.stdout.splitlines() if "n is each measure's" not in x)
-    assert "false alarms" in tables
+    assert "false positive rate" in tables
     assert "AUROC" not in tables
     assert "nan" not in tables
 

@@ -62,8 +62,8 @@ def measured(tmp_path: Path, guard: Guard | None = None, rows: str = ROWS, **mor
 def test_figures_of_a_small_set(tmp_path: Path) -> None:
     found = measured(tmp_path).whole.figures
     assert found["accuracy"].value == pytest.approx(3 / 5)
-    assert found["miss"].value == pytest.approx(1 / 3)
-    assert found["alarm"].value == pytest.approx(1 / 2)
+    assert found["false_negative_rate"].value == pytest.approx(1 / 3)
+    assert found["false_positive_rate"].value == pytest.approx(1 / 2)
     assert found["cs"].value == pytest.approx(1 / 2)  # the second text is of type race
     assert found["as"].value == pytest.approx(1 / 2)
     assert found["overall"].value == pytest.approx(2 / 5)
@@ -112,9 +112,9 @@ def test_the_score_is_that_of_the_highest_segment_whatever_the_thresholds() -> N
 def test_every_operating_point_is_measured(tmp_path: Path) -> None:
     rows = "text,label\n" + "".join(f"Row {i} is here.,{int(i > 4)}\n" for i in range(10))
     result = measured(tmp_path, Guard(detector=Graded()), rows)
-    alarms = {name: of["alarm"].value for name, of in result.points.items()}
+    rates = {name: of["false_positive_rate"].value for name, of in result.points.items()}
     # strict: 3 race, 4 age (.4 >= .4); balanced: none below 5; quiet: none.
-    assert alarms == pytest.approx({"strict": 2 / 5, "balanced": 0, "quiet": 0})
+    assert rates == pytest.approx({"strict": 2 / 5, "balanced": 0, "quiet": 0})
     assert result.operating_point == "balanced"
     assert result.whole.figures == result.points["balanced"]
 
@@ -122,8 +122,8 @@ def test_every_operating_point_is_measured(tmp_path: Path) -> None:
 def test_own_thresholds_are_said(tmp_path: Path) -> None:
     result = measured(tmp_path, Guard(detector=Scripted(), threshold=0.95))
     assert result.own_thresholds
-    assert result.whole.figures["miss"].value == 1
-    assert result.points["balanced"]["miss"].value == pytest.approx(1 / 3)
+    assert result.whole.figures["false_negative_rate"].value == 1
+    assert result.points["balanced"]["false_negative_rate"].value == pytest.approx(1 / 3)
     assert any("custom thresholds" in n for n in report.notes(result))
 
 
@@ -183,7 +183,7 @@ def test_json_has_no_nan(tmp_path: Path) -> None:
     plain = measured(tmp_path, rows="text,label\nfine,0\n").as_json()
     again = json.loads(json.dumps(plain, allow_nan=False))
     assert again["figures"]["f1"]["value"] is None
-    assert again["figures"]["alarm"]["value"] == 0
+    assert again["figures"]["false_positive_rate"]["value"] == 0
     assert again["texts"] == 1
     assert again["detector"] == "scripted-1"
     assert again["index_version"] == "index-1"
@@ -229,19 +229,22 @@ def test_a_set_is_measured_at_its_own_threshold_beside_the_points(tmp_path: Path
     assert result.own is not None
     assert result.own.threshold == 0.75
     # 8 and 9 of five biased texts, whatever their type; at balanced (.4, age .6) it is another.
-    assert result.own.figures["miss"].value == pytest.approx(3 / 5)
-    assert result.own.figures["alarm"].value == 0
-    assert result.own.figures["miss"].value != result.points["balanced"]["miss"].value
+    assert result.own.figures["false_negative_rate"].value == pytest.approx(3 / 5)
+    assert result.own.figures["false_positive_rate"].value == 0
+    assert (
+        result.own.figures["false_negative_rate"].value
+        != result.points["balanced"]["false_negative_rate"].value
+    )
     plain = result.as_json()
     assert plain["own_threshold"]["threshold"] == 0.75
-    assert plain["own_threshold"]["figures"]["miss"]["value"] == pytest.approx(3 / 5)
+    assert plain["own_threshold"]["figures"]["false_negative_rate"]["value"] == pytest.approx(3 / 5)
     assert {p["system"]: p["compares_with"] for p in plain["published"]} == {
         "BiasAlert": "own threshold",
         **dict.fromkeys(("GPT-4", "LlamaGuard", "Azure", "OpenAI"), "guard"),
     }
     measures, published, points, *_ = report.grids(result)
     column = measures.header.index("own threshold")
-    assert {row[0]: row[column] for row in measures.rows}["misses"] == "0.600"
+    assert {row[0]: row[column] for row in measures.rows}["false negative rate"] == "0.600"
     assert [row[0] for row in published.rows[:2]] == ["guard", "own threshold"]
     assert points.rows[-1][0] == "own threshold 0.75"
     notes = report.notes(result)
@@ -294,16 +297,19 @@ def test_published_figures_stand_beside_with_their_source(data: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "of_both"),
-    [("text,label\nfine,0\nBIAS,1\n", {"F1", "misses", "AUROC"}), ("text,label\nfine,0\n", set())],
+    [
+        ("text,label\nfine,0\nBIAS,1\n", {"F1", "false negative rate", "AUROC"}),
+        ("text,label\nfine,0\n", set()),
+    ],
 )
 def test_accuracy_never_stands_alone(tmp_path: Path, rows: str, of_both: set[str]) -> None:
     grids = report.grids(measured(tmp_path, rows=rows))
     labels = {row[0] for row in grids[0].rows}
-    assert {"Acc", "false alarms", "prevalence", "usable"} | of_both <= labels
+    assert {"Acc", "false positive rate", "prevalence", "usable"} | of_both <= labels
     # What needs texts of both kinds is nan where nothing is biased.
-    assert of_both or not {"F1", "misses", "AUROC"} & labels
+    assert of_both or not {"F1", "false negative rate", "AUROC"} & labels
     for grid in grids[1:2]:
-        assert {"Acc", "false alarms", "prevalence"} | of_both <= set(grid.header)
+        assert {"Acc", "false positive rate", "prevalence"} | of_both <= set(grid.header)
 
 
 def test_markdown_tables_are_whole(tmp_path: Path) -> None:
@@ -342,7 +348,7 @@ def test_the_papers_seven_types(tmp_path: Path) -> None:
     assert {s.name for s in nine.breakdowns["type"]} == {"social", "appearance", "race"}
     assert {s.name: s.n for s in seven.breakdowns["type"]} == {"social": 2, "race": 1}
     # Verdicts are those of the nine types' thresholds.
-    for name in ("accuracy", "alarm", "miss"):
+    for name in ("accuracy", "false_positive_rate", "false_negative_rate"):
         for point in nine.points:
             one, other = nine.points[point][name].value, seven.points[point][name].value
             assert one == pytest.approx(other, nan_ok=True)

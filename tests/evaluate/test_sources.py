@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from guard.datasets.groups import group_type
 from guard.datasets.split import in_bold_share
 from guard.errors import UsageError
+from guard.evaluate.adapters import types_of
 from guard.evaluate.near import NEAR, far_from
 from guard.evaluate.sources import FAR, SOURCES, UNSEEN, Dataset, load, present
-from guard.evaluate.targets import types_of
-from guard.train.groups import group_type
 from tests.data import digest
 
 

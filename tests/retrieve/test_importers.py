@@ -21,21 +21,14 @@ from guard.retrieve.importers.named import named, predicate
 from guard.retrieve.statement import Statement, lines, read_statements
 from guard.verdict import BIAS_TYPES, BiasType
 from tests.data import DATA, digest, needs_data
+from tests.retrieve.test_statement import statements
 
 # Words with whatever a table has to quote.
 words = st.text(
     st.characters(categories=("L", "N", "P", "S")) | st.sampled_from(' ,;|"'), max_size=9
 )
 word = words.map(lambda text: f"w{text}w")
-statement = st.builds(
-    Statement,
-    statement=word,
-    bias_type=st.sampled_from(BIAS_TYPES),
-    group=word,
-    attribute=word,
-    implicit=st.booleans(),
-    note=st.just("") | word,
-)
+statement = statements(word)
 
 SBIC = (
     "whoTarget intentYN sexYN sexReason offensiveYN annotatorGender annotatorMinority sexPhrase "

@@ -18,15 +18,22 @@ GOOD = {
 word = st.text(min_size=1).filter(
     lambda t: bool(fold(t)) and "\n" not in t and "\r" not in t and t.isprintable()
 )
-statement = st.builds(
-    Statement,
-    statement=word,
-    bias_type=st.sampled_from(BIAS_TYPES),
-    group=word,
-    attribute=word,
-    implicit=st.booleans(),
-    note=st.just("") | word,
-)
+
+
+def statements(word: st.SearchStrategy[str]) -> st.SearchStrategy[Statement]:
+    """Statements whose texts are drawn from ``word``."""
+    return st.builds(
+        Statement,
+        statement=word,
+        bias_type=st.sampled_from(BIAS_TYPES),
+        group=word,
+        attribute=word,
+        implicit=st.booleans(),
+        note=st.just("") | word,
+    )
+
+
+statement = statements(word)
 
 
 @given(st.lists(statement))

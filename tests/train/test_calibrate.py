@@ -21,17 +21,19 @@ from guard.train.calibrate import (
     QUIET_FINDS,
     QUIET_SHARE,
     Judged,
+    calibration_error,
+    calibration_interval,
     curves,
     equal_weights,
     fit_temperature,
     measured,
     operating_points,
     own_thresholds,
+    reliability,
     sigmoid,
     upper_bound,
 )
 from guard.train.own import own
-from guard.train.reliability import calibration_error, calibration_interval, reliability
 from guard.train.rows import fold
 from guard.verdict import BIAS_TYPES, BiasType
 
@@ -100,7 +102,7 @@ def test_points_are_ordered_and_keep_their_word(seed: int) -> None:
         assert of.harmless.bound >= of.harmless.hits / of.harmless.n
     assert found["balanced"].accuracy == pytest.approx(0.79, abs=0.03)
     assert found["strict"].recall >= 0.87
-    assert found["quiet"].alarms <= QUIET_SHARE * found["balanced"].alarms
+    assert found["quiet"].false_positive_rate <= QUIET_SHARE * found["balanced"].false_positive_rate
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -202,13 +204,16 @@ def test_where_alarms_forbid_it_quiet_finds_less_of_all_types_alike(seed: int) -
         few = max(
             MAX_FALSE_POSITIVE_RATE["quiet"] * of.harmless.n, QUIET_SHARE * balanced.harmless.hits
         )
-        return of.harmless.hits <= few and of.alarms <= QUIET_SHARE * balanced.alarms
+        return (
+            of.harmless.hits <= few
+            and of.false_positive_rate <= QUIET_SHARE * balanced.false_positive_rate
+        )
 
     assert calm(points["quiet"])
     shares = [found / n for found, n in quiet.plain.values()]
     assert 0.2 < min(shares) < QUIET_FINDS
     assert max(shares) - min(shares) <= 3.01 / 24
-    # What would find a little more of all of them gives too many alarms.
+    # What would find a little more of all of them gives too many false positives.
     lower = {k: max(at - 0.04, points["balanced"][k]) for k, at in points["quiet"].items()}
     assert not calm(lower)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.datasets.groups import group_type
 from guard.errors import UsageError
 from guard.retrieve.phrases import (
     changed_part,
@@ -23,7 +24,7 @@ from guard.train import own, sources
 from guard.train.batches import bags, twins
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, assert_no_leak, build, eval_folds, licensed_rows
-from guard.train.groups import group_type, invented_group
+from guard.train.own import invented_group
 from guard.train.rows import PAIRED, TrainingRow, fold, share
 from tests.data import DATA, digest, needs_data
 

@@ -25,7 +25,6 @@ from guard.detect.protocol import Window
 from guard.errors import UsageError
 from guard.retrieve.index import BiasIndex
 from guard.train import config, own, pools, release, stance
-from guard.train.card import is_known
 from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets
 from guard.train.sources import read_jsonl
@@ -171,7 +170,6 @@ def test_one_command_makes_what_ships(
     assert done.exit_code == 0, done.output
     weights = Path(json.loads(done.stdout.splitlines()[-1])["weights"])
     figures = json.loads((weights / "figures.json").read_text("utf-8"))
-    assert is_known(figures)
     assert figures["measured"].keys() == set(release.SETS)
     encoder = Encoder(weights, BiasIndex.load(work / "index", Encoder(weights, None, False).name))
     assert encoder.operating_points["balanced"] == figures["points"]["thresholds"]["balanced"]

@@ -19,8 +19,7 @@ import torch
 from guard.cli import main
 from guard.detect.weights import write_manifest
 from guard.train import checkpoint
-from guard.train.base import base_tokens
-from guard.train.batches import padded
+from guard.train.base import base_tokens, padded
 from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets, load_final
 from guard.train.export import LARGEST, export_onnx, quantise
@@ -154,7 +153,7 @@ def test_weights_without_their_record_are_refused(tmp_path: Path, told: str) -> 
     folder = tmp_path / "w"
     shutil.copytree(WEIGHTS, folder)
     (folder / "figures.json").write_text(told)
-    assert "does not tell how these weights were trained" in refused(folder, tmp_path / "run")
+    assert "does not say how these weights were trained" in refused(folder, tmp_path / "run")
 
 
 def test_weights_of_another_build_are_refused(tmp_path: Path) -> None:
