@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import litellm
 
@@ -33,18 +33,26 @@ MOST_CHOICES = 1024
 """Upper bound of ``n``, above any provider's: guard allocates state for every choice."""
 
 
-class Whole(Protocol):
+class Whole:
     """A whole (not streamed) answer and its gate."""
 
     gate: ResponseGate[Any]
 
     def delivered(self) -> Any:
         """Return the answer as released so far; the provider's object if nothing was cut."""
-        ...
+        raise NotImplementedError
 
     def released(self) -> Any:
-        """Return the answer as it may go out, once all is judged; raises the gate's error."""
-        ...
+        """Return the answer as it may go out, once all is judged, with the trail as its ``guard``.
+
+        Raises the gate's error under the action ``raise``.
+        """
+        delivered = self.delivered()
+        if self.gate.error is not None:
+            raise self.gate.error
+        # Not by pydantic, which would make it a field of the response.
+        object.__setattr__(delivered, "guard", self.gate.trail)
+        return delivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +275,6 @@ def _session_of_answer(session: DoorSession, response: Any) -> DoorSession:
         found = found or getattr(logging, "litellm_call_id", None)
         session = replace(session, request_id=found)
     return session
-
-
-def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:
-    """Return a whole answer with the trail as its attribute ``guard``."""
-    # Not by pydantic, which would make it a field of the response.
-    object.__setattr__(response, "guard", gate.trail)
-    return response
 
 
 @contextmanager

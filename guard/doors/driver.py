@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from guard.doors.context import inside
@@ -22,6 +22,12 @@ from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, 
 from guard.doors.stream_text import StreamText
 from guard.gate import Codec, ResponseGate
 from guard.verdict import GuardTrail
+
+
+@lru_cache
+def guarded_class(stream: type[GuardedStream], kind: type[Any]) -> Any:
+    """Return the subclass of ``stream`` and of ``kind``, a class of LiteLLM's streams."""
+    return type(f"Guarded{kind.__name__}", (stream, kind), {"__doc__": kind.__doc__})
 
 
 class GuardedStream:
@@ -43,6 +49,8 @@ class GuardedStream:
     """
 
     completed_response: Any = None
+    _passed_on: frozenset[str] = frozenset()
+    """Attributes of LiteLLM's stream that the guarded one has, too."""
 
     def __init__(
         self,
@@ -75,10 +83,16 @@ class GuardedStream:
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._passed_on:
+            raise AttributeError(name)
+        return getattr(self._upstream, name)
+
     # Implemented by the doors.
 
     def _begin(self) -> None:
-        """Find the upstream's connections; called after its first chunk."""
+        """Note the first chunk; some upstreams have no connection before it."""
+        self._on(Event.FIRST_CHUNK)
         self._connections = closing.connections(self._upstream)
 
     def _read(self, chunk: Any) -> Any:
@@ -246,7 +260,6 @@ class GuardedStream:
 
     def _pull(self) -> None:
         """Pull until there may be something to judge or to release, or the provider has ended."""
-        first = self._state is UNREAD
         while not self._state.over:
             try:
                 chunk = next(self._upstream)
@@ -254,14 +267,13 @@ class GuardedStream:
                 return self._end()
             except Exception as error:
                 return self._end(error)
-            if first:
-                first = self._begun()
+            if self._state is UNREAD:
+                self._begin()
             if self._take(chunk):
                 return None
         return None
 
     async def _apull(self) -> None:
-        first = self._state is UNREAD
         while not self._state.over:
             try:
                 chunk = await self._upstream.__anext__()
@@ -269,17 +281,11 @@ class GuardedStream:
                 return self._end()
             except Exception as error:
                 return self._end(error)
-            if first:
-                first = self._begun()
+            if self._state is UNREAD:
+                self._begin()
             if self._take(chunk):
                 return None
         return None
-
-    def _begun(self) -> bool:
-        """Handle the first chunk; return False, the caller's new value of ``first``."""
-        self._on(Event.FIRST_CHUNK)
-        self._begin()
-        return False
 
     def _take(self, chunk: Any) -> bool:
         """Push a chunk to the gate; return whether there may be something to judge or release."""

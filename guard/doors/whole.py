@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from guard.doors.door import with_trail
+from guard.doors.door import Whole
 from guard.doors.fields import (
     FIELDS_AFTER_CUT,
     Repeats,
@@ -60,7 +60,7 @@ ReadChoice = Callable[[Any, int], list[Part]]
 CutChoice = Callable[[Any, ChoiceText, list[ChoiceText]], Any]
 
 
-class WholeAnswer:
+class WholeAnswer(Whole):
     """A whole answer with one or more choices, and its gate.
 
     ``read`` returns the texts of a choice, given the choice and its number. ``cut`` returns a
@@ -121,19 +121,8 @@ class WholeAnswer:
         self.may_ask(asker)
         self._read(response, [c.index for c in choices])
 
-    def released(self) -> Any:
-        """Return the response as it may go out, with the trail as its ``guard``.
-
-        It is the provider's own object if nothing was cut, else a copy. Raises the gate's error
-        under the action ``raise``.
-        """
-        delivered = self.delivered()
-        if self.gate.error is not None:
-            raise self.gate.error
-        return with_trail(delivered, self.gate)
-
     def delivered(self) -> Any:
-        """Return the response as released so far; the provider's object if nothing was cut."""
+        """Return the response as released so far; a copy if anything was cut."""
         if self._delivered is None:
             self._out += self.gate.emit()
             self._delivered = self._cut()

@@ -23,6 +23,8 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     ``response_uptil_now`` hold released text only. ``n`` is the number of choices requested.
     """
 
+    _passed_on = CHAT_FIELDS
+
     def __init__(
         self, upstream: CustomStreamWrapper, session: DoorSession, *, user: str = "", n: int = 1
     ) -> None:
@@ -43,11 +45,6 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     def completion_stream(self) -> Any:
         """This stream itself; LiteLLM's Router checks that the attribute exists."""
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in CHAT_FIELDS:
-            raise AttributeError(name)
-        return getattr(self._upstream, name)
 
     def set_logging_event_loop(self, loop: Any) -> None:
         """Set the loop that LiteLLM reports a sync stream's chunks on."""
