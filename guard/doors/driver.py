@@ -71,7 +71,7 @@ class GuardedStream:
         self._lock = threading.RLock()
         self._reader = READING
         self._asker: Asker | None = None
-        self._told = False  # that the response has ended
+        self._end_recorded = False  # that the response has ended
         self._clock = Clock()
         if session.deferred is not None:
             session.deferred.streaming = True
@@ -290,7 +290,7 @@ class GuardedStream:
     def _take(self, chunk: Any) -> bool:
         """Push a chunk to the gate; return whether there may be something to judge or release."""
         moved = self._gate.push(self._read(chunk))
-        self._clock.heard(self._gate)
+        self._clock.arrived(self._gate)
         return moved
 
     def _end(self, error: Exception | None = None) -> None:
@@ -314,7 +314,7 @@ class GuardedStream:
 
     def _release(self) -> bool:
         """Queue released chunks; return whether the provider's connection must be closed."""
-        if chunks := self._clock.let_out(self._gate.emit(), self.guard):
+        if chunks := self._clock.released(self._gate.emit(), self.guard):
             self._out.extend(self._sealed_all(chunks))
         if self._gate.stopped:
             # The guard's end of the stream replaces the provider's, also the provider's error.
@@ -326,7 +326,7 @@ class GuardedStream:
         if self._state.over and self._session.deferred is not None:
             self._record(self._session.deferred)
         if self._state.over and self._reader is not ASKING:
-            self._tell("completed" if self._error is None else "failed")
+            self._record_end("completed" if self._error is None else "failed")
         return self._gate.stopped or self._error is not None
 
     def _redacted(self, error: Exception) -> Exception:
@@ -363,16 +363,16 @@ class GuardedStream:
             clean=self._reportable,
         )
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _record_end(self, outcome: Outcome) -> None:
         """Have the end of the response recorded, once."""
         with self._lock:
-            told, self._told = self._told, True
-        if not told:
+            known, self._end_recorded = self._end_recorded, True
+        if not known:
             self._session.ended(self.guard, outcome)
 
     def _drop(self) -> None:
         read = self._gate.over and not self._gate.waiting
-        self._tell("completed" if read else "left")
+        self._record_end("completed" if read else "left")
         if self._session.deferred is not None and not self._session.deferred.closed:
             self._record(self._session.deferred, dropped=True)
         self._on(Event.STOPPED)

@@ -33,7 +33,7 @@ class TextCodec(Codec[str]):
             raise UsageError(f"A chunk must be a string, got {type(chunk).__name__}.")
         return [Part(_ONLY, chunk)] if chunk else []
 
-    def alone(self, chunk: str, channel: Channel) -> str:
+    def only_text(self, chunk: str, channel: Channel) -> str:
         """Return the chunk if it is a string."""
         return chunk if type(chunk) is str else ""
 
@@ -79,14 +79,14 @@ class _TextStream:
         if not (self._to_judge or self._ended or gate.stopped):
             await self._pull(either)
             self._to_judge = True
-            if not self._ended and (ahead := self._clock.let_out(gate.emit(), self.guard)):
+            if not self._ended and (ahead := self._clock.released(gate.emit(), self.guard)):
                 return ahead
         if self._to_judge:
             self._to_judge = False
             await either(session.judge_pending, session.ajudge_pending, gate)
             if gate.stopped or self._error is not None:  # now: the reader may not come back
                 await self._shut(either)
-            return self._clock.let_out(gate.emit(), self.guard)
+            return self._clock.released(gate.emit(), self.guard)
         if gate.error is not None:
             raise gate.error
         if self._error is None or gate.stopped:
@@ -108,7 +108,7 @@ class _TextStream:
                 self._gate.finish()
             else:
                 moved = self._gate.push(text)
-                self._clock.heard(self._gate)
+                self._clock.arrived(self._gate)
 
     async def _shut(self, either: Either) -> None:
         if callable(close := getattr(self._source, self._close, None)):

@@ -18,7 +18,7 @@ from guard.doors.rewrite import Asker
 from guard.doors.session import DoorSession
 from guard.doors.strings import members, without_prose, without_text
 from guard.errors import UsageError
-from guard.gate import Codec, Part, ResponseGate
+from guard.gate import Codec, Part, ResponseGate, by_channel
 from guard.verdict import Channel
 
 
@@ -188,7 +188,4 @@ def _without_rest(response: Any) -> None:
 
 def joined(choices: Iterable[ChoiceText]) -> dict[Channel, str]:
     """Return the texts of several chunks, joined by channel."""
-    texts: dict[Channel, str] = {}
-    for channel, text in (part for one in choices for part in one.texts):
-        texts[channel] = texts.get(channel, "") + text
-    return texts
+    return by_channel(part for one in choices for part in one.texts)

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from guard.doors.chat.codec import ChatCodec
 from guard.doors.fields import REFUSAL, THINKING, TRANSCRIPT
-from guard.doors.tools import breaker
+from guard.doors.tools import breaking_suffix
 from guard.errors import UsageError
 from guard.gate import Part
 from guard.policy import Policy
@@ -211,7 +211,7 @@ def test_a_later_chunk_goes_out_without_fields_that_could_repeat_the_cut_text(pl
 
 @given(st.text('{}[]"a1 ,:', max_size=8))
 def test_broken_arguments_never_parse(released: str) -> None:
-    text = released + breaker(released, complete=False)
+    text = released + breaking_suffix(released, complete=False)
     with pytest.raises(json.JSONDecodeError):
         json.loads(text)
-    assert breaker(released, complete=True) in ("", "{")
+    assert breaking_suffix(released, complete=True) in ("", "{")

@@ -23,7 +23,7 @@ class FastCodec(ChunkCodec):
     def __init__(self) -> None:
         self.taken = 0
 
-    def alone(self, chunk: Chunk, channel: Channel) -> str:
+    def only_text(self, chunk: Chunk, channel: Channel) -> str:
         text = chunk.texts.get(channel, "")
         if len(chunk.texts) > 1 or chunk.done or not text:
             return ""
@@ -106,9 +106,9 @@ def chunk_of(delta: Delta, index: int = 0, finish: str | None = None) -> ModelRe
 
 
 def test_the_fast_path_reads_litellms_own_chunks() -> None:
-    assert ChatCodec().alone(chunk_of(Delta(content="a word")), Channel()) == "a word"
+    assert ChatCodec().only_text(chunk_of(Delta(content="a word")), Channel()) == "a word"
     assert (
-        ChatCodec().alone(chunk_of(Delta(content="a word", role="assistant")), Channel())
+        ChatCodec().only_text(chunk_of(Delta(content="a word", role="assistant")), Channel())
         == "a word"
     )
 
@@ -138,6 +138,6 @@ call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "ar
 )
 def test_a_chunk_with_other_fields_takes_the_full_path(chunk: ModelResponseStream) -> None:
     codec = ChatCodec()
-    assert codec.alone(chunk, Channel()) == ""
-    assert codec.alone(chunk_of(Delta(content="a word")), Channel()) == "a word"
-    assert codec.alone(chunk, Channel()) == ""  # also once the response is known
+    assert codec.only_text(chunk, Channel()) == ""
+    assert codec.only_text(chunk_of(Delta(content="a word")), Channel()) == "a word"
+    assert codec.only_text(chunk, Channel()) == ""  # also once the response is known

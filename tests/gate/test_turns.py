@@ -188,7 +188,8 @@ def test_an_incomplete_sentence_waits_until_other_channels_reach_the_limit() -> 
 @pytest.mark.parametrize("rewrites", [True, False])
 def test_a_rewrite_that_is_not_possible_terminates(rewrites: bool) -> None:
     gate = Gate(Policy(action="rewrite"), Channel())
-    gate.feed("It is X. ")
+    gate.feed("It is X.")
+    gate.finish()
     decision = gate.resolve(marked("X"), rewrites=rewrites)
     assert decision.action == ("rewrite" if rewrites else "terminate")
 

@@ -10,7 +10,7 @@ from typing import Any
 from guard.doors.fields import Repeats, other
 from guard.doors.responses.events import Place, litellm_event, rewritten_item
 from guard.doors.responses.names import CALLS, STEMS
-from guard.doors.tools import breaker
+from guard.doors.tools import breaking_suffix
 from guard.gate import Part
 from guard.verdict import Channel, ChannelKind
 
@@ -235,7 +235,7 @@ class Transcript:
         kind, slot, part = text.channel.kind, text.place.slot, text.place.part
         if slot == "arguments":
             arguments = "".join(text.released)
-            text.release(breaker(arguments, complete=len(arguments) == text.length))
+            text.release(breaking_suffix(arguments, complete=len(arguments) == text.length))
         rest = text.take_unshown()
         if not rest:
             return
