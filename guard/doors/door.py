@@ -21,7 +21,7 @@ from guard.doors.litellm.compat import (
     hidden_params,
     set_hidden_params,
 )
-from guard.doors.litellm.records import defer_logging
+from guard.doors.litellm.records import Delivery, defer_logging
 from guard.doors.rewrite import Asker, Continuation, cannot_rewrite
 from guard.doors.session import DoorSession
 from guard.doors.strings import member
@@ -266,7 +266,8 @@ def _recording(session: DoorSession, whole: Whole, response: object) -> Iterator
         if session.deferred is not None:
             delivered = whole.delivered()
             stopped = not judged or whole.gate.trail.stopped
-            session.deferred.close(delivered, changed=delivered is not response, stopped=stopped)
+            changed = delivered is not response
+            session.deferred.close(Delivery(delivered, changed=changed, stopped=stopped))
 
 
 def _unwrapped(response: Any) -> Any:

@@ -15,7 +15,7 @@ from guard.doors.context import inside
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged_error, judged_error, redacted
 from guard.doors.litellm import accounting, closing
-from guard.doors.litellm.records import DeferredLogging
+from guard.doors.litellm.records import DeferredLogging, Delivery
 from guard.doors.rewrite import Asker
 from guard.doors.session import Clock, DoorSession, Outcome
 from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, Event
@@ -355,13 +355,14 @@ class GuardedStream:
     def _record(self, deferred: DeferredLogging, *, dropped: bool = False) -> None:
         """Complete LiteLLM's deferred records of the call: the released text is known."""
         changed = dropped or any(d.action not in ("pass", "flag") for d in self.guard)
-        deferred.close(
+        delivery = Delivery(
             self._answer() if changed else self.completed_response,
             changed=changed,
             stopped=dropped or self.guard.stopped,
             reported=self._gate.stopped and not self._state.reported,
             clean=self._reportable,
         )
+        deferred.close(delivery)
 
     def _record_end(self, outcome: Outcome) -> None:
         """Have the end of the response recorded, once."""

@@ -134,7 +134,8 @@ class WholeAnswer(Whole):
         response, out = self._response, self._out
         if [id(a) for a in out] != [id(a) for a in self._choices]:
             response = response.model_copy(deep=True)
-            _without_original(response)
+            if (hidden := hidden_params(response)) is not None:
+                set_hidden_params(response, type(hidden)(**without_text(members(hidden))))
             _without_rest(response)
             for index, one in enumerate(self._choices):
                 mine = [a for a in out if a.choice == one.choice]
@@ -165,15 +166,6 @@ def continued(before: Sequence[Any], last: Any) -> Any:
 
 def _content(response: Any) -> str:
     return response.choices[0].message.content or ""
-
-
-def _without_original(response: Any) -> None:
-    """Remove the model's text from a response's hidden parameters."""
-    hidden = hidden_params(response)
-    if isinstance(hidden, dict):
-        set_hidden_params(response, without_text(hidden))
-    elif hidden is not None:
-        set_hidden_params(response, type(hidden)(**without_text(members(hidden))))
 
 
 def _without_rest(response: Any) -> None:

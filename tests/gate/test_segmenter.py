@@ -106,6 +106,14 @@ def test_text_that_comes_by_single_characters_has_the_same_segments(text: str) -
     assert got + fast.finish() == split(text)
 
 
+def test_text_that_is_only_added_is_held_no_longer_than_other_text() -> None:
+    segmenter = Segmenter(240, 80, 32)
+    for _ in range(100):
+        if not segmenter.takes("word "):
+            segmenter.feed("word ")
+        assert len(segmenter.open) <= 240
+
+
 @given(texts, limits, st.data())
 def test_chunking_does_not_matter(
     text: str, limit: tuple[int, int, int], data: st.DataObject

@@ -189,15 +189,15 @@ class ChatCodec(Codec[ModelResponseStream]):
             if part.channel in texts or not may_repeat(part.channel)  # else a repeat, judged before
         )
         if before == dict(texts) and not ends:
-            return _with_choices(chunk, [one])
+            copy: ModelResponseStream = chunk.model_copy(update={"choices": [one]})
+            return copy
         if before != dict(texts):
             self._changed.add(choice)
         delta = _rewritten(one.delta, choice, texts)
         reason = None if ends else one.finish_reason
         if reason is None and not parts_of(delta, choice) and not _announces(delta):
             return None
-        copy = StreamingChoices(finish_reason=reason, index=choice, delta=delta)
-        return _bare(chunk, [copy])
+        return _bare(chunk, [StreamingChoices(finish_reason=reason, index=choice, delta=delta)])
 
     def last(self, template: ModelResponseStream, choice: int, message: str) -> ModelResponseStream:
         """Return the chunk that ends ``choice`` with ``message`` and ``content_filter``."""
@@ -329,13 +329,6 @@ def _stripped(choice: StreamingChoices) -> StreamingChoices:
     texts = by_channel(Repeats().new(parts_of(choice.delta, choice.index)))
     delta = _rewritten(choice.delta, choice.index, texts)
     return StreamingChoices(finish_reason=choice.finish_reason, index=choice.index, delta=delta)
-
-
-def _with_choices(
-    chunk: ModelResponseStream, choices: list[StreamingChoices]
-) -> ModelResponseStream:
-    copy: ModelResponseStream = chunk.model_copy(update={"choices": choices})
-    return copy
 
 
 def _bare(chunk: ModelResponseStream, choices: list[StreamingChoices]) -> ModelResponseStream:

@@ -77,8 +77,9 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
 
     def _sealed(self, chunk: ModelResponseStream) -> Iterable[ModelResponseStream]:
         sealed = self._codec.seal(chunk, self.chunks)
-        if self._before:
-            sealed = same_answer(sealed, self.chunks[0])
+        if self._before:  # a continued answer has the identity of the first one
+            same = {name: getattr(self.chunks[0], name) for name in ("id", "created", "model")}
+            sealed = sealed.model_copy(update=same)
         self.chunks.append(sealed)
         return (sealed,)
 
@@ -105,10 +106,3 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
 
     def _answer(self) -> Any:
         return accounting.answer(self._upstream, self.chunks[self._before :])
-
-
-def same_answer(chunk: ModelResponseStream, first: ModelResponseStream) -> ModelResponseStream:
-    """Return ``chunk`` of a continued answer, with the identity of the answer's ``first`` chunk."""
-    same = {name: getattr(first, name) for name in ("id", "created", "model")}
-    copy: ModelResponseStream = chunk.model_copy(update=same)
-    return copy

@@ -50,13 +50,13 @@ class _Entry(NamedTuple):
     asynchronous: bool = False
 
 
-class _Outcome(NamedTuple):
-    """How a call ended: the released answer, and how to report it."""
+class Delivery(NamedTuple):
+    """The released answer of a call, and how to report it."""
 
     answer: Any  # None if nothing was released that LiteLLM can report
-    changed: bool = False
-    stopped: bool = False  # if so, the answer is not cached
-    reported: bool = False  # the guard has reported to the callbacks itself
+    changed: bool = False  # it differs from the provider's
+    stopped: bool = False  # the guard ended it; it is not cached
+    reported: bool = False  # the guard reports to the callbacks itself
     clean: Callable[[Exception], Exception] | None = None  # returns a reportable error
 
 
@@ -75,7 +75,7 @@ class DeferredLogging:
         self._lock = threading.Lock()
         self._reporting = threading.Lock()  # nested calls report twice; LiteLLM drops the second
         self._entries: list[_Entry] = []
-        self._outcome: _Outcome | None = None
+        self._delivery: Delivery | None = None
 
     def __deepcopy__(self, memo: object) -> DeferredLogging:
         return self  # LiteLLM copies a call's arguments when it retries
@@ -91,7 +91,7 @@ class DeferredLogging:
     @property
     def closed(self) -> bool:
         """Whether the released answer is known."""
-        return self._outcome is not None
+        return self._delivery is not None
 
     def record(self, kind: str, replay: Replay, result: Any) -> None:
         """Record a call of LiteLLM; make it now if the released answer is known."""
@@ -107,34 +107,21 @@ class DeferredLogging:
 
     def _append(self, entry: _Entry) -> bool:
         with self._lock:
-            if self._outcome is None:
+            if self._delivery is None:
                 self._entries.append(entry)
-            return self._outcome is None
+            return self._delivery is None
 
-    def close(
-        self,
-        answer: Any,
-        *,
-        changed: bool = False,
-        stopped: bool = False,
-        reported: bool = False,
-        clean: Callable[[Exception], Exception] | None = None,
-    ) -> None:
-        """Replay the recorded calls; a second ``close`` does nothing.
-
-        ``answer`` is the released answer; ``changed``: it differs from the provider's;
-        ``stopped``: the guard ended it; ``reported``: the guard reports to the callbacks itself.
-        ``clean`` returns a provider's error in a form that may be reported.
-        """
+    def close(self, end: Delivery) -> None:
+        """Replay the recorded calls; a second ``close`` does nothing."""
         with self._lock:
-            if self._outcome is not None:
+            if self._delivery is not None:
                 return
-            if changed and isinstance(answer, BaseModel):
-                answer = answer.model_copy(deep=True)
-            self._outcome = _Outcome(answer, changed, stopped, reported, clean)
+            if end.changed and isinstance(end.answer, BaseModel):
+                end = end._replace(answer=end.answer.model_copy(deep=True))
+            self._delivery = end
             entries, self._entries = self._entries, []
-        if changed:
-            self._held.model_call_details["original_response"] = _text(answer)
+        if end.changed:
+            self._held.model_call_details["original_response"] = _text(end.answer)
         for entry in sorted(entries, key=lambda e: e.kind != "received"):
             if entry.asynchronous:
                 _spawn(self._arun(entry))
@@ -145,7 +132,7 @@ class DeferredLogging:
 
     def fail(self, error: BaseException) -> None:
         """Report that the guard failed the call; its answer is not reported."""
-        self.close(None, changed=True, stopped=True, reported=True)
+        self.close(Delivery(None, changed=True, stopped=True, reported=True))
         self.immediate.failure_handler(error, "")
 
     async def afail(self, error: BaseException) -> None:
@@ -176,7 +163,7 @@ class DeferredLogging:
             await entry.replay(self._replacement(entry))
 
     def _is_due(self, entry: _Entry) -> bool:
-        end = self._outcome
+        end = self._delivery
         assert end is not None
         if entry.kind == "report":
             return not end.reported and (not end.changed or end.answer is not None)
@@ -191,7 +178,7 @@ class DeferredLogging:
 
     def _replacement(self, entry: _Entry) -> Any:
         """Return the answer or error to report instead of LiteLLM's own."""
-        end = self._outcome
+        end = self._delivery
         assert end is not None
         if entry.kind == "failure":
             return entry.result if end.clean is None else end.clean(entry.result)

@@ -147,7 +147,7 @@ class WholeMessage(Whole):
             index = fields.get("index", 0)
             if fields["type"] == "content_block_start":
                 own = fields["content_block"] is self._blocks.get(index)
-                content[index] = self._own(index) if own else fields["content_block"]
+                content[index] = self._message["content"][index] if own else fields["content_block"]
             elif fields["type"] == "content_block_delta":  # the guard's message
                 block = _plain(content[index])
                 content[index] = {**block, "text": block["text"] + fields["delta"]["text"]}
@@ -173,9 +173,6 @@ class WholeMessage(Whole):
             if frame.message is not None:
                 yield from self._codec.ending(frame.message)
             yield from (e.fields for e in self._codec.passed(frame) if e.fields is not None)
-
-    def _own(self, index: int) -> Any:
-        return self._message["content"][index]
 
 
 def _plain(block: Any) -> Mapping[str, Any]:
