@@ -1,4 +1,4 @@
-"""The chunk queue alone: a chunk leaves when all of its text is resolved, and nothing else of it."""
+"""The chunk queue alone: a chunk leaves when all of its text is resolved."""
 
 from __future__ import annotations
 
