@@ -260,6 +260,7 @@ class GuardedStream:
 
     def _pull(self) -> None:
         """Pull until there may be something to judge or to release, or the provider has ended."""
+        first = self._state is UNREAD
         while not self._state.over:
             try:
                 chunk = next(self._upstream)
@@ -267,13 +268,15 @@ class GuardedStream:
                 return self._end()
             except Exception as error:
                 return self._end(error)
-            if self._state is UNREAD:
+            if first:
+                first = False
                 self._begin()
             if self._take(chunk):
                 return None
         return None
 
     async def _apull(self) -> None:
+        first = self._state is UNREAD
         while not self._state.over:
             try:
                 chunk = await self._upstream.__anext__()
@@ -281,7 +284,8 @@ class GuardedStream:
                 return self._end()
             except Exception as error:
                 return self._end(error)
-            if self._state is UNREAD:
+            if first:
+                first = False
                 self._begin()
             if self._take(chunk):
                 return None

@@ -54,7 +54,7 @@ class Log(Callback):
     def settle(self) -> list[tuple[str, Any, Any]]:
         """Wait until nothing more comes."""
         seen = -1
-        for _ in range(40):
+        for _ in range(200):
             time.sleep(0.15)
             if self.reports and len(self.reports) == seen:
                 break
