@@ -165,9 +165,9 @@ def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def own_value(key: str, value: Any, where: str) -> Any:
-    """Return what a setting that is not the policy's is to be; "none" is None where it may be said.
+    """Return the value of a setting that is not the policy's; "none" is None where allowed.
 
-    Raises ConfigError, naming ``where``, on a value it does not take.
+    Raises ConfigError, naming ``where``, on an invalid value.
     """
     value = _or_none(key, value)
     if key == "keep_days":

@@ -235,13 +235,19 @@ def test_a_consumer_that_stops_reading_closes_the_source() -> None:
 def test_the_source_is_closed_before_the_last_text_is_handed_out(mode: str) -> None:
     source = Source(["BIAS. ", "more. "])
 
-    async def first() -> str:
-        return await anext(guard.astream(source))
-
     guard = make(message="stopped")
-    got = next(guard.stream(source)) if mode == "sync" else asyncio.run(first())
-    assert got == "stopped"
-    assert source.closed
+
+    async def first() -> None:
+        stream = guard.astream(source)
+        assert await anext(stream) == "stopped"
+        assert source.closed  # here: the end of the loop closes it, too
+
+    if mode == "async":
+        asyncio.run(first())
+    else:
+        stream = guard.stream(source)
+        assert next(stream) == "stopped"
+        assert source.closed
 
 
 def test_a_stream_nobody_read_closes_its_source_too() -> None:

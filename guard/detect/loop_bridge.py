@@ -73,7 +73,7 @@ class Bridge(Generic[T]):
         """Return the result of the future, or raise its error.
 
         Raises:
-            asyncio.TimeoutError: it takes longer than ``seconds``; the future goes on.
+            asyncio.TimeoutError: it takes longer than ``seconds``; the future is not cancelled.
             asyncio.CancelledError: the future was cancelled.
 
         """

@@ -10,7 +10,7 @@ def runtime() -> Any:
     """Return ``onnxruntime`` with its telemetry disabled.
 
     Since 1.29 it reports each process and model to Microsoft, stores a device id in the user's
-    cache, and uses a thread that a forked child lacks and waits for at exit. It reads the
+    cache, and has a thread that a forked child does not have but waits for at exit. It reads the
     environment variable on import; a value that the user has set is respected.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

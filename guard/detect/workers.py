@@ -266,7 +266,7 @@ class Workers:
         return self._pool.add(queue, window)
 
     def cancel(self, request: ScoreRequest) -> None:
-        """Cancel a request; a call that has begun goes on."""
+        """Cancel a request; a call that has begun is not interrupted."""
         if request.future.cancel():
             self._pool.drop(request)
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import litellm
 
@@ -21,7 +21,7 @@ from guard.doors.litellm.compat import (
     hidden_params,
     set_hidden_params,
 )
-from guard.doors.litellm.records import defer_logging
+from guard.doors.litellm.records import Delivery, defer_logging
 from guard.doors.rewrite import Asker, Continuation, cannot_rewrite
 from guard.doors.session import DoorSession
 from guard.doors.strings import member
@@ -33,18 +33,26 @@ MOST_CHOICES = 1024
 """Upper bound of ``n``, above any provider's: guard allocates state for every choice."""
 
 
-class Whole(Protocol):
+class Whole:
     """A whole (not streamed) answer and its gate."""
 
     gate: ResponseGate[Any]
 
     def delivered(self) -> Any:
         """Return the answer as released so far; the provider's object if nothing was cut."""
-        ...
+        raise NotImplementedError
 
     def released(self) -> Any:
-        """Return the answer as it may go out, once all is judged; raises the gate's error."""
-        ...
+        """Return the answer as it may go out, once all is judged, with the trail as its ``guard``.
+
+        Raises the gate's error under the action ``raise``.
+        """
+        delivered = self.delivered()
+        if self.gate.error is not None:
+            raise self.gate.error
+        # Not by pydantic, which would make it a field of the response.
+        object.__setattr__(delivered, "guard", self.gate.trail)
+        return delivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,11 @@ class Door:
         kwargs: Arguments,
     ) -> Any:
         call = self.arguments(function, args, kwargs)
-        session, kwargs = _identified(session, call, kwargs)
+        session = session_of_call(session, call)
+        if session.request_id is None:
+            # LiteLLM would make an id, too, but not all of its answers carry it.
+            session = replace(session, request_id=str(uuid.uuid4()))
+            kwargs = {**kwargs, "litellm_call_id": session.request_id}
         user, n = self.user_shown(session, call), self.choices(call)
         asker = self.asker(session, function, call)
         session, kwargs = self._recorded(session, name, args, kwargs)
@@ -118,33 +130,19 @@ class Door:
             raise await either(judged_error, ajudged_error, failed, session)
         return await self._guard(either, session, response, user, n, asker)
 
-    def guard(
-        self,
-        session: DoorSession,
-        response: object,
-        *,
-        user: str = "",
-        n: int = 1,
-        asker: Asker | None = None,
-    ) -> Any:
+    def guard(self, session: DoorSession, response: object, *, user: str = "", n: int = 1) -> Any:
         """Guard a response of LiteLLM, whole or streamed; a stream is judged as it is read.
 
-        ``n`` is the number of choices requested. A stream that cannot be guarded is closed.
-        Without an ``asker`` the action ``rewrite`` becomes ``terminate``.
+        ``n`` is the number of choices requested. A stream that cannot be guarded is closed. The
+        action ``rewrite`` becomes ``terminate``.
         """
-        return run(self._guard(sync, session, response, user, n, asker))
+        return run(self._guard(sync, session, response, user, n))
 
     async def aguard(
-        self,
-        session: DoorSession,
-        response: object,
-        *,
-        user: str = "",
-        n: int = 1,
-        asker: Asker | None = None,
+        self, session: DoorSession, response: object, *, user: str = "", n: int = 1
     ) -> Any:
         """Guard as :meth:`guard` does, without blocking the event loop."""
-        return await self._guard(asynchronous, session, response, user, n, asker)
+        return await self._guard(asynchronous, session, response, user, n)
 
     async def _guard(
         self,
@@ -153,7 +151,7 @@ class Door:
         response: object,
         user: str,
         n: int,
-        asker: Asker | None,
+        asker: Asker | None = None,
     ) -> Any:
         stream = _unwrapped(response)
         session = replace(_session_of_answer(session, stream), door=self.name)
@@ -167,7 +165,9 @@ class Door:
         if asker is not None:
             wrapped.may_ask(asker)
         if isinstance(wrapped, GuardedStream):
-            return _with_headers(wrapped, response, stream)
+            if response is not stream:  # it was in a wrapper that adds headers
+                set_hidden_params(wrapped, hidden_params(response))
+            return wrapped
         with session.recording(wrapped.gate.trail):
             with _recording(session, wrapped, stream):
                 await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
@@ -245,20 +245,6 @@ def _parent_span(call: Arguments) -> Any:
     return None
 
 
-def _identified(
-    session: DoorSession, call: Arguments, kwargs: Arguments
-) -> tuple[DoorSession, Arguments]:
-    """Return the session of a call, and its arguments with a request id.
-
-    LiteLLM makes an id itself if the caller gave none, but not all of its answers carry it.
-    """
-    session = session_of_call(session, call)
-    if session.request_id is None:
-        session = replace(session, request_id=str(uuid.uuid4()))
-        kwargs = {**kwargs, "litellm_call_id": session.request_id}
-    return session, kwargs
-
-
 def _session_of_answer(session: DoorSession, response: Any) -> DoorSession:
     """Return the session with the request id of an answer, if its call is unknown (a batch)."""
     if session.request_id is None:
@@ -267,13 +253,6 @@ def _session_of_answer(session: DoorSession, response: Any) -> DoorSession:
         found = found or getattr(logging, "litellm_call_id", None)
         session = replace(session, request_id=found)
     return session
-
-
-def with_trail(response: Any, gate: ResponseGate[Any]) -> Any:
-    """Return a whole answer with the trail as its attribute ``guard``."""
-    # Not by pydantic, which would make it a field of the response.
-    object.__setattr__(response, "guard", gate.trail)
-    return response
 
 
 @contextmanager
@@ -287,19 +266,14 @@ def _recording(session: DoorSession, whole: Whole, response: object) -> Iterator
         if session.deferred is not None:
             delivered = whole.delivered()
             stopped = not judged or whole.gate.trail.stopped
-            session.deferred.close(delivered, changed=delivered is not response, stopped=stopped)
+            changed = delivered is not response
+            session.deferred.close(Delivery(delivered, changed=changed, stopped=stopped))
 
 
 def _unwrapped(response: Any) -> Any:
     """Return the stream inside the wrapper that LiteLLM's Router uses to add headers."""
     inner = getattr(response, "inner", None)
     return inner if hasattr(inner, "__anext__") else response
-
-
-def _with_headers(guarded_stream: Any, response: Any, stream: Any) -> Any:
-    if response is not stream:
-        set_hidden_params(guarded_stream, hidden_params(response))
-    return guarded_stream
 
 
 def unreadable(response: object, kind: str) -> UsageError:

@@ -8,20 +8,26 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from guard.doors.context import inside
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged_error, judged_error, redacted
 from guard.doors.litellm import accounting, closing
-from guard.doors.litellm.records import DeferredLogging
+from guard.doors.litellm.records import DeferredLogging, Delivery
 from guard.doors.rewrite import Asker
 from guard.doors.session import Clock, DoorSession, Outcome
 from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, Event
 from guard.doors.stream_text import StreamText
 from guard.gate import Codec, ResponseGate
 from guard.verdict import GuardTrail
+
+
+@lru_cache
+def guarded_class(stream: type[GuardedStream], kind: type[Any]) -> Any:
+    """Return the subclass of ``stream`` and of ``kind``, a class of LiteLLM's streams."""
+    return type(f"Guarded{kind.__name__}", (stream, kind), {"__doc__": kind.__doc__})
 
 
 class GuardedStream:
@@ -43,6 +49,8 @@ class GuardedStream:
     """
 
     completed_response: Any = None
+    _passed_on: frozenset[str] = frozenset()
+    """Attributes of LiteLLM's stream that the guarded one has, too."""
 
     def __init__(
         self,
@@ -63,7 +71,7 @@ class GuardedStream:
         self._lock = threading.RLock()
         self._reader = READING
         self._asker: Asker | None = None
-        self._told = False  # that the response has ended
+        self._end_recorded = False  # that the response has ended
         self._clock = Clock()
         if session.deferred is not None:
             session.deferred.streaming = True
@@ -75,10 +83,16 @@ class GuardedStream:
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._passed_on:
+            raise AttributeError(name)
+        return getattr(self._upstream, name)
+
     # Implemented by the doors.
 
     def _begin(self) -> None:
-        """Find the upstream's connections; called after its first chunk."""
+        """Note the first chunk; some upstreams have no connection before it."""
+        self._on(Event.FIRST_CHUNK)
         self._connections = closing.connections(self._upstream)
 
     def _read(self, chunk: Any) -> Any:
@@ -255,7 +269,8 @@ class GuardedStream:
             except Exception as error:
                 return self._end(error)
             if first:
-                first = self._begun()
+                first = False
+                self._begin()
             if self._take(chunk):
                 return None
         return None
@@ -270,21 +285,16 @@ class GuardedStream:
             except Exception as error:
                 return self._end(error)
             if first:
-                first = self._begun()
+                first = False
+                self._begin()
             if self._take(chunk):
                 return None
         return None
 
-    def _begun(self) -> bool:
-        """Handle the first chunk; return False, the caller's new value of ``first``."""
-        self._on(Event.FIRST_CHUNK)
-        self._begin()
-        return False
-
     def _take(self, chunk: Any) -> bool:
         """Push a chunk to the gate; return whether there may be something to judge or release."""
         moved = self._gate.push(self._read(chunk))
-        self._clock.heard(self._gate)
+        self._clock.arrived(self._gate)
         return moved
 
     def _end(self, error: Exception | None = None) -> None:
@@ -308,7 +318,7 @@ class GuardedStream:
 
     def _release(self) -> bool:
         """Queue released chunks; return whether the provider's connection must be closed."""
-        if chunks := self._clock.let_out(self._gate.emit(), self.guard):
+        if chunks := self._clock.released(self._gate.emit(), self.guard):
             self._out.extend(self._sealed_all(chunks))
         if self._gate.stopped:
             # The guard's end of the stream replaces the provider's, also the provider's error.
@@ -320,7 +330,7 @@ class GuardedStream:
         if self._state.over and self._session.deferred is not None:
             self._record(self._session.deferred)
         if self._state.over and self._reader is not ASKING:
-            self._tell("completed" if self._error is None else "failed")
+            self._record_end("completed" if self._error is None else "failed")
         return self._gate.stopped or self._error is not None
 
     def _redacted(self, error: Exception) -> Exception:
@@ -349,24 +359,25 @@ class GuardedStream:
     def _record(self, deferred: DeferredLogging, *, dropped: bool = False) -> None:
         """Complete LiteLLM's deferred records of the call: the released text is known."""
         changed = dropped or any(d.action not in ("pass", "flag") for d in self.guard)
-        deferred.close(
+        delivery = Delivery(
             self._answer() if changed else self.completed_response,
             changed=changed,
             stopped=dropped or self.guard.stopped,
             reported=self._gate.stopped and not self._state.reported,
             clean=self._reportable,
         )
+        deferred.close(delivery)
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _record_end(self, outcome: Outcome) -> None:
         """Have the end of the response recorded, once."""
         with self._lock:
-            told, self._told = self._told, True
-        if not told:
+            known, self._end_recorded = self._end_recorded, True
+        if not known:
             self._session.ended(self.guard, outcome)
 
     def _drop(self) -> None:
         read = self._gate.over and not self._gate.waiting
-        self._tell("completed" if read else "left")
+        self._record_end("completed" if read else "left")
         if self._session.deferred is not None and not self._session.deferred.closed:
             self._record(self._session.deferred, dropped=True)
         self._on(Event.STOPPED)

@@ -14,6 +14,7 @@ import httpx
 from litellm.exceptions import MidStreamFallbackError
 from pydantic import BaseModel, ValidationError
 
+from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.plain import TextCodec
 from guard.doors.session import DoorSession
 from guard.doors.strings import is_name
@@ -79,22 +80,23 @@ def judged_error(error: Exception, session: DoorSession) -> Exception:
     That is the same object if nothing is found, else one of its class with names and numbers
     only. The decisions go to the session's sinks.
     """
-    session = replace(session, door="error")
-    gate = _gate(error, session)
-    if gate is not None:
-        session.judge_pending(gate)
-        session.ended(gate.trail, "completed")
-    return _outcome(error, gate)
+    return run(_judged(sync, error, session))
 
 
 async def ajudged_error(error: Exception, session: DoorSession) -> Exception:
     """Do the same as :func:`judged_error` without blocking the event loop."""
+    return await _judged(asynchronous, error, session)
+
+
+async def _judged(either: Either, error: Exception, session: DoorSession) -> Exception:
     session = replace(session, door="error")
     gate = _gate(error, session)
     if gate is not None:
-        await session.ajudge_pending(gate)
+        await either(session.judge_pending, session.ajudge_pending, gate)
         session.ended(gate.trail, "completed")
-    return _outcome(error, gate)
+    if gate is None or any(decision.action not in ("pass", "flag") for decision in gate.trail):
+        return _silent(error)
+    return error
 
 
 def _gate(error: Exception, session: DoorSession) -> ResponseGate[str] | None:
@@ -127,12 +129,6 @@ def _gate(error: Exception, session: DoorSession) -> ResponseGate[str] | None:
         gate.push(f"{line}\n\n")
     gate.finish()
     return gate
-
-
-def _outcome(error: Exception, gate: ResponseGate[str] | None) -> Exception:
-    if gate is None or any(decision.action not in ("pass", "flag") for decision in gate.trail):
-        return _silent(error)
-    return error
 
 
 class _Quotation:

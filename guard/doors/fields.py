@@ -112,8 +112,7 @@ def index_of(choice: Any) -> int:
 def envelope(answer: Any, number: int) -> list[Part]:
     """Return the texts of an answer or chunk outside its choices, as texts of choice ``number``."""
     parts: list[Part] = []
-    fields = answer if isinstance(answer, Mapping) else members(answer)
-    for name, value in fields.items():
+    for name, value in members(answer).items():
         # LiteLLM may return the same answer object twice; it then carries the first call's trail.
         if isinstance(value, GuardTrail):
             continue
@@ -258,11 +257,9 @@ _READ_INSIDE: Mapping[str, Container[str]] = {
 def _without(value: Any, names: Container[str]) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without(one, names) for one in value]
-    fields = value if isinstance(value, Mapping) else getattr(value, "__dict__", None)
-    if not isinstance(fields, Mapping):
+    if not isinstance(value, Mapping) and not hasattr(value, "__dict__"):
         return value
-    fields = fields if isinstance(value, Mapping) else members(value)
-    return {key: one for key, one in fields.items() if key not in names}
+    return {key: one for key, one in members(value).items() if key not in names}
 
 
 def _walk_call(call: Any, path: str, visit: Any) -> None:
@@ -285,10 +282,9 @@ def walk_annotation(annotation: Any, path: str, visit: Any) -> None:
 
 def _token_parts(name: str, logprobs: Any, choice: int) -> list[Part]:
     """Return the tokens of log probabilities (the field ``name``), joined."""
-    fields = logprobs if isinstance(logprobs, Mapping) else members(logprobs)
     runs: list[tuple[str, list[Any]]] = []
     more: dict[str, Any] = {}
-    for field, entries in fields.items():
+    for field, entries in members(logprobs).items():
         if field == "tokens":  # of a text completion
             runs.append((field, list(entries or ())))
         elif isinstance(entries, (list, tuple)) and field in ("content", "refusal"):

@@ -11,14 +11,17 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
+from typing import Any
 
+from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import Clock, DoorSession
 from guard.errors import UsageError
-from guard.gate import Codec, Part, ResponseGate
+from guard.gate import Codec, Part
 from guard.verdict import Channel, GuardTrail
 
 _ONLY = Channel()
+_END: Any = object()  # in place of a text: the source has none left
 
 
 class TextCodec(Codec[str]):
@@ -30,7 +33,7 @@ class TextCodec(Codec[str]):
             raise UsageError(f"A chunk must be a string, got {type(chunk).__name__}.")
         return [Part(_ONLY, chunk)] if chunk else []
 
-    def alone(self, chunk: str, channel: Channel) -> str:
+    def only_text(self, chunk: str, channel: Channel) -> str:
         """Return the chunk if it is a string."""
         return chunk if type(chunk) is str else ""
 
@@ -53,7 +56,66 @@ class TextCodec(Codec[str]):
         return message
 
 
-class TextStream:
+class _TextStream:
+    """What a stream of plain text does next, sync or async."""
+
+    _close = "close"  # the source's method
+
+    def __init__(self, source: Any, session: DoorSession) -> None:
+        if session.policy.rewrites:
+            raise cannot_rewrite("plain text")
+        self._session = session
+        self._gate = session.gate(TextCodec())
+        self.guard: GuardTrail = self._gate.trail
+        self._source = source
+        self._clock = Clock()
+        self._ended = False  # whether the source has
+        self._error: Exception | None = None  # the source's
+        self._to_judge = False  # whether text was pushed that is not judged yet
+
+    async def _next(self, either: Either) -> list[str] | None:
+        """Return the next texts to let out; None at the end. Raises the error that ends it."""
+        gate, session = self._gate, self._session
+        if not (self._to_judge or self._ended or gate.stopped):
+            await self._pull(either)
+            self._to_judge = True
+            if not self._ended and (ahead := self._clock.released(gate.emit(), self.guard)):
+                return ahead
+        if self._to_judge:
+            self._to_judge = False
+            await either(session.judge_pending, session.ajudge_pending, gate)
+            if gate.stopped or self._error is not None:  # now: the reader may not come back
+                await self._shut(either)
+            return self._clock.released(gate.emit(), self.guard)
+        if gate.error is not None:
+            raise gate.error
+        if self._error is None or gate.stopped:
+            return None
+        from guard.doors.errors import ajudged_error, judged_error  # loads LiteLLM
+
+        raise await either(judged_error, ajudged_error, self._error, session)
+
+    async def _pull(self, either: Either) -> None:
+        """Push texts to the gate until there may be something to judge or to let out."""
+        moved = False
+        while not (moved or self._ended):
+            try:
+                text = await either(next, anext, self._source, _END)
+            except Exception as error:
+                text, self._error = _END, error
+            if text is _END:
+                self._ended = True
+                self._gate.finish()
+            else:
+                moved = self._gate.push(text)
+                self._clock.arrived(self._gate)
+
+    async def _shut(self, either: Either) -> None:
+        if callable(close := getattr(self._source, self._close, None)):
+            await either(close, close)
+
+
+class TextStream(_TextStream):
     """Released text of a source of strings; ``guard`` is the trail so far.
 
     The source is closed as soon as the guard stops it, it fails, or this stream is closed. Its
@@ -62,12 +124,8 @@ class TextStream:
     """
 
     def __init__(self, texts: Iterable[str], session: DoorSession) -> None:
-        if session.policy.rewrites:
-            raise cannot_rewrite("plain text")
-        gate = session.gate(TextCodec())
-        self.guard: GuardTrail = gate.trail
-        self._source = iter(texts)
-        self._released = self._run(session, gate)
+        super().__init__(iter(texts), session)
+        self._released = self._run()
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -78,105 +136,42 @@ class TextStream:
     def close(self) -> None:
         """Stop reading and close the source; safe to call again."""
         self._released.close()
-        self._shut()
+        run(self._shut(sync))
 
-    def _shut(self) -> None:
-        if callable(close := getattr(self._source, "close", None)):
-            close()
-
-    def _run(self, session: DoorSession, gate: ResponseGate[str]) -> Generator[str, None, None]:
-        over, chunk, clock = False, "", Clock()
-        failed: Exception | None = None
-        with session.recording(gate.trail):
+    def _run(self) -> Generator[str, None, None]:
+        with self._session.recording(self.guard):
             try:
-                while not gate.stopped and not over:
-                    try:
-                        chunk = next(self._source)
-                    except StopIteration:
-                        over = True
-                    except Exception as error:
-                        over, failed = True, error
-                    if over:
-                        gate.finish()
-                    else:
-                        gate.push(chunk)
-                        clock.heard(gate)
-                        yield from clock.let_out(
-                            gate.emit(), self.guard
-                        )  # text that needs no verdict
-                    session.judge_pending(gate)
-                    if gate.stopped or failed is not None:  # now: the reader may not come back
-                        self._shut()
-                    yield from clock.let_out(gate.emit(), self.guard)
-                if gate.error is not None:
-                    raise gate.error
-                if failed is not None and not gate.stopped:
-                    from guard.doors.errors import judged_error  # loads LiteLLM
-
-                    raise judged_error(failed, session)
+                while (texts := run(self._next(sync))) is not None:
+                    yield from texts
             finally:
-                self._shut()
+                run(self._shut(sync))
 
 
-class AsyncTextStream:
+class AsyncTextStream(_TextStream):
     """A :class:`TextStream` of an async source."""
 
+    _close = "aclose"
+
     def __init__(self, texts: AsyncIterable[str], session: DoorSession) -> None:
-        if session.policy.rewrites:
-            raise cannot_rewrite("plain text")
-        gate = session.gate(TextCodec())
-        self.guard: GuardTrail = gate.trail
-        self._source = aiter(texts)
-        self._released = self._run(session, gate)
+        super().__init__(aiter(texts), session)
+        self._released = self._run()
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self
 
     async def __anext__(self) -> str:
-        return await self._released.__anext__()
+        return await anext(self._released)
 
     async def aclose(self) -> None:
         """Stop reading and close the source; safe to call again."""
         await self._released.aclose()
-        await self._shut()
+        await self._shut(asynchronous)
 
-    async def _shut(self) -> None:
-        if callable(close := getattr(self._source, "aclose", None)):
-            await close()
-
-    async def _run(
-        self, session: DoorSession, gate: ResponseGate[str]
-    ) -> AsyncGenerator[str, None]:
-        over, chunk, clock = False, "", Clock()
-        failed: Exception | None = None
-        with session.recording(gate.trail):
+    async def _run(self) -> AsyncGenerator[str, None]:
+        with self._session.recording(self.guard):
             try:
-                while not gate.stopped and not over:
-                    try:
-                        chunk = await anext(self._source)
-                    except StopAsyncIteration:
-                        over = True
-                    except Exception as error:
-                        over, failed = True, error
-                    if over:
-                        gate.finish()
-                    else:
-                        gate.push(chunk)
-                        clock.heard(gate)
-                        for text in clock.let_out(
-                            gate.emit(), self.guard
-                        ):  # text that needs no verdict
-                            yield text
-                    await session.ajudge_pending(gate)
-                    if gate.stopped or failed is not None:  # now: the reader may not come back
-                        await self._shut()
-                    for text in clock.let_out(gate.emit(), self.guard):
+                while (texts := await self._next(asynchronous)) is not None:
+                    for text in texts:
                         yield text
-                if gate.error is not None:
-                    raise gate.error
-                if failed is not None and not gate.stopped:
-                    from guard.doors.errors import ajudged_error  # loads LiteLLM
-
-                    raise await ajudged_error(failed, session)
             finally:
-                await self._shut()
+                await self._shut(asynchronous)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from guard.doors.context import inside
+from guard.doors.either import Either, asynchronous, run, sync
 from guard.errors import UsageError
 from guard.policy import Policy
 from guard.verdict import GuardTrail, Verdict
@@ -44,25 +45,26 @@ class Asker:
 
     def ask(self, released: str, trail: GuardTrail) -> Any:
         """Return the model's answer that continues ``released``; None if the call failed."""
-        try:
-            if self._asynchronous:
-                raise UsageError("a stream of an async call was read by synchronous code")
-            with inside():
-                answer = self._function(**self._arguments(released, trail))
-        except Exception as error:
-            return _failed(error)
-        trail.rewrites += 1
-        return answer
+        return run(self._ask(sync, released, trail))
 
     async def aask(self, released: str, trail: GuardTrail) -> Any:
         """Do the same as :meth:`ask` without blocking the event loop."""
         if not self._asynchronous:
             return await asyncio.to_thread(self.ask, released, trail)
+        return await self._ask(asynchronous, released, trail)
+
+    async def _ask(self, either: Either, released: str, trail: GuardTrail) -> Any:
         try:
+            if self._asynchronous and either is sync:
+                raise UsageError("a stream of an async call was read by synchronous code")
+            arguments = self._arguments(released, trail)
             with inside():
-                answer = await self._function(**self._arguments(released, trail))
+                answer = await either(self._function, self._function, **arguments)
         except Exception as error:
-            return _failed(error)
+            # Only the type: the error's message may quote the request.
+            name = type(error).__name__
+            _log.error("asking the model to continue failed with %s; the answer ends here", name)
+            return None
         trail.rewrites += 1
         return answer
 
@@ -89,11 +91,4 @@ def cannot_rewrite(function: str) -> UsageError:
     return UsageError(
         f"The action 'rewrite' works for completion and acompletion, not for {function}; set "
         'another action for this call, for example guard={"action": "terminate"}.'
-    )
-
-
-def _failed(error: Exception) -> None:
-    # Only the type: the error's message may quote the request.
-    _log.error(
-        "asking the model to continue failed with %s; the answer ends here", type(error).__name__
     )

@@ -39,20 +39,20 @@ class Recorder(Protocol):
 class Clock:
     """Times how long the beginning of a stream is held: see ``GuardTrail.first_release_ms``."""
 
-    __slots__ = ("_heard",)
+    __slots__ = ("_arrived",)
 
     def __init__(self) -> None:
-        self._heard: float | None = None
+        self._arrived: float | None = None
 
-    def heard(self, gate: ResponseGate[Any]) -> None:
+    def arrived(self, gate: ResponseGate[Any]) -> None:
         """Note that a chunk has come."""
-        if self._heard is None and gate.began:
-            self._heard = time.perf_counter()
+        if self._arrived is None and gate.began:
+            self._arrived = time.perf_counter()
 
-    def let_out(self, chunks: list[C], trail: GuardTrail) -> list[C]:
+    def released(self, chunks: list[C], trail: GuardTrail) -> list[C]:
         """Note that ``chunks`` go out; return them."""
-        if chunks and self._heard is not None and trail.first_release_ms is None:
-            trail.first_release_ms = (time.perf_counter() - self._heard) * 1000
+        if chunks and self._arrived is not None and trail.first_release_ms is None:
+            trail.first_release_ms = (time.perf_counter() - self._arrived) * 1000
         return chunks
 
 

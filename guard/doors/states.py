@@ -59,28 +59,17 @@ DONE = State("done", over=True, reported=True, closed=True)
 
 # Another thread may close a stream during a read; the result of that read changes nothing.
 _LATE = (E.FIRST_CHUNK, E.COMPLETED, E.FAILED, E.STOPPED)
+_OPEN = {
+    E.FIRST_CHUNK: FLOWING,
+    E.LAST_CHUNK: REPORTED,
+    E.COMPLETED: DONE,
+    E.FAILED: ENDED,
+    E.STOPPED: STOPPED,
+}
 UPSTREAM: Mapping[State, Mapping[Event, State]] = {
-    UNREAD: {
-        E.LAST_CHUNK: REPORTED,
-        E.FIRST_CHUNK: FLOWING,
-        E.COMPLETED: DONE,
-        E.FAILED: ENDED,
-        E.STOPPED: STOPPED,
-    },
-    FLOWING: {
-        E.FIRST_CHUNK: FLOWING,
-        E.LAST_CHUNK: REPORTED,
-        E.COMPLETED: DONE,
-        E.FAILED: ENDED,
-        E.STOPPED: STOPPED,
-    },
-    REPORTED: {
-        E.FIRST_CHUNK: REPORTED,
-        E.LAST_CHUNK: REPORTED,
-        E.COMPLETED: DONE,
-        E.FAILED: ENDED,
-        E.STOPPED: ENDED,
-    },
+    UNREAD: _OPEN,
+    FLOWING: _OPEN,
+    REPORTED: _OPEN | {E.FIRST_CHUNK: REPORTED, E.STOPPED: ENDED},
     STOPPED: dict.fromkeys(_LATE, STOPPED) | {E.LAST_CHUNK: ENDED, E.CLOSED: CLOSED},
     CLOSED: dict.fromkeys((*_LATE, E.CLOSED), CLOSED) | {E.LAST_CHUNK: DONE, E.RESUMED: UNREAD},
     ENDED: dict.fromkeys((*_LATE, E.LAST_CHUNK), ENDED) | {E.CLOSED: DONE},

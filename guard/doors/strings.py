@@ -50,9 +50,14 @@ _DATA = re.compile(r"[!-~]*")
 
 
 def members(model: Any) -> Mapping[str, Any]:
-    """Return a pydantic object's fields and extras (``getattr`` of an absent field is slow)."""
+    """Return a mapping, or a pydantic object's fields and extras.
+
+    ``getattr`` of an absent field of a pydantic object is slow.
+    """
     if model is None:
         return {}
+    if isinstance(model, Mapping):
+        return model
     extra = getattr(model, "__pydantic_extra__", None)
     fields: dict[str, Any] = model.__dict__
     return {**fields, **extra} if extra else fields

@@ -8,12 +8,12 @@ BREAK = "{"
 """Appended to cut arguments that happen to parse: no JSON text ends with it."""
 
 
-def breaker(released: str, *, complete: bool) -> str:
+def breaking_suffix(released: str, *, complete: bool) -> str:
     """Return what to append to the released arguments of a call whose choice was terminated.
 
     Blank arguments count as cut: some clients read them as an empty object and run the tool.
 
-    >>> breaker('{"a": 1} ', complete=False), breaker('{"a": ', complete=False)
+    >>> breaking_suffix('{"a": 1} ', complete=False), breaking_suffix('{"a": ', complete=False)
     ('{', '')
     """
     if not released.strip():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from guard.doors.door import with_trail
+from guard.doors.door import Whole
 from guard.doors.fields import (
     FIELDS_AFTER_CUT,
     Repeats,
@@ -18,7 +18,7 @@ from guard.doors.rewrite import Asker
 from guard.doors.session import DoorSession
 from guard.doors.strings import members, without_prose, without_text
 from guard.errors import UsageError
-from guard.gate import Codec, Part, ResponseGate
+from guard.gate import Codec, Part, ResponseGate, by_channel
 from guard.verdict import Channel
 
 
@@ -60,7 +60,7 @@ ReadChoice = Callable[[Any, int], list[Part]]
 CutChoice = Callable[[Any, ChoiceText, list[ChoiceText]], Any]
 
 
-class WholeAnswer:
+class WholeAnswer(Whole):
     """A whole answer with one or more choices, and its gate.
 
     ``read`` returns the texts of a choice, given the choice and its number. ``cut`` returns a
@@ -121,19 +121,8 @@ class WholeAnswer:
         self.may_ask(asker)
         self._read(response, [c.index for c in choices])
 
-    def released(self) -> Any:
-        """Return the response as it may go out, with the trail as its ``guard``.
-
-        It is the provider's own object if nothing was cut, else a copy. Raises the gate's error
-        under the action ``raise``.
-        """
-        delivered = self.delivered()
-        if self.gate.error is not None:
-            raise self.gate.error
-        return with_trail(delivered, self.gate)
-
     def delivered(self) -> Any:
-        """Return the response as released so far; the provider's object if nothing was cut."""
+        """Return the response as released so far; a copy if anything was cut."""
         if self._delivered is None:
             self._out += self.gate.emit()
             self._delivered = self._cut()
@@ -145,7 +134,8 @@ class WholeAnswer:
         response, out = self._response, self._out
         if [id(a) for a in out] != [id(a) for a in self._choices]:
             response = response.model_copy(deep=True)
-            _without_original(response)
+            if (hidden := hidden_params(response)) is not None:
+                set_hidden_params(response, type(hidden)(**without_text(members(hidden))))
             _without_rest(response)
             for index, one in enumerate(self._choices):
                 mine = [a for a in out if a.choice == one.choice]
@@ -178,15 +168,6 @@ def _content(response: Any) -> str:
     return response.choices[0].message.content or ""
 
 
-def _without_original(response: Any) -> None:
-    """Remove the model's text from a response's hidden parameters."""
-    hidden = hidden_params(response)
-    if isinstance(hidden, dict):
-        set_hidden_params(response, without_text(hidden))
-    elif hidden is not None:
-        set_hidden_params(response, type(hidden)(**without_text(members(hidden))))
-
-
 def _without_rest(response: Any) -> None:
     """Remove an answer's fields that could repeat the cut text."""
     for fields in (response.__dict__, response.__pydantic_extra__ or {}):
@@ -199,7 +180,4 @@ def _without_rest(response: Any) -> None:
 
 def joined(choices: Iterable[ChoiceText]) -> dict[Channel, str]:
     """Return the texts of several chunks, joined by channel."""
-    texts: dict[Channel, str] = {}
-    for channel, text in (part for one in choices for part in one.texts):
-        texts[channel] = texts.get(channel, "") + text
-    return texts
+    return by_channel(part for one in choices for part in one.texts)

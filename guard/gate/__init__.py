@@ -3,7 +3,7 @@
 No threads, no clocks, no LiteLLM: a door feeds it chunks and verdicts and emits what it returns.
 """
 
-from guard.gate.codec import Codec, Part
+from guard.gate.codec import Codec, Part, by_channel
 from guard.gate.gate import Gate, TextEdit
 from guard.gate.response import Job, ResponseGate
 from guard.gate.segmenter import Segment, Segmenter, split
@@ -17,5 +17,6 @@ __all__ = [
     "Segment",
     "Segmenter",
     "TextEdit",
+    "by_channel",
     "split",
 ]

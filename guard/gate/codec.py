@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
 from guard.verdict import Channel
@@ -17,14 +17,22 @@ class Part(NamedTuple):
     text: str
 
 
+def by_channel(parts: Iterable[tuple[Channel, str]]) -> dict[Channel, str]:
+    """Return the texts of several parts, joined by channel."""
+    texts: dict[Channel, str] = {}
+    for channel, text in parts:
+        texts[channel] = texts.get(channel, "") + text
+    return texts
+
+
 class Codec(Protocol[C]):
     """Reads and rewrites one door's chunks; never changes a chunk in place.
 
-    Codecs derive from it. The defaults of ``alone``, ``closed`` and ``continued`` are always
+    Codecs derive from it. The defaults of ``only_text``, ``closed`` and ``continued`` are always
     correct; a codec that knows more overrides them.
     """
 
-    def alone(self, chunk: C, channel: Channel) -> str:
+    def only_text(self, chunk: C, channel: Channel) -> str:
         """Return the text of a chunk that only continues ``channel``; "" for any other chunk.
 
         This is the fast path for most chunks. Such a chunk has text in ``channel`` only (the

@@ -32,7 +32,7 @@ class Flow:
         """Add text that completed no segment."""
         self._finder.feed(text)
 
-    def go_on(self, before: str) -> None:
+    def continue_from(self, before: str) -> None:
         """Begin the open segment with ``before``, the end of an earlier channel's text."""
         mentioned = first_mention(before, lexicon(), pronouns=self._view.named) is not None
         self._held = self._held or mentioned
@@ -60,11 +60,11 @@ class Flow:
 
     def _free(self, segment: Segment) -> int:
         # After a forced cut the sentence continues: its group may be in the part before the cut.
-        goes_on = self._held and segment.fresh > segment.start
+        continues = self._held and segment.fresh > segment.start
         found = first_mention(segment.text, lexicon(), pronouns=self._view.named)
         self._view.named = self._view.named or found is not None
-        self._held = goes_on or found is not None
-        if goes_on:
+        self._held = continues or found is not None
+        if continues:
             return segment.start
         reach = min(len(segment.text), self._segmenter.least)
         return segment.start + (reach if found is None else min(found, reach))

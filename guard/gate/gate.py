@@ -46,7 +46,7 @@ class Gate:
     shared by the channels of a choice.
 
     ``released`` is the text that this channel let out in an earlier answer. If the new text
-    begins by repeating it, the repeat is neither judged nor sent. ``goes_on_from`` is the
+    begins by repeating it, the repeat is neither judged nor sent. ``continues`` is the
     unfinished sentence of an earlier channel that this one continues. It was judged there and is
     judged again as the beginning of the first segment here.
 
@@ -65,7 +65,7 @@ class Gate:
         user: str = "",
         view: View | None = None,
         released: str = "",
-        goes_on_from: str = "",
+        continues: str = "",
     ) -> None:
         self.channel = channel
         self.stopped = False
@@ -92,7 +92,7 @@ class Gate:
         self._asked_sent = 0  # the same in the text as sent
         self._early: Window | None = None  # the last window of an incomplete segment
         #: The last segment, if the channel ended inside a sentence. The next text continues it.
-        self.unfinished = goes_on_from
+        self.unfinished = continues
         # The end of the last biased segment: a finding of the next one up to here is the same one.
         self._found_to = 0
         self._replaced_to = -1  # the end of the last replaced segment
@@ -131,9 +131,9 @@ class Gate:
 
     def _feed(self, text: str) -> None:
         if self.unfinished and text:
-            self._segmenter.go_on(self.unfinished)
+            self._segmenter.continue_from(self.unfinished)
             if self._flow is not None:
-                self._flow.go_on(self.unfinished)
+                self._flow.continue_from(self.unfinished)
             self.unfinished = ""
         segments = self._segmenter.feed(text)
         if self._flow is not None and not segments:

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from guard.gate.codec import Codec, Part
+from guard.gate.codec import Codec, Part, by_channel
 from guard.gate.gate import TextEdit
 from guard.verdict import Channel
 
@@ -95,10 +95,7 @@ class _Held(Generic[C]):
     whole: bool  # whether the chunk itself may still go out, not only copies of its choices
 
     def texts(self, choice: int) -> dict[Channel, str]:
-        texts: dict[Channel, str] = {}
-        for piece in self.pieces[choice]:
-            texts[piece.channel] = texts.get(piece.channel, "") + piece.result
-        return texts
+        return by_channel((piece.channel, piece.result) for piece in self.pieces[choice])
 
 
 class ChunkQueue(Generic[C]):

@@ -91,7 +91,7 @@ class ResponseGate(Generic[C]):
         self._views: dict[int, View] = {}  # by choice
         self._out: list[C] = []
         self._template: C | None = None
-        self._alone = codec.alone
+        self._only_text = codec.only_text
         # The gate that the fast path feeds: its channel was alone in the last chunk, and no other
         # channel has an open segment.
         self._steady: Gate | None = None
@@ -104,7 +104,7 @@ class ResponseGate(Generic[C]):
         gate = self._steady
         if gate is not None:
             channel = gate.channel
-            text = self._alone(chunk, channel)
+            text = self._only_text(chunk, channel)
             if text:
                 self._template = chunk
                 self._queue.join(chunk, channel, text)
@@ -274,7 +274,7 @@ class ResponseGate(Generic[C]):
             user="" if released else self._user,
             view=view,
             released=released,
-            goes_on_from=self._gates[before].open_text if before in self._gates else "",
+            continues=self._gates[before].open_text if before in self._gates else "",
         )
 
     def _flow(self, gate: Gate) -> None:

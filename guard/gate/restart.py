@@ -32,8 +32,10 @@ class Restart:
                     self._parted = True
                     continue  # the released text ended with a space, too
                 # If the last word continues, it is another word.
-                goes_on = character.isalnum() and self._released[-1].isalnum() and not self._parted
-                return self._decide(text, 0 if goes_on else self._length + number)
+                continues = (
+                    character.isalnum() and self._released[-1].isalnum() and not self._parted
+                )
+                return self._decide(text, 0 if continues else self._length + number)
             folded = character.casefold()
             if character.isspace() and self._length + number < self._most:
                 continue

@@ -176,7 +176,7 @@ class Segmenter:
         self._compact()
         return done
 
-    def go_on(self, text: str) -> None:
+    def continue_from(self, text: str) -> None:
         """Begin the next segment with ``text``, the end of an earlier channel's text.
 
         Call it before the first ``feed``, or right after ``finish``.

@@ -60,24 +60,17 @@ async def test_a_future_hears_once_of_who_waits_many_times() -> None:
     assert future.heard == 1
 
 
-async def test_a_cancelled_waiter_leaves_nothing() -> None:
+@pytest.mark.parametrize("cancelled", ["waiter", "future"])
+async def test_a_wait_ends_with_its_waiter_and_with_its_future(cancelled: str) -> None:
     future: Future[int] = Future()
     task = asyncio.create_task(loop_bridge.Bridge(future).result(60))
     await asyncio.sleep(0)
-    task.cancel()
+    task.cancel() if cancelled == "waiter" else future.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    future.set_result(1)
-    await asyncio.sleep(0.01)
-
-
-async def test_a_cancelled_future_cancels_who_waits() -> None:
-    future: Future[int] = Future()
-    task = asyncio.create_task(loop_bridge.Bridge(future).result(60))
-    await asyncio.sleep(0)
-    future.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    if cancelled == "waiter":
+        future.set_result(1)
+        await asyncio.sleep(0.01)  # an error of the callback would end the loop
 
 
 def test_loops_of_several_threads_do_not_mix() -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from guard.detect.serving import Judge
 from guard.policy import Policy
-from guard.verdict import Verdict, Window
+from guard.verdict import Scores, Verdict, Window
 from tests.scripted import Scripted
 
 WINDOW = Window("All is well.")
@@ -118,6 +120,24 @@ def test_whatever_a_detector_raises_is_a_failed_verdict(
     said = [record.message for record in caplog.records]
     assert said[:2] == [f"detector failed with {error.__name__}"] * 2
     assert "secret" not in caplog.text
+
+
+@both
+@pytest.mark.parametrize(
+    "scores",
+    [
+        *(Scores(score, "age") for score in (-0.01, 1.01, -math.inf, math.nan)),
+        Scores(0.0, "height"),  # type: ignore[arg-type]
+        Scores(unjudged="language", score=2.0, bias_type="age"),
+        None,
+        0.0,
+    ],
+    ids=str,
+)
+def test_what_is_no_score_is_a_failed_verdict(ask: Ask, scores: Any) -> None:
+    detector = Scripted()
+    detector.score = lambda window: scores  # type: ignore[method-assign]
+    assert failures(ask(Judge(detector, Policy()), [WINDOW])) == [True]
 
 
 def test_a_cancellation_inside_a_detector_is_its_own_on_the_callers_thread_too() -> None:

@@ -92,6 +92,19 @@ def _wait(proxy: Proxy, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError((proxy.folder / "log").read_text()[-4000:])
 
 
+def guardrail(name: str, settings: str = "", *, default_on: bool = False) -> str:
+    """An entry of config.yaml's guardrails; ``settings`` of guard, beside a scripted detector."""
+    lines = [
+        f"  - guardrail_name: {name}",
+        "    litellm_params:",
+        "      guardrail: guard.proxy.Guardrail",
+        "      mode: post_call",
+        *["      default_on: true"] * default_on,
+        f"      guard: {{detector: tests.scripted.Scripted{settings and ', '}{settings}}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def models(provider: Provider) -> str:
     """The part of config.yaml that names the models; a million of their tokens cost a dollar."""
     lines = ["model_list:"]

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from guard.doors.chat.codec import ChatCodec
 from guard.doors.fields import REFUSAL, THINKING, TRANSCRIPT
-from guard.doors.tools import breaker
+from guard.doors.tools import breaking_suffix
 from guard.errors import UsageError
 from guard.gate import Part
 from guard.policy import Policy
@@ -196,9 +196,22 @@ def test_later_chunks_do_not_repeat_what_was_replaced(replay: Replay) -> None:
     assert "BIAS" not in r.serialised(*outcome.chunks)
 
 
+@pytest.mark.parametrize("place", ["chunk", "choice", "delta"])
+def test_a_later_chunk_goes_out_without_fields_that_could_repeat_the_cut_text(place: str) -> None:
+    codec = ChatCodec()
+    codec.cut(chunk(Choice(delta=Delta(content="BIAS"))), 0, {CONTENT: "[removed]"})
+    later = chunk(Choice(delta=Delta(content=" More.")))
+    assert codec.seal(later, []) is later
+    owner: Any = {"chunk": later, "choice": later.choices[0], "delta": later.choices[0].delta}
+    owner[place].echo = ["BIAS"]
+    sealed = codec.seal(later, [])
+    assert "BIAS" not in r.serialised(sealed)
+    assert sealed.choices[0].delta.content == " More."
+
+
 @given(st.text('{}[]"a1 ,:', max_size=8))
 def test_broken_arguments_never_parse(released: str) -> None:
-    text = released + breaker(released, complete=False)
+    text = released + breaking_suffix(released, complete=False)
     with pytest.raises(json.JSONDecodeError):
         json.loads(text)
-    assert breaker(released, complete=True) in ("", "{")
+    assert breaking_suffix(released, complete=True) in ("", "{")

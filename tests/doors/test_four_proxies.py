@@ -23,7 +23,7 @@ pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (ex
 import openai
 
 from guard.watch import schema
-from tests.doors.proxy_process import Proxy, environment, models, running
+from tests.doors.proxy_process import Proxy, environment, guardrail, models, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -31,14 +31,9 @@ PROXIES = 4
 EACH = 60  # requests to a proxy, of which every third is not streamed
 AT_ONCE = 6
 SAID = ["All is ", "well. ", "BIA", "S is ", "here. ", "And so on."]
-CONFIG = """
+CONFIG = f"""
 guardrails:
-  - guardrail_name: bias
-    litellm_params:
-      guardrail: guard.proxy.Guardrail
-      mode: post_call
-      default_on: true
-      guard: {detector: tests.scripted.Scripted, action: redact, metrics: true, events: "URL"}
+{guardrail("bias", 'action: redact, metrics: true, events: "URL"', default_on=True)}
 litellm_settings:
   num_retries: 0
 general_settings:

@@ -22,25 +22,14 @@ pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (ex
 
 import openai
 
-from tests.doors.proxy_process import Proxy, models, running
+from tests.doors.proxy_process import Proxy, guardrail, models, running
 from tests.doors.test_quoted import ANSWER, TEXT
 
 pytestmark = pytest.mark.timeout(600)
 
-CONFIG = """
-guardrails:
-  - guardrail_name: bias
-    litellm_params:
-      guardrail: guard.proxy.Guardrail
-      mode: post_call
-      default_on: true
-      guard: {detector: tests.scripted.Scripted}
-  - guardrail_name: redacting
-    litellm_params:
-      guardrail: guard.proxy.Guardrail
-      mode: post_call
-      guard: {detector: tests.scripted.Scripted, action: redact}
-  - guardrail_name: encoder
+GUARDRAILS = "guardrails:\n" + guardrail("bias", default_on=True)
+GUARDRAILS += guardrail("redacting", "action: redact")
+CONFIG = """  - guardrail_name: encoder
     litellm_params:
       guardrail: guard.proxy.Guardrail
       mode: post_call
@@ -53,13 +42,6 @@ router_settings:
 general_settings:
   master_key: sk-of-the-tests-and-long-enough
   custom_auth: tests.doors.proxy_side.auth
-"""
-WATCHED = """  - guardrail_name: watched
-    litellm_params:
-      guardrail: guard.proxy.Guardrail
-      mode: post_call
-      guard: {{detector: tests.scripted.Scripted, action: redact, events: "{}",
-        metrics: true}}
 """
 MESSAGE = Policy().message
 SAID = ["All is ", "well. ", "BIA", "S is ", "here. ", *["More. "] * 80]
@@ -87,8 +69,9 @@ def proxy(
         import prometheus_client  # noqa: F401
 
         callbacks.append("prometheus")
-    config = models(provider) + CONFIG.replace("CALLBACKS", json.dumps(callbacks))
-    config = config.replace("litellm_settings:", WATCHED.format(events_url) + "litellm_settings:")
+    watched = guardrail("watched", f'action: redact, events: "{events_url}", metrics: true')
+    config = CONFIG.replace("CALLBACKS", json.dumps(callbacks))
+    config = models(provider) + GUARDRAILS + watched + config
     with running(tmp_path_factory.mktemp("proxy"), config) as proxy:
         yield proxy
 
@@ -663,9 +646,8 @@ class TestStart:
     def test_a_wrong_setting_ends_the_start_with_a_sentence(
         self, provider: Provider, tmp_path: Path
     ) -> None:
-        config = models(provider) + CONFIG.replace("CALLBACKS", "[]").replace(
-            "action: redact", "axion: redact"
-        )
+        wrong = GUARDRAILS.replace("action: redact", "axion: redact")
+        config = models(provider) + wrong + CONFIG.replace("CALLBACKS", "[]")
         with pytest.raises(AssertionError) as ended, running(tmp_path, config):
             pass
         last = str(ended.value).strip().splitlines()[-1]

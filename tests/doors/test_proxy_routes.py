@@ -19,23 +19,14 @@ from tests.provider import Provider, Script, serving
 pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
 
 from guard.proxy.routes import outcome_of_call, outcome_of_route
-from tests.doors.proxy_process import ROOT, Proxy, environment, models, running
+from tests.doors.proxy_process import ROOT, Proxy, environment, guardrail, models, running
 
 pytestmark = pytest.mark.timeout(600)
 
-CONFIG = """
+CONFIG = f"""
 guardrails:
-  - guardrail_name: bias
-    litellm_params:
-      guardrail: guard.proxy.Guardrail
-      mode: post_call
-      default_on: true
-      guard: {detector: tests.scripted.Scripted}
-  - guardrail_name: asked
-    litellm_params:
-      guardrail: guard.proxy.Guardrail
-      mode: post_call
-      guard: {detector: tests.scripted.Scripted, action: raise}
+{guardrail("bias", default_on=True)}
+{guardrail("asked", "action: raise")}
 general_settings:
   master_key: sk-of-the-tests-and-long-enough
   custom_auth: tests.doors.proxy_side.auth

@@ -18,19 +18,14 @@ pytest.importorskip("opentelemetry.sdk", reason="run: pip install opentelemetry-
 import openai
 
 from guard.watch import conventions as names
-from tests.doors.proxy_process import models, running
+from tests.doors.proxy_process import guardrail, models, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 KEY = "sk-of-the-tests-and-long-enough"
 CONFIG = f"""
 guardrails:
-  - guardrail_name: bias
-    litellm_params:
-      guardrail: guard.proxy.Guardrail
-      mode: post_call
-      default_on: true
-      guard: {{detector: tests.scripted.Scripted, action: redact, traces: true}}
+{guardrail("bias", "action: redact, traces: true", default_on=True)}
 litellm_settings:
   callbacks: ["otel"]
 general_settings:

@@ -12,7 +12,6 @@ from typing import Any
 import litellm
 import pytest
 from litellm.caching.caching import Cache
-from litellm.integrations.custom_logger import CustomLogger
 from litellm.litellm_core_utils.litellm_logging import _get_traceback_str_for_error
 from pydantic import BaseModel
 
@@ -20,7 +19,7 @@ from guard.core import Guard
 from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from tests.doors import replay as r
-from tests.doors.log import WHOLE
+from tests.doors.log import WHOLE, Callback
 from tests.doors.table import TABLE, Row, World, arun, guard_of
 from tests.provider import Script
 from tests.scripted import Scripted
@@ -48,70 +47,51 @@ WAYS = ("stream", "astream", "whole", "awhole")
 ways = pytest.mark.parametrize("way", WAYS)
 
 
-class Keeper(CustomLogger):
-    """A callback that keeps all that it is ever told, as text."""
+class Keeper(Callback):
+    """Keeps everything that LiteLLM reports to it, as text."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[tuple[str, Any, str]] = []
+        self.calls: list[tuple[str, Any, str]] = []
 
-    def _keep(self, kind: str, kwargs: Any, response: Any) -> None:
-        self.told.append((kind, response, reachable(kwargs, response)))
+    def note(self, kind: str, kwargs: Any, response: Any) -> None:
+        kind = kind.replace("async failure", "failure")
+        self.calls.append((kind, response, reachable(kwargs, response)))
 
     def log_post_api_call(
         self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
     ) -> None:
-        self._keep("post", kwargs, response_obj)
+        self.note("post", kwargs, response_obj)
 
     def log_stream_event(
         self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
     ) -> None:
-        self._keep("chunk", kwargs, response_obj)
+        self.note("chunk", kwargs, response_obj)
 
     async def async_log_stream_event(
         self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
     ) -> None:
-        self._keep("chunk", kwargs, response_obj)
-
-    def log_success_event(
-        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
-    ) -> None:
-        self._keep("success", kwargs, response_obj)
-
-    async def async_log_success_event(
-        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
-    ) -> None:
-        self._keep("async success", kwargs, response_obj)
-
-    def log_failure_event(
-        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
-    ) -> None:
-        self._keep("failure", kwargs, response_obj)
-
-    async def async_log_failure_event(
-        self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any
-    ) -> None:
-        self._keep("failure", kwargs, response_obj)
+        self.note("chunk", kwargs, response_obj)
 
     def logging_hook(self, kwargs: Any, result: Any, call_type: str) -> tuple[Any, Any]:
-        self._keep("hook", kwargs, result)
+        self.note("hook", kwargs, result)
         return kwargs, result
 
     async def async_logging_hook(self, kwargs: Any, result: Any, call_type: str) -> tuple[Any, Any]:
-        self._keep("hook", kwargs, result)
+        self.note("hook", kwargs, result)
         return kwargs, result
 
     def function(self, kwargs: Any, response: Any, start: Any, end: Any) -> None:
-        self._keep("function", kwargs, response)
+        self.note("function", kwargs, response)
 
     def settle(self) -> Keeper:
         seen = -1
         for _ in range(60):
             time.sleep(0.1)
-            whole = any("success" in kind for kind, _, _ in self.told)
-            if whole and len(self.told) == seen:
+            whole = any("success" in kind for kind, _, _ in self.calls)
+            if whole and len(self.calls) == seen:
                 break
-            seen = len(self.told)
+            seen = len(self.calls)
         return self
 
     @property
@@ -120,18 +100,18 @@ class Keeper(CustomLogger):
 
         Of a sync stream of responses LiteLLM tells both.
         """
-        kinds = [kind for kind, _, _ in self.told if "success" in kind]
+        kinds = [kind for kind, _, _ in self.calls if "success" in kind]
         assert len(kinds) == len(set(kinds))
         return self.heard
 
     @property
     def heard(self) -> list[Any]:
         """All: of a call behind a call LiteLLM itself tells at times once, at times twice."""
-        return [response for kind, response, _ in self.told if "success" in kind]
+        return [response for kind, response, _ in self.calls if "success" in kind]
 
     @property
     def everything(self) -> str:
-        return "\n".join(text for _, _, text in self.told)
+        return "\n".join(text for _, _, text in self.calls)
 
 
 def reachable(*things: Any) -> str:
@@ -313,12 +293,12 @@ def test_harmless_answers_are_reported_and_cached_as_without_the_guard(
     monkeypatch.setattr(litellm, "cache", Cache(type="local"))
     row.play(world, [[("content", 0, HARMLESS)]], ([6], 0))
     own = run(row, world, guard_of(Policy(), Scripted()), way, caching=True)
-    without = keeper.settle().told[:]
+    without = keeper.settle().calls[:]
     cached = litellm.cache.cache.cache_dict  # type: ignore[union-attr]
     time.sleep(0.2)
     entries = len(cached)
     cached.clear()
-    keeper.told.clear()
+    keeper.calls.clear()
     outcome = run(row, world, guarded(), way, caching=True)
     keeper.settle()
     time.sleep(0.2)
@@ -330,9 +310,9 @@ def test_harmless_answers_are_reported_and_cached_as_without_the_guard(
         return sorted((kind, _usage(response)) for kind, response in kept)
 
     # Of a call behind a call LiteLLM tells at times once, at times twice.
-    assert set(heard(keeper.told)) == set(heard(without))
+    assert set(heard(keeper.calls)) == set(heard(without))
     assert told_by(row, keeper.heard[0]) == {r.Channel(): HARMLESS}
-    keeper.told.clear()
+    keeper.calls.clear()
     again = run(row, world, guarded(), way, caching=True) if row.name != LITELLMS_OWN else outcome
     assert again.texts == outcome.texts
 
@@ -353,7 +333,7 @@ def test_usage_stays_the_providers(row: Row, world: World, keeper: Keeper, way: 
     row.play(world, [[("content", 0, TEXT)]], ([6], 0))
     run(row, world, guard_of(Policy(), Scripted("$none")), way)
     whole = _usage(keeper.settle().heard[0])
-    keeper.told.clear()
+    keeper.calls.clear()
     run(row, world, guarded("redact"), way)
     assert _usage(keeper.settle().reports[0]) == whole
 
@@ -363,7 +343,7 @@ def test_a_sync_chat_stream_reports_the_chunks_that_went_out(world: World, keepe
     row.play(world, [[("content", 0, TEXT)]], ([6], 0))
     outcome = run(row, world, guarded("redact"), "stream")
     keeper.settle()
-    chunks = [c for kind, c, _ in keeper.told if kind == "chunk" and hasattr(c, "choices")]
+    chunks = [c for kind, c, _ in keeper.calls if kind == "chunk" and hasattr(c, "choices")]
     assert {id(c) for c in chunks} == {id(c) for c in outcome.chunks}
 
 
@@ -396,7 +376,7 @@ def test_a_cached_answer_is_judged_again(
     assert run(row, world, plain, way, caching=True).texts == {r.Channel(): TEXT}
     keeper.settle()
     time.sleep(0.2)
-    keeper.told.clear()
+    keeper.calls.clear()
     outcome = run(row, world, guarded(), way, caching=True)
     assert outcome.texts == {r.Channel(): "All is well. " + Policy().message}
     keeper.settle()
@@ -423,7 +403,7 @@ def test_every_answer_of_a_batch_is_reported(world: World, keeper: Keeper) -> No
     said = "All is well. " + Policy().message
     assert [a.choices[0].message.content for a in answers] == [said] * 3
     deadline = time.monotonic() + 10
-    while len([k for k, _, _ in keeper.told if k == "success"]) < 3:
+    while len([k for k, _, _ in keeper.calls if k == "success"]) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert [word for word in WITHHELD if word in keeper.everything] == []
@@ -473,11 +453,11 @@ def test_a_failure_quotes_no_withheld_text(
     outcome = run(row, world, guard, "astream" if asynchronous else "stream")
     assert outcome.error is not None
     for _ in range(50):
-        if any(kind == "failure" for kind, _, _ in keeper.told):
+        if any(kind == "failure" for kind, _, _ in keeper.calls):
             break
         time.sleep(0.1)
     time.sleep(0.3)
-    assert [kind for kind, _, _ in keeper.told if kind == "failure"] == ["failure"]
+    assert [kind for kind, _, _ in keeper.calls if kind == "failure"] == ["failure"]
     assert keeper.reports == []
     assert [word for word in WITHHELD if word in keeper.everything] == []
 

@@ -23,7 +23,7 @@ class FastCodec(ChunkCodec):
     def __init__(self) -> None:
         self.taken = 0
 
-    def alone(self, chunk: Chunk, channel: Channel) -> str:
+    def only_text(self, chunk: Chunk, channel: Channel) -> str:
         text = chunk.texts.get(channel, "")
         if len(chunk.texts) > 1 or chunk.done or not text:
             return ""
@@ -93,15 +93,22 @@ def test_most_chunks_take_the_fast_path() -> None:
     assert codec.taken == 199
 
 
+def one(delta: Delta, index: int = 0, finish: str | None = None) -> StreamingChoices:
+    return StreamingChoices(index=index, delta=delta, finish_reason=finish)
+
+
+def made(choices: list[StreamingChoices], **fields: Any) -> ModelResponseStream:
+    return ModelResponseStream(id="c", created=1, model="m", choices=choices, **fields)
+
+
 def chunk_of(delta: Delta, index: int = 0, finish: str | None = None) -> ModelResponseStream:
-    choice = StreamingChoices(index=index, delta=delta, finish_reason=finish)
-    return ModelResponseStream(id="c", created=1, model="m", choices=[choice])
+    return made([one(delta, index, finish)])
 
 
 def test_the_fast_path_reads_litellms_own_chunks() -> None:
-    assert ChatCodec().alone(chunk_of(Delta(content="a word")), Channel()) == "a word"
+    assert ChatCodec().only_text(chunk_of(Delta(content="a word")), Channel()) == "a word"
     assert (
-        ChatCodec().alone(chunk_of(Delta(content="a word", role="assistant")), Channel())
+        ChatCodec().only_text(chunk_of(Delta(content="a word", role="assistant")), Channel())
         == "a word"
     )
 
@@ -124,14 +131,13 @@ call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "ar
         chunk_of(Delta(content="x", refusal="no")),
         chunk_of(Delta(content="x", provider_specific_fields={"refusal": "no"})),
         chunk_of(Delta(content="x", unheard_of="text")),
-        ModelResponseStream(id="c", created=1, model="m", choices=[]),
-        ModelResponseStream(
-            id="c",
-            created=1,
-            model="m",
-            choices=[StreamingChoices(index=i, delta=Delta(content="x")) for i in range(2)],
-        ),
+        made([]),
+        made([one(Delta(content="x"), index=i) for i in range(2)]),
+        made([one(Delta(content="x"))], provider_specific_fields={"note": "text"}),
     ],
 )
 def test_a_chunk_with_other_fields_takes_the_full_path(chunk: ModelResponseStream) -> None:
-    assert ChatCodec().alone(chunk, Channel()) == ""
+    codec = ChatCodec()
+    assert codec.only_text(chunk, Channel()) == ""
+    assert codec.only_text(chunk_of(Delta(content="a word")), Channel()) == "a word"
+    assert codec.only_text(chunk, Channel()) == ""  # also once the response is known

@@ -189,20 +189,22 @@ def test_text_without_a_group_waits_for_nothing() -> None:
     assert run.out == set(range(len(text)))
 
 
-def test_a_sentence_cut_by_force_stays_held_where_it_named_a_group() -> None:
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_sentence_cut_by_force_stays_held_where_it_named_a_group(size: int) -> None:
     text = "Women, so it is, " + "and so it is, " * 30 + "are lazy"
     gate = Gate(Policy(hold="association"), Channel())
     out, verdicts = 0, 0
-    for char in text:
-        gate.feed(char)
+    for at in range(0, len(text), size):
+        gate.feed(text[at : at + size])
+        gate.flow()
+        assert gate.take_edits() == []
         for _ in gate.windows():
             gate.resolve(ties(""))
             verdicts += 1
-            gate.flow()
             out += sum(length for length, _ in gate.take_edits())
-        gate.flow()
-        # What follows the last verdict is the same sentence, so none of it flows.
-        assert gate.take_edits() == []
+            # What follows a verdict is the same sentence, so none of it flows.
+            gate.flow()
+            assert gate.take_edits() == []
     assert verdicts > 1
     assert 0 < out < len(text) - 80
 

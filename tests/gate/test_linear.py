@@ -80,7 +80,7 @@ def lines_run(run: Callable[[], None]) -> int:
     [words, letters, spaces, turns, tools, choices, one_chunk],
     ids=lambda turns_of: turns_of.__name__,
 )
-@pytest.mark.parametrize("codec", [ChunkCodec, FastCodec], ids=["parts", "alone"])
+@pytest.mark.parametrize("codec", [ChunkCodec, FastCodec], ids=["parts", "only_text"])
 @pytest.mark.parametrize("hold", ["sentence", "association"])
 def test_cost_grows_with_length(turns_of: Any, codec: Any, hold: Any) -> None:
     def cost(n: int) -> int:

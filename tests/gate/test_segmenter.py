@@ -84,6 +84,36 @@ def test_a_forced_cut_prefers_a_clause() -> None:
     assert split(text)[0].text.endswith(",")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"Why?" he asked. "So." She left.',
+        "It is ... so. It is ... She left.",
+        "See no. 5 there. Rain etc. and snow etc. She left.",
+        "2. Dr. Wu left. I. 3.14 is so, e.g. here. She left.",
+        "```py\nx. y. z\n```\nIt is. She left.",
+        "~~~\nx. y. z\n~~~\nIt is. She left.",
+        "# A heading\nwithout an end\n  - an item\n\nA list:\n1. one\n2. two",
+        '他来了。"她走了。" Yes?!) No.',
+        "word " * 100,
+    ],
+)
+def test_text_that_comes_by_single_characters_has_the_same_segments(text: str) -> None:
+    slow, fast = Segmenter(), Segmenter()
+    got = [segment for character in text for segment in slow.feed(character)]
+    assert got + slow.finish() == split(text)
+    got = [s for character in text if not fast.takes(character) for s in fast.feed(character)]
+    assert got + fast.finish() == split(text)
+
+
+def test_text_that_is_only_added_is_held_no_longer_than_other_text() -> None:
+    segmenter = Segmenter(240, 80, 32)
+    for _ in range(100):
+        if not segmenter.takes("word "):
+            segmenter.feed("word ")
+        assert len(segmenter.open) <= 240
+
+
 @given(texts, limits, st.data())
 def test_chunking_does_not_matter(
     text: str, limit: tuple[int, int, int], data: st.DataObject

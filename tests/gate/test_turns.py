@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.gate import Part, ResponseGate, split
+from guard.gate.gate import Gate
 from guard.gate.turns import Turns
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Channel, Scores, Verdict
@@ -182,6 +183,25 @@ def test_an_incomplete_sentence_waits_until_other_channels_reach_the_limit() -> 
     gate.push(Chunk({SAID: "x"}))
     (early, *_) = gate.pending()
     assert (early.channel, early.window.text) == (THOUGHT, "They ask for")
+
+
+@pytest.mark.parametrize("rewrites", [True, False])
+def test_a_rewrite_that_is_not_possible_terminates(rewrites: bool) -> None:
+    gate = Gate(Policy(action="rewrite"), Channel())
+    gate.feed("It is X.")
+    gate.finish()
+    decision = gate.resolve(marked("X"), rewrites=rewrites)
+    assert decision.action == ("rewrite" if rewrites else "terminate")
+
+
+def test_nothing_of_a_segment_found_biased_early_goes_out() -> None:
+    gate = Gate(Policy(), Channel())
+    gate.feed("It is X and")
+    gate.judge_open()
+    assert len(gate.windows()) == 1
+    gate.resolve(marked("X"))
+    assert gate.stopped
+    assert gate.take_edits() == []
 
 
 def test_a_segment_judged_early_is_judged_again_when_complete() -> None:

@@ -34,8 +34,8 @@ from guard.doors.fields import (
 )
 from guard.doors.litellm.compat import hidden_params, set_hidden_params
 from guard.doors.strings import is_data, is_name, members, without_prose, without_text
-from guard.doors.tools import breaker
-from guard.gate import Codec, Part
+from guard.doors.tools import breaking_suffix
+from guard.gate import Codec, Part, by_channel
 from guard.verdict import Channel
 
 # Number of extra fields of a delta with content only: content, role, tool_calls, function_call,
@@ -76,7 +76,7 @@ class ChatCodec(Codec[ModelResponseStream]):
         self._changed: set[int] = set()  # choices whose text was cut or replaced
         self._repeats = Repeats()
         self._names: tuple[Any, ...] = ()
-        self._fast_channel: Channel | None = None  # the last channel that ``alone`` read
+        self._fast_channel: Channel | None = None  # the last channel that ``only_text`` read
         self._fast_length = 0  # characters read there since the last `_note_fast`
         self._last: dict[int, ModelResponseStream] = {}
 
@@ -92,7 +92,7 @@ class ChatCodec(Codec[ModelResponseStream]):
                 self._sent[channel] = self._sent.get(channel, 0) + len(text)
         return parts
 
-    def alone(self, chunk: ModelResponseStream, channel: Channel) -> str:
+    def only_text(self, chunk: ModelResponseStream, channel: Channel) -> str:
         """Return the content of a chunk with text in ``channel`` only; "" for any other chunk."""
         # Called for every chunk, so it reads pydantic's storage: attribute access is slower.
         fields = chunk.__dict__
@@ -164,7 +164,7 @@ class ChatCodec(Codec[ModelResponseStream]):
         return self._read[1]
 
     def _note_fast(self) -> None:
-        """Note the length of the text that ``alone`` read since the last call."""
+        """Note the length of the text that ``only_text`` read since the last call."""
         if self._fast_channel is not None:
             self._repeats.note(self._fast_channel, self._fast_length)
         self._fast_length = 0
@@ -183,20 +183,21 @@ class ChatCodec(Codec[ModelResponseStream]):
     ) -> ModelResponseStream | None:
         """Return a copy with this choice alone, its texts replaced; None if nothing is left."""
         one = next(c for c in chunk.choices if c.index == choice)
-        before: dict[Channel, str] = {}
-        for channel, text in _parts(chunk, one):
-            if channel in texts or not may_repeat(channel):  # else a repeat, judged before
-                before[channel] = before.get(channel, "") + text
+        before = by_channel(
+            part
+            for part in _parts(chunk, one)
+            if part.channel in texts or not may_repeat(part.channel)  # else a repeat, judged before
+        )
         if before == dict(texts) and not ends:
-            return _with_choices(chunk, [one])
+            copy: ModelResponseStream = chunk.model_copy(update={"choices": [one]})
+            return copy
         if before != dict(texts):
             self._changed.add(choice)
         delta = _rewritten(one.delta, choice, texts)
         reason = None if ends else one.finish_reason
         if reason is None and not parts_of(delta, choice) and not _announces(delta):
             return None
-        copy = StreamingChoices(finish_reason=reason, index=choice, delta=delta)
-        return _bare(chunk, [copy])
+        return _bare(chunk, [StreamingChoices(finish_reason=reason, index=choice, delta=delta)])
 
     def last(self, template: ModelResponseStream, choice: int, message: str) -> ModelResponseStream:
         """Return the chunk that ends ``choice`` with ``message`` and ``content_filter``."""
@@ -248,7 +249,7 @@ class ChatCodec(Codec[ModelResponseStream]):
             end.delta.role = "assistant"
         for channel, pieces in texts.items():
             whole = "".join(pieces)
-            more = breaker(whole, complete=len(whole) == self._sent.get(channel, 0))
+            more = breaking_suffix(whole, complete=len(whole) == self._sent.get(channel, 0))
             if more and channel.tool == FUNCTION_CALL:
                 end.delta.function_call = FunctionCall(arguments=more)
             elif more:
@@ -325,18 +326,9 @@ def _choice_may_repeat(choice: StreamingChoices) -> bool:
 
 
 def _stripped(choice: StreamingChoices) -> StreamingChoices:
-    texts: dict[Channel, str] = {}
-    for channel, text in Repeats().new(parts_of(choice.delta, choice.index)):
-        texts[channel] = texts.get(channel, "") + text
+    texts = by_channel(Repeats().new(parts_of(choice.delta, choice.index)))
     delta = _rewritten(choice.delta, choice.index, texts)
     return StreamingChoices(finish_reason=choice.finish_reason, index=choice.index, delta=delta)
-
-
-def _with_choices(
-    chunk: ModelResponseStream, choices: list[StreamingChoices]
-) -> ModelResponseStream:
-    copy: ModelResponseStream = chunk.model_copy(update={"choices": choices})
-    return copy
 
 
 def _bare(chunk: ModelResponseStream, choices: list[StreamingChoices]) -> ModelResponseStream:

@@ -23,6 +23,8 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     ``response_uptil_now`` hold released text only. ``n`` is the number of choices requested.
     """
 
+    _passed_on = CHAT_FIELDS
+
     def __init__(
         self, upstream: CustomStreamWrapper, session: DoorSession, *, user: str = "", n: int = 1
     ) -> None:
@@ -43,11 +45,6 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     def completion_stream(self) -> Any:
         """This stream itself; LiteLLM's Router checks that the attribute exists."""
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in CHAT_FIELDS:
-            raise AttributeError(name)
-        return getattr(self._upstream, name)
 
     def set_logging_event_loop(self, loop: Any) -> None:
         """Set the loop that LiteLLM reports a sync stream's chunks on."""
@@ -80,8 +77,9 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
 
     def _sealed(self, chunk: ModelResponseStream) -> Iterable[ModelResponseStream]:
         sealed = self._codec.seal(chunk, self.chunks)
-        if self._before:
-            sealed = same_answer(sealed, self.chunks[0])
+        if self._before:  # a continued answer has the identity of the first one
+            same = {name: getattr(self.chunks[0], name) for name in ("id", "created", "model")}
+            sealed = sealed.model_copy(update=same)
         self.chunks.append(sealed)
         return (sealed,)
 
@@ -108,10 +106,3 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
 
     def _answer(self) -> Any:
         return accounting.answer(self._upstream, self.chunks[self._before :])
-
-
-def same_answer(chunk: ModelResponseStream, first: ModelResponseStream) -> ModelResponseStream:
-    """Return ``chunk`` of a continued answer, with the identity of the answer's ``first`` chunk."""
-    same = {name: getattr(first, name) for name in ("id", "created", "model")}
-    copy: ModelResponseStream = chunk.model_copy(update=same)
-    return copy

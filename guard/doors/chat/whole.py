@@ -19,7 +19,7 @@ from guard.doors.fields import (
     tool_number,
 )
 from guard.doors.strings import is_data, is_name
-from guard.doors.tools import breaker
+from guard.doors.tools import breaking_suffix
 from guard.doors.whole import ChoiceText, joined
 from guard.gate import Part
 from guard.verdict import Channel
@@ -76,7 +76,7 @@ def _arguments(
     text = texts.get(channel, "")
     if not text.strip():
         return None
-    return text, breaker(text, complete=text == before[channel])
+    return text, breaking_suffix(text, complete=text == before[channel])
 
 
 def _may_name(call: Any, channel: Channel, texts: Mapping[Channel, str]) -> bool:

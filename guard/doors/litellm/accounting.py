@@ -15,6 +15,7 @@ from typing import Any
 import litellm
 from litellm.types.utils import ModelResponse, TextCompletionResponse
 
+from guard.doors.litellm.closing import start
 from guard.doors.litellm.compat import (
     CustomStreamWrapper,
     calculate_total_usage,
@@ -23,8 +24,6 @@ from guard.doors.litellm.compat import (
     report_late,
     reports_late,
 )
-
-_reporting: set[asyncio.Task[Any]] = set()  # an event loop holds its tasks weakly
 
 
 def report(logging: Any, answer: Callable[[], object]) -> None:
@@ -56,9 +55,7 @@ async def areport(logging: Any, answer: Callable[[], object]) -> None:
             response, cache_hit=False, prefer_async_handlers=True
         )
 
-    task = asyncio.get_running_loop().create_task(run())
-    _reporting.add(task)
-    task.add_done_callback(_reporting.discard)
+    start(asyncio.get_running_loop(), run())
     await counted.wait()
 
 

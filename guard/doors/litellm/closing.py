@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import inspect
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from types import AsyncGeneratorType, FrameType, GeneratorType
 from typing import Any, NamedTuple, TypeVar
 
@@ -106,7 +106,7 @@ def close(
     if late and loop is not None and not loop.is_closed():
         # A loop that is neither running nor closed may run again, and then makes this call.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_spawn, loop, late)
+            loop.call_soon_threadsafe(lambda: start(loop, _aclose_all(late)))
 
 
 async def aclose(stream: object, known: Iterable[httpx.Response] = ()) -> None:
@@ -128,13 +128,14 @@ async def _aclose_all(objects: list[object]) -> None:
                 await result
 
 
-_closing: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
+_tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
 
 
-def _spawn(loop: asyncio.AbstractEventLoop, objects: list[object]) -> None:
-    task = loop.create_task(_aclose_all(objects))
-    _closing.add(task)
-    task.add_done_callback(_closing.discard)
+def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
+    """Start a task that nobody awaits, and keep it until it is done."""
+    task = loop.create_task(work)
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
 
 
 def _under(stream: object, known: Iterable[httpx.Response] = ()) -> list[object]:

@@ -163,7 +163,8 @@ async def guarded_answer(response: Any, session: DoorSession, call: Arguments) -
     if isinstance(response, list) and not _of_messages(call):
         return [await guarded_answer(element, session, call) for element in response]
     if isinstance(response, Exception):
-        return {"error": {"message": "The call to this model failed.", "type": _kind(response)}}
+        kind = type(response).__name__
+        return {"error": {"message": "The call to this model failed.", "type": kind}}
     if isinstance(response, ImageResponse):
         return await _guarded_images(response, session)
     if textless(response, call):
@@ -197,10 +198,6 @@ async def _guarded_images(response: ImageResponse, session: DoorSession) -> Imag
             image = image.model_copy(update={"revised_prompt": released})
         images.append(image)
     return response.model_copy(update={"data": images}) if response.data else response
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__
 
 
 def _of_messages(call: Arguments) -> bool:
@@ -301,7 +298,7 @@ class Call:
             guardrail_name=guardrail_name,
             latency_seconds=self.judging_s,
             status="error" if error else "intervened" if intervened else "success",
-            error_type=_kind(error) if error else None,
+            error_type=type(error).__name__ if error else None,
             hook_type="post_call",
         )
 

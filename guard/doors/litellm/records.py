@@ -26,6 +26,7 @@ from litellm.types.llms.openai import ResponsesAPIResponse
 from litellm.types.utils import ModelResponseStream
 from pydantic import BaseModel
 
+from guard.doors.litellm.closing import start
 from guard.doors.litellm.compat import (
     Logging,
     Rules,
@@ -36,28 +37,26 @@ from guard.doors.litellm.compat import (
     untraced,
 )
 
-Do = Callable[[Any], Any]
-
-_tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+Replay = Callable[[Any], Any]
 
 
 class _Entry(NamedTuple):
-    """One recorded call of LiteLLM: ``do`` replays it with the answer that it takes."""
+    """One recorded call of LiteLLM; ``replay`` takes the answer to report."""
 
     kind: str  # "received", "report", "failure" or "store"
-    do: Do
+    replay: Replay
     result: Any  # LiteLLM's own answer, or the error of a failure
     context: Context
     asynchronous: bool = False
 
 
-class _Outcome(NamedTuple):
-    """How a call ended: the released answer, and how to report it."""
+class Delivery(NamedTuple):
+    """The released answer of a call, and how to report it."""
 
     answer: Any  # None if nothing was released that LiteLLM can report
-    changed: bool = False
-    stopped: bool = False  # if so, the answer is not cached
-    reported: bool = False  # the guard has reported to the callbacks itself
+    changed: bool = False  # it differs from the provider's
+    stopped: bool = False  # the guard ended it; it is not cached
+    reported: bool = False  # the guard reports to the callbacks itself
     clean: Callable[[Exception], Exception] | None = None  # returns a reportable error
 
 
@@ -76,7 +75,7 @@ class DeferredLogging:
         self._lock = threading.Lock()
         self._reporting = threading.Lock()  # nested calls report twice; LiteLLM drops the second
         self._entries: list[_Entry] = []
-        self._outcome: _Outcome | None = None
+        self._delivery: Delivery | None = None
 
     def __deepcopy__(self, memo: object) -> DeferredLogging:
         return self  # LiteLLM copies a call's arguments when it retries
@@ -92,50 +91,37 @@ class DeferredLogging:
     @property
     def closed(self) -> bool:
         """Whether the released answer is known."""
-        return self._outcome is not None
+        return self._delivery is not None
 
-    def record(self, kind: str, do: Do, result: Any) -> None:
+    def record(self, kind: str, replay: Replay, result: Any) -> None:
         """Record a call of LiteLLM; make it now if the released answer is known."""
-        entry = _Entry(kind, do, result, copy_context())
-        with self._lock:
-            if self._outcome is None:
-                self._entries.append(entry)
-                return
-        self._run(entry)
+        entry = _Entry(kind, replay, result, copy_context())
+        if not self._append(entry):
+            self._run(entry)
 
-    async def arecord(self, kind: str, do: Do, result: Any) -> None:
+    async def arecord(self, kind: str, replay: Replay, result: Any) -> None:
         """Do the same as :meth:`record` for a call that LiteLLM awaits."""
-        entry = _Entry(kind, do, result, copy_context(), asynchronous=True)
+        entry = _Entry(kind, replay, result, copy_context(), asynchronous=True)
+        if not self._append(entry):
+            await self._arun(entry)
+
+    def _append(self, entry: _Entry) -> bool:
         with self._lock:
-            if self._outcome is None:
+            if self._delivery is None:
                 self._entries.append(entry)
-                return
-        await self._arun(entry)
+            return self._delivery is None
 
-    def close(
-        self,
-        answer: Any,
-        *,
-        changed: bool = False,
-        stopped: bool = False,
-        reported: bool = False,
-        clean: Callable[[Exception], Exception] | None = None,
-    ) -> None:
-        """Replay the recorded calls; a second ``close`` does nothing.
-
-        ``answer`` is the released answer; ``changed``: it differs from the provider's;
-        ``stopped``: the guard ended it; ``reported``: the guard reports to the callbacks itself.
-        ``clean`` returns a provider's error in a form that may be reported.
-        """
+    def close(self, end: Delivery) -> None:
+        """Replay the recorded calls; a second ``close`` does nothing."""
         with self._lock:
-            if self._outcome is not None:
+            if self._delivery is not None:
                 return
-            if changed and isinstance(answer, BaseModel):
-                answer = answer.model_copy(deep=True)
-            self._outcome = _Outcome(answer, changed, stopped, reported, clean)
+            if end.changed and isinstance(end.answer, BaseModel):
+                end = end._replace(answer=end.answer.model_copy(deep=True))
+            self._delivery = end
             entries, self._entries = self._entries, []
-        if changed:
-            self._held.model_call_details["original_response"] = _text(answer)
+        if end.changed:
+            self._held.model_call_details["original_response"] = _text(end.answer)
         for entry in sorted(entries, key=lambda e: e.kind != "received"):
             if entry.asynchronous:
                 _spawn(self._arun(entry))
@@ -146,7 +132,7 @@ class DeferredLogging:
 
     def fail(self, error: BaseException) -> None:
         """Report that the guard failed the call; its answer is not reported."""
-        self.close(None, changed=True, stopped=True, reported=True)
+        self.close(Delivery(None, changed=True, stopped=True, reported=True))
         self.immediate.failure_handler(error, "")
 
     async def afail(self, error: BaseException) -> None:
@@ -164,21 +150,20 @@ class DeferredLogging:
         self.immediate.success_handler(chunk, None, None, False)
 
     def _run(self, entry: _Entry) -> None:
-        if not self._is_due(entry):
-            return
-        with self._reporting if entry.kind == "report" else contextlib.nullcontext():
-            entry.context.copy().run(entry.do, self._replacement(entry))
+        if self._is_due(entry):
+            with self._reporting if entry.kind == "report" else contextlib.nullcontext():
+                entry.context.copy().run(entry.replay, self._replacement(entry))
 
     async def _arun(self, entry: _Entry) -> None:
         if not self._is_due(entry):
             return
         if entry.kind == "failure":  # it is judged first
-            await entry.do(await asyncio.to_thread(self._replacement, entry))
+            await entry.replay(await asyncio.to_thread(self._replacement, entry))
         else:
-            await entry.do(self._replacement(entry))
+            await entry.replay(self._replacement(entry))
 
     def _is_due(self, entry: _Entry) -> bool:
-        end = self._outcome
+        end = self._delivery
         assert end is not None
         if entry.kind == "report":
             return not end.reported and (not end.changed or end.answer is not None)
@@ -193,7 +178,7 @@ class DeferredLogging:
 
     def _replacement(self, entry: _Entry) -> Any:
         """Return the answer or error to report instead of LiteLLM's own."""
-        end = self._outcome
+        end = self._delivery
         assert end is not None
         if entry.kind == "failure":
             return entry.result if end.clean is None else end.clean(entry.result)
@@ -224,55 +209,42 @@ class DeferringLogging(Untraced, Logging):
 
     def post_call(self, original_response: Any, *args: Any, **kwargs: Any) -> None:
         """Record the provider's answer."""
-        deferred = self.guard_deferred
-        deferred.record(
-            "received",
-            lambda r: deferred.immediate.post_call(r, *args, **kwargs),
-            original_response,
-        )
+        replay = self._replay("post_call", args, kwargs)
+        self.guard_deferred.record("received", replay, original_response)
 
     def success_handler(self, result: Any = None, *args: Any, **kwargs: Any) -> None:
         """Record a report to the callbacks; the guard itself reports the released chunks."""
-        deferred = self.guard_deferred
         if not isinstance(result, ModelResponseStream):
-            deferred.record(
-                "report", lambda r: deferred.immediate.success_handler(r, *args, **kwargs), result
-            )
+            replay = self._replay("success_handler", args, kwargs)
+            self.guard_deferred.record("report", replay, result)
 
     async def async_success_handler(self, result: Any = None, *args: Any, **kwargs: Any) -> None:
         """Record a report to the async callbacks."""
-        deferred = self.guard_deferred
         if not isinstance(result, ModelResponseStream):
-            await deferred.arecord(
-                "report",
-                lambda r: deferred.immediate.async_success_handler(r, *args, **kwargs),
-                result,
-            )
+            replay = self._replay("async_success_handler", args, kwargs)
+            await self.guard_deferred.arecord("report", replay, result)
 
     async def dispatch_success_handlers(
         self, result: Any = None, *args: Any, **kwargs: Any
     ) -> None:
         """Record a report to all callbacks."""
-        deferred = self.guard_deferred
         if not isinstance(result, ModelResponseStream):
-            await deferred.arecord(
-                "report",
-                lambda r: deferred.immediate.dispatch_success_handlers(r, *args, **kwargs),
-                result,
-            )
+            replay = self._replay("dispatch_success_handlers", args, kwargs)
+            await self.guard_deferred.arecord("report", replay, result)
+
+    def _replay(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Replay:
+        """Return what reports at once by ``method``, with the answer that it takes."""
+        deferred = self.guard_deferred
+        return lambda result: getattr(deferred.immediate, method)(result, *args, **kwargs)
 
     def failure_handler(
         self, exception: Any, traceback_exception: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Report a failure; only record it if a stream was returned, whose text it may quote."""
-        deferred = self.guard_deferred
-
-        def do(error: Any) -> None:
-            trace = _trace(error, exception, traceback_exception)
-            deferred.immediate.failure_handler(error, trace, *args, **kwargs)
-
-        if deferred.streaming:
-            deferred.record("failure", do, exception)
+        if self.guard_deferred.streaming:
+            own = exception, traceback_exception
+            replay = self._replay_failure("failure_handler", own, args, kwargs)
+            self.guard_deferred.record("failure", replay, exception)
         else:
             super().failure_handler(exception, traceback_exception, *args, **kwargs)
 
@@ -280,16 +252,26 @@ class DeferringLogging(Untraced, Logging):
         self, exception: Any, traceback_exception: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Do the same as :meth:`failure_handler` for the async callbacks."""
-        deferred = self.guard_deferred
-
-        async def do(error: Any) -> None:
-            trace = _trace(error, exception, traceback_exception)
-            await deferred.immediate.async_failure_handler(error, trace, *args, **kwargs)
-
-        if deferred.streaming:
-            await deferred.arecord("failure", do, exception)
+        if self.guard_deferred.streaming:
+            own = exception, traceback_exception
+            replay = self._replay_failure("async_failure_handler", own, args, kwargs)
+            await self.guard_deferred.arecord("failure", replay, exception)
         else:
             await super().async_failure_handler(exception, traceback_exception, *args, **kwargs)
+
+    def _replay_failure(
+        self, method: str, own: tuple[Any, str], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Replay:
+        """Return the same for a failure; ``own`` is LiteLLM's error with its traceback."""
+        deferred = self.guard_deferred
+
+        def replay(error: Any) -> Any:
+            # A cleaned error gets a short traceback without quotations.
+            short = "".join(traceback.format_exception_only(error))
+            trace = own[1] if error is own[0] else short
+            return getattr(deferred.immediate, method)(error, trace, *args, **kwargs)
+
+        return replay
 
     def update_environment_variables(self, *args: Any, **kwargs: Any) -> None:
         """Begin an attempt; each failed attempt is reported, as with one logging object each."""
@@ -298,10 +280,10 @@ class DeferringLogging(Untraced, Logging):
         if "original_response" in kwargs:  # an answer from the cache
             details = self.model_call_details
 
-            def do(original: Any) -> None:
+            def replay(original: Any) -> None:
                 details["original_response"] = original
 
-            self.guard_deferred.record("received", do, kwargs.pop("original_response"))
+            self.guard_deferred.record("received", replay, kwargs.pop("original_response"))
         super().update_environment_variables(*args, **kwargs)
 
 
@@ -374,11 +356,6 @@ def _text(answer: Any) -> str:
     return answer.model_dump_json(warnings=False) if isinstance(answer, BaseModel) else ""
 
 
-def _trace(error: Exception, own: Exception, trace: str) -> str:
-    """Return the traceback of a failure; a short one without quotations for a cleaned error."""
-    return trace if error is own else "".join(traceback.format_exception_only(error))
-
-
 def _spawn(awaitable: Any) -> None:
     """Run an awaitable on the running loop, else on one of LiteLLM's threads."""
 
@@ -390,7 +367,5 @@ def _spawn(awaitable: Any) -> None:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         executor.submit(lambda: asyncio.run(run()))
-        return
-    task = loop.create_task(run())
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
+    else:
+        start(loop, run())

@@ -25,8 +25,8 @@ from guard.doors.messages.events import (
     without_details,
 )
 from guard.doors.responses.events import Place
-from guard.doors.tools import breaker
-from guard.gate import Codec, Part
+from guard.doors.tools import breaking_suffix
+from guard.gate import Codec, Part, by_channel
 from guard.verdict import Channel, ChannelKind
 
 # Numbers of the content channels. All text blocks are one channel: citations split a sentence
@@ -69,23 +69,14 @@ class MessagesCodec(Codec[Frame]):
             self._track(event)
 
             def visit(place: Place, kind: ChannelKind, text: str, number: int = number) -> str:
-                if place.slot == "explanation" and any(
-                    text in content
-                    for c, content in self.joined(self.received).items()
-                    if c.kind == "content"
-                ):
-                    # A repeat of the content, which was judged.
-                    frame.texts.append(FrameText(number, place, CONTENT, text, repeated=True))
-                    return text
-                channel = self._channel(place, kind)
-                if place.slot == ERROR:  # not a text of the message
-                    frame.texts.append(FrameText(number, place, channel, text))
-                    return text
-                if self._repeats.repeated(Part(channel, text)):
-                    frame.texts.append(FrameText(number, place, channel, text, repeated=True))
-                    return text
-                self.received.setdefault(channel, []).append(text)
-                frame.texts.append(FrameText(number, place, channel, text))
+                received = self.joined(self.received).items() if place.slot == "explanation" else ()
+                repeated = any(text in out for c, out in received if c.kind == "content")
+                channel = CONTENT if repeated else self._channel(place, kind)
+                if not repeated and place.slot != ERROR:  # an error is no text of the message
+                    repeated = self._repeats.repeated(Part(channel, text))
+                    if not repeated:
+                        self.received.setdefault(channel, []).append(text)
+                frame.texts.append(FrameText(number, place, channel, text, repeated))
                 return text
 
             map_texts(event, visit)
@@ -291,7 +282,7 @@ class MessagesCodec(Codec[Frame]):
         for index in list(self._open):
             if index == text_block and message:
                 yield self._message_delta(index, message)
-            elif index in self._tools and (more := self._breaker(self._tools[index])):
+            elif index in self._tools and (more := self._breaking_suffix(self._tools[index])):
                 delta = {"type": "input_json_delta", "partial_json": more}
                 yield {"type": "content_block_delta", "index": index, "delta": delta}
             yield {"type": "content_block_stop", "index": index}
@@ -308,9 +299,9 @@ class MessagesCodec(Codec[Frame]):
         delta = {"type": "text_delta", "text": message}
         return {"type": "content_block_delta", "index": index, "delta": delta}
 
-    def _breaker(self, channel: Channel) -> str:
+    def _breaking_suffix(self, channel: Channel) -> str:
         out = "".join(self.released.get(channel, ()))
-        more = breaker(out, complete=out == "".join(self.received.get(channel, ())))
+        more = breaking_suffix(out, complete=out == "".join(self.received.get(channel, ())))
         self.released.setdefault(channel, []).append(more)
         return more
 
@@ -334,9 +325,7 @@ def _allotted(frame_texts: list[FrameText], texts: Mapping[Channel, str]) -> lis
     If a channel's released text is a prefix of its text, each text of the channel gets its share.
     If something was replaced, the first text of the channel gets all of it.
     """
-    whole: dict[Channel, str] = {}
-    for one in (one for one in frame_texts if not one.repeated):
-        whole[one.channel] = whole.get(one.channel, "") + one.text
+    whole = by_channel((one.channel, one.text) for one in frame_texts if not one.repeated)
     left = {channel: texts.get(channel, "") for channel in whole}
     cut = {channel for channel in whole if whole[channel].startswith(left[channel])}
     out = []

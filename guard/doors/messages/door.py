@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from guard.doors.door import Door, Whole, last_message, unreadable
-from guard.doors.driver import GuardedStream
+from guard.doors.driver import GuardedStream, guarded_class
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.litellm import closing
 from guard.doors.litellm.compat import HIDDEN, MESSAGES_FIELDS
@@ -33,17 +33,14 @@ class MessagesStream(GuardedStream):
     LiteLLM's accumulated text is not available here.
     """
 
+    _passed_on = MESSAGES_FIELDS
+
     def __init__(self, upstream: Any, session: DoorSession, *, user: str = "") -> None:
         self._codec = MessagesCodec()
         self._framer = Framer()
         self._message_report = MessagesReport(upstream, self._codec)
         self._counted = False
         super().__init__(upstream, session, self._codec, user=user)
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in MESSAGES_FIELDS:
-            raise AttributeError(name)
-        return getattr(self._upstream, name)
 
     @property
     def chunks(self) -> None:
@@ -116,12 +113,10 @@ class MessagesStream(GuardedStream):
 class Message(dict[str, Any]):
     """A whole message: a dict, as LiteLLM's, with the trail as its attribute ``guard``."""
 
-    def __init__(self, fields: Mapping[str, Any], trail: GuardTrail) -> None:
-        super().__init__(fields)
-        self.guard = trail
+    guard: GuardTrail
 
 
-class WholeMessage:
+class WholeMessage(Whole):
     """A whole message and its gate, which reads it as the events of a stream."""
 
     def __init__(self, message: Mapping[str, Any], session: DoorSession, user: str) -> None:
@@ -135,23 +130,15 @@ class WholeMessage:
             self.gate.push(frame)
         self.gate.finish()
 
-    def released(self) -> Message:
-        """Return the message as it may go out, with the trail as its ``guard``.
+    def delivered(self) -> Message:
+        """Return the message as released so far.
 
         Its values are the provider's own objects if nothing was cut. A tool call that was cut is
-        left out, because a tool may run on partial input. Raises the gate's error under the
-        action ``raise``.
+        left out, because a tool may run on partial input.
         """
-        delivered = self.delivered()
-        if self.gate.error is not None:
-            raise self.gate.error
-        return delivered
-
-    def delivered(self) -> Message:
-        """Return the message as released so far."""
         out = self.gate.emit()
         if [*map(id, out)] == [*map(id, self._frames)]:
-            return Message(self._message, self.gate.trail)
+            return Message(self._message)
         made = {**textless(self._message, MESSAGE), **STOPPED}
         if isinstance(hidden := self._message.get(HIDDEN), Mapping):
             made[HIDDEN] = without_text(hidden)
@@ -160,13 +147,13 @@ class WholeMessage:
             index = fields.get("index", 0)
             if fields["type"] == "content_block_start":
                 own = fields["content_block"] is self._blocks.get(index)
-                content[index] = self._own(index) if own else fields["content_block"]
+                content[index] = self._message["content"][index] if own else fields["content_block"]
             elif fields["type"] == "content_block_delta":  # the guard's message
                 block = _plain(content[index])
                 content[index] = {**block, "text": block["text"] + fields["delta"]["text"]}
             elif fields["type"] == "message_delta":
                 made |= fields["delta"]
-        return Message({**made, "content": [content[n] for n in sorted(content)]}, self.gate.trail)
+        return Message({**made, "content": [content[n] for n in sorted(content)]})
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
         ends = ("stop_reason", "stop_sequence", "stop_details")
@@ -187,9 +174,6 @@ class WholeMessage:
                 yield from self._codec.ending(frame.message)
             yield from (e.fields for e in self._codec.passed(frame) if e.fields is not None)
 
-    def _own(self, index: int) -> Any:
-        return self._message["content"][index]
-
 
 def _plain(block: Any) -> Mapping[str, Any]:
     """Return a block as a dict; LiteLLM makes some as pydantic objects."""
@@ -203,20 +187,10 @@ def _wrap(response: object, session: DoorSession, user: str, n: int) -> Messages
     if not (hasattr(response, "__anext__") or hasattr(response, "__next__")):
         raise unreadable(response, "messages")
     kind: Any = type(response)
-    stream: MessagesStream = _guarded(kind)(response, session, user=user)
+    bare = kind in (GeneratorType, AsyncGeneratorType)
+    guarded = MessagesStream if bare else guarded_class(MessagesStream, kind)
+    stream: MessagesStream = guarded(response, session, user=user)
     return stream
-
-
-@lru_cache
-def _guarded(kind: Any) -> Any:
-    """Return the guarded subclass of one of LiteLLM's stream classes; not of a generator."""
-    if kind in (GeneratorType, AsyncGeneratorType):
-        return MessagesStream
-    return type(
-        f"Guarded{kind.__name__}",
-        (MessagesStream, kind),
-        {"__doc__": kind.__doc__, "__module__": __name__},
-    )
 
 
 DOOR = Door(

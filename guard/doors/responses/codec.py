@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guard.doors.responses.events import (
+    Meaning,
     Place,
     delta_of,
     litellm_event,
@@ -27,33 +29,23 @@ from guard.verdict import Channel, ChannelKind
 _TYPES: Mapping[ChannelKind, str] = {"reasoning": "reasoning", "content": "message"}
 
 
+@dataclass(eq=False, slots=True)
 class ReadEvent:
     """One of the provider's events, and the texts in it."""
 
-    __slots__ = (
-        "ends",
-        "event",
-        "fields",
-        "means",
-        "message",
-        "name",
-        "new",
-        "place",
-        "texts",
-        "texts_at",
-    )
+    event: Any
+    name: str
+    fields: dict[str, Any]
+    means: Meaning = field(init=False)
+    new: list[tuple[ResponseText, str]] = field(default_factory=list)  # in no earlier event
+    texts_at: dict[Place, ResponseText] = field(default_factory=dict)  # all, by place
+    place: Place | None = None  # the place of a delta's text
+    texts: Mapping[Channel, str] | None = None  # the released part of `new`, if cut
+    ends: bool = False
+    message: str | None = None
 
-    def __init__(self, event: Any, name: str, fields: dict[str, Any]) -> None:
-        self.event = event
-        self.name = name
-        self.means = meaning(name)
-        self.fields = fields
-        self.new: list[tuple[ResponseText, str]] = []  # texts that were in no earlier event
-        self.texts_at: dict[Place, ResponseText] = {}  # the event's texts by place
-        self.place: Place | None = None  # the place of a delta's text
-        self.texts: Mapping[Channel, str] | None = None  # the released part of `new`, if cut
-        self.ends = False
-        self.message: str | None = None
+    def __post_init__(self) -> None:
+        self.means = meaning(self.name)
 
     @property
     def verb(self) -> str:
@@ -137,16 +129,11 @@ class EventCodec(Codec[ReadEvent]):
         self, chunk: ReadEvent, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
     ) -> ReadEvent:
         """Return the event with the texts that may go out."""
-        cut = ReadEvent(chunk.event, chunk.name, chunk.fields)
-        cut.new, cut.texts_at, cut.place = chunk.new, chunk.texts_at, chunk.place
-        cut.texts, cut.ends = dict(texts), ends
-        return cut
+        return replace(chunk, texts=dict(texts), ends=ends)
 
     def last(self, template: ReadEvent, choice: int, message: str) -> ReadEvent:
         """Return the marker that ends the response with ``message``."""
-        last = ReadEvent(template.event, "", {})
-        last.message = message
-        return last
+        return ReadEvent(template.event, "", {}, message=message)
 
     def seal(self, chunk: ReadEvent, usage: Any = None) -> list[Any]:
         """Return the events to emit for one that the gate released, in order."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from litellm.types.llms.openai import ResponseCompletedEvent, ResponsesAPIResponse
 
-from guard.doors.door import Door, Whole, last_message, unreadable, with_trail
-from guard.doors.driver import GuardedStream
+from guard.doors.door import Door, Whole, last_message, unreadable
+from guard.doors.driver import GuardedStream, guarded_class
 from guard.doors.litellm.compat import (
     RESPONSES_FIELDS,
     BaseResponsesAPIStreamingIterator,
@@ -31,15 +30,12 @@ class ResponsesStream(GuardedStream):
     that went out.
     """
 
+    _passed_on = RESPONSES_FIELDS
+
     def __init__(self, upstream: Any, session: DoorSession, *, user: str) -> None:
         self._counted: Any = None  # the usage so far, once stopped
         self._codec = EventCodec()
         super().__init__(upstream, session, self._codec, user=user)
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in RESPONSES_FIELDS:
-            raise AttributeError(name)
-        return getattr(self._upstream, name)
 
     def partial_response_on_disconnect(self) -> Any:
         """Return the event from which LiteLLM's proxy bills a stream whose client has left."""
@@ -94,7 +90,7 @@ class ResponsesStream(GuardedStream):
         return None if partial is None else partial.response.usage
 
 
-class WholeResponse:
+class WholeResponse(Whole):
     """A whole response and its gate, which reads it as the last event of a stream."""
 
     def __init__(self, response: ResponsesAPIResponse, session: DoorSession, user: str) -> None:
@@ -107,19 +103,8 @@ class WholeResponse:
         self.gate.finish()
         self._delivered: Any = None
 
-    def released(self) -> Any:
-        """Return the response as it may go out, with the trail as its ``guard``.
-
-        It is the provider's own object if nothing was cut. Raises the gate's error under the
-        action ``raise``.
-        """
-        delivered = self.delivered()
-        if self.gate.error is not None:
-            raise self.gate.error
-        return with_trail(delivered, self.gate)
-
     def delivered(self) -> Any:
-        """Return the response as released so far; the provider's object if nothing was cut."""
+        """Return the response as released so far; a copy if anything was cut."""
         if self._delivered is None:
             self._delivered = self._made(self.gate.emit())
         return self._delivered
@@ -137,17 +122,12 @@ def _wrap(response: object, session: DoorSession, user: str, n: int) -> Response
     if isinstance(response, BaseResponsesAPIStreamingIterator):
         # LiteLLM's Router makes a class for each stream: use the base class that all share.
         kind: Any = next(k for k in type(response).__mro__ if "<locals>" not in k.__qualname__)
-        stream: ResponsesStream = _guarded(kind)(response, session, user=user)
+        guarded = guarded_class(ResponsesStream, kind)
+        stream: ResponsesStream = guarded(response, session, user=user)
         return stream
     if isinstance(response, ResponsesAPIResponse):
         return WholeResponse(response, session, user)
     raise unreadable(response, "responses")
-
-
-@lru_cache
-def _guarded(kind: Any) -> Any:
-    """Return the guarded subclass of one of LiteLLM's stream classes."""
-    return type(f"Guarded{kind.__name__}", (ResponsesStream, kind), {"__doc__": kind.__doc__})
 
 
 DOOR = Door(

@@ -5,39 +5,29 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from guard.doors.fields import Repeats, other
 from guard.doors.responses.events import Place, litellm_event, rewritten_item
 from guard.doors.responses.names import CALLS, STEMS
-from guard.doors.tools import breaker
+from guard.doors.tools import breaking_suffix
 from guard.gate import Part
 from guard.verdict import Channel, ChannelKind
 
 
+@dataclass(eq=False, slots=True)
 class ResponseText:
     """One text of a response: what the provider sent of it, and what was released."""
 
-    __slots__ = (
-        "channel",
-        "in_deltas",
-        "length",
-        "place",
-        "received",
-        "released",
-        "shown",
-        "unshown",
-    )
-
-    def __init__(self, place: Place, channel: Channel) -> None:
-        self.place = place
-        self.channel = channel
-        self.received: list[str] = []  # the pieces, as they were fed to the gate
-        self.length = 0  # characters received
-        self.in_deltas = 0  # characters received in deltas
-        self.released: list[str] = []
-        self.unshown: deque[str] = deque()  # released, but in no emitted event yet
-        self.shown = False  # whether any of it went out in an event
+    place: Place
+    channel: Channel
+    received: list[str] = field(default_factory=list)  # the pieces, as they were fed to the gate
+    length: int = 0  # characters received
+    in_deltas: int = 0  # characters received in deltas
+    released: list[str] = field(default_factory=list)
+    unshown: deque[str] = field(default_factory=deque)  # released, but in no emitted event yet
+    shown: bool = False  # whether any of it went out in an event
 
     def receive(self, text: str) -> str:
         """Add text of the provider; return it."""
@@ -104,9 +94,8 @@ class Transcript:
         self._numbers: dict[tuple[ChannelKind, bool], int] = {}
         self._repeats = Repeats()
         self._grown: dict[Place, ResponseText] = {}  # texts that came in pieces
-        self._wholes: dict[
-            tuple[ChannelKind, str], ResponseText
-        ] = {}  # texts that came in one event
+        # Texts that came in one event.
+        self._wholes: dict[tuple[ChannelKind, str], ResponseText] = {}
         self._latest: dict[tuple[ChannelKind, str, int], Channel] = {}
         self._before: dict[Channel, Channel | None] = {}
 
@@ -235,7 +224,7 @@ class Transcript:
         kind, slot, part = text.channel.kind, text.place.slot, text.place.part
         if slot == "arguments":
             arguments = "".join(text.released)
-            text.release(breaker(arguments, complete=len(arguments) == text.length))
+            text.release(breaking_suffix(arguments, complete=len(arguments) == text.length))
         rest = text.take_unshown()
         if not rest:
             return

@@ -79,8 +79,8 @@ class TextCompletionCodec(Codec[TextCompletionResponse]):
 def parts_of_choice(choice: TextChoices, number: int) -> list[Part]:
     """Return the texts of a choice."""
     fields = members(choice)
-    message = _Fields(content=fields.get("text"), reasoning_content=fields.get("reasoning_content"))
-    rest = _Fields(**{name: v for name, v in fields.items() if name != "reasoning_content"})
+    message = {"content": fields.get("text"), "reasoning_content": fields.get("reasoning_content")}
+    rest = {name: v for name, v in fields.items() if name != "reasoning_content"}
     return parts_of(message, number) + parts_around(rest, number, "text")
 
 
@@ -96,13 +96,6 @@ def cut_choice(choice: TextChoices, read: ChoiceText, out: list[ChoiceText]) -> 
     reason = "content_filter" if terminated else choice.finish_reason
     texts = {Channel(choice.index, *c[1:]): text for c, text in texts_of(out).items()}
     return _rewritten(choice, texts, reason)
-
-
-class _Fields:
-    """An object with the given attributes."""
-
-    def __init__(self, **fields: Any) -> None:
-        self.__dict__.update(fields)
 
 
 def _rewritten(choice: TextChoices, texts: Mapping[Channel, str], reason: Any) -> TextChoices:
