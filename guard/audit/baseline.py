@@ -21,10 +21,9 @@ import numpy as np
 
 from guard import __version__
 from guard.audit import harnesses, sides
-from guard.audit.directions import UNKNOWN
 from guard.audit.files import BASELINE, GZIP, write_whole
 from guard.audit.header import Header
-from guard.audit.paired import Aim
+from guard.audit.paired import UNKNOWN, Aim
 from guard.audit.sides import Axis, Function, Side, SuiteSide
 from guard.errors import UsageError
 from guard.suites import registry
@@ -34,7 +33,7 @@ FORMAT = 1
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _REMEDY = "make it again with guard audit baseline RUN --out FILE."
 _DEEP = 3
-"""Levels of the JSON with one line for each entry; deeper ones stand on a single line."""
+"""Levels of the JSON with one line for each entry; deeper ones are on a single line."""
 
 
 def read_side(place: Path, own_suites: Iterable[str] = (), data: Path | None = None) -> Side:
@@ -85,10 +84,10 @@ def write(side: Side, path: Path, *, replace: bool = False) -> None:
     or where it cannot be written.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no file; give another --out.")
+        raise UsageError(f"{path} is not a file; give another --out.")
     if path.exists():
         if not replace:
-            raise UsageError(f"{path} is there already; give another --out, or --replace.")
+            raise UsageError(f"{path} exists already; give another --out, or --replace.")
         load(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,8 +115,8 @@ def load(path: Path) -> Side:
         raise UsageError(f"{path} is not a baseline; {_REMEDY}")
     if body.get("format") != FORMAT:
         raise UsageError(
-            f"{path} is a baseline of format {body.get('format')!r}, this guard reads format "
-            f"{FORMAT}; {_REMEDY}"
+            f"{path} is a baseline of format {body.get('format')!r}, and this version of guard "
+            f"reads format {FORMAT}; {_REMEDY}"
         )
     if body.pop("checksum", None) != _checksum(body):
         raise UsageError(
@@ -179,7 +178,7 @@ def _suite_to_json(one: SuiteSide) -> dict[str, Any]:
         "key": asdict(one.header),
         "run": one.run,
         "asked": {"items": one.items, "available": one.available, "coverage": one.coverage},
-        "spent": dict(one.spent),
+        "spent": dict(one.usage),
         "items": ids,
         "clusters": names,
         "cluster_of_item": _run_lengths([places["cluster"][cluster_of_item[item]] for item in ids]),
@@ -275,7 +274,7 @@ def _suite_from_json(stored: Mapping[str, Any]) -> SuiteSide:
         available=asked["available"],
         missing=0,
         coverage=asked["coverage"],
-        spent=stored["spent"],
+        usage=stored["spent"],
         run=stored.get("run", ""),
         contents=dict(zip(ids, stored.get("contents", ()), strict=False)),
         left_out=stored.get("left_out", ()),

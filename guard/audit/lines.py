@@ -1,4 +1,4 @@
-"""The lines of a journal: their checksums, and how they are read from a file that is hurt."""
+"""The lines of a journal: their checksums, and reading them from a damaged file."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from guard.audit.header import FORMAT, UNSUMMED
-from guard.audit.records import Line
+from guard.audit.calls import Line
+from guard.audit.header import FORMAT, WITHOUT_CHECKSUMS
 from guard.errors import UsageError
 
-ANEW = 128
-"""Lines after which a writer lets the compressor begin anew: damage reaches no further."""
+FULL_FLUSH_EVERY = 128
+"""Lines after which the compressor is reset, which limits the reach of damage."""
 
 _GZIP = 16 + zlib.MAX_WBITS
 _RAW = -zlib.MAX_WBITS
 _MAGIC = b"\x1f\x8b"
 _BLOCK = 1 << 16
-# Where reading can begin again behind damage: after a flush, or with a member.
+# Where reading can resume after damage: behind a flush, or at a gzip member.
 _BEGINNINGS = re.compile(rb"\x00\x00\xff\xff|\x1f\x8b\x08")
 _HEADER = b'{"k":"header"'
 _SUM = re.compile(rb',"sum":"([0-9a-f]{12})"\}$')
 
 
 class Reader:
-    """The whole lines of a journal, from the first.
+    """Reads the complete lines of a journal, in order.
 
-    ``torn`` says whether it ends without its end, as one does whose writer was killed or is still
-    at work; ``damaged`` counts the lines, and runs of bytes, that are not what was written. Raises
-    UsageError where the file is no journal, or several in one.
+    ``truncated`` says whether the file's end is missing: its writer was killed or is still running.
+    ``damaged`` counts damaged lines and byte ranges. Raises UsageError where the file is not a
+    journal, or holds several.
     """
 
     def __init__(self, path: Path) -> None:
-        self.torn = False
+        self.truncated = False
         self.damaged = 0
         self._path = path
 
@@ -45,7 +45,7 @@ class Reader:
             yield json.loads(text)
 
     def texts(self) -> Iterator[bytes]:
-        """Yield each line as it was before its checksum."""
+        """Yield the text of each line without its checksum."""
         seed: bytes | None = None
         sums = True
         for line in self._whole():
@@ -58,30 +58,30 @@ class Reader:
                 yield written
             elif line.startswith(_HEADER):
                 raise UsageError(
-                    f"{self._path} is several journals in one file; give each of them alone."
+                    f"{self._path} holds several journals; split it into a file for each."
                 )
             else:
                 self.damaged += 1
 
     def _first(self, line: bytes) -> tuple[bytes, bool, bytes]:
-        """Return the seed of the sums, whether lines have them, and the header's own text."""
+        """Return the seed of the checksums, whether lines have them, and the header's text."""
         try:
             header = json.loads(line)
-            sums = header["format"] != UNSUMMED
+            sums = header["format"] != WITHOUT_CHECKSUMS
         except (ValueError, TypeError, KeyError):
             raise self._no_journal() from None
         text = _checked(line, b"") if header["format"] == FORMAT else line
         if text is None:
             raise UsageError(
-                f"The first line of {self._path} is not what was written; nothing that follows can "
-                "be relied on."
+                f"The first line of {self._path} is damaged, so nothing in the file can be relied "
+                "on; restore it from a copy, or run the audit again."
             )
-        return sum_of(b"", text), sums, text
+        return checksum(b"", text), sums, text
 
     def _whole(self) -> Iterator[bytes]:
         rest, any_line = b"", False
         for text in self._inflated():
-            if text is None:  # a gap: the line before it has no end
+            if text is None:  # a gap cuts the line before it
                 self.damaged += 1
                 rest = b""
                 continue
@@ -89,11 +89,11 @@ class Reader:
             any_line = any_line or bool(whole)
             yield from whole
         if not any_line and (self.damaged or not rest.startswith(_HEADER[: len(rest)])):
-            raise self._no_journal()  # of anything else not a byte is to be written over
-        self.torn = self.torn or bool(rest)
+            raise self._no_journal()  # so that no other file is ever overwritten
+        self.truncated = self.truncated or bool(rest)
 
     def _inflated(self) -> Iterator[bytes | None]:
-        """Yield what can be unpacked, None for a gap; a member that has no end tears the file."""
+        """Yield what can be decompressed, and None for each gap."""
         inflate, raw = zlib.decompressobj(_GZIP), False
         ended = True  # no member is open
         with self._path.open("rb") as file:
@@ -105,7 +105,7 @@ class Reader:
                     try:
                         text = inflate.decompress(data)
                     except zlib.error:
-                        self.torn = True
+                        self.truncated = True
                         text, place = _until_damage(before, data)
                         yield text
                         yield None
@@ -120,17 +120,17 @@ class Reader:
                         yield text
                     data = inflate.unused_data
                     if inflate.eof:
-                        # A member that was entered behind its head still has its 8 bytes of tail.
+                        # A member entered behind its header still has its trailer of 8 bytes.
                         data = data[8:] if raw else data
                         inflate, raw, ended = zlib.decompressobj(_GZIP), False, True
-        self.torn = self.torn or not ended
+        self.truncated = self.truncated or not ended
 
     def _no_journal(self) -> UsageError:
-        return UsageError(f"{self._path} is no journal of an audit.")
+        return UsageError(f"{self._path} is not a journal of an audit.")
 
 
 def _until_damage(inflate: Any, data: bytes) -> tuple[bytes, int]:
-    """Return what can be unpacked of ``data``, in which something is wrong, and where that is."""
+    """Return what can be decompressed of the damaged ``data``, and where the damage is."""
     text = bytearray()
     place = 0
     try:
@@ -142,7 +142,7 @@ def _until_damage(inflate: Any, data: bytes) -> tuple[bytes, int]:
 
 
 def _beginning(data: bytes) -> tuple[int | None, bool]:
-    """Return where lines can be read again in ``data``, and whether that is inside a member."""
+    """Return where reading can resume in ``data``, and whether that is inside a member."""
     for match in _BEGINNINGS.finditer(data):
         raw = match.group().startswith(b"\x00")
         place = match.end() if raw else match.start()
@@ -156,32 +156,32 @@ def _beginning(data: bytes) -> tuple[int | None, bool]:
 
 
 def encoded(line: Line) -> bytes:
-    """Return the text of a line, without a checksum."""
+    """Return the text of a line without its checksum."""
     text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
 
-def sum_of(seed: bytes, text: bytes) -> bytes:
+def checksum(seed: bytes, text: bytes) -> bytes:
     """Return the checksum of a text; ``seed`` is that of the header, empty for the header."""
     return hashlib.sha256(seed + text).hexdigest()[:12].encode()
 
 
-def summed(text: bytes, seed: bytes) -> bytes:
-    """Return the line that is written for ``text``, a JSON object: its sum is the last member."""
-    return b'%s,"sum":"%s"}\n' % (text[:-1], sum_of(seed, text))
+def with_checksum(text: bytes, seed: bytes) -> bytes:
+    """Return the line for ``text``, a JSON object, with the checksum as its last member."""
+    return b'%s,"sum":"%s"}\n' % (text[:-1], checksum(seed, text))
 
 
 def _checked(line: bytes, seed: bytes) -> bytes | None:
-    """Return the text of a line; None where it is not what was written."""
+    """Return the text of a line; None where its checksum is missing or wrong."""
     match = _SUM.search(line)
     if match is None:
         return None
     text = line[: match.start()] + b"}"
-    return text if match.group(1) == sum_of(seed, text) else None
+    return text if match.group(1) == checksum(seed, text) else None
 
 
 def _parsed(line: bytes) -> bytes | None:
-    """Return a line of the format without sums; None where it is no JSON."""
+    """Return a line of the format without checksums; None where it is not JSON."""
     try:
         return line if isinstance(json.loads(line), dict) else None
     except ValueError:

@@ -89,7 +89,7 @@ def _may_decide(axis: Axis, side: SuiteSide) -> bool:
     if axis.arm == "plain" or axis.measure == "coverage":
         return True
     stops_bias = axis.aim.ideal >= axis.aim.bounds[1]
-    return not stops_bias and (side.judges_both or axis.measure in GENERAL)
+    return not stops_bias and (side.scores_both_arms or axis.measure in GENERAL)
 
 
 class MeasureFunctions:

@@ -1,4 +1,4 @@
-"""Intervals and p-values of estimates over clusters: jackknife t, and intervals of proportions.
+"""Sums, intervals and p-values over clusters: jackknife t, and intervals of proportions.
 
 :mod:`guard.audit.statistics` says which of them an estimate gets, with the sources.
 """
@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from guard.intervals import LEVEL
 from guard.suites.contract import Floats
@@ -16,10 +17,22 @@ from guard.suites.reading import ratio
 
 LEAST_CLUSTERS = 6
 """Least effective number of clusters for an interval or a p-value."""
-# Smaller differences are rounding errors.
 TINY = 1e-12
+"""Smaller differences are rounding errors."""
 _HALVINGS = 40
 """Bisection steps, for a p-value to 1e-12."""
+
+
+def positions(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the distinct names in order of appearance, and each name's index among them."""
+    place = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    return list(place), np.fromiter((place[name] for name in names), np.int64, len(names))
+
+
+def cluster_sums(rows: Floats, cluster: NDArray[np.int64], size: int) -> Floats:
+    """Return the sums of ``rows`` (r, k) by their ``cluster`` (r,), as (size, k)."""
+    sums = [np.bincount(cluster, column, size) for column in rows.T]
+    return np.stack(sums, axis=-1).astype(np.float64)
 
 
 class Spread:
@@ -67,11 +80,11 @@ class Spread:
     ) -> tuple[float, float]:
         """Return Jeffreys' interval of a mean that lies between ``least`` and ``most``.
 
-        The mean is scaled to a proportion, of as many independent answers as would give the same
-        half width as the t interval. The t interval itself covers too little near the bounds, where
+        The mean is scaled to a proportion, with the number of independent answers that gives the
+        half width of the t interval. The t interval itself covers too little near the bounds, where
         the standard error may be near 0 by chance (Brown, Cai and DasGupta 2001; for clusters
-        Franco, Little, Louis and Slud 2019). At a bound nothing shows how alike the answers of a
-        cluster are, so each cluster counts as one answer.
+        Franco, Little, Louis and Slud 2019). At a bound the correlation within clusters is unknown,
+        so each cluster counts as one answer.
         """
         low, high = self.interval(value, level)
         width = most - least
@@ -92,9 +105,9 @@ class Spread:
         return least + width * low, least + width * high
 
     def effective_answers(self, share: float, n: float) -> float:
-        """Return how many independent answers are worth as much as the ``n`` clustered ones.
+        """Return the effective number of independent answers of the ``n`` clustered ones.
 
-        Where nothing shows how alike the answers of a cluster are, each cluster counts as one.
+        Where the correlation within clusters is unknown, each cluster counts as one answer.
         """
         if self._effective > n - 1e-9:
             return n  # each cluster is one answer
@@ -106,7 +119,7 @@ class Spread:
     def _effective_answers(self, share: float, reach: float, level: float) -> float:
         """Return how many independent answers would give the half width ``reach`` at ``level``."""
         error = reach / _quantile(math.inf, level)
-        # At worst all answers of a cluster are the same: one answer a cluster.
+        # At worst all answers of a cluster are equal: one answer a cluster.
         return max(share * (1 - share) / error**2, self._effective)
 
     def p(self, value: float, null: float) -> float:

@@ -1,21 +1,22 @@
-"""Intervals and tests over the measures of a suite, from sums by cluster: one engine for both.
+"""Intervals and tests of a suite's measures, from sums by cluster.
 
-The standard error of a figure is the jackknife's over whole clusters (Efron 1982, ch. 3), its law
-Student's t with the clusters' effective number (Kish 1965) less one for degrees of freedom. A
-figure's p-value is of the same t, so an interval leaves out the null value exactly when p < .05. Of
-a figure of which only more than that value is something found, less has p = 1, whatever its
-interval, which says what was seen. A figure that is not tested and lies between bounds, as shares
-do, has Jeffreys' interval, of the number of independent answers that would give the same standard
-error; a share of answers that must have one of however few has Clopper and Pearson's of that number
-(Korn and Graubard 1998), which is exact where answers are independent. The interval of a
-difference between the shares of two kinds of answers joins those of both (Newcombe 1998, method
-10), and its p-value is of that interval: where one kind is rare, its share is 0 or 1 by chance and
-a t knows of no spread. A change between arms is one figure of both, so what the arms share cancels.
+- The standard error of an estimate is that of the jackknife over whole clusters (Efron 1982, ch.
+  3). It is tested with Student's t, whose degrees of freedom are the effective number of clusters
+  (Kish 1965) less one. Interval and p-value use the same t, so the interval excludes the null value
+  exactly when p < .05. Where only values above the null are of interest, lower ones have p = 1.
+- An untested estimate between bounds, such as a share, has Jeffreys' interval, for the number of
+  independent answers that gives the same standard error. A share that needs an interval however few
+  its answers has Clopper and Pearson's for that number (Korn and Graubard 1998), which is exact
+  where answers are independent.
+- The interval of a difference between two kinds of answers combines those of both shares (Newcombe
+  1998, method 10), and its p-value inverts that interval: if one kind is rare, its share is 0 or 1
+  by chance, and a t interval would have no width.
+- A change between arms is one estimate over both, so what the arms share cancels.
 
-``tests/suites/calibration.py`` measures how often the figures of one arm are wrong on models that
-are fair; its table is ``benchmarks/calibration.md``. Changes between arms are not in it.
+``tests/suites/calibration.py`` measures the error rates for one arm on fair models; its table is
+``benchmarks/calibration.md``. Changes between arms are not in it.
 
-Below :data:`LEAST_CLUSTERS`, or where no cluster differs from another, there is no interval.
+With fewer than :data:`LEAST_CLUSTERS`, or where all clusters agree, there is no interval.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.audit.spread import LEAST_CLUSTERS as LEAST_CLUSTERS
-from guard.audit.spread import ShareDifference, Spread
+from guard.audit.spread import ShareDifference, Spread, cluster_sums
 from guard.intervals import exact
 from guard.suites import Estimate, Measure
 from guard.suites.conclusions import corrected
@@ -39,7 +40,7 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What the guard changes: guarded minus plain, with interval, p and corrected ``q``."""
+    """The guarded arm's value less the plain one's, with interval, p and corrected ``q``."""
 
     value: float
     low: float
@@ -59,12 +60,12 @@ class Line:
 
 
 def key_of(measure: Measure) -> Key:
-    """Return what names a measure in both arms."""
+    """Return the key of a measure, the same in both arms."""
     return measure.name, tuple(sorted(measure.axis.items()))
 
 
 def estimate(plain: Sequence[Measure], guarded: Sequence[Measure] | None = None) -> list[Line]:
-    """Return every measure of ``plain`` with its interval, beside that of ``guarded``.
+    """Return the estimate of every measure of ``plain`` and, if given, of ``guarded``.
 
     Raises ValueError where the arms do not have the same measures.
     """
@@ -76,7 +77,7 @@ def estimate(plain: Sequence[Measure], guarded: Sequence[Measure] | None = None)
 
 
 class _Sums:
-    """Sums by cluster of both arms; measures of the same rows come one after the other."""
+    """Sums by cluster of both arms, kept for the next measure, which often has the same rows."""
 
     def __init__(self) -> None:
         self._key: tuple[int, ...] = ()
@@ -100,7 +101,7 @@ def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
         return Line(plain, one)
     two = _estimate(guarded, sums[1])
     change = two.value - one.value
-    if not plain.interval or plain.smooth is not None:  # arms that say no more than their values
+    if not plain.interval or plain.smooth is not None:  # a change without an interval
         return Line(plain, one, two, Effect(change, math.nan, math.nan, math.nan))
     of, of_guarded = (_weights(m, s) for m, s in zip(arms, sums, strict=True))
     if plain.exact and of.any() and np.array_equal(of, of_guarded):
@@ -133,7 +134,7 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
         if not math.isnan(at):  # max(nan, x) may be x
             at = max(at, measure.smooth.least)
     least, most = measure.bounds
-    # What is tested has the interval that goes with its test; a difference has no such law.
+    # A tested estimate has the interval that goes with its test.
     untested = measure.null is None and measure.smooth is None
     if untested and least >= 0 and math.isfinite(most):
         low, high = found.bounded_interval(at, least, most)
@@ -156,8 +157,8 @@ def _exchanged(
 ) -> tuple[float, float, float]:
     """Return interval and p of a change between shares of the same answers, ``of`` by cluster.
 
-    It is the share that came to count less the share that no longer does. Of few changes, all one
-    way, a t knows of no spread the other way.
+    The change is the share gained less the share lost. A t interval would be too narrow where there
+    are few changes, all in one direction.
     """
     before, after = (
         np.nan_to_num(_values(m, s)) * of for m, s in zip((plain, guarded), sums, strict=True)
@@ -171,19 +172,18 @@ def _sums(measure: Measure, place: Mapping[str, int]) -> Floats:
     """Return the sums of the measure's rows by cluster: (clusters, k)."""
     rows = np.asarray(measure.rows, dtype=np.float64)
     at = np.fromiter((place[c] for c in measure.clusters), np.int64, len(measure.clusters))
-    columns = [np.bincount(at, rows[:, k], len(place)) for k in range(rows.shape[1])]
-    return np.stack(columns, axis=-1).astype(np.float64)
+    return cluster_sums(rows, at, len(place))
 
 
 def _weights(measure: Measure, sums: Floats) -> Floats:
-    """Return how much each cluster weighs: what the measure is over there, (clusters,)."""
+    """Return the weight of each cluster: its part of the measure's n, (clusters,)."""
     return np.nan_to_num(np.asarray(measure.n(sums), dtype=np.float64))
 
 
 def _left_out(measure: Measure, sums: Floats) -> Floats:
-    """Return the measure without each cluster in turn, as if there were as many as before."""
-    told = max(int((_weights(measure, sums) > 0).sum()), 2)
-    totals = (sums.sum(axis=0) - sums) * (told / (told - 1))
+    """Return the measure without each cluster in turn, its totals scaled to all clusters."""
+    counted = max(int((_weights(measure, sums) > 0).sum()), 2)
+    totals = (sums.sum(axis=0) - sums) * (counted / (counted - 1))
     return _values(measure, totals, smooth=True)
 
 
@@ -198,12 +198,12 @@ def _scalar(value: Floats | float) -> float:
 
 
 def _corrected(lines: Sequence[Line]) -> list[Line]:
-    """Return ``lines`` with q: own tests by arm, effects apart, each over all of the suite's.
+    """Return ``lines`` with q, corrected over the tests of each arm, and over the changes.
 
-    What the suite has corrected itself keeps its q.
+    Estimates with a q of the suite's own keep it.
     """
-    plain = _own([line.plain for line in lines])
-    guarded = _own([line.guarded for line in lines])
+    plain = _corrected_arm([line.plain for line in lines])
+    guarded = _corrected_arm([line.guarded for line in lines])
     effect = false_discovery([line.effect.p if line.effect else math.nan for line in lines])
     return [
         Line(
@@ -216,15 +216,15 @@ def _corrected(lines: Sequence[Line]) -> list[Line]:
     ]
 
 
-def _own(found: Sequence[Estimate | None]) -> list[float]:
-    """Return the q of an arm's estimates, nan where there is none."""
+def _corrected_arm(found: Sequence[Estimate | None]) -> list[float]:
+    """Return the q of an arm's estimates, nan for untested ones."""
     given = [math.nan if e is None else e.q for e in found]
     p = [math.nan if e is None or not math.isnan(e.q) else e.p for e in found]
     return [q if math.isnan(own) else own for q, own in zip(false_discovery(p), given, strict=True)]
 
 
 def false_discovery(p: Sequence[float]) -> list[float]:
-    """Return p-values corrected by Benjamini and Hochberg (1995); nan stays nan, uncounted."""
+    """Return p-values corrected by Benjamini and Hochberg (1995); nan is ignored and stays nan."""
     given: NDArray[np.float64] = np.asarray(p, dtype=np.float64)
     tested = ~np.isnan(given)
     found = np.full(len(given), np.nan)

@@ -1,6 +1,6 @@
 """Trends: the history of each axis as series, with the changes of their level.
 
-A series joins runs with equal comparability keys; those of the plain arm leave the guard out.
+A series joins runs with equal comparability keys; the plain arm's keys ignore the guard.
 :mod:`guard.audit.changes` finds the changes.
 """
 
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An axis in one run; numbers that do not exist are nan."""
+    """An axis in one run; undefined numbers are nan."""
 
     run: Run
     value: float
@@ -74,7 +74,7 @@ class Point:
 
     @property
     def tested(self) -> bool:
-        """Whether it has an interval, without which no change can be tested."""
+        """Whether it has an interval, which tests of changes need."""
         return math.isfinite(self.error) and self.error > 0
 
 
@@ -131,8 +131,8 @@ class Series:
 def read(connection: Connection, query: Query, name: str = "The store") -> list[Series]:
     """Return the series of a query with their changes, grouped by axis.
 
-    Returns none where the time has no audits. Raises UsageError where it has, but a suite, model or
-    arm of the query has none; ConfigError where a pattern of an axis matches nothing.
+    Returns none if there are no audits since then. Raises UsageError where there are, but none of a
+    suite, model or arm of the query; ConfigError where a pattern of an axis matches nothing.
     """
     runs = {
         row.id: Run(
@@ -155,7 +155,7 @@ def read(connection: Connection, query: Query, name: str = "The store") -> list[
     for row in connection.execute(selected.order_by(*order)):
         rows_by_axis.setdefault(row.name, []).append(row)
     if not rows_by_axis and query.arm:
-        raise UsageError(f"{name} has no {query.arm} arm of what was asked for.")
+        raise UsageError(f"{name} has no {query.arm} arm in the selection; leave --arm out.")
     names = matching(query.axes, list(rows_by_axis))
     series = [one for axis in names for one in _series(rows_by_axis[axis], runs, query.allowed)]
     return _with_changes(series)
@@ -174,6 +174,10 @@ def _series(
     rows: Sequence[Row[Any]], runs: Mapping[str, Run], allowed: frozenset[str]
 ) -> Iterator[Series]:
     """Yield the series of one axis; ``rows`` are in order of time."""
+
+    def real(value: float | None) -> float:
+        return math.nan if value is None else value
+
     points: dict[str, list[Point]] = {}
     differs: dict[str, Mapping[str, tuple[str, str]]] = {}
     before: Header | None = None
@@ -184,7 +188,7 @@ def _series(
         if key not in points:
             differs[key] = {} if before is None else before.differences(header)
         before = header
-        numbers = (_or_nan(value) for value in (row.value, row.low, row.high, row.n, row.coverage))
+        numbers = map(real, (row.value, row.low, row.high, row.n, row.coverage))
         points.setdefault(key, []).append(Point(run, *numbers))
     last = rows[-1]
     aim = Aim(last.ideal, above=last.above)
@@ -202,10 +206,6 @@ def _comparable_key(header: Header, arm: str, allowed: frozenset[str]) -> Header
         PARTS[part]: type(getattr(header, PARTS[part]))() for part in ignored & PARTS.keys()
     }
     return replace(header, **none)
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _with_changes(series: Sequence[Series]) -> list[Series]:

@@ -132,9 +132,9 @@ def run(**given: Any) -> None:
         click.echo(f"Error: {error}", err=True)
         raise click.exceptions.Exit(NOT_COMPARABLE) from None
     # A cassette has no more answers, and an error says itself whether the run can go on.
-    goes_on = given["replay"] is None and ran.error is None and not ran.stopped
+    resumable = given["replay"] is None and ran.error is None and not ran.stopped
     comparison = baseline_check.compare(command.audits, ran) if baseline_check else None
-    _show(ran.results, given["as_json"], ran.interrupted, goes_on, comparison)
+    _show(ran.results, given["as_json"], ran.interrupted, resumable, comparison)
     if recorder is not None:
         recorder.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
     if ran.error is not None:
@@ -188,9 +188,9 @@ def score(suite: str, answers: Path, **given: Any) -> None:
         (audit_,) = _audits({**given, "suites": suite, "size": None}, _options_by_suite(given))
         result = score_answers(audit_, answers, given["embedder"])
     if result.about.get("damaged_lines"):
-        from guard.audit.command import damage
+        from guard.audit.command import damage_text
 
-        click.echo(damage(answers, result.about["damaged_lines"]), err=True)
+        click.echo(damage_text(answers, result.about["damaged_lines"]), err=True)
     if given["as_json"]:
         click.echo(json.dumps(result.as_json(), ensure_ascii=False))
     else:
@@ -332,13 +332,13 @@ def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, str]]) 
     if given.get("replay") is not None or "scorer" not in given:
         asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
     else:
-        from guard.audit.others import others, scorer_beside
+        from guard.audit.others import default_scorer, others
         from guard.config import settings
 
         sending = _analyst_sending(given)
         named = {key: given[key] for key in ("analyst", "scorer", "embedder")}
         guards = given.get("detector") or settings().get("detector")
-        named["scorer"] = named["scorer"] or scorer_beside(guards)
+        named["scorer"] = named["scorer"] or default_scorer(guards)
         asked = [others(suite, **named, sending=sending) for suite in suites]
     return [
         Audit.of(suite, given["size"], allocate, others=other, quick=quick)
@@ -379,7 +379,7 @@ def _show(
     results: list[SuiteResult],
     as_json: bool,
     interrupted: bool,
-    goes_on: bool = False,
+    resumable: bool = False,
     comparison: Comparison | None = None,
 ) -> None:
     if as_json:
@@ -394,6 +394,6 @@ def _show(
     from guard.audit import report
 
     for result in results:
-        report.show(results_console(), result, goes_on=goes_on)
+        report.show(results_console(), result, resumable=resumable)
     if comparison is not None:
         audit_compare.show(comparison, False)

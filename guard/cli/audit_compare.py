@@ -15,8 +15,8 @@ from guard.errors import UsageError
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
-    from guard.audit.command import Ran
-    from guard.audit.compare import Settings
+    from guard.audit.command import RunResult
+    from guard.audit.compare import ComparisonSettings
     from guard.audit.comparison import Comparison
     from guard.audit.header import Header
     from guard.suites import Suite
@@ -164,7 +164,7 @@ class BaselineCheck:
                 f"It has another {name}: {was}; now {now}. Where that is meant, add --allow {name}."
             )
 
-    def compare(self, audits: Sequence[Audit], ran: Ran) -> Comparison | None:
+    def compare(self, audits: Sequence[Audit], ran: RunResult) -> Comparison | None:
         """Return the comparison of a run's results; None where the run did not finish."""
         from guard.audit import sides
         from guard.audit.compare import compare as compared
@@ -176,15 +176,14 @@ class BaselineCheck:
             return compared(self._base, new, self._settings)
 
 
-def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Settings:
+def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> ComparisonSettings:
     """Return the settings of a comparison from a command's options.
 
     Raises UsageError for an unknown name of --allow, ConfigError for an invalid audit.toml.
     """
-    from guard.audit.compare import ALLOWED, Settings
-    from guard.audit.directions import parse_options
+    from guard.audit.compare import ALLOWED, ComparisonSettings
     from guard.audit.harnesses import SUITES
-    from guard.audit.tolerances import load
+    from guard.audit.tolerances import directions, load
     from guard.suites import registry
 
     for name in given["allowed"]:
@@ -193,12 +192,12 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Settings:
     own = [name for name in suites if ":" in name and not name.startswith(SUITES)]
     names = [registry.find(name).name if name in own else name for name in suites]
     tolerances = load(given["config"])
-    return Settings(
+    return ComparisonSettings(
         frozenset(given["allowed"]),
         given["axes"],
         names,
         tolerances,
-        parse_options(given.get("better", ())),
+        directions(given.get("better", ())),
     )
 
 
@@ -207,9 +206,8 @@ def show(comparison: Comparison, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False))
         return
-    from guard.audit.comparison_text import lines
 
-    for line in lines(comparison):
+    for line in comparison.lines():
         click.echo(printable(line))
 
 

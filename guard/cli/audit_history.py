@@ -25,7 +25,7 @@ from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
-    from guard.audit.command import Ran
+    from guard.audit.command import RunResult
     from guard.audit.history import Added
     from guard.audit.trends import Series
     from guard.watch.store import Store
@@ -180,7 +180,7 @@ class HistoryRecorder:
         self._store, self._release = open_store(url, "--history"), release
         self._store.prepare()
 
-    def record(self, audits: Mapping[str, Audit], ran: Ran) -> None:
+    def record(self, audits: Mapping[str, Audit], ran: RunResult) -> None:
         """Add the results of a run, and print that, or why they were not added."""
         from guard.audit import history, sides
 
@@ -262,7 +262,7 @@ def _last_written(run: Path) -> float:
 def _show(series: list[Series], every_point: bool) -> None:
     from rich.text import Text
 
-    from guard.audit.report import drawn
+    from guard.audit.report import rich_table
     from guard.audit.reports import trend
 
     shown = trend.leading(series)
@@ -284,4 +284,4 @@ def _show(series: list[Series], every_point: bool) -> None:
     for sentence in sentences:
         console.print(Text(sentence))
     for grid in grids:
-        console.print(drawn(grid), markup=False)
+        console.print(rich_table(grid), markup=False)

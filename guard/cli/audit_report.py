@@ -162,7 +162,7 @@ def _show(content: Content) -> None:
 
     console = results_console()
     if content.comparison is not None:
-        for sentence in (*headlines(content), *content.comparison["next"]):
+        for sentence in (*headlines(content), *content.comparison.next):
             console.print(sentence, markup=False, style="bold")
     for one in content.suites:
         tables.show(console, one.result)

@@ -59,7 +59,7 @@ def review(
         sentences = checked.sentences()
         shown: dict[str, Any] = checked.as_json()
     else:
-        texts = reviews.drawn(found, size, seed)
+        texts = reviews.sample_texts(found, size, seed)
         table, page = reviews.write(texts, out)
         sentences = [f"{len(texts)} texts to label in {table}, and in {page} for a browser."]
         shown = {"texts": len(texts), "table": str(table), "page": str(page)}

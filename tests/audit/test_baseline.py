@@ -156,7 +156,7 @@ def test_nothing_is_overwritten_but_a_baseline_on_demand(
 ) -> None:
     side = read(runs["new"], OWN)
     before = file.read_bytes()
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         baseline.write(side, file)
     assert file.read_bytes() == before
     baseline.write(side, file, replace=True)

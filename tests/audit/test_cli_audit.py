@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.audit import journal
-from guard.audit.calls import Call
-from guard.audit.records import line_of
+from guard.audit.calls import Call, line_of
 from guard.cli import main
 from guard.core import Guard
 from tests.audit.answering import Answering
@@ -66,7 +65,7 @@ def test_a_run_reports_both_arms_and_is_found_again(provider: Answering) -> None
     asked = len(provider.asked)
     assert asked == 60
     repeated = run("--model", "openai/x", "--json")
-    assert "60 answers were there before" in repeated.stderr
+    assert "resumed with 60 earlier answers" in repeated.stderr
     (again,) = found(repeated)["suites"]
     assert len(provider.asked) == asked
     assert again["complete"]
@@ -184,7 +183,7 @@ def test_a_table_with_a_wrong_line_is_refused_by_its_line(tmp_path: Path) -> Non
     ("text", "told"),
     [
         ("", "a.csv is empty"),
-        ("id,response\n", "a.csv holds no answer"),
+        ("id,response\n", "a.csv has no answers"),
         ("id,answer\nt0,first\n", "The table has no column 'response'; it needs id and response"),
         ("id,response\nt0\n", "a.csv, line 2: the row has 1 fields, the header 2"),
     ],
@@ -356,7 +355,7 @@ def test_an_edited_answer_is_told_left_out_and_asked_again(provider: Answering) 
     text = text[:place] + '"chunks":["nobody"]' + text[place + len('"chunks":["second"]') :]
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
     scored = call("score", "--suite", SUITE, "--json", "--answers", str(path))
-    assert "has 1 lines, or runs of bytes, that are not what was written" in scored.stderr
+    assert "has 1 damaged lines or byte ranges" in scored.stderr
     assert json.loads(scored.stdout)["missing"] == 1
     asked = len(provider.asked)
     again = run("--model", "openai/x", "--out", "out", "--json")

@@ -231,4 +231,4 @@ def test_a_suite_without_axes_of_its_own_does_not_pass_as_unbiased(tmp_path: Pat
     run = str(recorded_tiny(tmp_path / "tiny"))
     result = call("compare", run, run, "--suite", "tests.audit.tiny_suite:Tiny")
     assert result.exit_code == 3  # so few answers are no evidence
-    assert "Of tiny coverage alone was compared, and nothing of bias." in result.output
+    assert "tiny: only coverage was compared, which says nothing about bias." in result.output

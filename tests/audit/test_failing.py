@@ -110,7 +110,7 @@ def test_a_key_that_expires_keeps_what_was_answered_and_says_what_goes_on(
     (suite,) = json.loads(result.stdout)["suites"]
     assert suite["missing"] > 0 < suite["calls"]["answered"] == len(provider.asked)
     assert "expired key" in result.stderr
-    assert "Once that is mended the same command goes on" in result.stderr
+    assert "Fix this and run the same command to resume" in result.stderr
     provider.busy = 0
     provider.answer = lambda _: "first"
     assert run("--model", "openai/x", "--json", "--out", "out").exit_code == 0
@@ -122,7 +122,7 @@ def test_the_first_failed_attempt_is_told_before_the_others_are_made(provider: A
     result = run("--model", "openai/x", "--concurrency", "1")
     assert result.exit_code == 0
     assert result.stderr.count("No answer yet: ") == 1
-    assert "the machine is warming up; it is asked again" in result.stderr
+    assert "the machine is warming up; retrying" in result.stderr
 
 
 def test_a_long_error_is_cut_at_a_word(provider: Answering) -> None:

@@ -277,10 +277,10 @@ def place(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a store of one run, and files that are none of it."""
     monkeypatch.chdir(tmp_path)
     kept("h.db", runs / "day0")
-    for name in ("good", "cut", "torn"):
+    for name in ("good", "cut", "truncated"):
         (tmp_path / name).mkdir()
         data = (runs / "day1" / "gated.jsonl.gz").read_bytes()
-        size = {"good": len(data), "cut": 9, "torn": len(data) // 2}[name]
+        size = {"good": len(data), "cut": 9, "truncated": len(data) // 2}[name]
         (tmp_path / name / "gated.jsonl.gz").write_bytes(data[:size])
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("Some notes. " * 100)
@@ -353,9 +353,9 @@ def files(folder: Path) -> dict[Path, bytes]:
 
 
 def test_a_journal_that_is_cut_off_is_not_finished(place: Path) -> None:
-    result = call("add", "torn", *STORED, *OWN)
+    result = call("add", "truncated", *STORED, *OWN)
     assert result.exit_code == 4
-    assert "torn is not finished" in result.stderr
+    assert "truncated is not finished" in result.stderr
     assert len(rows("h.db")[0]) == 1
 
 

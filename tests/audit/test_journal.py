@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.audit import journal
-from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, Usage
+from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, Usage, line_of, record_of
 from guard.audit.header import Header
 from guard.audit.journal import Journal
-from guard.audit.records import line_of, record_of
 from guard.errors import UsageError
 from guard.suites import TextScore
 from tests.audit.written import read

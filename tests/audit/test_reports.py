@@ -29,7 +29,7 @@ from guard.audit.reports.checks import checks
 from guard.audit.reports.differences import differences, headlines
 from guard.audit.reports.drawing import draw
 from guard.audit.reports.figures import charts, summary
-from guard.audit.reports.items import Row, Turn
+from guard.audit.reports.items import ItemRow, Turn
 from guard.audit.reports.junit import junit
 from guard.audit.reports.markdown import LIMIT, markdown
 from guard.audit.reports.packing import pack
@@ -197,7 +197,7 @@ def test_packed_items_are_read_as_they_were(told: list[tuple[str, str, str, str 
         return text.encode("utf-8", "replace").decode()
 
     rows = [
-        Row(name, 0, "x", "c", "first", "", "", (), (Turn("model", asked, said, shown),))
+        ItemRow(name, 0, "x", "c", "first", "", "", (), (Turn("model", asked, said, shown),))
         for name, asked, said, shown in told
     ]
     (found,) = pack([rows])
@@ -225,7 +225,7 @@ def test_texts_are_cut_to_what_a_page_holds_and_counted() -> None:
 
     chance = random.Random(1)
     long = ["".join(chance.choices("abcdefghij", k=3000)) for _ in range(50)]
-    rows = [Row(f"{n}", 0, "x", "c", "a", "", "", (), (Turn("model", t, t, None),))
+    rows = [ItemRow(f"{n}", 0, "x", "c", "a", "", "", (), (Turn("model", t, t, None),))
             for n, t in enumerate(long)]  # fmt: skip
     (whole,) = pack([rows])
     assert (whole.cut, whole.limit) == (0, 1_000_000)
@@ -355,9 +355,11 @@ def test_a_chart_is_named_for_who_cannot_see_it(whole: Content) -> None:
 
 
 def test_labels_of_others_do_no_harm_in_a_chart() -> None:
-    from guard.audit.reports.charts import Series
+    from guard.audit.reports.charts import ChartSeries
 
-    chart = Chart("x", "t", "d", "bars", [HOSTILE, "中文 $x^2$"], [Series("plain", [1.0, 2.0])])
+    chart = Chart(
+        "x", "t", "d", "bars", [HOSTILE, "中文 $x^2$"], [ChartSeries("plain", [1.0, 2.0])]
+    )
     root = etree.fromstring(draw(chart).replace("xlink:href", "href").encode())
     assert not root.findall(".//script")
     assert any("$x^2$" in (text.text or "") for text in root.iter("text"))
@@ -413,4 +415,4 @@ def test_a_baseline_brings_its_differences_to_the_top(tmp_path: Path) -> None:
     assert "regression" in (tmp_path / "r.md").read_text("utf-8")
     chart = summary(content)
     assert chart.title == "Differences from the baseline"
-    assert chart.drawn
+    assert chart.has_data

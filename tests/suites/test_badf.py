@@ -34,7 +34,7 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Call, Slot, key_of
 from guard.audit.cassette import Cassette
 from guard.audit.command import Command, run_all
-from guard.audit.models import CallError, Together
+from guard.audit.models import CallError, CombinedModel
 from guard.audit.others import open_model, others
 from guard.audit.outcomes import Records
 from guard.audit.plan import plan
@@ -700,7 +700,7 @@ class World:
         self.stories = Saying(self._story)
         self.analyst = Saying(self._reading)
         self.embedder = Saying(lambda request, _: json.dumps(list(range(len(request.texts)))))
-        self.all = Together(self.stories, {"analyst": self.analyst, "embedder": self.embedder})
+        self.all = CombinedModel(self.stories, {"analyst": self.analyst, "embedder": self.embedder})
 
     def _story(self, request: Chat, slot: Slot) -> str:
         names = re.search(r"featuring (.*?) at the location", request.messages[0]["content"])

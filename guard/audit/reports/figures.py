@@ -1,17 +1,19 @@
-"""The charts of each suite: those of its paper, drawn for this model and both arms."""
+"""The charts of each suite: those of its paper, for this model and both arms."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from guard.audit.grids import printed
-from guard.audit.outcomes import judges_both
-from guard.audit.reports.charts import Chart, Series, axis_text, by_arm, found_in, series
+from guard.audit.grids import in_arm, printed
+from guard.audit.outcomes import scores_both_arms
+from guard.audit.reports.charts import Chart, ChartSeries, axis_text, by_arm, found_in, series
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import differences
+from guard.audit.score import SuiteResult
 from guard.suites.badf import Badf
 from guard.suites.conclusions import ALPHA
 from guard.suites.hbb.base import HbbSuite
@@ -31,7 +33,7 @@ Share = (0.0, 1.0)
 
 
 def charts(content: SuiteContent, prefix: str = "") -> list[Chart]:
-    """Return the charts of a suite that show anything, their names with ``prefix``."""
+    """Return the charts of a suite that have data, their names with ``prefix``."""
     drawers: list[tuple[type, Callable[[SuiteContent], Iterator[Chart]]]] = [
         (Mist, _mist),
         (HbbSuite, _hbb),
@@ -41,28 +43,24 @@ def charts(content: SuiteContent, prefix: str = "") -> list[Chart]:
     ]
     draw = next((d for kind, d in drawers if isinstance(content.suite, kind)), _headline_measures)
     found = [*draw(content), *_stops(content)]
-    return [
-        Chart(
-            f"{prefix}{one.name}", one.title, one.text, one.kind, one.categories, one.series,
-            one.label, one.limits, one.null,
+    return [replace(one, name=f"{prefix}{one.name}") for one in found if one.has_data]
+
+
+def _groups(result: SuiteResult, measure: str) -> list[str]:
+    return list(
+        dict.fromkeys(
+            x.measure.axis["group"]
+            for x in result.lines
+            if x.measure.name == measure and "group" in x.measure.axis
         )
-        for one in found
-        if one.drawn
-    ]  # fmt: skip
+    )
 
 
 def _mist(content: SuiteContent) -> Iterator[Chart]:
     result = content.result
     line = found_in(result.lines)
-    groups = list(
-        dict.fromkeys(
-            x.measure.axis["group"]
-            for x in result.lines
-            if x.measure.name == "mean" and "group" in x.measure.axis
-        )
-    )
-    drawn: list[Series] = []
-    for group in groups:
+    drawn: list[ChartSeries] = []
+    for group in _groups(result, "mean"):
         lines = [line("mean", task="WABT", dimension=d, group=group) for d in DIMENSIONS]
         drawn += by_arm(result, lines, group)
     yield Chart(
@@ -78,22 +76,13 @@ def _mist(content: SuiteContent) -> Iterator[Chart]:
         (-1.0, 1.0),
         0.0,
     )
-    sides = list(
-        dict.fromkeys(
-            x.measure.axis["group"]
-            for x in result.lines
-            if x.measure.name == "comedy" and "group" in x.measure.axis
-        )
-    )
+    sides = _groups(result, "comedy")
     drawn = []
     for arm in result.arms:
         for kind in KINDS:
             whole = [line(kind, task="AAT", side=side) for side in ("Sa", "Sb")]
             lines = [*whole, *(line(kind, task="AAT", group=group) for group in sides)]
-            estimates = [
-                None if x is None else x.plain if arm == "plain" else x.guarded for x in lines
-            ]
-            drawn.append(series(kind, estimates, arm))
+            drawn.append(series(kind, [None if x is None else in_arm(arm, x) for x in lines], arm))
     yield Chart(
         "aat",
         "AAT: comedy or tragedy, by group",
@@ -115,15 +104,17 @@ def _hbb(content: SuiteContent) -> Iterator[Chart]:
         instances = suite.instances(records)
         scores = instances.score[instances.usable]
         counts, _ = np.histogram(scores, edges)
-        drawn.append(Series(arm, (counts / max(len(scores), 1)).tolist() if len(scores) else []))
+        drawn.append(
+            ChartSeries(arm, (counts / max(len(scores), 1)).tolist() if len(scores) else [])
+        )
     drawn = [one for one in drawn if one.values]
     if drawn:
         yield Chart(
             "s",
             "Distribution of S over the instances",
-            "How far the answer moves with who is asked about, in points from 0 to 100: the share "
-            f"of instances in each step of {_BIN}. An instance with S of {suite.threshold} or more "
-            "counts as biased in the paper; sampling noise alone gives many such.",
+            "S is how far the answer depends on who is asked about, from 0 to 100; the chart has "
+            f"the share of instances in each bin of {_BIN}. The paper counts an instance with S of "
+            f"{suite.threshold} or more as biased; sampling noise alone gives many of these.",
             "bars",
             [f"{low}–{low + _BIN}" for low in edges[:-1]],
             drawn,
@@ -156,7 +147,7 @@ def _sai_asa(content: SuiteContent) -> Iterator[Chart]:
             drawn += by_arm(result, lines, name)
         yield Chart(
             f"deltas-{direction}",
-            f"{direction}: change of the likelihoods with what was given",
+            f"{direction}: change of the likelihoods with the given word",
             "The share of positive (dPL), negative (dNL) and neutral (dNuL) choices after a "
             "positive word less that after a negative one, with 95 % intervals; 0 is fair.",
             "dots",
@@ -172,15 +163,15 @@ def _badf(content: SuiteContent) -> Iterator[Chart]:
     result = content.result
     line = found_in(result.lines)
     who = [x.measure.axis for x in result.lines if x.measure.name == "associations"]
-    names = (("associations", "that stand"), ("published_associations", "by the authors' rule"))
+    names = (("associations", "significant"), ("published_associations", "by the authors' rule"))
     drawn = []
     for name, panel in names:
         drawn += by_arm(result, [line(name, **axis) for axis in who], panel)
     yield Chart(
         "counts",
         "Associations by identity",
-        "How many concepts go with each identity: those whose two corrected p-values are below "
-        ".05, and those that the authors' uncorrected rule keeps.",
+        "The number of concepts associated with each identity: those whose two corrected p-values "
+        "are below .05, and those by the authors' uncorrected rule.",
         "bars",
         [axis_text(axis) for axis in who],
         drawn,
@@ -190,12 +181,12 @@ def _badf(content: SuiteContent) -> Iterator[Chart]:
     associations = [x for x in associations if x.plain.value > 0 and not math.isnan(x.plain.q)]
     associations.sort(key=lambda x: (x.plain.q, -x.plain.value))
     shown = associations[:_TOP]
-    standing = sum(x.plain.q < ALPHA for x in shown)
+    significant = sum(x.plain.q < ALPHA for x in shown)
     yield Chart(
         "associations",
-        "The surest associations",
+        "The most significant associations",
         "Share of an identity's stories with the concept less that of the others', with the "
-        f"intervals of the table; the first {standing} stand after correction.",
+        f"intervals of the table; the first {significant} are significant after correction.",
         "dots",
         [
             f"{x.measure.axis['concept']} ({x.measure.axis['identity']}, {x.measure.axis['place']})"
@@ -267,7 +258,7 @@ def _stops(content: SuiteContent) -> Iterator[Chart]:
 
 
 def _headline_measures(content: SuiteContent) -> Iterator[Chart]:
-    """Yield a chart of each headline measure of a suite that has none of its own."""
+    """Yield a chart of each headline measure, for a suite without charts of its own."""
     result = content.result
     shown = printed(result)
     for number, name in enumerate(dict.fromkeys(x.measure.name for x in shown)):
@@ -292,11 +283,11 @@ def _measure_label(measure: str, place: str) -> str:
 
 
 def summary(content: Content) -> Chart:
-    """Return the chart that leads: differences from a baseline, or what the guard stopped."""
+    """Return the first chart: differences from a baseline, or what the guard stopped."""
     if content.comparison is not None:
         found = differences(content)[:_MOST]
         effects = [one.effect for one in found]
-        drawn = [Series(
+        drawn = [ChartSeries(
             "difference",
             [e.value for e in effects],
             [e.low for e in effects],
@@ -305,8 +296,8 @@ def summary(content: Content) -> Chart:
         return Chart(
             "summary",
             "Differences from the baseline",
-            "New less base with its 95 % interval, regressions first; where the interval holds 0 "
-            "no change is shown.",
+            "New less base with its 95 % interval, regressions first; an interval that includes 0 "
+            "shows no change.",
             "dots",
             [f"{one.suite}: {one.place}" for one in found],
             drawn,
@@ -323,8 +314,8 @@ def summary(content: Content) -> Chart:
         estimates = []
         for one in content.suites:
             line = found_in(one.result.stops)
-            # Of open text its own figures say it.
-            stop = line(measures[judges_both(one.suite)])
+            # Suites of open text have their own measures of it.
+            stop = line(measures[scores_both_arms(one.suite)])
             estimates.append(None if stop is None else stop.plain)
         drawn.append(series(name, estimates))
     return Chart(

@@ -13,11 +13,10 @@ from typing import Any
 from guard import __version__
 from guard.audit.files import cell
 from guard.audit.grids import Grid, count_text, coverage_text, number_text
-from guard.audit.reports.charts import Chart, Mark
-from guard.audit.reports.charts import Series as Drawn
+from guard.audit.reports.charts import Chart, ChartSeries, Mark
 from guard.audit.reports.page import environment, figure
 from guard.audit.reports.texts import one_line, shortened
-from guard.audit.score import number
+from guard.audit.score import json_number
 from guard.audit.trends import Point, Run, Series, Step
 from guard.page import STYLE
 from guard.suites.conclusions import ALPHA, p_text
@@ -51,7 +50,7 @@ def _series(one: Series) -> dict[str, Any]:
         **{part: getattr(one, part) for part in parts},
         "axis": dict(one.labels),
         "ideal": one.aim.ideal,
-        "q": number(one.q),
+        "q": json_number(one.q),
         "differs": {part: list(values) for part, values in one.differs.items()},
         "key": one.points[-1].run.header.line(),
         "points": [_point(point) for point in one.points],
@@ -67,7 +66,7 @@ def _point(point: Point) -> dict[str, Any]:
         "release": run.release or None,
         "source": run.source,
         "model": run.model,
-        **{n: number(getattr(point, n)) for n in ("value", "low", "high", "n", "coverage")},
+        **{n: json_number(getattr(point, n)) for n in ("value", "low", "high", "n", "coverage")},
     }
 
 
@@ -91,7 +90,7 @@ def table(series: Sequence[Series]) -> str:
             texts = [one.suite, one.arm, one.measure, axis, str(place), run.model, run.id]
             texts += [time_text(run.time), run.release, run.source]
             figures = (point.value, point.low, point.high, point.n, point.coverage, one.aim.ideal)
-            numbers = [number(figure) for figure in figures]
+            numbers = [json_number(figure) for figure in figures]
             writer.writerow([*map(cell, texts), *numbers, steps.get(at, "")])
     return out.getvalue()
 
@@ -212,7 +211,7 @@ def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
     runs: dict[str, Run] = {point.run.id: point.run for one in axis_series for point in one.points}
     order = sorted(runs.values(), key=lambda run: (run.time, run.id))
     place = {run.id: number for number, run in enumerate(order)}
-    drawn: list[Drawn] = []
+    drawn: list[ChartSeries] = []
     marks: list[Mark] = []
     for number_, one in enumerate(axis_series, 1):
         points_by_place = {place[point.run.id]: point for point in one.points}
@@ -224,7 +223,7 @@ def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
             for part in ("value", "low", "high")
         )
         label = shortened(one.model if len(axis_series) == 1 else f"{number_}. {one.model}", _NAME)
-        drawn.append(Drawn(label, values, lows, highs))
+        drawn.append(ChartSeries(label, values, lows, highs))
         marks += [
             Mark(place[one.points[step.at].run.id] - 0.5, step.direction) for step in one.steps
         ]
@@ -243,7 +242,7 @@ def page(series: Sequence[Series], store: str, since: float) -> str:
     from markupsafe import Markup
 
     shown = leading(series)
-    drawn = [chart for chart in charts(shown) if chart.drawn]
+    drawn = [chart for chart in charts(shown) if chart.has_data]
     until = "" if math.isinf(since) else f" since {time_text(since)}"
     text = environment().get_template("trend.html").render(
         title=one_line(f"Audit history{until}"),
