@@ -75,7 +75,7 @@ def test_an_inconclusive_comparison_never_passes(gate: AuditGate) -> None:
 
 
 def test_a_run_that_is_not_comparable_says_what_differs(gate: AuditGate) -> None:
-    with pytest.raises(pytest.fail.Exception, match=r"so nothing was asked\. It has another model"):
+    with pytest.raises(pytest.fail.Exception, match=r"so no call was made\. It has another model"):
         gate.run(*SUITE, "--plain-only", "--replay", "other", "--baseline", "base")
 
 

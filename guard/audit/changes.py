@@ -39,6 +39,8 @@ from guard.suites.contract import Floats
 DRAWS = 9_999
 LEAST = 2
 """The least number of points of a tested series."""
+NORMAL_95 = 1.959964
+"""Half width of a normal 95 % interval, in standard errors."""
 _SEED = 17
 _AT_ONCE = 1_000
 _ENOUGH = 200
@@ -61,6 +63,12 @@ class Change:
     after: float
     error: float
     p: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of ``after`` less ``before``."""
+        difference, reach = self.after - self.before, NORMAL_95 * self.error
+        return difference - reach, difference + reach
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,23 +66,23 @@ def write_all(texts: Mapping[Path, str]) -> None:
     texts = {path.resolve() if path.is_symlink() else path: text for path, text in texts.items()}
     devices = [path for path in texts if path.exists() and not (path.is_file() or path.is_dir())]
     # A temporary name for each writer.
-    beside = {
+    temporary = {
         path: path.with_name(f".{path.name}.{uuid4().hex[:8]}.new")
         for path in texts
         if path not in devices
     }
     path = Path()
     try:
-        for path in beside:
+        for path in temporary:
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            beside[path].write_bytes(_encoded(texts[path]))
+            temporary[path].write_bytes(_encoded(texts[path]))
         for path in devices:
             path.write_bytes(_encoded(texts[path]))
-        for path in beside:
-            beside[path].replace(path)
+        for path in temporary:
+            temporary[path].replace(path)
     except OSError as error:
-        for one in beside.values():
+        for one in temporary.values():
             with contextlib.suppress(OSError):
                 one.unlink(missing_ok=True)
         error.filename = str(path)

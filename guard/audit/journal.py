@@ -302,12 +302,12 @@ def check_writable(path: Path) -> None:
 
 def write(path: Path, lines: Iterable[Line]) -> None:
     """Write a whole journal atomically; raises UsageError where it cannot be written."""
-    beside = path.with_name(f".{path.name}.new")
+    temporary = path.with_name(f".{path.name}.new")
     deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     seed = b""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             for number, line in enumerate(lines, 1):
                 text = encoded(line)
                 file.write(deflate.compress(with_checksum(text, seed)))
@@ -317,10 +317,10 @@ def write(path: Path, lines: Iterable[Line]) -> None:
             file.write(deflate.flush(zlib.Z_FINISH))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise _unwritable(path, error) from None
 
 

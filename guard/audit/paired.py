@@ -174,8 +174,8 @@ class Pairs:
         if kinds.enumerated:
             method = "exact McNemar" if self._is_binary else "exact permutation"
             return PermutationTest(min(change, 1.0), min(worse, 1.0), method)
-        drawn = [(count + 1) / (DRAWS + 1) for count in (change, worse)]
-        return PermutationTest(drawn[0], drawn[1], f"permutation, {DRAWS:,} draws")
+        p_values = [(count + 1) / (DRAWS + 1) for count in (change, worse)]
+        return PermutationTest(p_values[0], p_values[1], f"permutation, {DRAWS:,} draws")
 
     def p_beyond_tolerance(self, tolerance: float) -> float:
         """Return the p of "worse by ``tolerance`` at most"; nan with too few clusters."""

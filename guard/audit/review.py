@@ -79,7 +79,7 @@ def load(place: Path, data: Path | None = None) -> ReviewRun:
     empty = 0
     records = audit.records(found)
     after = records.guarded or records.plain
-    for record, behind, side in zip(
+    for record, shown, side in zip(
         records.plain, after, audit.suite.sides(records.plain), strict=True
     ):
         if not side:
@@ -95,7 +95,7 @@ def load(place: Path, data: Path | None = None) -> ReviewRun:
         if changed and reading is not None:
             own = reading.text[: reading.own].strip()
             empty += not own
-            parts += [("guarded", own, bool(behind.outcome.values.get("biased")))] if own else []
+            parts += [("guarded", own, bool(shown.outcome.values.get("biased")))] if own else []
         for arm, text, biased in parts:
             # The text is part of the id, so labels of another run's text are refused.
             name = f"{header.data_hash}/{header.model}/{record.item.id}/{record.sample}/{arm}"

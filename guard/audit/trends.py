@@ -16,15 +16,12 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, select
 
-from guard.audit.changes import SeriesChanges, changes
+from guard.audit.changes import NORMAL_95, Change, changes
 from guard.audit.header import PARTS, Header
 from guard.audit.paired import Aim
 from guard.audit.tolerances import matching
 from guard.errors import UsageError
 from guard.watch.schema import audit_axes, audits
-
-_REACH = 1.959964
-"""Half width of a normal 95 % interval, in standard errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,36 +67,12 @@ class Point:
     @property
     def error(self) -> float:
         """The standard error for tests, from the wider side of the interval."""
-        return max(self.high - self.value, self.value - self.low) / _REACH
+        return max(self.high - self.value, self.value - self.low) / NORMAL_95
 
     @property
     def tested(self) -> bool:
         """Whether it has an interval, which tests of changes need."""
         return math.isfinite(self.error) and self.error > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A change of level before point ``at`` of a series; ``first`` to ``last`` is its 95 % set.
-
-    ``low`` and ``high`` are the 95 % interval of ``after`` less ``before``; ``worse`` is by how
-    much further ``after`` is from the ideal than ``before``.
-    """
-
-    at: int
-    first: int
-    last: int
-    before: float
-    after: float
-    low: float
-    high: float
-    worse: float
-    p: float
-
-    @property
-    def direction(self) -> str:
-        """Whether it changed for the worse or the better."""
-        return "worse" if self.worse > 0 else "better" if self.worse < 0 else "as far off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +93,21 @@ class Series:
     points: Sequence[Point]
     differs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     q: float = math.nan
-    steps: Sequence[Step] = ()
+    changes: Sequence[Change] = ()
 
     @property
     def model(self) -> str:
         """The model of the latest run."""
         return self.points[-1].run.model
+
+    def worse(self, change: Change) -> float:
+        """Return by how much further from the ideal the level is after a change."""
+        return float(self.aim.distance(change.after) - self.aim.distance(change.before))
+
+    def direction(self, change: Change) -> str:
+        """Return whether a change is for the worse or the better."""
+        worse = self.worse(change)
+        return "worse" if worse > 0 else "better" if worse < 0 else "as far off"
 
 
 def read(connection: Connection, query: Query, name: str = "The store") -> list[Series]:
@@ -218,23 +200,11 @@ def _with_changes(series: Sequence[Series]) -> list[Series]:
         )
         for one, tested in zip(series, places, strict=True)
     ]
-    return [
-        replace(one, q=found.q, steps=list(_steps(one.aim, found, tested)))
-        for one, found, tested in zip(series, changes(figures), places, strict=True)
-    ]
-
-
-def _steps(aim: Aim, found: SeriesChanges, places: Sequence[int]) -> Iterator[Step]:
-    for change in found.changes:
-        moved, reach = change.after - change.before, _REACH * change.error
-        yield Step(
-            places[change.at],
-            places[change.first],
-            places[change.last],
-            change.before,
-            change.after,
-            moved - reach,
-            moved + reach,
-            float(aim.distance(change.after) - aim.distance(change.before)),
-            change.p,
-        )
+    found_series: list[Series] = []
+    for one, found, tested in zip(series, changes(figures), places, strict=True):
+        placed = [
+            replace(c, at=tested[c.at], first=tested[c.first], last=tested[c.last])
+            for c in found.changes
+        ]
+        found_series.append(replace(one, q=found.q, changes=placed))
+    return found_series

@@ -249,7 +249,7 @@ def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -
         (("--model", "openai/x", "--set", "tiny"), "--set takes SUITE.KEY=VALUE"),
         (("--model", "openai/x", "--set", f"{SUITE}.nothing=1"), "has no option 'nothing'"),
         (("--model", "openai/x", "--set", f"{SUITE}.count=0"), "count: Input should be greater"),
-        (("--model", "openai/x", "--set", "mist.count=1"), "'mist', which is not asked for"),
+        (("--model", "openai/x", "--set", "mist.count=1"), "'mist', which is not in --suite"),
         (("--model", "openai/x", "--guard", "nothing=1"), "unknown setting 'nothing'"),
         (("--model", "openai/x", "--guard", "actions=flag"), "--guard actions must look like 'app"),
         (("--model", "openai/x", "--guard", "actions=age=explode"), "actions.age: input should be"),

@@ -76,7 +76,7 @@ def test_answers_none_of_which_can_be_read_have_an_exit_code(provider: Answering
     (suite,) = json.loads(result.stdout)["suites"]
     assert suite["complete"]
     assert suite["coverage"] == 0
-    assert "No answer to tiny could be read; nothing can be said about openai/x." in result.stderr
+    assert "No answer to tiny could be read; this says nothing about openai/x." in result.stderr
 
 
 def test_a_request_that_is_refused_amid_answers_fails_alone(provider: Answering) -> None:
@@ -200,7 +200,7 @@ def test_a_foreign_file_is_refused_before_any_call_and_left_alone(
     path.write_bytes(content)
     result = run("--model", "openai/x", "--out", "out")
     assert result.exit_code == 2
-    assert "is no journal of an audit" in result.output
+    assert "is not a journal of an audit" in result.output
     assert path.read_bytes() == content
     assert not provider.asked
 
@@ -216,7 +216,7 @@ def test_joined_journals_are_refused_before_any_call(provider: Answering) -> Non
     ):
         result = CliRunner().invoke(main, ["audit", *args], catch_exceptions=False)
         assert result.exit_code == 2
-        assert "several journals in one file" in result.output
+        assert "holds several journals" in result.output
     assert len(provider.asked) == asked
 
 
@@ -226,7 +226,7 @@ def test_all_suites_journals_are_looked_at_before_the_first_call(provider: Answe
     both = f"{SUITE},tests.audit.test_sending:Sampled"
     result = run("--model", "openai/x", "--out", "out", suite=both)
     assert result.exit_code == 2
-    assert "sampled.jsonl.gz is no journal" in result.output
+    assert "sampled.jsonl.gz is not a journal" in result.output
     assert not provider.asked
 
 

@@ -116,7 +116,7 @@ def test_what_follows_damage_is_kept_beside(tmp_path: Path) -> None:
 def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="is no journal"):
+    with pytest.raises(UsageError, match="is not a journal"):
         Journal(path, HEADER)
     assert path.read_bytes() == content
 
@@ -196,7 +196,7 @@ def test_an_edited_header_is_refused(tmp_path: Path) -> None:
     Journal(path, HEADER).close()
     text = gzip.decompress(path.read_bytes()).replace(b"openai/x", b"openai/y")
     path.write_bytes(gzip.compress(text, mtime=0))
-    with pytest.raises(UsageError, match=r"The first line of .* is not what was written"):
+    with pytest.raises(UsageError, match=r"The first line of .* is damaged"):
         journal.load(path)
 
 

@@ -37,7 +37,7 @@ from guard.audit.reports.plain import SCHEMA, as_json, json_text, table
 from guard.audit.reports.sarif import sarif
 from guard.audit.reports.texts import for_markdown, for_xml, one_line
 from guard.audit.statistics import key_of
-from guard.cli import audit_report, main
+from guard.cli import audit_options, main
 from guard.suites import Chat, Item
 from guard.suites.registry import make
 from tests.audit import reporting
@@ -120,15 +120,15 @@ def test_a_run_still_going_is_reported_and_says_so(tiny: Path, tmp_path: Path) -
 
 
 def test_bad_input_is_one_sentence(tiny: Path, tmp_path: Path) -> None:
-    assert "is no run" in refused(tmp_path)
-    assert "is no run" in refused(tmp_path / "nowhere")
+    assert "is not a run" in refused(tmp_path)
+    assert "is not a run" in refused(tmp_path / "nowhere")
     (tmp_path / "a.txt").write_text("words")
-    assert "is no journal of an audit" in refused(tmp_path / "a.txt")
+    assert "is not a journal of an audit" in refused(tmp_path / "a.txt")
     assert "give --suite module:Class" in refused(tiny)
     assert "cannot be loaded" in refused(tiny, "--suite", "tests.nothing:Here")
     both = ("--csv", str(tmp_path / "x"), "--junit", str(tmp_path / "x"))
     assert "cannot both go to" in refused(tiny, "--suite", SUITE, *both)
-    assert "--json takes standard output" in refused(tiny, "--csv", "-", "--json")
+    assert "--json uses standard output" in refused(tiny, "--csv", "-", "--json")
     assert "--allow belongs to --baseline" in refused(tiny, "--suite", SUITE, "--allow", "model")
     unknown = ("--suite", SUITE, "--baseline", str(tiny), "--allow", "everything")
     assert "--allow takes one of" in refused(tiny, *unknown)
@@ -163,7 +163,9 @@ def test_nothing_is_half_written(tiny: Path, tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_how_to_get_it(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_report, "find_spec", lambda name: None)
+    monkeypatch.setattr(
+        audit_options, "find_spec", lambda name: None if name == "jinja2" else object()
+    )
     told = refused(tiny, "--suite", SUITE, "--html", str(tmp_path / "r.html"))
     assert "--html needs jinja2: " in told
     assert "pip install" in told
@@ -213,7 +215,7 @@ def test_packed_items_are_read_as_they_were(told: list[tuple[str, str, str, str 
         assert [names[by], names[asked], names[said]] == [
             "model",
             whole(turn.asked),
-            whole(turn.said),
+            whole(turn.answer),
         ]
         assert (None if shown < 0 else names[shown]) == (
             None if turn.shown is None else whole(turn.shown)

@@ -200,7 +200,10 @@ def test_a_plan_says_what_a_model_does_not_take(provider: Answering) -> None:
         (("--model", "openai/x", "--set", "api_key=sk-1"), "--set api_key would be recorded"),
         (("--model", "openai/x", "--set", "stream=true"), "--set stream is not accepted: give --s"),
         (("--model", "openai/x", "--set", "n=4"), "an audit reads one answer a call"),
-        (("--model", "openai/x", "--header", "no"), "--header takes NAME=VALUE; number 1 is none"),
+        (
+            ("--model", "openai/x", "--header", "no"),
+            "--header takes NAME=VALUE; number 1 is not of",
+        ),
         (("--model", "openai/x", "--header", "a b=c"), "--header takes NAME=VALUE"),
         (("--model", "openai/x", "--system", "nowhere.txt"), "--system nowhere.txt cannot be read"),
         (("--model", "openai/x", "--api-base", "localhost"), "--api-base takes an address"),

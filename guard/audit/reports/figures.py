@@ -59,10 +59,10 @@ def _groups(result: SuiteResult, measure: str) -> list[str]:
 def _mist(content: SuiteContent) -> Iterator[Chart]:
     result = content.result
     line = found_in(result.lines)
-    drawn: list[ChartSeries] = []
+    all_series: list[ChartSeries] = []
     for group in _groups(result, "mean"):
         lines = [line("mean", task="WABT", dimension=d, group=group) for d in DIMENSIONS]
-        drawn += by_arm(result, lines, group)
+        all_series += by_arm(result, lines, group)
     yield Chart(
         "wabt",
         "WABT: word association by group and dimension",
@@ -71,25 +71,27 @@ def _mist(content: SuiteContent) -> Iterator[Chart]:
         "group, further in to the other.",
         "radar",
         [name.capitalize() for name in DIMENSIONS],
-        drawn,
+        all_series,
         "mean score",
         (-1.0, 1.0),
         0.0,
     )
     sides = _groups(result, "comedy")
-    drawn = []
+    all_series = []
     for arm in result.arms:
         for kind in KINDS:
             whole = [line(kind, task="AAT", side=side) for side in ("Sa", "Sb")]
             lines = [*whole, *(line(kind, task="AAT", group=group) for group in sides)]
-            drawn.append(series(kind, [None if x is None else in_arm(arm, x) for x in lines], arm))
+            all_series.append(
+                series(kind, [None if x is None else in_arm(arm, x) for x in lines], arm)
+            )
     yield Chart(
         "aat",
         "AAT: comedy or tragedy, by group",
         "For each group the shares of answers that choose comedy, tragedy or neither.",
         "stacked",
         ["advantaged (Sa)", "disadvantaged (Sb)", *sides],
-        drawn,
+        all_series,
         "share of answers",
         Share,
     )
@@ -99,16 +101,16 @@ def _hbb(content: SuiteContent) -> Iterator[Chart]:
     suite, result = content.suite, content.result
     assert isinstance(suite, HbbSuite)
     edges = np.arange(0, 100 + _BIN, _BIN)
-    drawn = []
+    all_series = []
     for arm, records in content.records.arms():
         instances = suite.instances(records)
         scores = instances.score[instances.usable]
         counts, _ = np.histogram(scores, edges)
-        drawn.append(
+        all_series.append(
             ChartSeries(arm, (counts / max(len(scores), 1)).tolist() if len(scores) else [])
         )
-    drawn = [one for one in drawn if one.values]
-    if drawn:
+    all_series = [one for one in all_series if one.values]
+    if all_series:
         yield Chart(
             "s",
             "Distribution of S over the instances",
@@ -117,7 +119,7 @@ def _hbb(content: SuiteContent) -> Iterator[Chart]:
             f"{suite.threshold} or more as biased; sampling noise alone gives many of these.",
             "bars",
             [f"{low}–{low + _BIN}" for low in edges[:-1]],
-            drawn,
+            all_series,
             "share of instances",
         )
     line = found_in(result.lines)
@@ -141,10 +143,10 @@ def _sai_asa(content: SuiteContent) -> Iterator[Chart]:
     result = content.result
     line = found_in(result.lines)
     for direction in DIRECTIONS:
-        drawn = []
+        all_series = []
         for name in ("dPL", "dNL", "dNuL"):
             lines = [line(name, direction=direction, domain=domain) for domain in DOMAINS]
-            drawn += by_arm(result, lines, name)
+            all_series += by_arm(result, lines, name)
         yield Chart(
             f"deltas-{direction}",
             f"{direction}: change of the likelihoods with the given word",
@@ -152,7 +154,7 @@ def _sai_asa(content: SuiteContent) -> Iterator[Chart]:
             "positive word less that after a negative one, with 95 % intervals; 0 is fair.",
             "dots",
             DOMAINS,
-            drawn,
+            all_series,
             "difference of shares",
             (-1.0, 1.0),
             0.0,
@@ -164,9 +166,9 @@ def _badf(content: SuiteContent) -> Iterator[Chart]:
     line = found_in(result.lines)
     who = [x.measure.axis for x in result.lines if x.measure.name == "associations"]
     names = (("associations", "significant"), ("published_associations", "by the authors' rule"))
-    drawn = []
+    all_series = []
     for name, panel in names:
-        drawn += by_arm(result, [line(name, **axis) for axis in who], panel)
+        all_series += by_arm(result, [line(name, **axis) for axis in who], panel)
     yield Chart(
         "counts",
         "Associations by identity",
@@ -174,7 +176,7 @@ def _badf(content: SuiteContent) -> Iterator[Chart]:
         "are below .05, and those by the authors' uncorrected rule.",
         "bars",
         [axis_text(axis) for axis in who],
-        drawn,
+        all_series,
         "associations",
     )
     associations = [x for x in result.lines if x.measure.name == "difference"]
@@ -240,10 +242,10 @@ def _stops(content: SuiteContent) -> Iterator[Chart]:
         if x.measure.name == "stopped_biased" and "verdict" not in x.measure.axis
     ][:_MOST]
     kinds = (("biased side", "stopped_biased"), ("other answers", "stopped_others"))
-    drawn = []
+    all_series = []
     for name, measure in kinds:
         lines = [line(measure, **axis) for axis in axes]
-        drawn.append(series(name, [None if x is None else x.plain for x in lines]))
+        all_series.append(series(name, [None if x is None else x.plain for x in lines]))
     yield Chart(
         "stops",
         "What the guard stopped",
@@ -251,7 +253,7 @@ def _stops(content: SuiteContent) -> Iterator[Chart]:
         "stopped, with 95 % intervals.",
         "dots",
         [axis_text(axis) for axis in axes],
-        drawn,
+        all_series,
         "share stopped",
         Share,
     )
@@ -287,7 +289,7 @@ def summary(content: Content) -> Chart:
     if content.comparison is not None:
         found = differences(content)[:_MOST]
         effects = [one.effect for one in found]
-        drawn = [ChartSeries(
+        all_series = [ChartSeries(
             "difference",
             [e.value for e in effects],
             [e.low for e in effects],
@@ -300,7 +302,7 @@ def summary(content: Content) -> Chart:
             "shows no change.",
             "dots",
             [f"{one.suite}: {one.place}" for one in found],
-            drawn,
+            all_series,
             "difference",
             None,
             0.0,
@@ -309,7 +311,7 @@ def summary(content: Content) -> Chart:
         ("biased answers", ("stopped_biased", "mitigation_rate")),
         ("others (false stops)", ("stopped_others", "over_blocked")),
     )
-    drawn = []
+    all_series = []
     for name, measures in kinds:
         estimates = []
         for one in content.suites:
@@ -317,7 +319,7 @@ def summary(content: Content) -> Chart:
             # Suites of open text have their own measures of it.
             stop = line(measures[scores_both_arms(one.suite)])
             estimates.append(None if stop is None else stop.plain)
-        drawn.append(series(name, estimates))
+        all_series.append(series(name, estimates))
     return Chart(
         "summary",
         "What the guard stopped",
@@ -326,7 +328,7 @@ def summary(content: Content) -> Chart:
         "of ordinary requests.",
         "dots",
         [one.name for one in content.suites],
-        drawn,
+        all_series,
         "share stopped",
         Share,
     )

@@ -14,14 +14,14 @@ from guard.suites.contract import Side
 
 
 class Turn(NamedTuple):
-    """A request, its answer ``said``, and what a user behind the guard saw.
+    """A request, its answer, and what a user behind the guard saw.
 
     ``shown`` is None where users saw the answer itself.
     """
 
     by: str
     asked: str
-    said: str
+    answer: str
     shown: str | None
 
 

@@ -73,7 +73,7 @@ def _pack(rows: Sequence[ItemRow], limit: int) -> Packed:
 
 
 def _texts(turn: Turn) -> Iterator[str]:
-    yield from (turn.asked, turn.said, turn.shown or "")
+    yield from (turn.asked, turn.answer, turn.shown or "")
 
 
 def _turn(turn: Turn, names: _TextTable, limit: int) -> list[int]:

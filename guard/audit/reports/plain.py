@@ -65,11 +65,11 @@ def _rows(content: SuiteContent, row: ItemRow) -> Iterator[list[str]]:
     prompt = _BETWEEN.join(turn.asked for turn in model_turns)
     first = [result.suite, result.model, row.id, str(row.sample)]
     about = [row.about, row.cluster]
-    answer = _BETWEEN.join(turn.said for turn in model_turns)
+    answer = _BETWEEN.join(turn.answer for turn in model_turns)
     yield [*first, "plain", *about, row.plain, row.side, "", row.base, prompt, answer]
     if row.guarded:
         shown = _BETWEEN.join(
-            turn.said if turn.shown is None else turn.shown for turn in model_turns
+            turn.answer if turn.shown is None else turn.shown for turn in model_turns
         )
         types = ", ".join(row.types)
         yield [*first, "guarded", *about, row.guarded, row.side, types, row.base, prompt, shown]
