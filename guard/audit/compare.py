@@ -22,9 +22,8 @@ import numpy as np
 from guard import __version__
 from guard.audit.comparison import AxisComparison, Comparison, Flip, KeyDifference, Outcome, Verdict
 from guard.audit.header import PARTS
-from guard.audit.paired import POWER, PermutationTest
-from guard.audit.pairing import PairedAxis, deciding, pair_axes
-from guard.audit.sides import GENERAL, Side, SuiteSide
+from guard.audit.paired import POWER, Pairs
+from guard.audit.sides import GENERAL, Axis, MeasureFunctions, Side, SuiteSide
 from guard.audit.spread import LEAST_CLUSTERS
 from guard.audit.statistics import false_discovery
 from guard.audit.tolerances import Better, Tolerances, matching, selected, with_directions
@@ -79,13 +78,23 @@ def compare(base: Side, new: Side, settings: ComparisonSettings | None = None) -
     base, new = with_directions(
         base, new, settings.tolerances.better, settings.better, settings.axes
     )
-    paired = list(pair_axes(base, new))
-    names = [one.name for one in paired]
+    common = [
+        [name for name in before.axes if name in after.axes] for before, after in _common(base, new)
+    ]
+    names = [name for of_suite in common for name in of_suite]
     settings.tolerances.check(names, [*base.suites])
     chosen = set(matching(settings.axes, names))
     if not chosen:
         raise UsageError("The sides have no axis in common; give runs with the same measures.")
-    tested = [_AxisTest(one, settings) for one in paired if one.name in chosen]
+    tested: list[_AxisTest] = []
+    for (before, after), of_suite in zip(_common(base, new), common, strict=True):
+        functions = MeasureFunctions(before, after)
+        decisive = deciding({name: after.axes[name] for name in of_suite}, after)
+        for name in of_suite:
+            if name in chosen:
+                # An axis that the user selected always decides.
+                decides = name in decisive or bool(settings.axes)
+                tested.append(_AxisTest(name, before, after, functions, settings, decides))
     q = false_discovery([one.p for one in tested])
     alpha = ALPHA / max(1, sum(not math.isnan(one.p) for one in tested))
     axes = [one.comparison(value, alpha) for one, value in zip(tested, q, strict=True)]
@@ -98,7 +107,7 @@ def compare(base: Side, new: Side, settings: ComparisonSettings | None = None) -
     if _is_same_run(base, new):
         next_steps.append("Both sides are the same answers of one run, so nothing can differ.")
     about["one_side_only"] = _one_sided_axes(base, new)
-    about["coverage_alone"] = [] if settings.axes else _coverage_only(tested)
+    about["coverage_alone"] = [] if settings.axes else _coverage_only(axes)
     about["no_numbers"] = _scores_without_numbers(base, new)
     return Comparison(base.name, new.name, outcome, axes, key_differences, next_steps, about)
 
@@ -171,11 +180,11 @@ def _scores_without_numbers(base: Side, new: Side) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _coverage_only(tested: Sequence[_AxisTest]) -> list[str]:
+def _coverage_only(axes: Sequence[AxisComparison]) -> list[str]:
     """Return the suites of which only the general measures, such as coverage, are compared."""
     measures: dict[str, set[str]] = {}
-    for one in tested:
-        measures.setdefault(one.paired.suite, set()).add(one.paired.axis.measure)
+    for axis in axes:
+        measures.setdefault(axis.suite, set()).add(axis.measure)
     return [suite for suite, names in measures.items() if names <= GENERAL.keys()]
 
 
@@ -242,39 +251,81 @@ def _listed(items: set[str], noun: str) -> str:
     return f"{len(items):,} {noun}: {examples}{', …' if len(items) > 3 else ''}"
 
 
-class _AxisTest:
-    """A paired axis with its tests, before correction for multiple testing."""
+def deciding(axes: Mapping[str, Axis], side: SuiteSide) -> set[str]:
+    """Return the names of the axes that decide: for each measure those with the fewest labels.
 
-    def __init__(self, one: PairedAxis, settings: ComparisonSettings) -> None:
-        self.paired = one
-        self._tolerance = settings.tolerances.of(one.name, one.axis.aim)
-        self._floor = settings.tolerances.floor(one.suite)
-        # An axis that the user selected always decides.
-        self._decides = one.decides or bool(settings.axes)
-        self._permutation: PermutationTest = one.pairs.permutation_test()
-        beyond = one.pairs.p_beyond_tolerance(self._tolerance)
-        worse = self._permutation.p_worse
+    If one of these covers everything (a label "all", as HBB has), it decides alone.
+    """
+    chosen: set[str] = set()
+    able = {name: axis for name, axis in axes.items() if _may_decide(axis, side)}
+    for key in {(axis.arm, axis.measure) for axis in able.values()}:
+        labels_by_name = {name: a.labels for name, a in able.items() if (a.arm, a.measure) == key}
+        fewest = min(map(len, labels_by_name.values()))
+        widest = {name for name, labels in labels_by_name.items() if len(labels) == fewest}
+        chosen |= {name for name in widest if "all" in labels_by_name[name].values()} or widest
+    return chosen
+
+
+def _may_decide(axis: Axis, side: SuiteSide) -> bool:
+    if axis.arm == "plain" or axis.measure == "coverage":
+        return True
+    stops_bias = axis.aim.ideal >= axis.aim.bounds[1]
+    return not stops_bias and (side.scores_both_arms or axis.measure in GENERAL)
+
+
+class _AxisTest:
+    """An axis of both sides over the pairs that both have, before correction of its tests."""
+
+    def __init__(
+        self,
+        name: str,
+        before: SuiteSide,
+        after: SuiteSide,
+        functions: MeasureFunctions,
+        settings: ComparisonSettings,
+        decides: bool,
+    ) -> None:
+        old, self._axis = before.axes[name], after.axes[name]
+        self._name, self._sides, self._decides = name, (before, after), decides
+        suite, aim = name.partition("/")[0], self._axis.aim
+        self._suite = suite
+        self._tolerance = settings.tolerances.of(name, aim)
+        self._floor = settings.tolerances.floor(suite)
+        row_of_pair = {pair: row for row, pair in enumerate(self._axis.ids)}
+        old_rows = [row for row, pair in enumerate(old.ids) if pair in row_of_pair]
+        self._ids = [old.ids[row] for row in old_rows]
+        value, over = functions.of(self._axis.measure)
+        self._pairs = Pairs(
+            old.rows[old_rows],
+            self._axis.rows[[row_of_pair[pair] for pair in self._ids]],
+            [old.clusters[row] for row in old_rows],
+            value,
+            aim,
+            over if self._axis.unit == "cluster" else None,
+        )
+        self._permutation = self._pairs.permutation_test()
+        beyond, worse = self._pairs.p_beyond_tolerance(self._tolerance), self._permutation.p_worse
         self.p = math.nan if math.isnan(beyond) or math.isnan(worse) else max(beyond, worse)
 
     def comparison(self, q: float, alpha: float) -> AxisComparison:
         """Return the result, given its corrected p and the Bonferroni level of a single test."""
-        one, pairs = self.paired, self.paired.pairs
+        axis, pairs = self._axis, self._pairs
         verdict, reason = self._verdict(q)
         # The guard's stops decide only where they seem to have got worse.
         seems = self._permutation.p_worse <= ALPHA and pairs.worse > self._tolerance
-        decides = self._decides or (seems and not one.axis.labels)
+        decides = self._decides or (seems and not axis.labels)
         low, high = pairs.interval
         more: int | None = None
         if verdict == "inconclusive":
             factor = pairs.sample_size_factor(self._tolerance, alpha)
-            more = math.ceil(one.items * (factor - 1)) if math.isfinite(factor) else None
+            more = math.ceil(self._sides[1].items * (factor - 1)) if math.isfinite(factor) else None
         return AxisComparison(
-            name=one.name,
-            suite=one.suite,
-            arm=one.axis.arm,
-            measure=one.axis.measure,
-            axis=dict(one.axis.labels),
-            ideal=one.axis.aim.ideal,
+            name=self._name,
+            suite=self._suite,
+            arm=axis.arm,
+            measure=axis.measure,
+            axis=dict(axis.labels),
+            ideal=axis.aim.ideal,
             base=pairs.base,
             new=pairs.new,
             difference=pairs.difference,
@@ -288,8 +339,8 @@ class _AxisTest:
             p_change=self._permutation.p_change,
             method=self._permutation.method,
             detectable=pairs.detectable(self._tolerance, alpha),
-            n=len(one.ids),
-            unit=one.axis.unit,
+            n=len(self._ids),
+            unit=axis.unit,
             clusters=pairs.clusters,
             verdict=verdict,
             decides=decides,
@@ -299,20 +350,20 @@ class _AxisTest:
         )
 
     def _verdict(self, q: float) -> tuple[Verdict, str]:
-        pairs = self.paired.pairs
+        pairs = self._pairs
         if q < ALPHA:
             return "regression", ""
         if math.isnan(pairs.worse):
-            few = "both sides have no answer for it" if not self.paired.ids else ""
+            few = "both sides have no answer for it" if not self._ids else ""
             return "inconclusive", few or "it has no value on one side"
         if math.isnan(pairs.at_most):
             return "inconclusive", (
                 f"it has {pairs.clusters} clusters; {LEAST_CLUSTERS} of about equal size are needed"
             )
-        if not self.paired.coverage >= self._floor:
+        coverage = min(side.coverage for side in self._sides)
+        if not coverage >= self._floor:
             return "inconclusive", (
-                f"only {self.paired.coverage:.0%} of the answers could be read; the floor is "
-                f"{self._floor:.0%}"
+                f"only {coverage:.0%} of the answers could be read; the floor is {self._floor:.0%}"
             )
         if pairs.at_most <= self._tolerance:
             return "pass", ""
@@ -321,12 +372,14 @@ class _AxisTest:
         )
 
     def _flips(self) -> Sequence[Flip]:
-        one = self.paired
-        base, new = one.outcomes
-        moves = np.nan_to_num(one.pairs.moves)
-        places = np.flatnonzero(one.pairs.changed)
+        base, new = (
+            side.outcomes.get(self._name, side.outcomes.get(self._axis.arm, {}))
+            for side in self._sides
+        )
+        ids, moves = self._ids, np.nan_to_num(self._pairs.moves)
+        places = np.flatnonzero(self._pairs.changed)
         return [
-            Flip(one.ids[at], base.get(one.ids[at], ""), new.get(one.ids[at], ""), float(moves[at]))
+            Flip(ids[at], base.get(ids[at], ""), new.get(ids[at], ""), float(moves[at]))
             for at in places[np.argsort(-moves[places], kind="stable")].tolist()
         ]
 

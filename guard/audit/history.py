@@ -17,9 +17,8 @@ import numpy as np
 
 from guard import __version__
 from guard.audit.baseline import identity
-from guard.audit.pairing import MeasureFunctions
 from guard.audit.score import json_number
-from guard.audit.sides import Axis, Function, Side, SuiteSide
+from guard.audit.sides import Axis, Function, MeasureFunctions, Side, SuiteSide
 from guard.audit.statistics import estimate
 from guard.errors import GuardError, UsageError
 from guard.suites import Estimate, Measure

@@ -98,23 +98,10 @@ class Plan:
         """The suite's own counts, by category and name."""
         return self.audit.suite.counts()
 
-    @property
-    def answer_tokens_at_most(self) -> float:
-        """The bound on the answers' tokens, with or without log-probabilities."""
-        return max(one.answers_at_most for one in self._possible)
-
-    @property
-    def cost_at_most(self) -> float:
-        """The bound on the cost, with or without log-probabilities."""
-        return max(one.cost_at_most(self.model) for one in self._possible)
-
-    @property
-    def _possible(self) -> list[_Counted]:
-        return [self.counted, *([self.without_logprobs] if self.without_logprobs else [])]
-
     def as_json(self) -> dict[str, Any]:
         """Return the plan in plain values."""
         audit, counted, other = self.audit, self.counted, self.without_logprobs
+        possible = [counted] if other is None else [counted, other]
         return {
             "suite": audit.suite.name,
             "version": audit.suite.version,
@@ -128,9 +115,9 @@ class Plan:
             "calls_without_logprobs": None if other is None else other.calls,
             "prompt_tokens_estimate": _rounded(counted.prompts),
             "answer_tokens_estimate": _rounded(counted.answers),
-            "answer_tokens_at_most": _rounded(self.answer_tokens_at_most),
+            "answer_tokens_at_most": _rounded(max(one.answers_at_most for one in possible)),
             "cost_usd_estimate": json_number(counted.cost(self.model)),
-            "cost_usd_at_most": json_number(self.cost_at_most),
+            "cost_usd_at_most": json_number(max(one.cost_at_most(self.model) for one in possible)),
             "calls_repeated_after_kill_at_most": self.concurrency,
             "seconds": json_number(self.seconds),
             "concurrency": self.concurrency,
@@ -363,17 +350,20 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         yield "probes", f"{one.probes}, for log-probabilities{without}"
     yield "calls asked again if a run is killed", f"{one.concurrency:,} at most"
     yield "prompt tokens", f"about {counted.prompts:,.0f} (estimated from a sample)"
-    yield "answer tokens", f"about {counted.answers:,.0f}, {_bound(one.answer_tokens_at_most)}"
-    cost = counted.cost(one.model)
-    if math.isnan(cost):
+    bound = _bound(facts["answer_tokens_at_most"])
+    yield "answer tokens", f"about {counted.answers:,.0f}, {bound}"
+    if (cost := facts["cost_usd_estimate"]) is None:
         yield "cost", "LiteLLM has no price"
     else:
-        yield "cost", f"about ${cost:,.2f}, {_bound(one.cost_at_most, '$', 2)}"
+        yield "cost", f"about ${cost:,.2f}, {_bound(facts['cost_usd_at_most'], '$', 2)}"
     yield "against a baseline", _detectable_text(one.detectable)
-    if counted.settings:
-        settings = _settings(counted.settings)
-        if other is not None and other.settings:
-            settings += f" for log-probabilities; without them {_settings(other.settings)}"
+    settings, without_logprobs = (
+        ", ".join(f"{name} {value}" for name, value in facts[key].items())
+        for key in ("settings", "settings_without_logprobs")
+    )
+    if without_logprobs:
+        settings += f" for log-probabilities; without them {without_logprobs}"
+    if settings:
         yield "settings", settings
     for role, calls in one.others.items():
         cost = calls["cost_usd_estimate"]
@@ -394,12 +384,8 @@ def _detectable_text(least: float | None) -> str:
     )
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in settings.items())
-
-
-def _bound(value: float, unit: str = "", digits: int = 0) -> str:
-    return "no bound known" if math.isnan(value) else f"{unit}{value:,.{digits}f} at most"
+def _bound(value: float | None, unit: str = "", digits: int = 0) -> str:
+    return "no bound known" if value is None else f"{unit}{value:,.{digits}f} at most"
 
 
 def _duration(seconds: float) -> str:

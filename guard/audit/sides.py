@@ -350,3 +350,27 @@ def texts_by_item(pairs: Iterable[tuple[str, str]], *, count_equal: bool = True)
         return ", ".join(f"{text} {n}" for text, n in ranked)
 
     return {item: joined(counts) for item, counts in counts_by_item.items()}
+
+
+class MeasureFunctions:
+    """The functions of a suite's measures, by name; a baseline does not store them."""
+
+    def __init__(self, *sides: SuiteSide) -> None:
+        self._sides = sides
+        self._known: dict[str, tuple[Function, Function | None]] = dict.fromkeys(
+            GENERAL, (share, None)
+        )
+        for side in sides:
+            for axis in side.axes.values():
+                if axis.value is not None:
+                    self._known[axis.measure] = axis.value, axis.over
+
+    def of(self, measure: str) -> tuple[Function, Function | None]:
+        """Return a measure's value as a function of its totals, and that of its n (or None)."""
+        if measure not in self._known:
+            header = self._sides[-1].header
+            suites = [side.suite for side in self._sides if side.suite is not None]
+            suite = suites[0] if suites else registry.make(header.suite, header.options)
+            for measure_ in (*suite.measures(()), *suite.mitigation((), ())):
+                self._known.setdefault(measure_.name, (measure_.value, measure_.n))
+        return self._known[measure]
