@@ -150,8 +150,17 @@ class Audit:
         reading = self.suite.options.model_dump(mode="json", include=set(self.suite.reading))
         if reading:
             others["reading"] = reading
-        return Header.for_suite(
-            self.suite, model, self.sampling, guard_settings(guard), self.sending.key(), others
+        suite = self.suite
+        hashes = (suite.version, suite.data_hash, suite.prompt_hash, suite.parser_version)
+        return Header(
+            suite.name,
+            *hashes,
+            model,
+            recorded_options(suite),
+            dict(self.sampling),
+            guard_settings(guard),
+            self.sending.key(),
+            others,
         )
 
     async def run(

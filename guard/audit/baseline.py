@@ -36,28 +36,27 @@ _DEEP = 3
 """Levels of the JSON with one line for each entry; deeper ones are on a single line."""
 
 
-def read_side(place: Path, own_suites: Iterable[str] = (), data: Path | None = None) -> Side:
+def read_side(
+    place: Path,
+    own_suites: Sequence[str] = (),
+    data: Path | None = None,
+    *,
+    baselines: bool = True,
+) -> Side:
     """Return the side at ``place``: a baseline, a journal, a run's folder, or another harness' log.
 
     ``own_suites`` and ``data`` are as in :func:`guard.audit.sides.read`. Raises UsageError where
-    ``place`` is none of these, or cannot be used.
+    ``place`` is none of these, cannot be used, or is a baseline and ``baselines`` is False.
     """
     log = harnesses.read(place)
     if log is not None:
         return log
+    if not baselines:
+        return sides.read(place, own_suites, data)
     if place.is_file() and not _is_journal(place):
         return _with_suites(load(place), own_suites)
-    # With suites selected by name, journals of unknown suites in the folder do not matter.
-    return sides.read(place, own_suites, data, known=bool(list(own_suites)))
-
-
-def read_run(place: Path, own_suites: Iterable[str] = (), data: Path | None = None) -> Side:
-    """Return the side of a journal, of a run's folder, or of another harness' logs: no baseline.
-
-    Arguments and errors are those of :func:`guard.audit.sides.read`.
-    """
-    log = harnesses.read(place)
-    return sides.read(place, own_suites, data) if log is None else log
+    # If suites are selected by name, journals of unknown suites in the folder are skipped.
+    return sides.read(place, own_suites, data, known=bool(own_suites))
 
 
 def _is_journal(place: Path) -> bool:

@@ -24,10 +24,10 @@ from guard.audit.comparison import AxisComparison, Comparison, Flip, KeyDifferen
 from guard.audit.header import PARTS
 from guard.audit.paired import POWER, Pairs
 from guard.audit.sides import GENERAL, Axis, MeasureFunctions, Side, SuiteSide
-from guard.audit.spread import LEAST_CLUSTERS
 from guard.audit.statistics import false_discovery
 from guard.audit.tolerances import Better, Tolerances, matching, selected, with_directions
 from guard.errors import UsageError
+from guard.intervals import LEAST_CLUSTERS
 from guard.suites.conclusions import ALPHA
 
 ALLOWED = (*PARTS, "items", "suites", "arms")

@@ -69,31 +69,6 @@ class Header:
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def for_suite(
-        cls,
-        suite: Suite,
-        model: str,
-        sampling: Mapping[str, Any] | None = None,
-        guard: Mapping[str, Any] | None = None,
-        request: Mapping[str, Any] | None = None,
-        others: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> Header:
-        """Return the header of an audit of ``suite``."""
-        return cls(
-            suite.name,
-            suite.version,
-            suite.data_hash,
-            suite.prompt_hash,
-            suite.parser_version,
-            model,
-            recorded_options(suite),
-            dict(sampling or {}),
-            dict(guard or {}),
-            dict(request or {}),
-            dict(others or {}),
-        )
-
-    @classmethod
     def of(cls, line: Mapping[str, Any], path: Path) -> Header:
         """Read a journal's first line; raises UsageError for any other line or format."""
         if line.get("k") != "header":

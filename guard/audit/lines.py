@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from guard.audit.calls import Line
+from guard.audit.files import GZIP
 from guard.audit.header import FORMAT, WITHOUT_CHECKSUMS
 from guard.errors import UsageError
 
@@ -19,7 +20,6 @@ FULL_FLUSH_EVERY = 128
 
 _GZIP = 16 + zlib.MAX_WBITS
 _RAW = -zlib.MAX_WBITS
-_MAGIC = b"\x1f\x8b"
 _BLOCK = 1 << 16
 # Where reading can resume after damage: behind a flush, or at a gzip member.
 _BEGINNINGS = re.compile(rb"\x00\x00\xff\xff|\x1f\x8b\x08")
@@ -98,7 +98,7 @@ class Reader:
         ended = True  # no member is open
         with self._path.open("rb") as file:
             while data := file.read(_BLOCK):
-                if file.tell() == len(data) and not data.startswith(_MAGIC[: len(data)]):
+                if file.tell() == len(data) and not data.startswith(GZIP[: len(data)]):
                     raise self._no_journal()
                 while data:
                     ended, before = False, inflate.copy()

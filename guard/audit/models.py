@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from guard.audit.calls import Reply, Slot
@@ -30,6 +31,7 @@ class Model(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class CallError(Exception):
     """A call that gave no answer, with the provider's message.
 
@@ -39,24 +41,17 @@ class CallError(Exception):
     fixed the problem, the same command resumes.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        retryable: bool = False,
-        throttled: bool = False,
-        fatal: bool = False,
-        refused: bool = False,
-        fixable: bool = False,
-        retry_after_s: float = 0.0,
-    ) -> None:
-        super().__init__(message)
-        self.retryable = retryable
-        self.throttled = throttled
-        self.fatal = fatal
-        self.refused = refused
-        self.fixable = fixable
-        self.retry_after_s = retry_after_s
+    message: str
+    _: KW_ONLY
+    retryable: bool = False
+    throttled: bool = False
+    fatal: bool = False
+    refused: bool = False
+    fixable: bool = False
+    retry_after_s: float = 0.0
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class CombinedModel:
@@ -85,7 +80,7 @@ class CombinedModel:
             return await self.by_role[request.by].ask(request, key, slot)
         except CallError as error:
             if error.fatal and request.by != "model":
-                error.args = (f"The {request.by}: {error}",)
+                error.message = f"The {request.by}: {error}"
             raise
 
     async def aclose(self) -> None:

@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.intervals import LEVEL
+from guard.intervals import LEAST_CLUSTERS, LEVEL
 from guard.suites.contract import Floats
 from guard.suites.reading import ratio
 
-LEAST_CLUSTERS = 6
-"""Least effective number of clusters for an interval or a p-value."""
 TINY = 1e-12
 """Smaller differences are rounding errors."""
 _HALVINGS = 40

@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.audit.spread import LEAST_CLUSTERS as LEAST_CLUSTERS
 from guard.audit.spread import ShareDifference, Spread, cluster_sums
+from guard.intervals import LEAST_CLUSTERS as LEAST_CLUSTERS
 from guard.intervals import exact
 from guard.suites import Estimate, Measure
 from guard.suites.conclusions import corrected

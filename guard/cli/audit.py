@@ -182,13 +182,9 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     check_extra()
     from guard.audit.tables import score as score_answers
 
-    for text in given["assignments"]:
-        suite_, dot, _ = text.partition("=")[0].partition(".")
-        if not dot or suite_ == ANALYST:
-            raise UsageError(
-                f"--set takes SUITE.KEY=VALUE here, got {text!r}; no model is asked, so there are "
-                "no other settings."
-            )
+    scopes = _assignments(given)
+    if scopes[""] or scopes[ANALYST]:
+        raise UsageError("--set takes only SUITE.KEY=VALUE here, because no model is asked.")
     with stdout_kept():
         (audit_,) = _audits({**given, "suites": suite, "size": None}, _options_by_suite(given))
         result = score_answers(audit_, answers, given["embedder"])
@@ -231,37 +227,32 @@ def plan(**given: Any) -> None:
     plans.show(results_console(), found)
 
 
-def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the options of --set SUITE.KEY=VALUE, by suite."""
-    options: dict[str, dict[str, str]] = {}
+def _assignments(given: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the values of --set by suite; those of the analyst and of the model, "", apart."""
+    found: dict[str, dict[str, str]] = {"": {}, ANALYST: {}}
     for text in given["assignments"]:
         name, equals, value = text.partition("=")
-        suite, dot, key = name.rpartition(".")
+        scope, _, key = name.rpartition(".")
         if not equals or not key:
             raise UsageError(f"--set takes SUITE.KEY=VALUE or KEY=VALUE, got {text!r}.")
-        if dot and suite != ANALYST:
-            options.setdefault(suite, {})[key] = value
-    return options
+        found.setdefault(scope, {})[key] = value
+    return found
+
+
+def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {k: v for k, v in _assignments(given).items() if k not in ("", ANALYST)}
 
 
 def _analyst_sending(given: dict[str, Any]) -> Sending:
     """Return the analyst's request settings."""
     from guard.audit.sending import Sending, check_address, read_setting
 
-    settings: dict[str, Any] = {}
-    base = None
-    for text in given["assignments"]:
-        name, _, value = text.partition("=")
-        role, dot, key = name.partition(".")
-        if not dot or role != ANALYST:
-            continue
-        if key == "api_base":
-            base = value
-        else:
-            settings[key] = read_setting(key, value, ANALYST)
-    check_address(base, "--set analyst.api_base")
-    if (settings or base) and given["analyst"] is None:
+    texts = _assignments(given)[ANALYST]
+    if texts and given["analyst"] is None:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
+    base = texts.pop("api_base", None)
+    check_address(base, "--set analyst.api_base")
+    settings = {key: read_setting(key, text, ANALYST) for key, text in texts.items()}
     return Sending(settings, api_base=base)
 
 
@@ -269,11 +260,7 @@ def _sending(given: dict[str, Any]) -> Sending:
     """Return the audited model's request settings."""
     from guard.audit.sending import Sending, check_address, read_setting
 
-    settings: dict[str, Any] = {}
-    for text in given["assignments"]:
-        name, _, value = text.partition("=")
-        if "." not in name:
-            settings[name] = read_setting(name, value)
+    settings = {key: read_setting(key, text) for key, text in _assignments(given)[""].items()}
     headers: dict[str, str] = {}
     for number, text in enumerate(given["headers"], 1):
         name, equals, value = text.partition("=")

@@ -91,9 +91,9 @@ def baseline(
     from guard.audit.comparison import EXIT_CODES
 
     with stdout_kept():
-        from guard.audit.baseline import read_run, write
+        from guard.audit.baseline import read_side, write
 
-        side = read_run(run, names_of(suites), data)
+        side = read_side(run, names_of(suites), data, baselines=False)
     if side.missing:
         click.echo(
             f"{run} cannot be a baseline yet: {side.missing:,} samples have no outcome. Run the "

@@ -421,4 +421,4 @@ def test_the_help_says_what_a_sample_counts_and_how_far_it_may_go() -> None:
     told = " ".join(call("run", "--help").stdout.split())
     assert "About N items of each suite" in told
     assert "up to 2 N items, or one question with its variants" in told
-    assert "asks at most so many calls again" in told
+    assert "asks at most this many calls again" in told

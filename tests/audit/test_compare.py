@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from guard.audit.audit import Audit
 from guard.audit.compare import ALLOWED, ComparisonSettings, compare
 from guard.audit.comparison import Comparison
 from guard.audit.header import PARTS, Header
@@ -414,7 +415,7 @@ def test_the_gated_measures_of_a_suite_are_what_the_contract_asks(name: str) -> 
 
 def axis_of(suite: Suite, said: Callable[[int], str], name: str) -> Axis:
     records = [Record(item, 0, Outcome(said(n))) for n, item in enumerate(suite.items())]
-    header = Header.for_suite(suite, "m")
+    header = Audit.of(suite).header("m", None)
     return from_records(suite, header, Records(plain=records)).axes[name]
 
 

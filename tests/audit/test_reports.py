@@ -143,7 +143,7 @@ def test_a_damaged_journal_is_refused(tiny: Path, tmp_path: Path) -> None:
     path = tmp_path / "tiny.jsonl.gz"
     path.write_bytes(gzip.compress(edited))
     told = refused(tmp_path, "--suite", SUITE, "--csv", str(tmp_path / "r.csv"))
-    assert "not what was written" in told
+    assert "damaged lines" in told
     assert "run again" in told
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.jsonl.gz"]
 
