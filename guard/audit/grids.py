@@ -172,7 +172,10 @@ def scores(result: SuiteResult, lines: Sequence[Line], title: str) -> Grid:
     table = Grid(title)
     axes = _axes(line.measure.axis for line in lines)
     both = "guarded" in result.arms
-    tested = {arm: any(_tested(in_arm(arm, line)) for line in lines) for arm in result.arms}
+    tested = {
+        arm: any((e := in_arm(arm, line)) and not math.isnan(e.p) for line in lines)
+        for arm in result.arms
+    }
     changed = both and any(line.effect and not math.isnan(line.effect.p) for line in lines)
     table.add_columns(*axes, "measure")
     columns = ["n", "plain", *(["q plain" if both else "q"] if tested["plain"] else ())]
@@ -191,10 +194,6 @@ def scores(result: SuiteResult, lines: Sequence[Line], title: str) -> Grid:
             cells += [p_text(line.effect.q)] if changed else []
         table.rows.append(cells)
     return table
-
-
-def _tested(e: Estimate | None) -> bool:
-    return e is not None and not math.isnan(e.p)
 
 
 def published(result: SuiteResult) -> Grid:

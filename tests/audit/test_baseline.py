@@ -141,7 +141,10 @@ def test_how_a_file_is_laid_out_does_not_matter(file: Path) -> None:
         ("{}", "is not a baseline"),
         ("[]", "is not a baseline"),
         ("not json", "is not a baseline"),
-        ('{"kind": "guard audit baseline", "format": 9}', "of format 9, this guard reads format 1"),
+        (
+            '{"kind": "guard audit baseline", "format": 9}',
+            "of format 9, and this version of guard reads format 1",
+        ),
     ],
 )
 def test_another_file_is_named(tmp_path: Path, text: str, told: str) -> None:

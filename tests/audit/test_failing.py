@@ -33,7 +33,7 @@ def run(*args: str, suite: str = SUITE) -> Result:
     return CliRunner().invoke(main, ["audit", *fixed, *args], catch_exceptions=False)
 
 
-GOES_ON = "same command goes on"
+RESUMES = "run the same command to resume"
 
 
 def test_a_missing_key_is_told_in_litellms_words_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_a_missing_key_is_told_in_litellms_words_at_once(monkeypatch: pytest.Mon
     assert "openai/gpt-4o-mini cannot be asked:" in result.stderr
     assert "OPENAI_API_KEY" in result.stderr
     assert not slept  # no attempt was repeated
-    assert GOES_ON not in result.output  # nothing has been answered
+    assert RESUMES not in result.output  # nothing has been answered
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_no_retry_mends_ends_after_the_first_calls(
     assert result.exit_code == 4
     assert words in result.stderr
     assert len(provider.refused_at) <= 2
-    assert GOES_ON not in result.output
+    assert RESUMES not in result.output
 
 
 def test_answers_none_of_which_can_be_read_have_an_exit_code(provider: Answering) -> None:
@@ -178,7 +178,7 @@ def test_a_file_in_place_of_a_folder_is_one_sentence_before_any_call(provider: A
     Path("there/tiny.jsonl.gz").mkdir()
     result = run("--model", "openai/x", "--out", "there")
     assert result.exit_code == 2
-    assert "tiny.jsonl.gz is no file" in result.output
+    assert "tiny.jsonl.gz is not a file" in result.output
     assert not provider.asked
 
 

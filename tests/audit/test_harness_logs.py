@@ -291,10 +291,13 @@ def test_repeats_of_a_sample_are_averaged(tmp_path: Path) -> None:
     [
         (
             lambda log: log.update(version=3),
-            "is an inspect log of version 3; this guard reads version 2",
+            "is an inspect log of version 3, and guard reads version 2",
         ),
         (lambda log: log.pop("samples"), "was written without its samples; run it again with"),
-        (lambda log: [one.update(scores={}) for one in log["samples"]], "as it was not scored"),
+        (
+            lambda log: [one.update(scores={}) for one in log["samples"]],
+            "because it was not scored",
+        ),
         (lambda log: log["eval"].pop("dataset"), "is an incomplete log: 'dataset' is missing"),
         (lambda log: log.update(eval=[]), "is an incomplete log"),
         (lambda log: log.update(samples=[{}]), "is an incomplete log: 'id' is missing"),

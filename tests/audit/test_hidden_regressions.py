@@ -202,7 +202,7 @@ def test_a_second_reading_of_a_request_is_refused(tmp_path: Path) -> None:
     records = [*found[1].calls.values(), *found[1].readings.values(), *found[0].readings.values()]
     mixed = tmp_path / "mixed.jsonl.gz"
     journal.write(mixed, [found[1].header.line(), *map(line_of, records)])
-    with pytest.raises(UsageError, match="more than one reading by the guard"):
+    with pytest.raises(UsageError, match="two readings by the guard"):
         journal.load(mixed)
 
 

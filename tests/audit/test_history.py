@@ -219,7 +219,7 @@ def test_unequal_keys_are_not_joined_and_equal_ones_are(url: str, runs: Path) ->
     assert [point["model"] for point in one["points"]] == [MODEL, MODEL]
     assert one["differs"] == {}
     assert two["differs"] == {"model": [f"'{MODEL}'", f"'{OTHER}'"]}
-    assert "not joined with what was before 2024-01-02" in call("--store", url, *axis).stdout
+    assert "not joined with audits before 2024-01-02" in call("--store", url, *axis).stdout
     (joined,) = shown(url, *axis, "--allow", "model")
     assert [point["model"] for point in joined["points"]] == [MODEL, OTHER, MODEL]
 

@@ -245,7 +245,7 @@ def test_a_larger_sample_goes_on_in_the_journal_of_a_smaller(tmp_path: Path) -> 
     assert journal.load(path).damaged == 0
     with pytest.raises(UsageError, match="another sample: size was None, now 10"):
         Journal(path, small)
-    assert journal.agreed(path, small) == HEADER
+    assert journal.resumed_header(path, small) == HEADER
     other = replace(HEADER, sampling={"size": 30, "seed": 18})
     Journal(tmp_path / "b.jsonl.gz", larger).close()
     with pytest.raises(UsageError, match="another sample: seed was 17, now 18"):
@@ -281,5 +281,5 @@ def test_the_disk_is_told_to_keep_what_was_written(
 def test_a_second_answer_to_a_request_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     journal.write(path, [HEADER.line(), line_of(call(1)), line_of(call(1, "second"))])
-    with pytest.raises(UsageError, match="more than one outcome"):
+    with pytest.raises(UsageError, match="two answers to the request"):
         Journal(path, HEADER)

@@ -106,7 +106,7 @@ def test_a_run_still_going_is_reported_and_says_so(tiny: Path, tmp_path: Path) -
     path.write_bytes(whole[: len(whole) * 2 // 3])
     result = report(tmp_path, "--suite", SUITE, "--json")
     assert result.exit_code == 0
-    assert "the run is still going on, or was killed" in result.stderr
+    assert "the run has not finished, or was killed" in result.stderr
     found = json.loads(result.stdout)
     assert not found["complete"]
     assert found["suites"][0]["going_on"]
@@ -114,7 +114,7 @@ def test_a_run_still_going_is_reported_and_says_so(tiny: Path, tmp_path: Path) -
     content = load(tmp_path, own_suites=[SUITE])
     (check,) = [c for c in checks(content) if c.rule == "complete"]
     assert check.status == "error"
-    assert "still going on" in markdown(content)
+    assert "has not finished" in markdown(content)
     assert path.read_bytes() == whole[: len(whole) * 2 // 3]
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.jsonl.gz"]
 
@@ -124,7 +124,7 @@ def test_bad_input_is_one_sentence(tiny: Path, tmp_path: Path) -> None:
     assert "is not a run" in refused(tmp_path / "nowhere")
     (tmp_path / "a.txt").write_text("words")
     assert "is not a journal of an audit" in refused(tmp_path / "a.txt")
-    assert "give --suite module:Class" in refused(tiny)
+    assert "name it with --suite MODULE:CLASS" in refused(tiny)
     assert "cannot be loaded" in refused(tiny, "--suite", "tests.nothing:Here")
     both = ("--csv", str(tmp_path / "x"), "--junit", str(tmp_path / "x"))
     assert "cannot both go to" in refused(tiny, "--suite", SUITE, *both)
@@ -408,7 +408,8 @@ def test_a_baseline_brings_its_differences_to_the_top(tmp_path: Path) -> None:
     assert content.suites[0].rows[0].base
     assert differences(content)[0].reading == "regression"
     assert headlines(content)[0].startswith("Against the baseline: regression.")
-    assert as_json(content)["comparison"] == content.comparison
+    assert content.comparison is not None
+    assert as_json(content)["comparison"] == content.comparison.to_dict()
     failed = [c.name for c in checks(content) if c.status == "failed"]
     regressed = [a["name"] for a in found["comparison"]["axes"] if a["verdict"] == "regression"]
     assert sorted(failed) == sorted(regressed) != []

@@ -176,7 +176,7 @@ def test_a_recorded_audit_scores_and_replays_with_what_was_sent(provider: Answer
     assert len(provider.asked) == asked
     refused_ = run("--replay", "kept", "--out", "x", "--set", "temperature=0")
     assert refused_.exit_code == 2
-    assert "A cassette holds what was sent" in refused_.output
+    assert "A replay sends nothing" in refused_.output
 
 
 def test_a_plan_says_what_a_model_does_not_take(provider: Answering) -> None:
@@ -185,7 +185,7 @@ def test_a_plan_says_what_a_model_does_not_take(provider: Answering) -> None:
     assert "Only temperature=1 is supported" in found["left_out"]["temperature"]
     assert found["settings"] == {}
     claude = plan("--model", "anthropic/claude-sonnet-4-5")
-    assert claude["left_out"]["top_p"].endswith("takes temperature or top_p, not both")
+    assert claude["left_out"]["top_p"].endswith("accepts temperature or top_p, not both")
     assert claude["settings"] == {"temperature": 0.8, "max_tokens": 128}
     assert plan("--model", "openai/gpt-4o-mini")["left_out"] == {}
     told = CliRunner().invoke(main, ["audit", "plan", "--suite", SUITE, "--model", "openai/o3"])

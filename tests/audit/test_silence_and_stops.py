@@ -357,7 +357,8 @@ def test_where_no_bias_stands_the_biased_side_may_be_chance(hbb: Hbb) -> None:
         "The plain arm has no significant bias: the biased side may be chance."
     )
     assert (
-        "that side may be chance" not in guarded(lambda side, rng: False).conclusions["guarded"][0]
+        "the biased side may be chance"
+        not in guarded(lambda side, rng: False).conclusions["guarded"][0]
     )
 
 

@@ -1122,7 +1122,7 @@ def test_a_small_run_on_a_local_model_ends_with_a_report(tmp_path: Path) -> None
     args += [x for k, v in TINY.items() for x in ("--set", f"badf.{k}={v}")]
     result = CliRunner().invoke(main, args)
     assert result.exit_code == 0, result.output
-    assert "The analyst is `patterns`, no model" in result.stdout
+    assert "The analyst is `patterns`, not a model" in result.stdout
     assert "Phrases are one concept from a cosine of 0.63" in " ".join(result.stdout.split())
 
 

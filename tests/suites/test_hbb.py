@@ -1036,5 +1036,5 @@ def test_a_suite_that_does_not_weigh_is_spread_evenly() -> None:
     class Plain(Hbb):
         spread = Suite.spread
 
-    with pytest.raises(UsageError, match="does not weigh its strata"):
+    with pytest.raises(UsageError, match="has no spread by stratum"):
         Audit.of(Plain(McqOptions()), 100, "widest")

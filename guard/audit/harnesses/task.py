@@ -53,7 +53,7 @@ class ScoredAnswer(NamedTuple):
         """Return whether each of ``scorers`` gave it a value."""
         values = [score.value for score in self.scores]
         all_ = scorers <= {score.measure for score in self.scores}
-        return bool(values) and all_ and not any(map(_is_nan, values))
+        return bool(values) and all_ and not any(value != value for value in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +175,6 @@ def _values_text(item_values: Iterable[tuple[str, object]]) -> dict[str, str]:
         for item, value in item_values
     )
     return texts_by_item(texts, count_equal=False)
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def _kind(value: object) -> str:

@@ -225,7 +225,7 @@ def _open_text(content: SuiteContent) -> Iterator[Chart]:
         "Shares with 95 % intervals: biased generations of which users saw nothing biased, "
         "controls that were changed, and text that reached the user.",
         "dots",
-        [_measure_label(x.measure.name, axis_text(x.measure.axis)) for x in shown],
+        [", ".join([x.measure.name.replace("_", " "), *x.measure.axis.values()]) for x in shown],
         [series("share", [x.plain for x in shown])],
         "share",
         Share,
@@ -278,10 +278,6 @@ def _headline_measures(content: SuiteContent) -> Iterator[Chart]:
             (low, high) if math.isfinite(low) and math.isfinite(high) else None,
             lines[0].measure.null,
         )
-
-
-def _measure_label(measure: str, place: str) -> str:
-    return f"{measure.replace('_', ' ')}{'' if place == 'all' else f', {place}'}"
 
 
 def summary(content: Content) -> Chart:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from guard import __version__
 from guard.audit import grids
@@ -20,9 +20,6 @@ from guard.audit.reports.drawing import draw
 from guard.audit.reports.packing import CHUNK, Packed, pack
 from guard.audit.reports.texts import for_xml, one_line
 from guard.page import STYLE
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 _FOLDER = Path(__file__).parent
 _ROWS = 300  # of a table; the JSON has all
@@ -38,20 +35,25 @@ class Figure:
     table: Grid
 
 
-def environment() -> Environment:
-    """Return the environment of the templates; all texts are escaped and valid XML."""
+def render(template: str, **values: Any) -> str:
+    """Return a page; all texts are escaped and valid XML."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     def shown(value: Any) -> Any:
         return for_xml(value) if type(value) is str else value
 
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=shown,
+    )
+    style = Markup(STYLE.read_text("utf-8"))
+    return str(
+        environment.get_template(template).render(version=__version__, style=style, **values)
     )
 
 
@@ -70,32 +72,26 @@ def page(content: Content) -> str:
     found = differences(content)
     leading = figures.summary(content)
     stopped = stops(content) if content.comparison is None else None
-    text = (
-        environment()
-        .get_template("page.html")
-        .render(
-            title=one_line(f"Bias audit: {content.run}"),
-            version=__version__,
-            content=content,
-            state=content.state(),
-            headlines=headlines(content),
-            stopped=stopped if stopped is not None and stopped.rows else None,
-            differences=grid(found[:_OPEN], sides(content), title(content)) if found else None,
-            further=max(0, len(found) - _OPEN),
-            leading=figure(leading) if leading.has_data else None,
-            checks=Counter(check.status for check in checks(content)),
-            suites=[
-                _suite(number, one, held)
-                for number, (one, held) in enumerate(zip(content.suites, items, strict=True))
-            ],
-            most=_ROWS,
-            open=_OPEN,
-            chunk=CHUNK,
-            style=Markup(STYLE.read_text("utf-8")),
-            script=Markup((_FOLDER / "page.js").read_text("utf-8")),
-        )
+    return render(
+        "page.html",
+        title=one_line(f"Bias audit: {content.run}"),
+        content=content,
+        state=content.state(),
+        headlines=headlines(content),
+        stopped=stopped if stopped is not None and stopped.rows else None,
+        differences=grid(found[:_OPEN], sides(content), title(content)) if found else None,
+        further=max(0, len(found) - _OPEN),
+        leading=figure(leading) if leading.has_data else None,
+        checks=Counter(check.status for check in checks(content)),
+        suites=[
+            _suite(number, one, packed)
+            for number, (one, packed) in enumerate(zip(content.suites, items, strict=True))
+        ],
+        most=_ROWS,
+        open=_OPEN,
+        chunk=CHUNK,
+        script=Markup((_FOLDER / "page.js").read_text("utf-8")),
     )
-    return str(text)
 
 
 def _suite(number: int, content: SuiteContent, held: Packed) -> Mapping[str, Any]:

@@ -13,11 +13,10 @@ from guard.audit.changes import Change
 from guard.audit.files import cell, csv_text
 from guard.audit.grids import Grid, count_text, coverage_text, interval_text, number_text
 from guard.audit.reports.charts import Chart, ChartSeries, Mark
-from guard.audit.reports.page import environment, figure
+from guard.audit.reports.page import figure, render
 from guard.audit.reports.texts import one_line, shortened
 from guard.audit.score import json_number
 from guard.audit.trends import Point, Run, Series
-from guard.page import STYLE
 from guard.suites.conclusions import ALPHA, p_text
 
 FORMAT = 1
@@ -233,15 +232,13 @@ def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
 
 def page(series: Sequence[Series], store: str, since: float) -> str:
     """Return the page, which needs no network."""
-    from markupsafe import Markup
-
     shown = leading(series)
     with_data = [chart for chart in charts(shown) if chart.has_data]
     until = "" if math.isinf(since) else f" since {time_text(since)}"
-    text = environment().get_template("trend.html").render(
+    return render(
+        "trend.html",
         title=one_line(f"Audit history{until}"),
         store=store,
-        version=__version__,
         headlines=headlines(series),
         summary=summary(shown) if shown else None,
         hidden=len(series) - len(shown),
@@ -250,6 +247,4 @@ def page(series: Sequence[Series], store: str, since: float) -> str:
         tables=[points(one) for one in shown],
         level=f"{ALPHA:.0%}",
         most=10_000,
-        style=Markup(STYLE.read_text("utf-8")),
-    )  # fmt: skip
-    return str(text)
+    )
