@@ -296,7 +296,7 @@ def test_repeats_of_a_sample_are_averaged(tmp_path: Path) -> None:
         (lambda log: log.pop("samples"), "was written without its samples; run it again with"),
         (
             lambda log: [one.update(scores={}) for one in log["samples"]],
-            "because it was not scored",
+            "because it was not",
         ),
         (lambda log: log["eval"].pop("dataset"), "is an incomplete log: 'dataset' is missing"),
         (lambda log: log.update(eval=[]), "is an incomplete log"),
