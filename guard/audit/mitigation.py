@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from guard.audit.outcomes import Records
 from guard.audit.silence import KINDS
-from guard.audit.spread import cluster_sums, positions
-from guard.audit.statistics import Line
+from guard.audit.statistics import Line, cluster_sums, positions
 from guard.suites import Measure, Suite
 from guard.suites.conclusions import ALPHA, p_text, share_text
 from guard.suites.contract import Floats, Side

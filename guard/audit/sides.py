@@ -23,7 +23,7 @@ from guard.audit.outcomes import coverage as coverage_of
 from guard.audit.paired import Aim
 from guard.audit.score import SuiteResult
 from guard.audit.silence import KINDS
-from guard.audit.spread import cluster_sums, positions
+from guard.audit.statistics import cluster_sums, positions
 from guard.audit.tables import as_recorded, recorded_audit, refuse_damaged
 from guard.errors import UsageError
 from guard.suites import Measure, Record, Suite, registry

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.audit.spread import cluster_sums, positions
-from guard.audit.statistics import Line
+from guard.audit.statistics import Line, cluster_sums, positions
 from guard.suites import Item, Measure, Record, Suite
 from guard.suites.conclusions import ALPHA, p_text
 from guard.suites.contract import Floats

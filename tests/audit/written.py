@@ -7,7 +7,7 @@ from pathlib import Path
 
 from guard.audit.calls import Call, Guarded, record_of
 from guard.audit.header import Header
-from guard.audit.lines import Reader
+from guard.audit.journal import Reader
 from guard.audit.outcomes import samples, walk
 from guard.suites import Item, Suite
 
