@@ -234,7 +234,7 @@ def _axes(found: Iterable[Mapping[str, str]]) -> list[str]:
     return list(dict.fromkeys(name for axis in found for name in axis))
 
 
-def interval_text(
+def with_interval(
     value: float, low: float, high: float, text: Callable[[float], str] | None = None
 ) -> str:
     """Return a value with its interval, each number by ``text``."""
@@ -247,12 +247,12 @@ def interval_text(
 
 def estimate_text(e: Estimate) -> str:
     """Return an estimate with its interval."""
-    return interval_text(e.value, e.low, e.high)
+    return with_interval(e.value, e.low, e.high)
 
 
 def effect_text(e: Effect) -> str:
     """Return a change with its interval and signs."""
-    return interval_text(e.value, e.low, e.high, signed_text)
+    return with_interval(e.value, e.low, e.high, signed_text)
 
 
 def number_text(value: float) -> str:

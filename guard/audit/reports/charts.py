@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from guard.audit.grids import Grid, in_arm, interval_text
+from guard.audit.grids import Grid, in_arm, with_interval
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Line, key_of
 from guard.suites import Estimate
@@ -31,7 +31,7 @@ class ChartSeries:
     def text(self, place: int) -> str:
         """Return the value at a place, with its interval."""
         low, high = (self.low[place], self.high[place]) if self.low else (math.nan, math.nan)
-        return interval_text(self.values[place], low, high)
+        return with_interval(self.values[place], low, high)
 
 
 class Mark(NamedTuple):

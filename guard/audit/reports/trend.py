@@ -11,7 +11,7 @@ from typing import Any
 from guard import __version__
 from guard.audit.changes import Change
 from guard.audit.files import cell, csv_text
-from guard.audit.grids import Grid, count_text, coverage_text, interval_text, number_text
+from guard.audit.grids import Grid, count_text, coverage_text, number_text, with_interval
 from guard.audit.reports.charts import Chart, ChartSeries, Mark
 from guard.audit.reports.page import figure, render
 from guard.audit.reports.texts import one_line, shortened
@@ -183,7 +183,7 @@ def points(one: Series) -> Grid:
 
 
 def _value(point: Point) -> str:
-    return interval_text(point.value, point.low, point.high)
+    return with_interval(point.value, point.low, point.high)
 
 
 def time_text(seconds: float) -> str:
