@@ -241,7 +241,7 @@ def test_a_sample_without_a_score_makes_a_log_incomplete(kind: str, tmp_path: Pa
     new = changed(tmp_path, BROKEN[kind])
     result = call(GOOD, new, "--better", "higher", "--axis", "*match")
     assert result.exit_code == 4, result.output
-    assert "is incomplete: 1 samples have no outcome. inspect eval-retry goes on" in result.output
+    assert "is incomplete: 1 samples have no outcome. Resume it with inspect" in result.output
     done = CliRunner().invoke(main, ["audit", "baseline", str(new), "--out", str(tmp_path / "b")])
     assert done.exit_code == 4
 
@@ -408,7 +408,7 @@ def test_what_makes_logs_of_lm_eval_incomparable(part: str, lm: Path) -> None:
     [
         (
             lambda log: log.pop("lm_eval_version"),
-            "the version that this guard reads: it has no lm_eval_version",
+            "which guard reads: it has no lm_eval_version",
         ),
         (lambda log: log.update(task_hashes={}), "run lm_eval again with --log_samples"),
         (lambda log: log["configs"].pop("sums_mc"), "is an incomplete log: 'sums_mc' is missing"),
