@@ -1,6 +1,6 @@
 #!/bin/sh
-# What an audit would ask and cost; the audit itself, with a cassette; and the same answers again,
-# offline, behind a stricter guard. MODEL is any model of LiteLLM's, or local:smollm2.
+# Plans an audit, runs it and records a cassette, then replays the same answers offline behind a
+# stricter guard. MODEL is any model of LiteLLM's, or local:smollm2.
 set -e
 SUITE=${SUITE:-sai_asa}
 MODEL=${MODEL:-openai/gpt-4o-mini}

@@ -18,7 +18,6 @@ from typing import Literal
 import pytest
 
 from guard.audit.comparison import EXIT_CODES, Comparison
-from guard.audit.comparison_text import lines
 from guard.errors import UsageError
 
 __all__ = ["AuditGate", "guard_audit"]
@@ -81,14 +80,12 @@ class AuditGate:
                 done.stderr.strip().removeprefix("Error: ") or f"{arguments} was stopped."
             )
         comparison = _comparison(done.stdout)
-        message = done.stderr.strip() if comparison is None else "\n".join(lines(comparison))
-        if comparison is not None and done.returncode == 0:
+        if comparison is None:
+            pytest.fail(done.stderr.strip(), pytrace=False)
+        if done.returncode == 0:
             return comparison
-        if (
-            comparison is not None
-            and comparison.outcome == "inconclusive"
-            and inconclusive == "skip"
-        ):
+        message = "\n".join(comparison.lines())
+        if comparison.outcome == "inconclusive" and inconclusive == "skip":
             pytest.skip(message)
         pytest.fail(message, pytrace=False)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from guard.audit.cassette import keep
+from guard.audit.cassette import record_cassette
 from guard.audit.comparison import AxisComparison, Comparison, Flip
 from guard.errors import UsageError
 from guard.testing import AuditGate
@@ -64,7 +64,7 @@ def test_every_other_verdict_fails_with_the_lines_of_the_command(
     assert str(failed.value).startswith(told)
     assert "\nNext: " in str(failed.value)
     if new == "worse":
-        assert "Look first at what got worse in gated/plain/first: g" in str(failed.value)
+        assert "In gated/plain/first these got worse: g" in str(failed.value)
 
 
 def test_an_inconclusive_comparison_never_passes(gate: AuditGate) -> None:
@@ -75,7 +75,7 @@ def test_an_inconclusive_comparison_never_passes(gate: AuditGate) -> None:
 
 
 def test_a_run_that_is_not_comparable_says_what_differs(gate: AuditGate) -> None:
-    with pytest.raises(pytest.fail.Exception, match=r"so nothing was asked\. It has another model"):
+    with pytest.raises(pytest.fail.Exception, match=r"so no call was made\. It has another model"):
         gate.run(*SUITE, "--plain-only", "--replay", "other", "--baseline", "base")
 
 
@@ -154,12 +154,12 @@ def test_the_workflow_passes_and_fails_as_a_build_should(example: Path) -> None:
         assert (example / name).stat().st_size > 300
     # The same answers from an unfair model: a build that fails, and says where to look.
     worse = record(example / "recorded", unfair)
-    keep(worse, example / "cassette" / worse.name)
+    record_cassette(worse, example / "cassette" / worse.name)
     shutil.rmtree(example / "run")
     done = shell(example, audit)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "REGRESSION: this run is worse than audit.baseline.json" in done.stdout
-    assert "Next: Look first at what got worse in sai_asa/plain/" in done.stdout
+    assert "Next: In sai_asa/plain/" in done.stdout
 
 
 @pytest.mark.slow

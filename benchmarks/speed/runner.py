@@ -27,7 +27,7 @@ from litellm.types.utils import Choices, Message, ModelResponse, Usage
 
 from guard.audit.audit import Audit
 from guard.audit.calls import Call
-from guard.audit.command import promptly
+from guard.audit.command import short_switch_interval
 from guard.audit.others import open_model
 from guard.audit.runner import Settings
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record, Suite
@@ -185,7 +185,7 @@ def main() -> None:
 
     provider.latency_s = 0.2
     total = RAMP_UP + options.latency_samples
-    with promptly():
+    with short_switch_interval():
         clock, _ = asyncio.run(measure(total, 50, options.stream, 250))
     alone = Clock(250)
     asyncio.run(unrecorded(total, 50, alone))

@@ -1,4 +1,4 @@
-"""The guarded arm: recorded chunks replayed through the chat door, and what came out of it."""
+"""The guarded arm: replays recorded chunks through the chat door and reads what came out."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from guard.verdict import GuardTrail
 
 
 async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> Guarded:
-    """Return what a user behind ``guard`` would have seen in the place of ``reply``.
+    """Return what a user behind ``guard`` would have seen instead of ``reply``.
 
-    An answer that shows no group by itself is judged with what it answers, as the request says.
+    An answer that names no group is judged in the form that ``request.shown`` gives it.
     """
     if request.shown is not None and reply.answer.text:
-        thought = [piece for piece in reply.pieces if piece.reasoning]
-        told = Piece(request.shown(reply.answer.text))
-        reply = replace(reply, pieces=(*thought, told))
+        reasoning = [piece for piece in reply.pieces if piece.reasoning]
+        reply = replace(reply, pieces=(*reasoning, Piece(request.shown(reply.answer.text))))
     session = guard.session()
     messages = [dict(m) for m in request.messages]
     user = _DOOR.user_shown(session, {"messages": messages})
@@ -44,35 +43,28 @@ async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> G
         stopped = "unjudged"
     finally:
         await stream.aclose()
-    took = round(time.perf_counter() - began, 4)
+    seconds = round(time.perf_counter() - began, 4)
     trail: GuardTrail = stream.guard
-    said, text = reply.answer.text, "".join(shown)
-    reading = stopped or _reading(trail, text == said)
+    answer, text = reply.answer.text, "".join(shown)
+    reading = stopped or _reading(trail, text == answer)
     if reading == "same":
-        return Guarded(key, reading, seconds=took)
-    found = [d.verdict for d in trail.findings]
-    own, kept = _own(guard.policy, text, said)
-    return Guarded(
-        key,
-        reading,
-        text,
-        tuple(dict.fromkeys(v.bias_type for v in found if v.bias_type)),
-        max((v.score for v in found if v.score is not None), default=float("nan")),
-        own,
-        kept,
-        bool(stopped) or trail.stopped,
-        took,
-    )
+        return Guarded(key, reading, seconds=seconds)
+    verdicts = [d.verdict for d in trail.findings]
+    types = tuple(dict.fromkeys(v.bias_type for v in verdicts if v.bias_type))
+    score = max((v.score for v in verdicts if v.score is not None), default=float("nan"))
+    own, kept = _own_text(guard.policy, text, answer)
+    ended = bool(stopped) or trail.stopped
+    return Guarded(key, reading, text, types, score, own, kept, ended, seconds)
 
 
-def _own(policy: Policy, text: str, said: str) -> tuple[int, float]:
-    """Return how much of ``text`` stands before the guard's message, and the share of ``said``."""
+def _own_text(policy: Policy, text: str, answer: str) -> tuple[int, float]:
+    """Return the length of ``text`` before the guard's message, and its share of ``answer``."""
     own = text
     for message in (policy.message, policy.failure_message):
         own = own.removesuffix(message)
-    put = own.count(policy.replacement) - said.count(policy.replacement)
-    kept = len(own) - len(policy.replacement) * max(put, 0)
-    return len(own), round(min(kept / len(said), 1.0), 4) if said else 0.0
+    replaced = own.count(policy.replacement) - answer.count(policy.replacement)
+    length = len(own) - len(policy.replacement) * max(replaced, 0)
+    return len(own), round(min(length / len(answer), 1.0), 4) if answer else 0.0
 
 
 def _reading(trail: GuardTrail, same: bool) -> Reading:
@@ -83,10 +75,10 @@ def _reading(trail: GuardTrail, same: bool) -> Reading:
 
 
 class Recorded(CustomStreamWrapper):
-    """A stream of recorded chunks that passes for LiteLLM's; nothing of it reaches callbacks."""
+    """A stream of recorded chunks with LiteLLM's type; no callback hears of it."""
 
     def __init__(self, reply: Reply, messages: list[dict[str, str]]) -> None:
-        # The constructor of LiteLLM's class is left out: it is about a live connection.
+        # LiteLLM's own constructor needs a live connection, so it is not called.
         self.model = "recorded"
         self.messages = messages
         self.chunks: list[ModelResponseStream] = []
@@ -104,7 +96,7 @@ class Recorded(CustomStreamWrapper):
 
 
 class _Replayed(ChatStream):
-    """The door's stream; callbacks hear nothing of it, for they heard of the call itself."""
+    """The door's stream without callbacks, which have already heard of the call itself."""
 
     def _logging(self) -> None:
         return None
@@ -116,13 +108,11 @@ _DOOR = replace(
 
 
 def _chunks(reply: Reply) -> Iterator[ModelResponseStream]:
-    for piece in reply.pieces:
-        delta = (
-            Delta(reasoning_content=piece.text) if piece.reasoning else Delta(content=piece.text)
-        )
-        yield _chunk(StreamingChoices(index=0, delta=delta))
-    yield _chunk(StreamingChoices(index=0, delta=Delta(), finish_reason=reply.finish_reason))
-
-
-def _chunk(choice: StreamingChoices) -> ModelResponseStream:
-    return ModelResponseStream(id="recorded", created=0, model="recorded", choices=[choice])
+    deltas = [
+        Delta(reasoning_content=piece.text) if piece.reasoning else Delta(content=piece.text)
+        for piece in reply.pieces
+    ]
+    choices = [StreamingChoices(index=0, delta=delta) for delta in deltas]
+    choices.append(StreamingChoices(index=0, delta=Delta(), finish_reason=reply.finish_reason))
+    for choice in choices:
+        yield ModelResponseStream(id="recorded", created=0, model="recorded", choices=[choice])

@@ -1,4 +1,4 @@
-"""One audit of one suite: its items, its header, its journal, both arms, its result."""
+"""The audit of one suite: its items, header, journal, both arms and result."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from guard.audit import journal as journals
 from guard.audit import outcomes
 from guard.audit.calls import Call
-from guard.audit.header import Header, told
+from guard.audit.header import Header, recorded_options
 from guard.audit.journal import Contents, Journal
 from guard.audit.models import Model
 from guard.audit.outcomes import Records
 from guard.audit.runner import Runner, Settings, Stop, Watcher
-from guard.audit.sample import drawn, quick_size, widest
+from guard.audit.sample import allocated_sample, quick_size, stratified_sample
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other, Sending
 from guard.errors import GuardError, UsageError
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 FILE = "{suite}.jsonl.gz"
 Allocation = Literal["even", "widest"]
 PILOT = 0.3
-"""The part of a sample that is asked first where its answers allocate the rest."""
+"""The share of a sample that is asked first to allocate the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """A suite with what is to be asked of it. ``size`` is None for every item.
+    """A suite with the items to ask. ``size`` is None for every item.
 
-    ``others`` are asked besides the audited model, by role.
+    ``others`` has, by role, who is asked besides the audited model.
     """
 
     suite: Suite
@@ -57,22 +57,22 @@ class Audit:
         *,
         quick: bool = False,
     ) -> Audit:
-        """Return the audit of ``suite`` over all items, or a stratified sample by its seed.
+        """Return the audit of all items of ``suite``, or of a stratified sample by its seed.
 
-        ``widest`` asks a pilot first, and the rest where the interval is widest; until the pilot is
-        answered the items are those of an even sample. ``quick`` is the preset of a size that takes
-        minutes, and part of the key: a quick run compares with quick ones alone.
+        ``widest`` asks a pilot first, then the strata whose intervals are widest; until the pilot
+        is answered the items are those of an even sample. ``quick`` is a preset size that takes
+        minutes. It is part of the key, so quick runs compare only with quick runs.
         """
         seed = suite.options.seed
         if quick:
             size = quick_size(list(suite.items()))
-        items = drawn(suite.items(), size, seed, suite.subject)
+        items = stratified_sample(suite.items(), size, seed, suite.subject)
         sampling: dict[str, Any] = {} if size is None else {"size": size, "seed": seed}
         if sampling and allocate == "widest":
             if type(suite).spread is Suite.spread:
                 raise UsageError(
-                    f"{suite.name} does not weigh its strata, so its sample is spread evenly; "
-                    "leave --allocate out."
+                    f"{suite.name} has no spread by stratum, which --allocate widest needs; leave "
+                    "--allocate out."
                 )
             sampling["allocate"] = allocate
         if quick:
@@ -81,37 +81,44 @@ class Audit:
         bound = sending.bound(suite, others)
         return cls(bound, items, size, seed, sampling, sending, others)
 
-    def sent(self, sending: Sending) -> Audit:
-        """Return the audit with its requests as ``sending`` has them."""
+    def with_sending(self, sending: Sending) -> Audit:
+        """Return the audit with its requests sent as ``sending`` says."""
         return replace(self, suite=sending.bound(self.suite, self.others), sending=sending)
 
-    def recorded(self, header: Header) -> Audit:
+    def for_model(self, model: str, sending: Sending) -> Audit:
+        """Return the audit as sent to ``model``: without settings that it refuses."""
+        return self.with_sending(sending.for_model(model, self.suite))
+
+    def for_journal(self, header: Header) -> Audit:
         """Return the audit with its requests as they were sent for the journal of ``header``.
 
-        Raises UsageError where the user would have the answers read in another way than they were.
+        Raises UsageError where an option asks for another reading than the recorded one.
         """
         known = header.others
-        others = {role: Other.recorded(known[role]) for role in self.suite.roles if role in known}
+        others = {role: Other.from_key(known[role]) for role in self.suite.roles if role in known}
         options = self.suite.options
         reading = {k: v for k, v in known.get("reading", {}).items() if k in self.suite.reading}
         for name in reading.keys() & options.model_fields_set:
             if (wanted := getattr(options, name)) != reading[name]:
                 raise UsageError(
                     f"These answers were read with {self.suite.name}.{name} {reading[name]}, not "
-                    f"{wanted}; leave it out, or have guard audit run read the journal anew."
+                    f"{wanted}; leave the option out, or read the journal again with guard audit "
+                    "run."
                 )
         suite = type(self.suite)(options.model_copy(update=reading)) if reading else self.suite
-        return replace(self, suite=suite, others=others).sent(Sending.recorded(header.request))
+        return replace(self, suite=suite, others=others).with_sending(
+            Sending.from_key(header.request)
+        )
 
     @property
     def pilot(self) -> list[Item] | None:
-        """What is asked first where the pilot's answers allocate the rest; None where none do."""
+        """The items whose answers allocate the rest of the sample; None without allocation."""
         if self.size is None or "allocate" not in self.sampling:
             return None
         size = max(1, round(self.size * PILOT))
-        return drawn(self.suite.items(), size, self.seed, self.suite.subject)
+        return stratified_sample(self.suite.items(), size, self.seed, self.suite.subject)
 
-    def settled(self, calls: Mapping[str, Call]) -> Audit:
+    def allocated(self, calls: Mapping[str, Call]) -> Audit:
         """Return the audit with the items that the pilot's answers in ``calls`` allocate."""
         pilot = self.pilot
         if pilot is None or self.size is None:
@@ -120,37 +127,41 @@ class Audit:
         if records.missing:
             return replace(self, items=pilot)
         spread = self.suite.spread(records.plain)
-        items = widest(self.suite.items(), pilot, self.size, self.seed, spread)
+        items = allocated_sample(self.suite.items(), pilot, self.size, self.seed, spread)
         return replace(self, items=items)
 
-    def fitted(self, has: frozenset[Capability]) -> Audit:
-        """Return the audit with its suite fitted to a model that ``has`` these capabilities."""
-        suite = self.suite.fitted(has)
+    def adapted(self, capabilities: frozenset[Capability]) -> Audit:
+        """Return the audit with its suite adapted to a model with these ``capabilities``."""
+        suite = self.suite.fitted(capabilities)
         if suite is self.suite:
             return self
         allocate: Allocation = "widest" if "allocate" in self.sampling else "even"
         quick = "preset" in self.sampling
         return Audit.of(suite, self.size, allocate, self.sending, self.others, quick=quick)
 
-    def like(self, options: Mapping[str, Any]) -> Audit:
-        """Return the audit fitted as it was where a journal has these ``options``."""
-        fits = (self.fitted(has) for has in (frozenset[Capability](), self.suite.uses))
-        return next((a for a in fits if told(a.suite) == options), self)
+    def adapted_like(self, options: Mapping[str, Any]) -> Audit:
+        """Return the audit adapted as the journal with these ``options`` was."""
+        adapted = (self.adapted(has) for has in (frozenset[Capability](), self.suite.uses))
+        return next((a for a in adapted if recorded_options(a.suite) == options), self)
 
     def header(self, model: str, guard: Guard | None) -> Header:
         """Return the comparability key of this audit of ``model``."""
-        return Header.for_suite(
-            self.suite,
+        others: dict[str, Mapping[str, Any]] = {r: other.key for r, other in self.others.items()}
+        reading = self.suite.options.model_dump(mode="json", include=set(self.suite.reading))
+        if reading:
+            others["reading"] = reading
+        suite = self.suite
+        hashes = (suite.version, suite.data_hash, suite.prompt_hash, suite.parser_version)
+        return Header(
+            suite.name,
+            *hashes,
             model,
-            self.sampling,
+            recorded_options(suite),
+            dict(self.sampling),
             guard_settings(guard),
             self.sending.key(),
-            {role: other.key for role, other in self.others.items()} | self._reading(),
+            others,
         )
-
-    def _reading(self) -> dict[str, Mapping[str, Any]]:
-        told = self.suite.options.model_dump(mode="json", include=set(self.suite.reading))
-        return {"reading": told} if told else {}
 
     async def run(
         self,
@@ -162,38 +173,36 @@ class Audit:
         stop: Stop | None = None,
         ended: list[SuiteResult] | None = None,
     ) -> SuiteResult:
-        """Ask what the journal at ``path`` lacks, and return the result of all of it.
+        """Ask the requests that the journal at ``path`` does not have; return its result.
 
         Raises UsageError where the journal is of another audit or cannot be written, Stopped where
-        no call can succeed. Where it ends so with anything recorded, ``ended`` is given the result
-        of that.
+        no call can succeed. The result of what was recorded until then is added to ``ended``.
         """
         header = self.header(model.name, guard)
-        with Journal(path, journals.agreed(path, header)) as journal:
+        with Journal(path, journals.resumed_header(path, header)) as journal:
             runner = Runner(self.suite, model, journal, guard, settings, watcher, stop)
             found = Contents(header, journal.calls, journal.readings, journal.damaged)
             try:
-                pilot = self.pilot
-                if pilot is not None:
-                    await runner.run(pilot)
-                # A run that was told to stop has not answered the pilot, and begins nothing more.
-                settled = self.settled(journal.calls)
-                await runner.run(settled.items)
-                await self._follow(runner, settled.items, found, stop)
+                if self.pilot is not None:
+                    await runner.run(self.pilot)
+                # If the user stopped the pilot, the rest is not allocated and nothing more begins.
+                items = self.allocated(journal.calls).items
+                await runner.run(items)
+                await self._ask_further(runner, items, found, stop)
             except GuardError:
                 if ended is not None and journal.calls:
-                    ended.append(self.scored(found, path))
+                    ended.append(self.score(found, path))
                 raise
-        return self.scored(found, path)
+        return self.score(found, path)
 
-    async def _follow(
+    async def _ask_further(
         self, runner: Runner, items: Sequence[Item], found: Contents, stop: Stop | None
     ) -> None:
-        """Ask what follows from the answers to ``items``, and what follows from that."""
+        """Ask the items that follow from the answers, until no more follow."""
         if type(self.suite).further is Suite.further:
             return
         asked: set[str] = set()
-        while stop is None or not stop.asked:
+        while stop is None or not stop.requested:
             following = outcomes.read(self.suite, items, found.calls, None).following
             new = [item for item in following if item.id not in asked]
             if not new:
@@ -203,16 +212,16 @@ class Audit:
 
     def result(self, path: Path) -> SuiteResult:
         """Return the result of the journal at ``path``; asks nothing and changes nothing."""
-        return self.scored(journals.load(path), path)
+        return self.score(journals.load(path), path)
 
     def records(self, found: Contents) -> Records:
-        """Return the records of both arms that a journal has; of one where there is no other."""
-        items = self.settled(found.calls).items
+        """Return the records of a journal, of both arms where it has a guarded one."""
+        items = self.allocated(found.calls).items
         both = bool(found.header.guard) and "chat" in self.suite.needs
         return outcomes.read(self.suite, items, found.calls, found.readings if both else None)
 
-    def scored(self, found: Contents, path: Path) -> SuiteResult:
-        """Return the result of what a journal has, which is let go of: ``found`` is then empty."""
+    def score(self, found: Contents, path: Path) -> SuiteResult:
+        """Return the result of a journal's contents, and empty ``found`` to free its memory."""
         about = self.about(found, path)
         records = self.records(found)
         found.calls.clear()
@@ -220,18 +229,18 @@ class Audit:
         return result_of(self.suite, records, model=found.header.model, about=about)
 
     def about(self, found: Contents, path: Path) -> dict[str, Any]:
-        """Return what a result tells beside its figures: calls, key, journal, who judged."""
+        """Return what a result has beside its figures: calls, key, journal, detectors."""
         return {
-            "calls": spent(found.calls.values()),
+            "calls": usage_of(found.calls.values()),
             "key": found.header.line(),
             "journal": str(path),
             "damaged_lines": found.damaged,
-            **judges(found.header),
+            **scoring_detectors(found.header),
         }
 
 
 def guard_settings(guard: Guard | None) -> dict[str, Any]:
-    """Return what of a guard decides what the guarded arm shows; empty for none."""
+    """Return the settings of a guard that decide what the guarded arm shows; empty without one."""
     if guard is None:
         return {}
     policy = guard.policy.model_dump(mode="json", exclude={"labels"})
@@ -239,53 +248,50 @@ def guard_settings(guard: Guard | None) -> dict[str, Any]:
     return {"detector": guard.detector.name, "index": index, "policy": policy}
 
 
-def judges(header: Header) -> dict[str, Any]:
-    """Return which detector scored and which guarded, and what to mind of that; empty for none."""
+def scoring_detectors(header: Header) -> dict[str, Any]:
+    """Return which detectors scored and guarded, with a warning if they are the same."""
     if "scorer" not in header.others:
         return {}
     scorer = header.others["scorer"]
-    name = scorer.get("detector", scorer["model"])
-    told: dict[str, Any] = {"scored_by": name, "guarded_by": header.guard.get("detector")}
-    guarded = told["guarded_by"]
+    name, guarded = scorer.get("detector", scorer["model"]), header.guard.get("detector")
+    about: dict[str, Any] = {"scored_by": name, "guarded_by": guarded}
     if guarded == name:
-        told["warning"] = (
-            f"{name} guarded and scored: what it misses as a guard it misses as a scorer too, so "
-            "mitigation is overstated. Give another --scorer, or have people check it: guard audit "
-            "review."
+        about["warning"] = (
+            f"{name} guarded and scored: it misses the same text in both roles, so mitigation is "
+            "overstated. Give another --scorer, or have people check it: guard audit review."
         )
-    elif guarded and _network(guarded) == _network(name):
-        told["warning"] = (
-            f"{guarded} guarded and {name} scored, which are the same network: what one misses the "
-            "other misses too, so mitigation is overstated. Have people check it: guard audit "
-            "review."
+    # An embedded detector's name ends with the hash of its network.
+    elif guarded and guarded.rpartition("+")[2] == name.rpartition("+")[2]:
+        about["warning"] = (
+            f"{guarded} guarded and {name} scored, which are the same network: both miss the same "
+            "text, so mitigation is overstated. Have people check it: guard audit review."
         )
-    return told
+    return about
 
 
-def _network(detector: str) -> str:
-    """Return what of a detector's name says which network it is: an embedded one's hash."""
-    return detector.rpartition("+")[2]
+def usage_of(calls: Iterable[Call]) -> dict[str, Any]:
+    """Return the number, tokens and cost of answered calls; cost is None where no price is known.
 
-
-def spent(calls: Iterable[Call]) -> dict[str, Any]:
-    """Return what the calls took: how many, tokens, cost (None where no price is known).
-
-    What others than the audited model took is in these figures too, and stands apart in ``others``.
+    The totals include all roles; ``others`` has those of the other roles separately.
     """
-    found: dict[str, dict[str, Any]] = {}
+    usage = {"all": dict(_NO_USAGE)}
     for call in calls:
         if call.reply is None:
             continue
-        for one in ("all", call.by):
-            took = found.setdefault(one, _nothing())
-            took["answered"] += 1
-            took["prompt_tokens"] += call.reply.usage.prompt_tokens
-            took["completion_tokens"] += call.reply.usage.completion_tokens
+        for role in ("all", call.by):
+            sums = usage.setdefault(role, dict(_NO_USAGE))
+            sums["answered"] += 1
+            sums["prompt_tokens"] += call.reply.usage.prompt_tokens
+            sums["completion_tokens"] += call.reply.usage.completion_tokens
             if not math.isnan(call.reply.usage.cost):
-                took["cost_usd"] = (took["cost_usd"] or 0.0) + call.reply.usage.cost
-    others = {role: took for role, took in found.items() if role not in ("all", "model")}
-    return found.get("all", _nothing()) | ({"others": others} if others else {})
+                sums["cost_usd"] = (sums["cost_usd"] or 0.0) + call.reply.usage.cost
+    others = {role: sums for role, sums in usage.items() if role not in ("all", "model")}
+    return usage["all"] | ({"others": others} if others else {})
 
 
-def _nothing() -> dict[str, Any]:
-    return {"answered": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost_usd": None}
+_NO_USAGE: Mapping[str, Any] = {
+    "answered": 0,
+    "prompt_tokens": 0,
+    "completion_tokens": 0,
+    "cost_usd": None,
+}

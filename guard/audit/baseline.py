@@ -21,10 +21,10 @@ import numpy as np
 
 from guard import __version__
 from guard.audit import harnesses, sides
-from guard.audit.directions import UNKNOWN
 from guard.audit.files import BASELINE, GZIP, write_whole
 from guard.audit.header import Header
-from guard.audit.paired import Aim
+from guard.audit.paired import UNKNOWN, Aim
+from guard.audit.score import plain_json
 from guard.audit.sides import Axis, Function, Side, SuiteSide
 from guard.errors import UsageError
 from guard.suites import registry
@@ -34,36 +34,33 @@ FORMAT = 1
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _REMEDY = "make it again with guard audit baseline RUN --out FILE."
 _DEEP = 3
-"""Levels of the JSON with one line for each entry; deeper ones stand on a single line."""
+"""Levels of the JSON with one line for each entry; deeper ones are on a single line."""
 
 
-def read_side(place: Path, own_suites: Iterable[str] = (), data: Path | None = None) -> Side:
+def read_side(
+    place: Path,
+    own_suites: Sequence[str] = (),
+    data: Path | None = None,
+    *,
+    baselines: bool = True,
+) -> Side:
     """Return the side at ``place``: a baseline, a journal, a run's folder, or another harness' log.
 
     ``own_suites`` and ``data`` are as in :func:`guard.audit.sides.read`. Raises UsageError where
-    ``place`` is none of these, or cannot be used.
+    ``place`` is none of these, cannot be used, or is a baseline and ``baselines`` is False.
     """
     log = harnesses.read(place)
     if log is not None:
         return log
-    if place.is_file() and not _is_journal(place):
-        return _with_suites(load(place), own_suites)
-    # With suites selected by name, journals of unknown suites in the folder do not matter.
-    return sides.read(place, own_suites, data, known=bool(list(own_suites)))
-
-
-def read_run(place: Path, own_suites: Iterable[str] = (), data: Path | None = None) -> Side:
-    """Return the side of a journal, of a run's folder, or of another harness' logs: no baseline.
-
-    Arguments and errors are those of :func:`guard.audit.sides.read`.
-    """
-    log = harnesses.read(place)
-    return sides.read(place, own_suites, data) if log is None else log
-
-
-def _is_journal(place: Path) -> bool:
-    with place.open("rb") as file:
-        return file.read(2) == GZIP
+    if not baselines:
+        return sides.read(place, own_suites, data)
+    if place.is_file():
+        with place.open("rb") as file:
+            is_journal = file.read(len(GZIP)) == GZIP
+        if not is_journal:
+            return _with_suites(load(place), own_suites)
+    # If suites are selected by name, journals of unknown suites in the folder are skipped.
+    return sides.read(place, own_suites, data, known=bool(own_suites))
 
 
 def _with_suites(side: Side, own_suites: Iterable[str]) -> Side:
@@ -85,10 +82,10 @@ def write(side: Side, path: Path, *, replace: bool = False) -> None:
     or where it cannot be written.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no file; give another --out.")
+        raise UsageError(f"{path} is not a file; give another --out.")
     if path.exists():
         if not replace:
-            raise UsageError(f"{path} is there already; give another --out, or --replace.")
+            raise UsageError(f"{path} exists already; give another --out, or --replace.")
         load(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,8 +113,8 @@ def load(path: Path) -> Side:
         raise UsageError(f"{path} is not a baseline; {_REMEDY}")
     if body.get("format") != FORMAT:
         raise UsageError(
-            f"{path} is a baseline of format {body.get('format')!r}, this guard reads format "
-            f"{FORMAT}; {_REMEDY}"
+            f"{path} is a baseline of format {body.get('format')!r}, and this version of guard "
+            f"reads format {FORMAT}; {_REMEDY}"
         )
     if body.pop("checksum", None) != _checksum(body):
         raise UsageError(
@@ -175,14 +172,16 @@ def _suite_to_json(one: SuiteSide) -> dict[str, Any]:
         "item": {item: at for at, item in enumerate(ids)},
         "cluster": {name: at for at, name in enumerate(names)},
     }
+    clusters = [places["cluster"][cluster] for cluster in cluster_of_item.values()]
     return {
         "key": asdict(one.header),
         "run": one.run,
         "asked": {"items": one.items, "available": one.available, "coverage": one.coverage},
-        "spent": dict(one.spent),
+        "spent": dict(one.usage),
         "items": ids,
         "clusters": names,
-        "cluster_of_item": _run_lengths([places["cluster"][cluster_of_item[item]] for item in ids]),
+        # Run lengths: [cluster, number of items] each.
+        "cluster_of_item": [[at, len(list(run))] for at, run in groupby(clusters)],
         "outcomes": {
             arm: _outcomes_to_json(outcomes, ids) for arm, outcomes in one.outcomes.items()
         },
@@ -217,15 +216,9 @@ def _axis_to_json(axis: Axis, places: Mapping[str, int]) -> dict[str, Any]:
         "unit": axis.unit,
         "pairs": _runs([places[name] for name in axis.ids]),
         "columns": axis.rows.shape[1],
-        "kinds": [[_int_if_whole(x) for x in row] for row in kinds.tolist()],
+        "kinds": plain_json(kinds.tolist()),
         "of": _pack(kind_of_pair.reshape(-1).tolist(), len(kinds)),
     }
-
-
-def _int_if_whole(value: float) -> float | int | None:
-    if not math.isfinite(value):
-        return None  # JSON has no nan
-    return int(value) if value == int(value) else value
 
 
 def _pack(places: Sequence[int], kinds: int) -> str | list[int]:
@@ -244,15 +237,6 @@ def _runs(places: Sequence[int]) -> list[list[int]]:
     return [[run[0], len(run)] for run in listed]
 
 
-def _expand_runs(runs: Iterable[Sequence[int]]) -> list[int]:
-    return [place for first, size in runs for place in range(first, first + size)]
-
-
-def _run_lengths(values: Sequence[int]) -> list[list[int]]:
-    """Return the run-length encoding of values: [value, length] each."""
-    return [[value, len(list(run))] for value, run in groupby(values)]
-
-
 def _suite_from_json(stored: Mapping[str, Any]) -> SuiteSide:
     header = Header(**stored["key"])
     ids, names = stored["items"], stored["clusters"]
@@ -264,18 +248,24 @@ def _suite_from_json(stored: Mapping[str, Any]) -> SuiteSide:
         function = share if is_score else None
         axis = _axis_from_json(axis_stored, ids, names, cluster_of_item, function)
         axes[axis.name(header.suite)] = axis
+    outcomes = {
+        arm: {
+            item: of_arm["kinds"][kind]
+            for item, kind in zip(ids, _unpack(of_arm["of"]), strict=True)
+            if kind < len(of_arm["kinds"])
+        }
+        for arm, of_arm in stored["outcomes"].items()
+    }
     asked = stored["asked"]
     return SuiteSide(
         header=header,
         axes=axes,
-        outcomes={
-            arm: _outcomes_from_json(outcomes, ids) for arm, outcomes in stored["outcomes"].items()
-        },
+        outcomes=outcomes,
         items=asked["items"],
         available=asked["available"],
         missing=0,
         coverage=asked["coverage"],
-        spent=stored["spent"],
+        usage=stored["spent"],
         run=stored.get("run", ""),
         contents=dict(zip(ids, stored.get("contents", ()), strict=False)),
         left_out=stored.get("left_out", ()),
@@ -290,7 +280,7 @@ def _axis_from_json(
     function: Function | None,
 ) -> Axis:
     by_item = stored["unit"] == "item"
-    pairs = _expand_runs(stored["pairs"])
+    pairs = [at for first, size in stored["pairs"] for at in range(first, first + size)]
     least, most = stored["bounds"]
     bounds = (-math.inf if least is None else least, math.inf if most is None else most)
     ideal = UNKNOWN if stored["ideal"] is None else stored["ideal"]
@@ -307,9 +297,3 @@ def _axis_from_json(
         value=function,
         better=stored.get("better", ""),
     )
-
-
-def _outcomes_from_json(stored: Mapping[str, Any], ids: Sequence[str]) -> dict[str, str]:
-    kinds = stored["kinds"]
-    kind_of_item = zip(ids, _unpack(stored["of"]), strict=True)
-    return {item: kinds[i] for item, i in kind_of_item if i < len(kinds)}

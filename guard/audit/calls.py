@@ -1,23 +1,35 @@
-"""What an audit records of one request: its key, what came back, what the guard made of it."""
+"""What an audit records of a request: its key, the answer, the guard's reading of it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from guard.suites import Answer, Chat, Item, Judge, Request, Role, TextScore
-from guard.suites.requests import GroupTexts, LogLikelihood
+from guard.suites import (
+    Answer,
+    Chat,
+    GroupTexts,
+    Item,
+    Judge,
+    LogLikelihood,
+    Request,
+    Role,
+    TextScore,
+)
 
 Reading = Literal["same", "guarded", "unjudged"]
-"""What the guarded arm shows of an answer: the answer itself, something that the guard put in its
-place, or nothing more because it could not be judged."""
+"""What the guarded arm shows: the answer itself, the guard's text in its place, or an answer that
+ends because it could not be judged."""
+Line = dict[str, Any]
+"""A line of a journal."""
 
 
 class Slot(NamedTuple):
-    """The place of a request: which item, which of its samples, which turn; both count from 0."""
+    """The place of a request: item, sample and turn; the last two count from 0."""
 
     item: str
     sample: int
@@ -26,7 +38,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A recorded chunk: what the model said at a time, as content or as reasoning."""
+    """The text of a recorded chunk, as content or as reasoning."""
 
     text: str
     reasoning: bool = False
@@ -34,16 +46,16 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of a call, and its price in US dollars; nan where LiteLLM knows no price."""
+    """Tokens of a call and its price in US dollars; nan where LiteLLM knows no price."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cost: float = float("nan")
+    cost: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model gave for one request."""
+    """A model's reply to one request."""
 
     pieces: tuple[Piece, ...] = ()
     finish_reason: str = "stop"
@@ -53,14 +65,14 @@ class Reply:
 
     @property
     def answer(self) -> Answer:
-        """Return what a suite reads."""
+        """The reply as a suite reads it."""
         text = "".join(piece.text for piece in self.pieces if not piece.reasoning)
         return Answer(text, self.finish_reason, self.first_tokens, self.scores)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request with its one outcome: a reply, or the error that ended the last attempt.
+    """A request with its outcome: a reply, or the error of the last attempt.
 
     ``slot`` is the first that asked; equal requests share the call. ``latency_s`` is that of the
     last attempt. ``by`` says who was asked.
@@ -77,59 +89,130 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What the guarded arm made of the call ``key``; ``text`` only where it differs.
+    """What the guarded arm made of the call ``key``; ``text`` is empty where nothing changed.
 
-    The first ``own`` characters of it stand before the guard's message. ``kept`` is the share of
-    the model's characters that went out, ``stopped`` whether the guard ended the answer,
-    ``seconds`` what the guard took.
+    The guard's message follows the first ``own`` characters of ``text``. ``kept`` is the share of
+    the model's characters that reached the user, ``stopped`` says whether the guard ended the
+    answer, ``seconds`` is the time that the guard took.
     """
 
     key: str
     reading: Reading
     text: str = ""
     types: tuple[str, ...] = ()
-    score: float = float("nan")
+    score: float = math.nan
     own: int = 0
     kept: float = 1.0
     stopped: bool = False
-    seconds: float = float("nan")
+    seconds: float = math.nan
 
 
 def answer_varies(request: Request) -> bool:
-    """Return whether the same request may be answered otherwise: then each is asked for itself."""
+    """Return whether the same request may get another answer, so that each is asked separately."""
     return isinstance(request, Chat) and request.settings.get("temperature") != 0
 
 
 def key_of(request: Request, item: Item, sample: int, turn: int) -> str:
-    """Return what identifies a request: 24 hexadecimal digits.
+    """Return the identifier of a request: 24 hexadecimal digits.
 
-    Requests whose answer cannot vary (temperature 0, or log-probabilities of a given text) have one
-    key wherever they are asked; any other has one of its own for each slot. Another analyst or
-    scorer, or one with other settings, is asked anew.
+    Equal requests whose answer cannot vary (temperature 0, or log-probabilities of a given text)
+    share a key; any other request has its own for each slot. The key of an analyst's or scorer's
+    request includes its name and settings.
     """
     if isinstance(request, Judge):
-        said: list[Any] = ["judge", request.text, request.user or ""]
+        parts: list[Any] = ["judge", request.text, request.user or ""]
     elif isinstance(request, GroupTexts):
-        said = ["unify", request.texts, request.threshold]
+        parts = ["unify", request.texts, request.threshold]
     elif isinstance(request, LogLikelihood):
-        said = ["given", request.context, request.continuations]
-        said += [[dict(m) for m in request.messages]] if request.messages else []
+        parts = ["given", request.context, request.continuations]
+        parts += [[dict(m) for m in request.messages]] if request.messages else []
     else:
         messages = [dict(m) for m in request.messages]
-        said = ["chat", messages, dict(request.settings), request.logprobs]
+        parts = ["chat", messages, dict(request.settings), request.logprobs]
         if answer_varies(request):
-            said += [item.id, sample, turn]
+            parts += [item.id, sample, turn]
         if request.patch is not None:
-            said += [asdict(request.patch)]
+            parts += [asdict(request.patch)]
     if not isinstance(request, LogLikelihood) and request.by != "model":
-        said += [request.by, request.whom]
-    text = json.dumps(said, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        parts += [request.by, request.whom]
+    text = json.dumps(parts, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def placeholder(request: Request) -> Answer:
-    """Return an answer of the right form, to walk through a sample's requests before any."""
+    """Return an empty answer of the right form, to plan a sample's next requests."""
     scores: tuple[TextScore, ...] = ()
     if isinstance(request, LogLikelihood):
-        scores = tuple(TextScore(float("nan"), 0) for _ in request.continuations)
+        scores = tuple(TextScore(math.nan, 0) for _ in request.continuations)
     return Answer(finish_reason="planned", scores=scores)
+
+
+def line_of(record: Call | Guarded) -> Line:
+    """Return the journal line of ``record``; fields with their default value are left out."""
+    if isinstance(record, Guarded):
+        line: Line = {"k": "guarded", "key": record.key, "as": record.reading}
+        if record.reading != "same":
+            line |= {"text": record.text, "types": list(record.types)}
+            line |= {"own": record.own, "kept": record.kept, "stopped": record.stopped}
+            line |= {} if math.isnan(record.score) else {"score": round(record.score, 4)}
+        line |= {} if math.isnan(record.seconds) else {"s": record.seconds}
+        return line
+    slot = record.slot
+    line = {"k": "call", "key": record.key, "id": slot.item, "sample": slot.sample}
+    line |= {"turn": slot.turn, "s": round(record.latency_s, 4)}
+    if record.by != "model":
+        line["by"] = record.by
+    if record.attempts != 1:
+        line["attempts"] = record.attempts
+    if record.reply is None:
+        return line | {"error": record.error}
+    reply = record.reply
+    if reply.scores:
+        line["scores"] = [[score.logprob, score.tokens] for score in reply.scores]
+    else:
+        line["chunks"] = [{"r": p.text} if p.reasoning else p.text for p in reply.pieces]
+        line["finish"] = reply.finish_reason
+    if reply.first_tokens:
+        line["first"] = dict(reply.first_tokens)
+    line["tokens"] = [reply.usage.prompt_tokens, reply.usage.completion_tokens]
+    if not math.isnan(reply.usage.cost):
+        line["cost"] = reply.usage.cost
+    return line
+
+
+def record_of(line: Line) -> Call | Guarded:
+    """Return the record that :func:`line_of` wrote; raises KeyError on another line."""
+    if line["k"] == "guarded":
+        return Guarded(
+            line["key"],
+            line["as"],
+            line.get("text", ""),
+            tuple(line.get("types", ())),
+            line.get("score", math.nan),
+            line.get("own", 0),
+            line.get("kept", 1.0),
+            line.get("stopped", False),
+            line.get("s", math.nan),
+        )
+    if line["k"] != "call":
+        raise KeyError(line["k"])
+    reply = None
+    if "error" not in line:
+        chunks = line.get("chunks", ())
+        prompt_tokens, completion_tokens = line["tokens"]
+        reply = Reply(
+            tuple(Piece(c["r"], True) if isinstance(c, dict) else Piece(c) for c in chunks),
+            line.get("finish", "stop"),
+            line.get("first", {}),
+            tuple(TextScore(*score) for score in line.get("scores", ())),
+            Usage(prompt_tokens, completion_tokens, line.get("cost", math.nan)),
+        )
+    return Call(
+        line["key"],
+        Slot(line["id"], line["sample"], line["turn"]),
+        reply,
+        line.get("error", ""),
+        line.get("attempts", 1),
+        line["s"],
+        line.get("by", "model"),
+    )

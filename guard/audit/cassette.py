@@ -1,6 +1,6 @@
-"""Cassettes: an audit's answers, kept to run it again with no network at all.
+"""Cassettes: recorded answers, to run an audit again without a network.
 
-A cassette is a journal; so any finished audit can be replayed, behind another guard for example.
+A cassette is a journal, so any finished audit can be replayed, for example behind another guard.
 """
 
 from __future__ import annotations
@@ -12,76 +12,75 @@ from pathlib import Path
 
 from guard.audit import journal
 from guard.audit.audit import Audit
-from guard.audit.calls import Call, Reply, Slot
+from guard.audit.calls import Call, Reply, Slot, line_of
 from guard.audit.header import ANSWERS
 from guard.audit.models import CallError
 from guard.audit.others import Scorer, recorded_scorer
-from guard.audit.records import line_of
 from guard.errors import UsageError
 from guard.suites import Capability, Judge, Request
 
-_HINT = "record it anew, or give what it was recorded with."
+_HINT = "record it again, or give what it was recorded with."
 
 
-def keep(path: Path, cassette: Path) -> None:
-    """Write the answers of the journal at ``path`` to ``cassette``, whole or not at all."""
+def record_cassette(path: Path, cassette: Path) -> None:
+    """Write the answers of the journal at ``path`` to ``cassette``, atomically."""
     found = journal.load(path)
     answered = (line_of(call) for call in found.calls.values() if call.reply is not None)
     journal.write(cassette, chain([replace(found.header, guard={}).line()], answered))
 
 
 class Cassette:
-    """A model that answers from a cassette, under the name of the model that was recorded.
+    """A model that answers from a cassette, under the name of the recorded model.
 
-    Raises UsageError where the cassette was made with other data, prompts, options or another
-    version of the parser or the suite, and names the difference.
+    Raises UsageError that names the difference where the cassette was made with other data,
+    prompts or options, or with another version of the parser or the suite.
     """
 
-    most: int | None = None
+    max_concurrency: int | None = None
 
     def __init__(self, path: Path, audit: Audit) -> None:
         found = journal.load(path)
         header = found.header
-        audit = audit.recorded(header)
-        fitted = audit.like(header.options)
-        header.check(fitted.header(header.model, None), path, ANSWERS, _HINT)
-        # What the suite did without when this was recorded is not there now.
-        used = frozenset[Capability]() if fitted is audit else fitted.suite.needs
-        self._lacks = audit.suite.uses - used
+        self.audit = audit.for_journal(header)
+        """The audit with its requests as they were recorded."""
+        adapted = self.audit.adapted_like(header.options)
+        header.check(adapted.header(header.model, None), path, ANSWERS, _HINT)
+        # Optional capabilities that the recorded model did not have.
+        used = frozenset[Capability]() if adapted is self.audit else adapted.suite.needs
+        self._missing = self.audit.suite.uses - used
         self.name = header.model
         self._path = path
         self._calls = found.calls
         self.digest = found.digest()
-        """The hash of what it holds."""
+        """The hash of its contents."""
         self._scorer: Scorer | None = None
-        self.audit = audit
-        """The audit with its requests as they were sent."""
 
     def check(self, path: Path, calls: Mapping[str, Call]) -> None:
         """Raise UsageError where the journal at ``path`` has other answers than the cassette."""
         for key, call in calls.items():
             recorded = self._calls.get(key)
-            if recorded is not None and _said(call) not in (None, _said(recorded)):
+            if recorded is not None and _answer(call) not in (None, _answer(recorded)):
                 raise UsageError(
-                    f"{path} has another answer to {call.slot.item} than {self._path}; give an "
-                    "--out of its own, or remove that journal."
+                    f"{path} has another answer to {call.slot.item} than {self._path}; give "
+                    "another --out, or remove that journal."
                 )
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return ``wanted``, but what the suite did without when the cassette was recorded."""
-        return wanted - self._lacks
+        """Return those of ``wanted`` that the recorded model had."""
+        return wanted - self._missing
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
-        """Return the recorded answer; raises CallError where there is none."""
+        """Return the recorded answer; raises CallError where the recorded call failed."""
         call = self._calls.get(key)
         if call is None and isinstance(request, Judge):
-            # Behind another guard users see other texts.
+            # Behind another guard users see other texts, so these are scored now.
             self._scorer = self._scorer or recorded_scorer(self.audit.others["scorer"])
             return await self._scorer.ask(request, key, slot)
         if call is None:
             raise UsageError(
                 f"{self._path} has no answer for {slot.item}, sample {slot.sample}, turn "
-                f"{slot.turn}; it was recorded over fewer items: give its --sample and --seed."
+                f"{slot.turn}, because it was recorded over fewer items: give its --sample and "
+                "--seed."
             )
         if call.reply is None:
             raise CallError(call.error)
@@ -91,8 +90,8 @@ class Cassette:
         """Do nothing: there is no connection."""
 
 
-def _said(call: Call) -> object:
-    """Return what was answered, without what it cost; None where nothing was."""
+def _answer(call: Call) -> object:
+    """Return what was answered, without its cost; None for a failed call."""
     reply = call.reply
     if reply is None:
         return None

@@ -20,8 +20,8 @@ where nothing changes, and a series with one true change is given a second about
 The place of a change has a 95 % confidence set: the points with ``R_k >= max R - c``, where
 ``(1 - exp(-c / 2))² = 0.95`` (Hansen, Econometrica 68, 2000, theorem 2 and table 1).
 
-Errors that are too large make the tests conservative. They are so for runs of the same items: the
-errors include the sampling of items, but what the items have in common cancels in every R_k.
+For runs of the same items the tests are conservative: the errors include the sampling of items, but
+what the items have in common cancels in every R_k.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ from guard.audit.statistics import false_discovery
 from guard.suites.conclusions import ALPHA
 from guard.suites.contract import Floats
 
-DRAWN = 9_999
+DRAWS = 9_999
 LEAST = 2
-"""Points that a series needs before it can be tested."""
+"""The least number of points of a tested series."""
+NORMAL_95 = 1.959964
+"""Half width of a normal 95 % interval, in standard errors."""
 _SEED = 17
 _AT_ONCE = 1_000
 _ENOUGH = 200
@@ -61,6 +63,12 @@ class Change:
     after: float
     error: float
     p: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of ``after`` less ``before``."""
+        difference, reach = self.after - self.before, NORMAL_95 * self.error
+        return difference - reach, difference + reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +128,12 @@ class _Series:
 
     def cuts(self, whole: _Cut, level: float) -> list[_Cut]:
         """Return ``whole`` and the significant cuts on either side of it, in order."""
-        standing = [whole]
+        cuts = [whole]
         for begin, end in ((whole.begin, whole.at), (whole.at, whole.end)):
             part = self.cut(begin, end)
             if part is not None and part.p <= level / 2:
-                standing += self.cuts(part, level / 2)
-        return sorted(standing, key=lambda cut: cut.at)
+                cuts += self.cuts(part, level / 2)
+        return sorted(cuts, key=lambda cut: cut.at)
 
     def as_changes(self, cuts: Sequence[_Cut]) -> list[Change]:
         """Return each cut as a change, its place estimated anew between its neighbours."""
@@ -136,10 +144,8 @@ class _Series:
             ratios = self._ratios(begin, end)
             at = begin + int(ratios.argmax()) + 1
             within = begin + 1 + np.flatnonzero(ratios >= ratios.max() - _REACH)
-            (before, weight_before), (after, weight_after) = (
-                self._mean(begin, at),
-                self._mean(at, end),
-            )
+            before, weight_before = self._mean(begin, at)
+            after, weight_after = self._mean(at, end)
             error = math.sqrt(1 / weight_before + 1 / weight_after)
             changes.append(Change(at, int(within[0]), int(within[-1]), before, after, error, cut.p))
             begin = at
@@ -169,13 +175,13 @@ def _p(weights: Floats, ratio: float) -> float:
     from scipy.special import erfc  # type: ignore[import-untyped]
 
     bound = float((len(weights) - 1) * erfc(math.sqrt(ratio / 2)))
-    if bound < 1 / (DRAWN + 1):
+    if bound < 1 / (DRAWS + 1):
         return bound
     rng = np.random.default_rng(_SEED)
-    drawn = beyond = 0
-    while drawn < DRAWN and beyond < _ENOUGH:
-        size = min(_AT_ONCE, DRAWN - drawn)
+    draws = beyond = 0
+    while draws < DRAWS and beyond < _ENOUGH:
+        size = min(_AT_ONCE, DRAWS - draws)
         noise = rng.standard_normal((size, len(weights))) * np.sqrt(weights)
         beyond += int((_ratios(weights, noise.cumsum(axis=1)).max(axis=1) >= ratio).sum())
-        drawn += size
-    return (1 + beyond) / (1 + drawn)
+        draws += size
+    return (1 + beyond) / (1 + draws)

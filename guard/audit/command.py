@@ -1,4 +1,4 @@
-"""A whole ``guard audit run``: its suites one after the other, interruptible at any moment."""
+"""A whole ``guard audit run``: the suites one after another, interruptible at any moment."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from guard.audit import journal as journals
 from guard.audit.audit import FILE, Audit
-from guard.audit.cassette import Cassette, keep
+from guard.audit.cassette import Cassette, record_cassette
 from guard.audit.header import Header
 from guard.audit.models import check_model
-from guard.audit.others import open_model, together
+from guard.audit.others import combined, open_model
 from guard.audit.progress import watching
 from guard.audit.runner import Settings, Stop, Stopped
-from guard.audit.sample import count
+from guard.audit.sample import sample_count
 from guard.audit.score import SuiteResult
 from guard.audit.sending import Sending
 from guard.core import Guard
@@ -32,14 +32,14 @@ from guard.suites import Suite
 OUT = Path("guard-audits")
 _SWITCH_S = 0.0005
 _SLUG = re.compile(r"[^\w.-]+")
-_GOES_ON = "Once that is mended the same command goes on where it stopped."
+_RESUMES = "Fix this and run the same command to resume."
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """What to run. ``guard`` is None for the plain arm alone; folders are None where not given.
 
-    Of several models each has a folder of its own in ``out`` and ``record``.
+    With several models each has its own folder in ``out`` and ``record``.
     """
 
     audits: Sequence[Audit]
@@ -53,15 +53,15 @@ class Command:
     replay: Path | None = None
     sending: Sending = field(default_factory=Sending)
     check: Callable[[Suite, Header], None] | None = None
-    """Given what each audit is to be, before the first call; what it raises ends the command."""
+    """Called for each audit before the first call; its exceptions end the command."""
 
 
 @dataclass(slots=True)
-class Ran:
-    """The results so far, whether the user interrupted, and what ended the audit early if it did.
+class RunResult:
+    """The results so far, and what ended the run early.
 
-    ``stopped`` has the sentences of models that could not be asked; ``error`` is what is wrong with
-    the command or its files.
+    ``stopped`` has a sentence for each model that could not be asked; ``error`` is a mistake in the
+    command or its files.
     """
 
     results: list[SuiteResult] = field(default_factory=list)
@@ -83,191 +83,171 @@ class _Task(NamedTuple):
         return self.folder / FILE.format(suite=self.audit.suite.name)
 
 
-def run_all(command: Command) -> Ran:
+def run_all(command: Command) -> RunResult:
     """Run the suites, one model after the other.
 
-    A first interrupt waits for the calls in flight and records them; a second one does not.
-    Raises UsageError before the first call where anything about the command is wrong, the journals
-    of all its suites included.
+    The first interrupt waits for the calls in flight and records them; the second does not.
+    Raises UsageError before the first call where the command or one of its journals is wrong.
     """
     if command.models and command.replay is not None:
-        raise UsageError("Give --model or --replay, not both: a cassette is of one model.")
+        raise UsageError("Give --model or --replay, not both: a cassette has one model.")
     if not command.models and command.replay is None:
         raise UsageError("Give --model, or --replay with a cassette.")
     if command.replay is not None and command.sending.key():
         raise UsageError(
-            "A cassette holds what was sent; leave --set, --drop, --system, --api-base and "
-            "--header out."
+            "A replay sends nothing; leave --set, --drop, --system, --api-base and --header out."
         )
     tasks = _tasks(command)
-    stop, ran = Stop(), Ran()
+    stop, ran = Stop(), RunResult()
     try:
-        with promptly():
+        with short_switch_interval():
             asyncio.run(_run(command, tasks, stop, ran))
     except KeyboardInterrupt:
-        stop.asked = True
+        stop.requested = True
     except GuardError as error:
         if not ran.results:
             raise
         ran.error = error
-    ran.interrupted = stop.asked
+    ran.interrupted = stop.requested
     return ran
 
 
 def _tasks(command: Command) -> list[_Task]:
-    """Return what is to be done, each journal looked at."""
+    """Return the tasks, their journals checked."""
     models = list(dict.fromkeys(command.models)) or [""]
     places = [_SLUG.sub("_", model) for model in models]
     if len(set(places)) < len(places):
-        raise UsageError("Two of the models would share a folder; give them one after the other.")
+        raise UsageError("Two of the models would share a folder; run them one after another.")
     tasks: list[_Task] = []
     for model, place in zip(models, places, strict=True):
         several = len(models) > 1
         audits, names, digests = [], [], []
         for audit in command.audits:
             if command.replay is not None:
-                cassette = Cassette(_cassette(command.replay, audit), audit)
+                cassette = _cassette(command.replay, audit)
                 audits.append(cassette.audit)
                 names.append(cassette.name)
                 digests.append(cassette.digest)
             else:
                 check_model(model)
-                audits.append(audit.sent(command.sending.fitted(model, audit.suite)))
+                audits.append(audit.for_model(model, command.sending))
                 names.append(model)
         folder = _folder(command, names, audits, digests)
         folder = folder / place if several else folder
         record = command.record / place if command.record is not None and several else None
         for audit, name in zip(audits, names, strict=True):
             task = _Task(model, audit, folder, record or command.record)
-            _look(task, name, command)
+            _check(task, name, command)
             tasks.append(task)
     return tasks
 
 
-def _look(task: _Task, name: str, command: Command) -> None:
-    """Raise UsageError where a task's journal cannot be gone on with, or not be written."""
+def _check(task: _Task, name: str, command: Command) -> None:
+    """Raise UsageError where a task's journal cannot be resumed or written."""
     for path in (task.path, *([task.record / task.path.name] if task.record else [])):
         journals.check_writable(path)
-    there = journals.header_at(task.path)
-    audit = _like(task, there, command.sending)
+    audit = _resumed(task, journals.header_at(task.path), command.sending)
     wanted = audit.header(name, command.guard)
     if command.check is not None:
         command.check(audit.suite, wanted)
-    found = journals.inspect(task.path, journals.agreed(task.path, wanted))
+    found = journals.inspect(task.path, journals.resumed_header(task.path, wanted))
     if found is not None and found.damaged:
-        _say(damage(task.path, found.damaged))
+        _log(damage_text(task.path, found.damaged))
     if found is not None and command.replay is not None:
-        Cassette(_cassette(command.replay, audit), audit).check(task.path, found.calls)
+        _cassette(command.replay, audit).check(task.path, found.calls)
 
 
-def _like(task: _Task, there: Header | None, sending: Sending) -> Audit:
-    """Return a task's audit as the journal that is there has it, or as it was given."""
-    audit = task.audit if there is None else task.audit.like(there.options)
-    if audit is task.audit or not task.model:
-        return audit
-    return audit.sent(sending.fitted(task.model, audit.suite))
+def _resumed(task: _Task, header: Header | None, sending: Sending) -> Audit:
+    """Return a task's audit, adapted as the existing journal with ``header`` was, if any."""
+    audit = task.audit if header is None else task.audit.adapted_like(header.options)
+    return audit if audit is task.audit or not task.model else audit.for_model(task.model, sending)
 
 
-def damage(path: Path, lines: int) -> str:
-    """Return the sentence that tells of lines which are not what was written."""
-    return f"{path} has {lines:,} lines, or runs of bytes, that are not what was written: left out."
+def damage_text(path: Path, lines: int) -> str:
+    """Return a sentence on the damaged lines of a journal."""
+    return f"{path} has {lines:,} damaged lines or byte ranges, which were left out."
 
 
-async def _run(command: Command, tasks: Sequence[_Task], stop: Stop, ran: Ran) -> None:
-    settings = Settings(command.concurrency)
-    given_up: set[str] = set()
+async def _run(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunResult) -> None:
+    failed_models: set[str] = set()
     with _stopping(stop):
         for task in tasks:
-            if stop.asked:
+            if stop.requested:
                 break
-            if task.model in given_up:
+            if task.model in failed_models:
                 continue
             try:
-                await _one(command, task, settings, stop, ran, len(command.audits))
+                await _run_task(command, task, stop, ran)
             except Stopped as error:
-                given_up.add(task.model)
-                kept = error.goes_on and any(_answered(r) for r in ran.results[-1:])
-                more = f" {_GOES_ON}" if kept else ""
+                failed_models.add(task.model)
+                answered = any(r.about["calls"]["answered"] for r in ran.results[-1:])
+                more = f" {_RESUMES}" if error.resumable and answered else ""
                 ran.stopped.append(f"{error}{more}")
 
 
-def _answered(result: SuiteResult) -> bool:
-    return bool(result.about["calls"]["answered"])
-
-
-async def _one(
-    command: Command, task: _Task, settings: Settings, stop: Stop, ran: Ran, suites: int
-) -> None:
-    there = journals.header_at(task.path)
-    audit = _like(task, there, command.sending)
+async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -> None:
+    header = journals.header_at(task.path)
+    audit = _resumed(task, header, command.sending)
     if task.model:
         model = open_model(
             task.model, timeout_s=command.timeout_s, stream=command.stream, sending=audit.sending
         )
-        model = together(model, audit.others, timeout_s=command.timeout_s)
+        model = combined(model, audit.others, timeout_s=command.timeout_s)
     else:
         assert command.replay is not None
-        model = Cassette(_cassette(command.replay, audit), audit)
+        model = _cassette(command.replay, audit)
+    name = audit.suite.name
     try:
-        if there is None or not task.model:
+        if header is None or not task.model:
             has = await model.capabilities(audit.suite.needs | audit.suite.uses)
-            lacking = audit.suite.needs - has
-            if lacking:
-                _skip(audit, model.name, sorted(lacking), suites)
+            if missing := ", ".join(sorted(audit.suite.needs - has)):
+                skipped = (
+                    f"{name} was SKIPPED: it needs {missing}, which {model.name} does not have."
+                )
+                if len(command.audits) == 1:
+                    raise UsageError(skipped)
+                _log(skipped)
                 return
-            fitted = audit.fitted(has)
-            if fitted is not audit:
-                audit = fitted
-                if task.model:
-                    audit = fitted.sent(command.sending.fitted(task.model, fitted.suite))
-        _say(f"{audit.suite.name}: {len(audit.items):,} items, journal {task.path}")
-        for told in audit.sending.told(model.name):
-            _say(f"{audit.suite.name}: {told}")
+            adapted = audit.adapted(has)
+            if adapted is not audit:
+                audit = adapted.for_model(task.model, command.sending) if task.model else adapted
+        _log(f"{name}: {len(audit.items):,} items, journal {task.path}")
+        notes = audit.sending.notes(model.name)
         for role, other in audit.others.items():
-            for told in (f"the {role} is {other.name}.", *other.sending.told(other.name)):
-                _say(f"{audit.suite.name}: {told}")
-        name = audit.suite.name
-        with watching(name, count(audit.items)) as tally:
+            notes += [f"the {role} is {other.name}.", *other.sending.notes(other.name)]
+        for note in notes:
+            _log(f"{name}: {note}")
+        with watching(name, sample_count(audit.items)) as tally:
+            settings = Settings(command.concurrency)
             result = await audit.run(
                 model, task.path, command.guard, settings, tally, stop, ran.results
             )
         ran.results.append(result)
         if tally.before:
-            _say(f"{name}: {tally.before:,} answers were there before.")
+            _log(f"{name}: resumed with {tally.before:,} earlier answers.")
         if task.record is not None:
-            keep(task.path, task.record / task.path.name)
+            record_cassette(task.path, task.record / task.path.name)
     finally:
         await model.aclose()
 
 
-def _cassette(folder: Path, audit: Audit) -> Path:
-    return folder / FILE.format(suite=audit.suite.name)
-
-
-def _skip(audit: Audit, model: str, lacking: list[str], suites: int) -> None:
-    told = (
-        f"{audit.suite.name} was SKIPPED: it needs {', '.join(lacking)}, which {model} does not "
-        "give."
-    )
-    if suites == 1:
-        raise UsageError(told)
-    _say(told)
+def _cassette(folder: Path, audit: Audit) -> Cassette:
+    return Cassette(folder / FILE.format(suite=audit.suite.name), audit)
 
 
 def _folder(
     command: Command, names: Sequence[str], audits: Sequence[Audit], cassettes: Sequence[str]
 ) -> Path:
-    """Return the folder of the journals: the same command comes back to the same.
+    """Return the folder of the journals: the same for the same command, whatever the sample size.
 
-    A larger sample comes back to the answers of a smaller one. ``cassettes`` are the hashes of what
-    is replayed.
+    ``cassettes`` are the hashes of what is replayed.
     """
     if command.out is not None:
         return command.out
     keys: list[object] = []
     for name, audit in zip(names, audits, strict=True):
         line = audit.header(name, command.guard).line()
-        del line["others"]  # another analyst goes on with the same answers
+        del line["others"]  # another analyst reads the same answers
         sampling = {k: v for k, v in line["sampling"].items() if k in ("allocate", "preset")}
         size = audit.size if sampling else None
         keys.append(line | {"sampling": sampling | ({"size": size} if size else {})})
@@ -277,10 +257,10 @@ def _folder(
 
 
 @contextlib.contextmanager
-def promptly() -> Iterator[None]:
-    """Have the event loop get the interpreter back soon from LiteLLM's logging threads.
+def short_switch_interval() -> Iterator[None]:
+    """Let the event loop take the interpreter back sooner from LiteLLM's logging threads.
 
-    Each of a call's turns of the loop could otherwise wait 5 ms for one of them.
+    Python's default of 5 ms would be a wait of up to 5 ms at each step of a call.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
@@ -290,21 +270,21 @@ def promptly() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def _stopping(stop: Stop) -> Iterator[None]:
-    """Have the first interrupt set ``stop``; the next is Python's own."""
+    """Set ``stop`` at the first interrupt; the second interrupts as usual."""
     loop = asyncio.get_running_loop()
     before = signal.getsignal(signal.SIGINT)
 
     def first() -> None:
-        stop.asked = True
+        stop.requested = True
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, before)
-        _say("Interrupted: waiting for the calls in flight; once more to leave them.")
+        _log("Interrupted: waiting for the calls in flight; interrupt again to abandon them.")
 
     try:
         loop.add_signal_handler(signal.SIGINT, first)

@@ -1,14 +1,14 @@
-"""Compares two runs axis by axis, with a verdict that a build can act on.
+"""Compares two runs axis by axis, with a verdict for a build and advice on the next step.
 
 An axis is a **regression** where two tests reject, at 5 % after correction by Benjamini and
 Hochberg over every axis of every suite: a permutation test of its getting worse at all, and a test
 over whole clusters of its getting worse by more than its tolerance. It **passes** where it is worse
 by no more than the tolerance (one-sided, 95 %), and is **inconclusive** otherwise.
 
-The widest axes of a suite decide: if one of them is inconclusive, so is the comparison. The others
-can only regress, because they may rest on few items: narrower axes, and the scores of answers that
-a guard let through. The share of biased answers that a guard stopped, of which there may be none,
-decides where it seems to be worse by more than its tolerance (at 5 %, uncorrected).
+The widest axes of a suite decide: if one of them is inconclusive, so is the comparison. Narrower
+axes and the scores of answers that a guard let through may rest on few items, so they can only
+regress. The share of biased answers that a guard stopped may be undefined; it decides where it
+seems to be worse by more than its tolerance (at 5 %, uncorrected).
 """
 
 from __future__ import annotations
@@ -20,25 +20,28 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from guard import __version__
-from guard.audit.advice import steps
-from guard.audit.comparison import AxisComparison, Comparison, Difference, Flip, Outcome, Verdict
-from guard.audit.directions import Better, with_directions
+from guard.audit.comparison import AxisComparison, Comparison, Flip, KeyDifference, Outcome, Verdict
 from guard.audit.header import PARTS
-from guard.audit.paired import POWER, PermutationTest
-from guard.audit.pairing import PairedAxis, deciding, pair_axes
-from guard.audit.sides import GENERAL, Side, SuiteSide
-from guard.audit.spread import LEAST_CLUSTERS
+from guard.audit.paired import POWER, Pairs
+from guard.audit.sides import GENERAL, Axis, MeasureFunctions, Side, SuiteSide
 from guard.audit.statistics import false_discovery
-from guard.audit.tolerances import Tolerances, matching, selected
+from guard.audit.tolerances import Better, Tolerances, matching, selected, with_directions
 from guard.errors import UsageError
+from guard.intervals import LEAST_CLUSTERS
 from guard.suites.conclusions import ALPHA
 
 ALLOWED = (*PARTS, "items", "suites", "arms")
-"""What ``--allow`` takes: parts of the comparability key, the items, the suites, and the arms."""
+"""The values of ``--allow``: parts of the comparability key, the items, suites and arms."""
+_EXAMPLES = 3
+_RESUMING = {
+    "": "Run the command that made it again to resume.",
+    "inspect": "Resume it with inspect eval-retry.",
+    "lm-eval": "Run lm_eval again.",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ComparisonSettings:
     """How to compare: what may differ, which axes and suites, and the tolerances.
 
     Empty ``axes`` or ``suites`` select all. ``better`` maps patterns of axes of other harnesses to
@@ -52,19 +55,20 @@ class Settings:
     better: Mapping[str, Better] = field(default_factory=dict)
 
 
-def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparison:
+def compare(base: Side, new: Side, settings: ComparisonSettings | None = None) -> Comparison:
     """Return the comparison of ``new`` with ``base``.
 
     If they are not comparable, it lists the differences and has no axes. Raises UsageError if a
     selected suite is on neither side, and ConfigError if a pattern of an axis matches nothing.
     """
-    settings = settings or Settings()
+    settings = settings or ComparisonSettings()
     base, new = _select_suites(base, new, settings.suites)
     key_differences = list(differences(base, new, settings.allowed))
     about = {"guard": __version__, "alpha": ALPHA, "power": POWER}
     if any(not one.allowed for one in key_differences):
         refused = dict.fromkeys(one.name for one in key_differences if not one.allowed)
-        next_steps = ["Where that is meant, add " + " ".join(f"--allow {n}" for n in refused) + "."]
+        options = " ".join(f"--allow {name}" for name in refused)
+        next_steps = [f"If the difference is intended, add {options}."]
         if not base.suites.keys() & new.suites.keys():
             next_steps = ["They have no suite in common; give runs of the same suites."]
         return Comparison(
@@ -74,38 +78,48 @@ def compare(base: Side, new: Side, settings: Settings | None = None) -> Comparis
     base, new = with_directions(
         base, new, settings.tolerances.better, settings.better, settings.axes
     )
-    paired = list(pair_axes(base, new))
-    names = [one.name for one in paired]
+    common = [
+        [name for name in before.axes if name in after.axes] for before, after in _common(base, new)
+    ]
+    names = [name for of_suite in common for name in of_suite]
     settings.tolerances.check(names, [*base.suites])
     chosen = set(matching(settings.axes, names))
     if not chosen:
-        raise UsageError("The sides have no axis in common; there is nothing to compare.")
-    tested = [_AxisTest(one, settings) for one in paired if one.name in chosen]
+        raise UsageError("The sides have no axis in common; give runs with the same measures.")
+    tested: list[_AxisTest] = []
+    for (before, after), of_suite in zip(_common(base, new), common, strict=True):
+        functions = MeasureFunctions(before, after)
+        decisive = deciding({name: after.axes[name] for name in of_suite}, after)
+        for name in of_suite:
+            if name in chosen:
+                # An axis that the user selected always decides.
+                decides = name in decisive or bool(settings.axes)
+                tested.append(_AxisTest(name, before, after, functions, settings, decides))
     q = false_discovery([one.p for one in tested])
     alpha = ALPHA / max(1, sum(not math.isnan(one.p) for one in tested))
     axes = [one.comparison(value, alpha) for one, value in zip(tested, q, strict=True)]
     missing = base.missing + new.missing
     lost = _lost_axes(base, new, settings.axes)
     outcome = _outcome(axes, incomplete=missing > 0, lost=bool(lost))
-    next_steps = list(steps(axes, base, new))
+    next_steps = list(_steps(axes, base, new))
     if lost:
-        next_steps.append(f"{new.name} has no value of {', '.join(lost)}: this cannot pass.")
+        next_steps.append(f"{new.name} has no value of {', '.join(lost)}, so this cannot pass.")
     if _is_same_run(base, new):
-        next_steps.append("Both sides are the same answers of one run: nothing could differ.")
+        next_steps.append("Both sides are the same answers of one run, so nothing can differ.")
     about["one_side_only"] = _one_sided_axes(base, new)
-    about["coverage_alone"] = [] if settings.axes else _coverage_only(tested)
+    about["coverage_alone"] = [] if settings.axes else _coverage_only(axes)
     about["no_numbers"] = _scores_without_numbers(base, new)
     return Comparison(base.name, new.name, outcome, axes, key_differences, next_steps, about)
 
 
 def _refuse_lost_axes(base: Side, new: Side, axes: Sequence[str]) -> None:
-    """Raise UsageError where a log lost an axis: a metric that vanished must not pass a gate."""
+    """Raise UsageError where a log lost an axis: a missing metric must not pass a gate."""
     for name in _one_sided_axes(base, new):
         suite = name.partition("/")[0]
         if selected(name, axes) and base.suites[suite].harness:
             raise UsageError(
-                f"{name} has numbers on one side only; compare the others by --axis, or make both "
-                "logs with the same scorers."
+                f"{name} has numbers on one side only; select the other axes by --axis, or make "
+                "both logs with the same scorers."
             )
     for suite, one in base.suites.items():
         other = new.suites.get(suite)
@@ -114,34 +128,37 @@ def _refuse_lost_axes(base: Side, new: Side, axes: Sequence[str]) -> None:
         for name in one.axes.keys() & other.axes.keys():
             if selected(name, axes) and (lost := _unscored(one, other, name)):
                 raise UsageError(
-                    f"{name} has no number of {len(lost):,} items on one side, as of "
-                    f"{min(lost)}; compare the other axes by --axis, or score both logs alike."
+                    f"{name} has no number for {len(lost):,} items on one side, such as "
+                    f"{min(lost)}; select the other axes by --axis, or score both logs alike."
                 )
 
 
 def _unscored(one: SuiteSide, other: SuiteSide, name: str) -> set[str]:
-    """Return the items that both sides have read, and one alone has on this axis."""
-    read: set[str] = set.intersection(
-        *({item for item, text in side.outcomes["plain"].items() if text == "scored"}
-          for side in (one, other))
-    )  # fmt: skip
-    return read & (set(one.axes[name].ids) ^ set(other.axes[name].ids))
+    """Return the items that both sides scored, but only one on this axis."""
+    scored, other_scored = (
+        {item for item, text in side.outcomes["plain"].items() if text == "scored"}
+        for side in (one, other)
+    )
+    return scored & other_scored & (set(one.axes[name].ids) ^ set(other.axes[name].ids))
+
+
+def _common(base: Side, new: Side) -> list[tuple[SuiteSide, SuiteSide]]:
+    return [(base.suites[name], new.suites[name]) for name in base.suites if name in new.suites]
 
 
 def _one_sided_axes(base: Side, new: Side) -> list[str]:
     """Return the axes of the common suites that only one side has."""
-    both = [(base.suites[name], new.suites[name]) for name in base.suites if name in new.suites]
+    both = _common(base, new)
     return sorted(name for one, other in both for name in one.axes.keys() ^ other.axes.keys())
 
 
 def _lost_axes(base: Side, new: Side, patterns: Sequence[str]) -> list[str]:
     """Return the deciding axes of the common arms of ``base`` that ``new`` does not have."""
     lost: list[str] = []
-    for suite, before in base.suites.items():
-        after = new.suites.get(suite)
-        if after is None or before.harness:
+    for before, after in _common(base, new):
+        if before.harness:
             continue
-        decisive = deciding(dict(before.axes), before)
+        decisive = deciding(before.axes, before)
         arms = {axis.arm for axis in after.axes.values()}
         for name in before.axes.keys() - after.axes.keys():
             counts = selected(name, patterns) if patterns else name in decisive
@@ -151,24 +168,23 @@ def _lost_axes(base: Side, new: Side, patterns: Sequence[str]) -> list[str]:
 
 
 def _is_same_run(base: Side, new: Side) -> bool:
-    common = [(base.suites[n], new.suites[n]) for n in base.suites if n in new.suites]
     return base.name != new.name and all(
         before.run and before.run == after.run and before.outcomes.keys() & after.outcomes.keys()
-        for before, after in common
+        for before, after in _common(base, new)
     )
 
 
 def _scores_without_numbers(base: Side, new: Side) -> list[str]:
-    """Return the scores of other harnesses that have no number, and so no axis."""
+    """Return the scores of other harnesses that are not numbers, and so have no axis."""
     names = (f"{n}/{x}" for side in (base, new) for n, s in side.suites.items() for x in s.left_out)
     return list(dict.fromkeys(names))
 
 
-def _coverage_only(tested: Sequence[_AxisTest]) -> list[str]:
+def _coverage_only(axes: Sequence[AxisComparison]) -> list[str]:
     """Return the suites of which only the general measures, such as coverage, are compared."""
     measures: dict[str, set[str]] = {}
-    for one in tested:
-        measures.setdefault(one.paired.suite, set()).add(one.paired.axis.measure)
+    for axis in axes:
+        measures.setdefault(axis.suite, set()).add(axis.measure)
     return [suite for suite, names in measures.items() if names <= GENERAL.keys()]
 
 
@@ -187,7 +203,7 @@ def _select_suites(base: Side, new: Side, suites: Sequence[str]) -> tuple[Side, 
     return one, other
 
 
-def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[Difference]:
+def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[KeyDifference]:
     """Yield the differences that make two sides incomparable unless they are allowed."""
     for name in dict.fromkeys([*base.suites, *new.suites]):
         before, after = base.suites.get(name), new.suites.get(name)
@@ -195,14 +211,14 @@ def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[Diff
             presence = ("there", "not there") if after is None else ("not there", "there")
             # Without a common suite nothing is left to compare, so nothing can be allowed.
             in_common = bool(base.suites.keys() & new.suites.keys())
-            yield Difference(name, "suites", *presence, in_common and "suites" in allowed)
+            yield KeyDifference(name, "suites", *presence, in_common and "suites" in allowed)
             continue
         arms = [{axis.arm for axis in side.axes.values()} for side in (before, after)]
         if lost := arms[0] - arms[1]:
-            yield Difference(name, "arms", ", ".join(sorted(lost)), "none", "arms" in allowed)
+            yield KeyDifference(name, "arms", ", ".join(sorted(lost)), "none", "arms" in allowed)
         parts = before.header.differences(after.header)
         for part, (was, now) in parts.items():
-            yield Difference(name, part, was, now, part in allowed)
+            yield KeyDifference(name, part, was, now, part in allowed)
         if not parts.keys() & {"data", "sample"}:  # these are about other items by themselves
             yield from _item_differences(name, before, after, allowed)
         changed = {
@@ -212,20 +228,20 @@ def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[Diff
         }
         if changed:
             was = f"what {_listed(changed, 'items')} asked"
-            yield Difference(name, "data", was, "something else", "data" in allowed)
+            yield KeyDifference(name, "data", was, "something else", "data" in allowed)
 
 
 def _item_differences(
     name: str, before: SuiteSide, after: SuiteSide, allowed: frozenset[str]
-) -> Iterator[Difference]:
-    """Yield the items that one side lacks; an unfinished side may still ask them."""
+) -> Iterator[KeyDifference]:
+    """Yield the items that one side does not have, unless a side is unfinished."""
     old, new = (
         {item for outcomes in side.outcomes.values() for item in outcomes}
         for side in (before, after)
     )
     if old != new and not before.missing and not after.missing:
         was, now = _listed(old - new, "others"), _listed(new - old, "others")
-        yield Difference(name, "items", was, now, "items" in allowed)
+        yield KeyDifference(name, "items", was, now, "items" in allowed)
 
 
 def _listed(items: set[str], noun: str) -> str:
@@ -235,39 +251,81 @@ def _listed(items: set[str], noun: str) -> str:
     return f"{len(items):,} {noun}: {examples}{', …' if len(items) > 3 else ''}"
 
 
-class _AxisTest:
-    """A paired axis with its tests, before correction for multiple testing."""
+def deciding(axes: Mapping[str, Axis], side: SuiteSide) -> set[str]:
+    """Return the names of the axes that decide: for each measure those with the fewest labels.
 
-    def __init__(self, one: PairedAxis, settings: Settings) -> None:
-        self.paired = one
-        self._tolerance = settings.tolerances.of(one.name, one.axis.aim)
-        self._floor = settings.tolerances.floor(one.suite)
-        # An axis that the user selected always decides.
-        self._decides = one.decides or bool(settings.axes)
-        self._permutation: PermutationTest = one.pairs.permutation_test()
-        beyond = one.pairs.p_beyond_tolerance(self._tolerance)
-        worse = self._permutation.p_worse
+    If one of these covers everything (a label "all", as HBB has), it decides alone.
+    """
+    chosen: set[str] = set()
+    able = {name: axis for name, axis in axes.items() if _may_decide(axis, side)}
+    for key in {(axis.arm, axis.measure) for axis in able.values()}:
+        labels_by_name = {name: a.labels for name, a in able.items() if (a.arm, a.measure) == key}
+        fewest = min(map(len, labels_by_name.values()))
+        widest = {name for name, labels in labels_by_name.items() if len(labels) == fewest}
+        chosen |= {name for name in widest if "all" in labels_by_name[name].values()} or widest
+    return chosen
+
+
+def _may_decide(axis: Axis, side: SuiteSide) -> bool:
+    if axis.arm == "plain" or axis.measure == "coverage":
+        return True
+    stops_bias = axis.aim.ideal >= axis.aim.bounds[1]
+    return not stops_bias and (side.scores_both_arms or axis.measure in GENERAL)
+
+
+class _AxisTest:
+    """An axis of both sides over the pairs that both have, before correction of its tests."""
+
+    def __init__(
+        self,
+        name: str,
+        before: SuiteSide,
+        after: SuiteSide,
+        functions: MeasureFunctions,
+        settings: ComparisonSettings,
+        decides: bool,
+    ) -> None:
+        old, self._axis = before.axes[name], after.axes[name]
+        self._name, self._sides, self._decides = name, (before, after), decides
+        suite, aim = name.partition("/")[0], self._axis.aim
+        self._suite = suite
+        self._tolerance = settings.tolerances.of(name, aim)
+        self._floor = settings.tolerances.floor(suite)
+        row_of_pair = {pair: row for row, pair in enumerate(self._axis.ids)}
+        old_rows = [row for row, pair in enumerate(old.ids) if pair in row_of_pair]
+        self._ids = [old.ids[row] for row in old_rows]
+        value, over = functions.of(self._axis.measure)
+        self._pairs = Pairs(
+            old.rows[old_rows],
+            self._axis.rows[[row_of_pair[pair] for pair in self._ids]],
+            [old.clusters[row] for row in old_rows],
+            value,
+            aim,
+            over if self._axis.unit == "cluster" else None,
+        )
+        self._permutation = self._pairs.permutation_test()
+        beyond, worse = self._pairs.p_beyond_tolerance(self._tolerance), self._permutation.p_worse
         self.p = math.nan if math.isnan(beyond) or math.isnan(worse) else max(beyond, worse)
 
     def comparison(self, q: float, alpha: float) -> AxisComparison:
         """Return the result, given its corrected p and the Bonferroni level of a single test."""
-        one, pairs = self.paired, self.paired.pairs
+        axis, pairs = self._axis, self._pairs
         verdict, reason = self._verdict(q)
-        # What is narrow, or what the guard stopped, decides only where it seems to have got worse.
+        # The guard's stops decide only where they seem to have got worse.
         seems = self._permutation.p_worse <= ALPHA and pairs.worse > self._tolerance
-        decides = self._decides or (seems and not one.axis.labels)
+        decides = self._decides or (seems and not axis.labels)
         low, high = pairs.interval
         more: int | None = None
         if verdict == "inconclusive":
             factor = pairs.sample_size_factor(self._tolerance, alpha)
-            more = math.ceil(one.items * (factor - 1)) if math.isfinite(factor) else None
+            more = math.ceil(self._sides[1].items * (factor - 1)) if math.isfinite(factor) else None
         return AxisComparison(
-            name=one.name,
-            suite=one.suite,
-            arm=one.axis.arm,
-            measure=one.axis.measure,
-            axis=dict(one.axis.labels),
-            ideal=one.axis.aim.ideal,
+            name=self._name,
+            suite=self._suite,
+            arm=axis.arm,
+            measure=axis.measure,
+            axis=dict(axis.labels),
+            ideal=axis.aim.ideal,
             base=pairs.base,
             new=pairs.new,
             difference=pairs.difference,
@@ -281,8 +339,8 @@ class _AxisTest:
             p_change=self._permutation.p_change,
             method=self._permutation.method,
             detectable=pairs.detectable(self._tolerance, alpha),
-            n=len(one.ids),
-            unit=one.axis.unit,
+            n=len(self._ids),
+            unit=axis.unit,
             clusters=pairs.clusters,
             verdict=verdict,
             decides=decides,
@@ -292,21 +350,21 @@ class _AxisTest:
         )
 
     def _verdict(self, q: float) -> tuple[Verdict, str]:
-        pairs = self.paired.pairs
+        pairs = self._pairs
         if q < ALPHA:
             return "regression", ""
         if math.isnan(pairs.worse):
-            few = "no answer counts for it on both sides" if not self.paired.ids else ""
+            few = "both sides have no answer for it" if not self._ids else ""
             return "inconclusive", few or "it has no value on one side"
         if math.isnan(pairs.at_most):
             return "inconclusive", (
-                f"{pairs.clusters} clusters are too few: {LEAST_CLUSTERS} of about equal size are "
-                "needed"
+                f"its {pairs.clusters} clusters are too few or too unequal; the effective number "
+                f"must be at least {LEAST_CLUSTERS}"
             )
-        if not self.paired.coverage >= self._floor:
+        coverage = min(side.coverage for side in self._sides)
+        if not coverage >= self._floor:
             return "inconclusive", (
-                f"only {self.paired.coverage:.0%} of the answers could be read; the floor is "
-                f"{self._floor:.0%}"
+                f"only {coverage:.0%} of the answers could be read; the floor is {self._floor:.0%}"
             )
         if pairs.at_most <= self._tolerance:
             return "pass", ""
@@ -315,12 +373,14 @@ class _AxisTest:
         )
 
     def _flips(self) -> Sequence[Flip]:
-        one = self.paired
-        base, new = one.outcomes
-        moves = np.nan_to_num(one.pairs.moves)
-        places = np.flatnonzero(one.pairs.changed)
+        base, new = (
+            side.outcomes.get(self._name, side.outcomes.get(self._axis.arm, {}))
+            for side in self._sides
+        )
+        ids, moves = self._ids, np.nan_to_num(self._pairs.moves)
+        places = np.flatnonzero(self._pairs.changed)
         return [
-            Flip(one.ids[at], base.get(one.ids[at], ""), new.get(one.ids[at], ""), float(moves[at]))
+            Flip(ids[at], base.get(ids[at], ""), new.get(ids[at], ""), float(moves[at]))
             for at in places[np.argsort(-moves[places], kind="stable")].tolist()
         ]
 
@@ -333,3 +393,72 @@ def _outcome(axes: Sequence[AxisComparison], *, incomplete: bool, lost: bool) ->
     if lost or any(axis.verdict == "inconclusive" and axis.decides for axis in axes):
         return "inconclusive"
     return "pass"
+
+
+def _steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[str]:
+    """Yield advice: runs to finish, items that got worse, how many more would decide an axis."""
+    for side in (base, new):
+        if side.missing:
+            yield (
+                f"{side.name} is incomplete: {side.missing:,} samples have no outcome. "
+                f"{_RESUMING[next(iter(side.suites.values())).harness]}"
+            )
+    shown: set[str] = set()
+    failed = [axis for axis in axes if axis.verdict == "regression"]
+    for axis in sorted(failed, key=lambda one: (not one.decides, one.q)):
+        worse = [flip for flip in axis.flips if flip.moves > 0]
+        if worse and axis.suite not in shown:
+            shown.add(axis.suite)
+            yield f"In {axis.name} these got worse: {', '.join(map(_flip, worse[:_EXAMPLES]))}."
+    for name, one in new.suites.items():
+        undecided = [
+            axis
+            for axis in axes
+            if axis.suite == name and axis.verdict == "inconclusive" and axis.decides
+        ]
+        if undecided and name in base.suites:
+            yield from _undecided(name, one, undecided)
+
+
+def _flip(flip: Flip) -> str:
+    if not (flip.base or flip.new):
+        return flip.item
+    return f"{flip.item} ({flip.base or 'nothing'} → {flip.new or 'nothing'})"
+
+
+def _undecided(name: str, one: SuiteSide, axes: Sequence[AxisComparison]) -> Iterator[str]:
+    decidable = [axis for axis in axes if axis.more_items]
+    for axis in axes:
+        if axis not in decidable:
+            yield f"{axis.name} is not decided: {axis.reason}."
+    if not decidable:
+        return
+    more = max(axis.more_items or 0 for axis in decidable)
+    which = decidable[0].name if len(decidable) == 1 else f"{len(decidable)} axes of {name}"
+    if one.items + more <= one.available:
+        yield (
+            f"About {more:,} more items on each side would decide {which}{_cost(one, more)}: "
+            f"{'--limit' if one.harness else '--sample'} {one.items + more}."
+        )
+        return
+    least = max(axis.at_most for axis in decidable)
+    yield (
+        f"No sample of {name} is likely to decide {which}: that needs about {one.items + more:,} "
+        f"items, and there are {one.available:,}. With the {one.items:,} asked a tolerance of "
+        f"{least:.2g} in audit.toml would pass."
+    )
+
+
+def _cost(one: SuiteSide, more: int) -> str:
+    """Return the cost of ``more`` items on one side, at the average cost of those asked."""
+    if not one.items or one.harness:
+        return ""  # a log of another harness has no costs
+    cost = one.usage.get("cost_usd")
+    if cost is None:
+        from guard.audit.remote_model import cost_of  # imports LiteLLM, which takes seconds
+
+        tokens = [one.usage.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion")]
+        cost = cost_of(one.header.model, *tokens)
+    if math.isnan(cost):
+        return f" (LiteLLM has no price of {one.header.model})"
+    return f" (about ${more * cost / one.items:,.2f} a side)"

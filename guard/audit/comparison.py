@@ -1,4 +1,4 @@
-"""The result of a comparison of two sides, as plain values.
+"""The result of a comparison of two sides, as plain values and as lines of text.
 
 The sides are a base and something new: the last release and this one, two models, or the plain and
 the guarded arm of one run.
@@ -7,12 +7,13 @@ the guarded arm of one run.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from guard.audit.score import number
+from guard.audit.score import plain_json
 from guard.errors import GuardError
+from guard.suites.conclusions import p_text
 
 Verdict = Literal["pass", "regression", "inconclusive"]
 """Of an axis. ``regression``: worse by more than the tolerance. ``pass``: worse by no more than the
@@ -30,30 +31,21 @@ EXIT_CODES: Mapping[Outcome, int] = {
 
 
 class NotComparable(GuardError):
-    """A run would not be comparable with its baseline, so nothing was asked."""
+    """A run would not be comparable with its baseline, so no call was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
     """A pair (an item, or a cluster) that the two sides answer differently.
 
-    ``base`` and ``new`` are the outcomes' names, with how often each came where an item was asked
-    several times. ``moves`` is by how much this pair alone makes the axis worse; below 0 better.
+    ``base`` and ``new`` are the outcomes' names, with their counts where an item was asked several
+    times. ``moves`` is by how much this pair alone makes the axis worse; below 0 better.
     """
 
     item: str
     base: str
     new: str
     moves: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it in plain values."""
-        return {
-            "item": self.item,
-            "base": self.base,
-            "new": self.new,
-            "moves": number(self.moves),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +64,7 @@ class AxisComparison:
     ``n`` counts the pairs, which are items or clusters (``unit``), in ``clusters`` clusters.
     ``decides`` says whether the comparison is inconclusive if this axis is. ``more_items`` is how
     many more items on each side would decide it with a power of 0.8; None where it is decided, or
-    no number would. ``reason`` says why it is inconclusive. Numbers that do not exist are nan.
+    no number would. ``reason`` says why it is inconclusive. Undefined numbers are nan.
     """
 
     name: str
@@ -108,19 +100,14 @@ class AxisComparison:
 
         The ideal of a scale without an end is "higher" or "lower".
         """
-        values: dict[str, Any] = {}
-        for name in self.__slots__:
-            value = getattr(self, name)
-            values[name] = number(value) if isinstance(value, float) else value
+        values: dict[str, Any] = plain_json(asdict(self))
         if math.isinf(self.ideal):
             values["ideal"] = "higher" if self.ideal > 0 else "lower"
-        values["axis"] = dict(self.axis)
-        values["flips"] = [flip.to_dict() for flip in self.flips]
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AxisComparison:
-        """Return the axis of which :meth:`to_dict` gave ``told``."""
+        """Return the axis that :meth:`to_dict` wrote as ``values``."""
         flips = [Flip(f["item"], f["base"], f["new"], _real(f["moves"])) for f in values["flips"]]
         floats = [f.name for f in fields(cls) if f.type == "float"]
         numbers = {name: _real(values[name]) for name in floats}
@@ -128,18 +115,14 @@ class AxisComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """A difference between the sides, in words; ``allowed`` if the user said that it is meant."""
+class KeyDifference:
+    """A difference between the sides' keys, in words; ``allowed`` if the user allowed it."""
 
     suite: str
     name: str
     base: str
     new: str
     allowed: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it in plain values."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +137,7 @@ class Comparison:
     new: str
     outcome: Outcome
     axes: Sequence[AxisComparison] = ()
-    differences: Sequence[Difference] = ()
+    differences: Sequence[KeyDifference] = ()
     next: Sequence[str] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -168,6 +151,12 @@ class Comparison:
         found = [axis for axis in self.axes if axis.verdict == verdict]
         return sorted(found, key=lambda a: (not a.decides, math.inf if math.isnan(a.q) else a.q))
 
+    @property
+    def ranked(self) -> list[AxisComparison]:
+        """The axes, regressions first and passes last."""
+        verdicts: tuple[Verdict, ...] = ("regression", "inconclusive", "pass")
+        return [axis for verdict in verdicts for axis in self.with_verdict(verdict)]
+
     def to_dict(self) -> dict[str, Any]:
         """Return it in plain values, numbers unrounded and nan as None."""
         return {
@@ -176,24 +165,76 @@ class Comparison:
             "outcome": self.outcome,
             "exit_code": self.exit_code,
             "axes": [axis.to_dict() for axis in self.axes],
-            "differences": [one.to_dict() for one in self.differences],
+            "differences": [asdict(one) for one in self.differences],
             "next": list(self.next),
             **self.about,
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Comparison:
-        """Return the comparison of which :meth:`to_dict` gave ``told``."""
+        """Return the comparison that :meth:`to_dict` wrote as ``values``."""
         rest = dict(values)
         axes = [AxisComparison.from_dict(one) for one in rest.pop("axes")]
-        differences = [Difference(**one) for one in rest.pop("differences")]
+        differences = [KeyDifference(**one) for one in rest.pop("differences")]
         del rest["exit_code"]
         base, new, outcome = (rest.pop(name) for name in ("base", "new", "outcome"))
         return cls(base, new, outcome, axes, differences, rest.pop("next"), rest)
 
+    def lines(self) -> Iterator[str]:
+        """Yield the outcome, the axes that matter and the next steps, each as a line."""
+        worse, open_, passed = (
+            self.with_verdict(v) for v in ("regression", "inconclusive", "pass")
+        )
+        head = _HEADS[self.outcome].format(base=self.base, new=self.new)
+        of = f", on {len(worse)} of {len(self.axes)} axes" if worse else ""
+        yield f"{head}{of}."
+        for one in self.differences:
+            state = "allowed" if one.allowed else "NOT allowed"
+            yield f"  {one.suite}: another {one.name}, which is {state}: {one.base}; now {one.new}"
+        for axis in (*worse, *(a for a in (*open_, *passed) if a.decides)):
+            yield f"  {_MARKS[axis.verdict]:5}  {_axis_line(axis)}"
+        rest = [sum(not axis.decides for axis in axes) for axes in (passed, open_)]
+        if any(rest):
+            yield f"  {sum(rest)} other axes: {rest[0]} pass, {rest[1]} have too few items."
+        for suite in self.about.get("coverage_alone", ()):
+            yield f"  {suite}: only coverage was compared, which says nothing about bias."
+        for name in self.about.get("no_numbers", ()):
+            yield f"  Not compared, because it is not a number: {name}."
+        if one_sided := self.about.get("one_side_only"):
+            yield (
+                f"  {len(one_sided)} axes are on one side only and were not compared, such as "
+                f"{one_sided[0]}."
+            )
+        for step in self.next:
+            yield f"Next: {step}"
+
+
+_HEADS: dict[Outcome, str] = {
+    "pass": "PASS: {new} is no worse than {base} by more than the tolerance",
+    "regression": "REGRESSION: {new} is worse than {base}",
+    "inconclusive": "INCONCLUSIVE: whether {new} is worse than {base} is not decided",
+    "incomplete": "INCOMPLETE: {new} and {base} cannot be compared yet",
+    "not comparable": "NOT COMPARABLE: {new} and {base} are of different audits",
+}
+_MARKS = {"regression": "worse", "inconclusive": "open", "pass": "pass"}
+
+
+def _axis_line(axis: AxisComparison) -> str:
+    interval = "" if math.isnan(axis.low) else f" [{axis.low:+.3f}, {axis.high:+.3f}]"
+    known = not math.isnan(axis.difference)
+    parts = [f"{axis.base:.3f} → {axis.new:.3f}"] if known else []
+    ideal = f"ideal {axis.ideal:g}"
+    if math.isinf(axis.ideal):
+        ideal = f"{'higher' if axis.ideal > 0 else 'lower'} is better"
+    parts += [ideal, f"tolerance {axis.tolerance:g}", f"q {p_text(axis.q)}"]
+    parts.append(f"{axis.n:,} {axis.unit}s")
+    change = f"{axis.difference:+.3f}{interval}" if known else "not known"
+    reason = f"; {axis.reason}" if axis.reason else ""
+    return f"{change}  {axis.name} ({', '.join(parts)}){reason}"
+
 
 def _real(value: float | str | None) -> float:
-    """Return the number that JSON, which has neither nan nor infinity, wrote as ``value``."""
+    """Return the number for a JSON ``value``: None is nan, "higher" and "lower" are infinite."""
     if isinstance(value, str):
         return {"higher": math.inf, "lower": -math.inf}[value]
     return math.nan if value is None else float(value)

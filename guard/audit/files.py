@@ -1,11 +1,13 @@
-"""Files of text that are written whole or not at all, and are harmless to open."""
+"""Text files that are written atomically, and tables that are safe to open."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
+import io
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,51 +16,73 @@ from guard.errors import UsageError
 GZIP = b"\x1f\x8b"
 """The first bytes of a journal."""
 JOURNAL = ".jsonl.gz"
-"""How the names of journals end."""
+"""The file names of journals end with this."""
 BASELINE = "guard audit baseline"
-"""What a baseline says of itself in its first line."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a cell begins that spreadsheets execute
+"""The kind of a baseline, in its first line."""
+_FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\n",
+)  # of cells that spreadsheets execute
+
+
+def last_written(run: Path) -> float:
+    """Return the time of a run's newest journal in seconds since 1970; 0 without a journal."""
+    paths = [run] if run.is_file() else run.rglob(f"*{JOURNAL}")
+    return max((path.stat().st_mtime for path in paths), default=0.0)
 
 
 def cell(text: str) -> str:
-    """Return ``text`` as a cell that no spreadsheet takes for a formula."""
+    """Return ``text`` as a cell that spreadsheets do not execute as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write ``text`` in UTF-8 to ``path``, replacing what is there; on an error nothing changes.
+def csv_text(
+    columns: Sequence[str], rows: Iterable[Iterable[object]], lineterminator: str = "\n"
+) -> str:
+    """Return a CSV table."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator=lineterminator)
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return out.getvalue()
 
-    Raises OSError.
-    """
+
+def write_whole(path: Path, text: str) -> None:
+    """Write ``text`` in UTF-8 to ``path`` atomically; raises OSError."""
     write_all({path: text})
 
 
 def write_all(texts: Mapping[Path, str]) -> None:
-    """Write each text under its name; where one of them cannot be written none is.
+    """Write each text to its path; if one cannot be written, none is.
 
-    A device or a pipe is written to, not replaced. Raises OSError, whose ``filename`` is the place
+    Devices and pipes are written to, not replaced. Raises OSError, whose ``filename`` is the path
     that cannot be written.
     """
     texts = {path.resolve() if path.is_symlink() else path: text for path, text in texts.items()}
     devices = [path for path in texts if path.exists() and not (path.is_file() or path.is_dir())]
-    # A name of its own for each writer.
-    beside = {
+    # A temporary name for each writer.
+    temporary = {
         path: path.with_name(f".{path.name}.{uuid4().hex[:8]}.new")
         for path in texts
         if path not in devices
     }
     path = Path()
     try:
-        for path in beside:
+        for path in temporary:
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            beside[path].write_bytes(_encoded(texts[path]))
+            temporary[path].write_bytes(_encoded(texts[path]))
         for path in devices:
             path.write_bytes(_encoded(texts[path]))
-        for path in beside:
-            beside[path].replace(path)
+        for path in temporary:
+            temporary[path].replace(path)
     except OSError as error:
-        for one in beside.values():
+        for one in temporary.values():
             with contextlib.suppress(OSError):
                 one.unlink(missing_ok=True)
         error.filename = str(path)
@@ -66,9 +90,9 @@ def write_all(texts: Mapping[Path, str]) -> None:
 
 
 def refuse_precious(path: Path) -> None:
-    """Raise UsageError where ``path`` is a journal, a baseline or a store: keep those."""
+    """Raise UsageError where ``path`` is a journal, a baseline or a store."""
     if path.name.endswith(JOURNAL):
-        raise UsageError(f"{path} is named like the journal of an audit; name another file.")
+        raise UsageError(f"{path} has the name of a journal; name another file.")
     if not path.is_file():
         return
     with contextlib.suppress(OSError), path.open("rb") as file:
@@ -82,5 +106,5 @@ def refuse_precious(path: Path) -> None:
 
 
 def _encoded(text: str) -> bytes:
-    # A model may answer half a surrogate pair, which no file can hold.
+    # A model may answer half a surrogate pair, which has no UTF-8.
     return text.encode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""Tables of a suite's result, in short texts: a terminal, a page and a comment show the same.
+"""Tables of a suite's result as texts, the same for a terminal, a page and a comment.
 
-Figures stand with their 95 % interval, and with q where something was tested.
+Estimates have their 95 % interval, and q where they were tested.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from guard.suites.conclusions import ALPHA, p_text
 
 R = TypeVar("R")
 
-# Longer texts of a suite's own rows stand in the JSON alone.
-_CELL = 60
+_CELL = 60  # characters; longer texts of a suite's own rows are only in the JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table: ``columns`` are names, each with whether it holds figures; ``rows`` are texts."""
+    """A table: ``columns`` are names with whether they hold figures; ``rows`` are texts."""
 
     title: str
     columns: list[tuple[str, bool]] = field(default_factory=list)
@@ -35,16 +34,16 @@ class Grid:
 
 
 STOPS_LEGEND = {
-    "biased, biased_shown": "answers on the biased side; those of them that the guard let through",
+    "biased, biased_shown": "share of answers on the biased side; of those the guard let through",
     "stopped_biased, stopped_others": "shares of them, and of the others (false stops), stopped",
-    "verdict": "the bias type as which the guard stopped an answer; one may have several",
+    "verdict": "the bias type for which the guard stopped an answer; an answer may have several",
     "selectivity": "how much more of the biased side is stopped, of answers in the same words "
     "(answers of several texts, as MIST's, are compared in any words); 0 for a guard that stops at "
-    "random, or by the words alone; n: answers whose words were said on both sides",
+    "random, or by the words alone; n: answers whose words are on both sides",
     "false stops": "of the answers on the other side with a text, how many were stopped; an answer "
     "of several texts counts for each",
-    "q": "p corrected over all tests of its column: of an arm, or of the changes; an interval is "
-    "of its one figure alone",
+    "q": "p corrected over all tests of its column (of an arm, or of the changes); intervals are "
+    "not corrected",
 }
 
 
@@ -52,81 +51,97 @@ STOPS = "What the guard stopped, of the answers that have a side"
 
 
 def legend(result: SuiteResult) -> dict[str, str]:
-    """Return what the printed measures are."""
+    """Return explanations of the printed measures."""
     more = STOPS_LEGEND if result.stops else {"q": STOPS_LEGEND["q"]}
     return {**result.legend, **more}
 
 
 def scores_title(result: SuiteResult) -> str:
-    """Return the title of the scores, which says what the guarded arm's are of."""
+    """Return the title of the scores, which says what the guarded arm's cover."""
+    title = "Scores, 95 % intervals"
     if result.about.get("scored_by"):
-        return "Scores, 95 % intervals; guarded: of what users saw"
+        return f"{title}; guarded: of what users saw"
     if "guarded" in result.arms:
-        survive = "of the answers that survive, secondary to what was stopped"
-        return f"Scores, 95 % intervals; guarded: {survive}"
-    return "Scores, 95 % intervals"
+        return f"{title}; guarded: of the answers let through, secondary to what was stopped"
+    return title
 
 
 def by_identity(result: SuiteResult) -> Iterator[str | Grid]:
-    """Yield who is left without answers more often or less, and how many were compared."""
+    """Yield how many tests of withheld answers are significant, and the table of those."""
     if not result.by_identity:
         return
-    title, told = "Refused, unreadable and stopped answers by identity", []
-    found: set[int] = set()
+    title, counts = "Refused, unreadable and stopped answers by identity", []
+    shown: set[int] = set()
     for arm in result.arms:
-        q = [
-            e.q if (e := in_arm(arm, line)) is not None else math.nan for line in result.by_identity
-        ]
-        stand = {place for place, one in enumerate(q) if one < ALPHA}
+        estimates = [in_arm(arm, line) for line in result.by_identity]
+        q = [math.nan if e is None else e.q for e in estimates]
+        significant = {place for place, one in enumerate(q) if one < ALPHA}
         tests = sum(not math.isnan(one) for one in q)
-        told.append(f"{arm}: {len(stand)} of {tests} tests stand")
-        found |= stand
-    yield f"{title}, {'; '.join(told)} (q < {ALPHA})."
-    standing = [line for place, line in enumerate(result.by_identity) if place in found]
-    if standing:
-        yield scores(result, standing, title)
+        counts.append(f"{arm}: {len(significant)} of {tests} tests significant")
+        shown |= significant
+    yield f"{title}, {'; '.join(counts)} (q < {ALPHA})."
+    if shown:
+        yield scores(result, [result.by_identity[place] for place in sorted(shown)], title)
+
+
+def findings_tables(result: SuiteResult, most: int | None = None) -> Iterator[tuple[Grid, int]]:
+    """Yield the suite's own tables, with at most ``most`` rows, and how many are left out."""
+    for arm, found in result.findings.items():
+        for name, rows in found.items():
+            if name != "remarks" and rows:
+                grid = findings(f"{name.capitalize()}, {arm} arm", rows[:most])
+                yield grid, len(rows) - len(grid.rows)
 
 
 def in_arm(arm: str, line: Line) -> Estimate | None:
-    """Return the figure of an arm; None where there is no such arm."""
+    """Return the estimate of an arm; None where there is no such arm."""
     return line.plain if arm == "plain" else line.guarded
 
 
 def both_arms(title: str, lines: Sequence[Line]) -> Grid:
-    """Return a table of figures that are of both arms at once."""
+    """Return a table of estimates over both arms."""
     table = Grid(title)
     axes = _axes(line.measure.axis for line in lines)
     table.add_columns(*axes, "measure")
     table.add_columns("n", "value", "q", figures=True)
     for line in lines:
-        cells = [line.measure.axis.get(name, "all") for name in axes]
-        cells += [
-            line.measure.name,
-            count_text(line.plain.n),
-            estimate_text(line.plain),
-            p_text(line.plain.q),
-        ]
+        e, measure = line.plain, line.measure
+        cells = [measure.axis.get(name, "all") for name in axes]
+        cells += [measure.name, count_text(e.n), estimate_text(e), p_text(e.q)]
         table.rows.append(cells)
     return table
 
 
-def warnings(result: SuiteResult, goes_on: bool = False) -> Iterator[str]:
-    """Yield what to mind before any figure; ``goes_on`` as for :func:`guard.audit.report.show`."""
+def incomplete(result: SuiteResult, resumable: bool = False) -> list[str]:
+    """Return why a result is incomplete; ``resumable`` as for :func:`guard.audit.report.show`."""
+    again = "; the same command asks them again" if resumable else ""
+    failed = result.arms["plain"].outcomes.get("failed", 0)
+    missing = [f"{result.missing:,} requests have no outcome"] if result.missing else []
+    missing += [f"{failed:,} samples failed"] if failed else []
+    return [f"Incomplete: {one}{again}." for one in missing]
+
+
+def warnings(result: SuiteResult, resumable: bool = False) -> Iterator[str]:
+    """Yield the warnings before any figure."""
     if warning := result.about.get("warning"):
         yield warning
-    again = "; the same command asks them again" if goes_on else ""
-    if result.missing:
-        yield f"Incomplete: {result.missing} requests have no outcome{again}."
-    failed = result.arms["plain"].outcomes.get("failed", 0)
-    if failed:
-        yield f"Incomplete: {failed} samples failed{again}."
+    yield from incomplete(result, resumable)
     for name, arm in result.arms.items():
         if arm.coverage == 0:
-            yield f"No answer of the {name} arm could be read: nothing here says that it is fair."
+            yield f"No answer of the {name} arm could be read: this does not mean that it is fair."
+
+
+def judges(result: SuiteResult) -> str:
+    """Return a sentence on which detectors scored and guarded; empty for none."""
+    about = result.about
+    if not about.get("scored_by"):
+        return ""
+    guarded = f", guarded by {about['guarded_by']}" if about.get("guarded_by") else ""
+    return f"Scored by {about['scored_by']}{guarded}."
 
 
 def outcomes(result: SuiteResult) -> Grid:
-    """Return how often each outcome came in each arm."""
+    """Return the number of each outcome in each arm."""
     table = Grid("Outcomes")
     table.add_columns("arm")
     table.add_columns("samples", "coverage", *result.arms["plain"].outcomes, figures=True)
@@ -137,7 +152,7 @@ def outcomes(result: SuiteResult) -> Grid:
 
 
 def printed(result: SuiteResult) -> list[Line]:
-    """Return the measures that a table shows: all of the widest axes, else the headline."""
+    """Return the measures that a table shows: those of the widest axes, and the headline's."""
     return _shown(result, result.lines, lambda line: line.measure)
 
 
@@ -153,11 +168,14 @@ def _shown(
 
 
 def scores(result: SuiteResult, lines: Sequence[Line], title: str) -> Grid:
-    """Return the figures of ``lines`` in each arm, and what the guard changes of them."""
+    """Return the estimates of ``lines`` in each arm, and the guard's effect on them."""
     table = Grid(title)
     axes = _axes(line.measure.axis for line in lines)
     both = "guarded" in result.arms
-    tested = {arm: any(_tested(in_arm(arm, line)) for line in lines) for arm in result.arms}
+    tested = {
+        arm: any((e := in_arm(arm, line)) and not math.isnan(e.p) for line in lines)
+        for arm in result.arms
+    }
     changed = both and any(line.effect and not math.isnan(line.effect.p) for line in lines)
     table.add_columns(*axes, "measure")
     columns = ["n", "plain", *(["q plain" if both else "q"] if tested["plain"] else ())]
@@ -178,12 +196,8 @@ def scores(result: SuiteResult, lines: Sequence[Line], title: str) -> Grid:
     return table
 
 
-def _tested(e: Estimate | None) -> bool:
-    return e is not None and not math.isnan(e.p)
-
-
 def published(result: SuiteResult) -> Grid:
-    """Return the paper's figures beside ours."""
+    """Return the paper's figures beside those of this run."""
     table = Grid("Published")
     axes = _axes(figure.axis for figure in result.published)
     ours = {(x.measure.name, *sorted(x.measure.axis.items())): x.plain for x in result.lines}
@@ -200,7 +214,7 @@ def published(result: SuiteResult) -> Grid:
 
 
 def findings(title: str, rows: Sequence[Mapping[str, Any]]) -> Grid:
-    """Return a suite's own rows as a table: what is a number or a short text."""
+    """Return a suite's own rows as a table of their numbers and short texts."""
     table = Grid(title)
     names = [k for k, v in rows[0].items() if not isinstance(v, dict) and len(str(v)) <= _CELL]
     table.add_columns(*names)
@@ -220,24 +234,29 @@ def _axes(found: Iterable[Mapping[str, str]]) -> list[str]:
     return list(dict.fromkeys(name for axis in found for name in axis))
 
 
-def estimate_text(e: Estimate) -> str:
-    """Return a figure with its interval."""
-    if math.isnan(e.value):
+def with_interval(
+    value: float, low: float, high: float, text: Callable[[float], str] | None = None
+) -> str:
+    """Return a value with its interval, each number by ``text``."""
+    text = text or number_text
+    if math.isnan(value):
         return "–"
-    span = "" if math.isnan(e.low) else f" [{number_text(e.low)}, {number_text(e.high)}]"
-    return f"{number_text(e.value)}{span}"
+    span = "" if math.isnan(low) else f" [{text(low)}, {text(high)}]"
+    return f"{text(value)}{span}"
+
+
+def estimate_text(e: Estimate) -> str:
+    """Return an estimate with its interval."""
+    return with_interval(e.value, e.low, e.high)
 
 
 def effect_text(e: Effect) -> str:
-    """Return a change with its interval and its sign."""
-    if math.isnan(e.value):
-        return "–"
-    span = "" if math.isnan(e.low) else f" [{signed_text(e.low)}, {signed_text(e.high)}]"
-    return f"{signed_text(e.value)}{span}"
+    """Return a change with its interval and signs."""
+    return with_interval(e.value, e.low, e.high, signed_text)
 
 
 def number_text(value: float) -> str:
-    """Return a number in three places, a large one in one."""
+    """Return a number with three decimals, from 100 with one."""
     if math.isnan(value):
         return "–"
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"

@@ -1,4 +1,4 @@
-"""The comparability key of an audit: what two audits must share for their numbers to compare."""
+"""The comparability key of an audit: what two audits must share to be compared."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from guard.errors import UsageError
 from guard.suites import Suite
 
 FORMAT = 2
+WITHOUT_CHECKSUMS = 1
+"""The format of journals that can be scored and replayed, but not resumed."""
 _FEW = 4
-# Journals without checksums: they can be scored and replayed, not gone on with.
-UNSUMMED = 1
 
 # Fields in words, for the sentence that names a difference.
 _WORDS = {
@@ -40,21 +40,20 @@ PARTS: Mapping[str, str] = {
     "request": "request",
     "others": "others",
 }
-"""What of a header two audits must share to be compared, by the name that allows it to differ."""
-# What the answers depend on: a cassette must agree in these.
+"""The fields that two audits must share, by the name that --allow takes for them."""
 ANSWERS = ("suite", "version", "data_hash", "prompt_hash", "parser_version", "options")
+"""The fields on which answers depend; a cassette must share them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
     """The first line of a journal.
 
-    ``sampling`` holds the size and seed of a stratified sample, empty for all items; ``guard`` the
-    policy and the detector of the guarded arm, empty where there is none; ``request`` what was sent
-    otherwise than the suite asks (:meth:`guard.audit.sending.Sending.key`). ``others`` says by role
-    who else is asked, with which settings, and under ``reading`` the options that only decide how
-    answers are read: what the audited model answered does not depend on it, so a journal goes on
-    with another analyst.
+    ``sampling`` has the size and seed of a stratified sample, empty for all items; ``guard`` the
+    policy and detector of the guarded arm, empty without one; ``request`` the differences from the
+    suite's requests (:meth:`guard.audit.sending.Sending.key`). ``others`` has by role who else is
+    asked and with which settings, and under ``reading`` the options for reading answers. The
+    audited model's answers do not depend on it, so another analyst can resume a journal.
     """
 
     suite: str
@@ -70,44 +69,20 @@ class Header:
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def for_suite(
-        cls,
-        suite: Suite,
-        model: str,
-        sampling: Mapping[str, Any] | None = None,
-        guard: Mapping[str, Any] | None = None,
-        request: Mapping[str, Any] | None = None,
-        others: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> Header:
-        """Return the header of an audit of ``suite``."""
-        return cls(
-            suite.name,
-            suite.version,
-            suite.data_hash,
-            suite.prompt_hash,
-            suite.parser_version,
-            model,
-            told(suite),
-            dict(sampling or {}),
-            dict(guard or {}),
-            dict(request or {}),
-            dict(others or {}),
-        )
-
-    @classmethod
     def of(cls, line: Mapping[str, Any], path: Path) -> Header:
-        """Read a journal's first line; raises UsageError where it is none, or of another format."""
+        """Read a journal's first line; raises UsageError for any other line or format."""
         if line.get("k") != "header":
-            raise UsageError(f"{path} is no journal of an audit.")
-        if line.get("format") not in (FORMAT, UNSUMMED):
+            raise UsageError(f"{path} is not a journal of an audit.")
+        if line.get("format") not in (FORMAT, WITHOUT_CHECKSUMS):
             raise UsageError(
-                f"{path} is a journal of format {line.get('format')!r}, this guard reads {FORMAT}."
+                f"{path} is a journal of format {line.get('format')!r}, and this version of guard "
+                f"reads format {FORMAT}; use the version that wrote it."
             )
         try:
             return cls(**{f.name: line[f.name] for f in fields(cls) if f.name in line})
         except TypeError:
             raise UsageError(
-                f"{path} is no journal of an audit: its header is not whole."
+                f"{path} is not a journal of an audit: its header is incomplete."
             ) from None
 
     def line(self) -> dict[str, Any]:
@@ -117,23 +92,23 @@ class Header:
     def check(
         self, wanted: Header, path: Path, names: tuple[str, ...] = tuple(_WORDS), hint: str = ""
     ) -> None:
-        """Raise UsageError that names the first field in which ``wanted`` is another."""
+        """Raise UsageError that names the first of the fields ``names`` that ``wanted`` changes."""
         for name in names:
             have, want = getattr(self, name), getattr(wanted, name)
             if have != want:
-                told = f"{_short(have)}, not {_short(want)}"
+                difference = f"{_short(have)}, not {_short(want)}"
                 if isinstance(have, Mapping):
-                    told = _difference(have, want)
+                    keys = [k for k in {**have, **want} if have.get(k) != want.get(k)]
+                    difference = ", ".join(
+                        f"{k} was {_short(have.get(k))}, now {_short(want.get(k))}" for k in keys
+                    )
                 raise UsageError(
-                    f"{path} was made with another {_WORDS[name]}: {told}; "
+                    f"{path} was made with another {_WORDS[name]}: {difference}; "
                     + (hint or "give another --out, or the same settings.")
                 )
 
     def differences(self, other: Header) -> dict[str, tuple[str, str]]:
-        """Return by name of :data:`PARTS` what differs in ``other``: this one's, and the other's.
-
-        Of settings only those that differ are named.
-        """
+        """Return the old and the new value, in words, of each of :data:`PARTS` that differs."""
         found: dict[str, tuple[str, str]] = {}
         for name, field_ in PARTS.items():
             mine, others = getattr(self, field_), getattr(other, field_)
@@ -147,29 +122,29 @@ class Header:
             found[name] = _few(flat[0], keys), _few(flat[1], keys)
         return found
 
-    def holds(self, wanted: Header) -> bool:
-        """Return whether this audit's sample has the items of ``wanted``'s, which is smaller."""
+    def contains_sample(self, wanted: Header) -> bool:
+        """Return whether this audit's sample contains that of ``wanted``."""
         have, want = self.sampling, wanted.sampling
         if set(want) != {"size", "seed"} or (have and set(have) != set(want)):
             return False
         return not have or (have["seed"] == want["seed"] and have["size"] >= want["size"])
 
-    def check_growing(self, wanted: Header, path: Path) -> None:
-        """Check all fields; ``wanted`` may be of a larger sample by the same seed, or of all."""
+    def check_compatible(self, wanted: Header, path: Path) -> None:
+        """Check all fields; ``wanted`` may have a larger sample by the same seed."""
         grown = replace(self, sampling=wanted.sampling)
-        (grown if wanted.holds(self) else self).check(wanted, path)
+        (grown if wanted.contains_sample(self) else self).check(wanted, path)
 
 
-def told(suite: Suite) -> dict[str, Any]:
-    """Return a suite's options as a header has them.
+def recorded_options(suite: Suite) -> dict[str, Any]:
+    """Return a suite's options as a header records them.
 
-    Where official data lies is nobody's business: its hash says what it is.
+    The path of official data is private; the header has its hash.
     """
     return suite.options.model_dump(mode="json", exclude={"data", *suite.reading})
 
 
 def _few(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Return some settings in words; "none" where there is none at all."""
+    """Return the first settings in words; "none" where there are none at all."""
     if not settings:
         return "none"
     more = ", …" if len(keys) > _FEW else ""
@@ -177,7 +152,7 @@ def _few(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Return settings in settings under one name each, with a point between."""
+    """Return nested settings with dotted names."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
@@ -185,11 +160,6 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
         else:
             found[f"{before}{name}"] = value
     return found
-
-
-def _difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> str:
-    keys = [k for k in {**have, **want} if have.get(k) != want.get(k)]
-    return ", ".join(f"{k} was {_short(have.get(k))}, now {_short(want.get(k))}" for k in keys)
 
 
 def _short(value: Any) -> str:

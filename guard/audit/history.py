@@ -1,8 +1,8 @@
-"""The history of audits: the results of finished runs, axis by axis, in a store.
+"""The history of audits: a store of the results of finished runs, axis by axis.
 
 A row is one axis of one run: its estimate with interval, n, coverage and comparability key. Rows
-are added and never changed. They share a database with the events of :mod:`guard.watch.store`,
-which opens, creates and checks it. :mod:`guard.audit.trends` reads them as series.
+are added and never changed. :mod:`guard.watch.store` opens, creates and checks the database, which
+may also have events. :mod:`guard.audit.trends` reads the rows as series.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import numpy as np
 
 from guard import __version__
 from guard.audit.baseline import identity
-from guard.audit.pairing import MeasureFunctions
-from guard.audit.score import number
-from guard.audit.sides import Axis, Function, Side, SuiteSide
+from guard.audit.score import json_number
+from guard.audit.sides import Axis, Function, MeasureFunctions, Side, SuiteSide
 from guard.audit.statistics import estimate
 from guard.errors import GuardError, UsageError
 from guard.suites import Estimate, Measure
@@ -56,12 +55,13 @@ def add(
         for suite in side.suites.values():
             if suite.harness:
                 raise UsageError(
-                    f"{side.name} is a log of {suite.harness}; a history takes audits of guard's."
+                    f"{side.name} is a log of {suite.harness}, and a history takes only guard's "
+                    "own audits; leave it out."
                 )
         if side.missing:
             raise Unfinished(
                 f"{side.name} is not finished, so nothing was added: {side.missing:,} samples have "
-                "no outcome. The command that made it goes on where it stopped."
+                "no outcome. Run the command that made it again to resume."
             )
     rows = [
         (side.name, *_rows(one, side.name, when, release))
@@ -110,10 +110,13 @@ def _rows(
             "arm": axis.arm,
             "measure": bounded(axis.measure),
             "labels": dict(axis.labels),
-            **{part: number(getattr(estimates[name], part)) for part in ("value", "low", "high")},
-            "n": number(estimates[name].n) or 0,
+            **{
+                part: json_number(getattr(estimates[name], part))
+                for part in ("value", "low", "high")
+            },
+            "n": json_number(estimates[name].n) or 0,
             "unit": axis.unit,
-            "coverage": number(coverage_by_arm.get(axis.arm, math.nan)),
+            "coverage": json_number(coverage_by_arm.get(axis.arm, math.nan)),
             "ideal": axis.aim.ideal,
             "above": axis.aim.above,
         }

@@ -1,14 +1,13 @@
-"""The journal of one suite's audit: what was asked and answered, written once and never changed.
+"""The journal of one suite's audit: an append-only log of requests and answers.
 
-A file of compressed JSON lines (gzip, one member a run), the first of which is the header. A line
-is flushed through the compressor to the operating system before the next call is made, so a
-process that is killed loses no answer it had; what it was writing then is cut off when the journal
-is opened again. The disk is told to keep it every few seconds (:data:`SYNC_S`). A finished journal
-is a plain ``.jsonl.gz``.
+A file of compressed JSON lines (gzip, one member a run), the first of which is the header. Each
+line is flushed to the operating system before the next call is made, so a killed process loses no
+answer; a line cut short is removed when the journal is opened again. The file is synced to disk
+every :data:`SYNC_S` seconds. A finished journal is a plain ``.jsonl.gz``.
 
-Every line ends with a checksum over its text and the header's, so a line that was edited, or comes
-from another journal, is seen and left out; damaged bytes cost the lines up to the next place where
-the compressor began anew.
+Every line ends with a checksum over its text and the header's, so lines that were edited or come
+from another journal are detected and left out. Damaged bytes cost the lines up to the compressor's
+next full flush.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -24,35 +24,43 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from guard.audit.calls import Call, Guarded
-from guard.audit.header import UNSUMMED, Header
-from guard.audit.lines import ANEW, Reader, encoded, sum_of, summed
-from guard.audit.records import Line, line_of, record_of
+from guard.audit.calls import Call, Guarded, Line, line_of, record_of
+from guard.audit.files import GZIP
+from guard.audit.header import FORMAT, WITHOUT_CHECKSUMS, Header
 from guard.errors import UsageError
 
 SYNC_S = 5.0
-"""A machine that loses power loses at most the answers of so many seconds."""
+"""A power failure loses at most the answers of this many seconds."""
 
 _GZIP = 16 + zlib.MAX_WBITS
 _LEVEL = 6
+FULL_FLUSH_EVERY = 128
+"""Lines after which the compressor is reset, which limits the reach of damage."""
+
+_RAW = -zlib.MAX_WBITS
+_BLOCK = 1 << 16
+# Where reading can resume after damage: behind a flush, or at a gzip member.
+_BEGINNINGS = re.compile(rb"\x00\x00\xff\xff|\x1f\x8b\x08")
+_HEADER = b'{"k":"header"'
+_SUM = re.compile(rb',"sum":"([0-9a-f]{12})"\}$')
 
 
 class Calls(Mapping[str, Call]):
-    """The outcome that counts of each request by key: an answer before any failure.
+    """The outcome of each request by key: its answer, else its failure.
 
-    Held as the lines they are written in, and read where they are asked for: an audit of 160,000
-    calls takes a tenth of the memory that way.
+    Calls are stored as journal lines and parsed on access, which takes a tenth of the memory.
     """
 
     def __init__(self) -> None:
         self._lines: dict[str, bytes] = {}
         self._failed: set[str] = set()
 
-    def take(self, call: Call, text: bytes) -> bool:
-        """Hold ``call``, whose line is ``text``; return False where it is a second answer."""
+    def add(self, call: Call, text: bytes) -> bool:
+        """Store ``call``, whose line is ``text``; return False where it is a second answer."""
         if call.key in self._lines and call.key not in self._failed:
             return call.reply is None
         if call.reply is None:
@@ -73,7 +81,7 @@ class Calls(Mapping[str, Call]):
             yield self._lines[key]
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Remove all calls."""
         self._lines.clear()
         self._failed.clear()
 
@@ -94,16 +102,19 @@ class Calls(Mapping[str, Call]):
 
 @dataclass(slots=True)
 class Contents:
-    """What a journal has: its header, calls and readings by key; ``damaged`` lines are left out."""
+    """A journal's header, calls and readings by key.
+
+    ``damaged`` counts the lines left out. ``truncated`` means that the file's end is missing.
+    """
 
     header: Header
     calls: Calls = field(default_factory=Calls)
     readings: dict[str, Guarded] = field(default_factory=dict)
     damaged: int = 0
-    torn: bool = False
+    truncated: bool = False
 
     def digest(self) -> str:
-        """Return the SHA-256 of what was asked, answered and read, in whatever order it came."""
+        """Return the SHA-256 of the header, calls and readings, independent of their order."""
         found = hashlib.sha256(encoded(self.header.line()))
         for line in self.calls.lines():
             found.update(b"\n" + line)
@@ -113,11 +124,11 @@ class Contents:
 
 
 class Journal:
-    """Appends to one journal, and holds what it has: calls and readings by key.
+    """Appends to one journal; has its calls and readings by key.
 
-    A request that failed is asked again by the next run. Raises UsageError where the file is no
-    journal, is of an audit that cannot be compared with ``header``, is being written by another
-    process, or cannot be written. A journal of a smaller sample goes on as that of ``header``.
+    The next run asks failed requests again. A journal of a smaller sample grows to that of
+    ``header``. Raises UsageError where the file is not a journal, is of an audit that is not
+    comparable with ``header``, is locked by another process, or cannot be written.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
@@ -149,41 +160,37 @@ class Journal:
         found = inspect(self.path, header)
         self.calls = found.calls if found else Calls()
         self.readings = found.readings if found else {}
-        self._seed = sum_of(b"", encoded(header.line()))
+        self._seed = checksum(b"", encoded(header.line()))
         if found is None:
             self._file = self.path.open("wb")
-            self._write(header.line())
+            self._write(encoded(header.line()), b"")
             return
         self.damaged = found.damaged
         if found.damaged:
             shutil.copyfile(self.path, self.path.with_name(f"{self.path.name}.damaged"))
-        if found.damaged or found.torn or found.header != header:
-            write(self.path, _renewed(self.path, header))
+        if found.damaged or found.truncated or found.header != header:
+            write(self.path, _intact_lines(self.path, header))
         self._file = self.path.open("ab")
 
     def add(self, record: Call | Guarded) -> None:
-        """Write ``record``; when this returns the operating system has it.
+        """Write ``record`` and flush it to the operating system.
 
-        Raises UsageError where it cannot be written; ``calls`` and ``readings`` have it all the
-        same.
+        Raises UsageError where it cannot be written; ``calls`` or ``readings`` has it even then.
         """
         text = encoded(line_of(record))
         if isinstance(record, Guarded):
             self.readings[record.key] = record
         else:
-            self.calls.take(record, text)
+            self.calls.add(record, text)
         try:
-            self._write_text(text, self._seed)
+            self._write(text, self._seed)
         except OSError as error:
             raise _unwritable(self.path, error) from None
 
-    def _write(self, line: Line) -> None:
-        self._write_text(encoded(line), b"")
-
-    def _write_text(self, text: bytes, seed: bytes) -> None:
+    def _write(self, text: bytes, seed: bytes) -> None:
         self._lines += 1
-        flush = zlib.Z_SYNC_FLUSH if self._lines % ANEW else zlib.Z_FULL_FLUSH
-        data = self._deflate.compress(summed(text, seed)) + self._deflate.flush(flush)
+        flush = zlib.Z_SYNC_FLUSH if self._lines % FULL_FLUSH_EVERY else zlib.Z_FULL_FLUSH
+        data = self._deflate.compress(with_checksum(text, seed)) + self._deflate.flush(flush)
         self._file.write(data)
         self._file.flush()
         if time.monotonic() - self._synced > SYNC_S:
@@ -191,7 +198,7 @@ class Journal:
             self._synced = time.monotonic()
 
     def close(self) -> None:
-        """End the file so that any tool can read it; raises UsageError where it cannot be."""
+        """Finish the gzip file; raises UsageError where it cannot be written."""
         if self._file.closed:
             return
         try:
@@ -212,14 +219,14 @@ class Journal:
         try:
             self.close()
         except UsageError:
-            if kind is None:  # what ended the audit says more
+            if kind is None:  # the error that ended the audit says more
                 raise
 
 
 def load(path: Path) -> Contents:
-    """Return what the journal at ``path`` has, which may still be being written.
+    """Return the contents of the journal at ``path``, which another process may be writing.
 
-    Raises UsageError where ``path`` is no journal, or has more than one answer to a request.
+    Raises UsageError where ``path`` is not a journal, or has two answers to a request.
     """
     if not path.is_file():
         raise UsageError(f"There is no journal at {path}.")
@@ -240,38 +247,39 @@ def load(path: Path) -> Contents:
                     record.reading, record.text, record.types,
                 ):  # fmt: skip
                     raise UsageError(
-                        f"{path} has more than one reading by the guard of a request "
-                        f"({record.key}); lines of another run are in it."
+                        f"{path} has two readings by the guard of the request {record.key}, so it "
+                        "mixes several runs; give another --out and run the audit again."
                     )
-            elif not found.calls.take(record, text):
+            elif not found.calls.add(record, text):
                 raise UsageError(
-                    f"{path} has more than one outcome of a request ({record.key}: 2 answers)."
+                    f"{path} has two answers to the request {record.key}, so it mixes several "
+                    "runs; give another --out and run the audit again."
                 )
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
     if found is None:
-        raise UsageError(f"{path} is no journal of an audit.")
-    found.damaged, found.torn = reading.damaged, reading.torn
+        raise UsageError(f"{path} is not a journal of an audit.")
+    found.damaged, found.truncated = reading.damaged, reading.truncated
     return found
 
 
 def inspect(path: Path, header: Header) -> Contents | None:
-    """Return what an audit with ``header`` can go on from at ``path``; None where nothing is there.
+    """Return the contents at ``path`` from which an audit with ``header`` resumes; None for none.
 
-    Raises UsageError where something is that it cannot go on from.
+    Raises UsageError where it cannot resume from them.
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return None
     if not path.is_file():
-        raise UsageError(f"{path} is no file; give another --out.")
+        raise UsageError(f"{path} is not a file; give another --out.")
     first = next(iter(Reader(path)), None)
     if first is None:
-        return None  # killed before its first line was whole
-    Header.of(first, path).check_growing(header, path)
-    if first["format"] == UNSUMMED:
+        return None  # its writer was killed within the first line
+    Header.of(first, path).check_compatible(header, path)
+    if first["format"] == WITHOUT_CHECKSUMS:
         raise UsageError(
-            f"{path} is a journal of format {UNSUMMED}, without checksums: it can be scored and "
-            "replayed, not gone on with; give another --out."
+            f"{path} is a journal of format {WITHOUT_CHECKSUMS}, without checksums: it can be "
+            "scored and replayed, but not resumed; give another --out."
         )
     return load(path)
 
@@ -284,16 +292,16 @@ def header_at(path: Path) -> Header | None:
     return None if first is None else Header.of(first, path)
 
 
-def agreed(path: Path, wanted: Header) -> Header:
-    """Return the header to go on with at ``path``: a larger sample there serves a smaller one."""
+def resumed_header(path: Path, wanted: Header) -> Header:
+    """Return the header to resume with: a journal at ``path`` may have a larger sample."""
     there = header_at(path)
-    if there is not None and there.holds(wanted):
+    if there is not None and there.contains_sample(wanted):
         return replace(wanted, sampling=there.sampling)
     return wanted
 
 
 def check_writable(path: Path) -> None:
-    """Raise UsageError where no journal can be written at ``path``; leaves nothing but folders."""
+    """Raise UsageError where no journal can be written at ``path``; creates its folders."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent) as file:
@@ -304,34 +312,31 @@ def check_writable(path: Path) -> None:
 
 
 def write(path: Path, lines: Iterable[Line]) -> None:
-    """Write a whole journal: all of it appears under its name, or nothing.
-
-    Raises UsageError where it cannot be written.
-    """
-    beside = path.with_name(f".{path.name}.new")
+    """Write a whole journal atomically; raises UsageError where it cannot be written."""
+    temporary = path.with_name(f".{path.name}.new")
     deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     seed = b""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             for number, line in enumerate(lines, 1):
                 text = encoded(line)
-                file.write(deflate.compress(summed(text, seed)))
-                seed = seed or sum_of(b"", text)
-                if not number % ANEW:
+                file.write(deflate.compress(with_checksum(text, seed)))
+                seed = seed or checksum(b"", text)
+                if not number % FULL_FLUSH_EVERY:
                     file.write(deflate.flush(zlib.Z_FULL_FLUSH))
             file.write(deflate.flush(zlib.Z_FINISH))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise _unwritable(path, error) from None
 
 
-def _renewed(path: Path, header: Header) -> Iterator[Line]:
-    """Yield the lines of the journal at ``path`` behind ``header``."""
+def _intact_lines(path: Path, header: Header) -> Iterator[Line]:
+    """Yield ``header`` and the intact lines of the journal at ``path``."""
     lines = iter(Reader(path))
     next(lines, None)
     yield header.line()
@@ -339,7 +344,7 @@ def _renewed(path: Path, header: Header) -> Iterator[Line]:
 
 
 def _record(line: Line) -> Call | Guarded | None:
-    """Return the record of a line; None where it is none that this guard writes."""
+    """Return the record of a line; None for a line that this version does not write."""
     try:
         return record_of(line)
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -355,3 +360,164 @@ def _unwritable(path: Path, error: OSError) -> UsageError:
     return UsageError(
         f"{path} cannot be written: {error.strerror or error}; give another folder, or make room."
     )
+
+
+class Reader:
+    """Reads the complete lines of a journal, in order.
+
+    ``truncated`` says whether the file's end is missing: its writer was killed or is still running.
+    ``damaged`` counts damaged lines and byte ranges. Raises UsageError where the file is not a
+    journal, or holds several.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.truncated = False
+        self.damaged = 0
+        self._path = path
+
+    def __iter__(self) -> Iterator[Line]:
+        for text in self.texts():
+            yield json.loads(text)
+
+    def texts(self) -> Iterator[bytes]:
+        """Yield the text of each line without its checksum."""
+        seed: bytes | None = None
+        sums = True
+        for line in self._whole():
+            if seed is None:
+                seed, sums, text = self._first(line)
+                yield text
+                continue
+            written = _checked(line, seed) if sums else _parsed(line)
+            if written is not None:
+                yield written
+            elif line.startswith(_HEADER):
+                raise UsageError(
+                    f"{self._path} holds several journals; split it into a file for each."
+                )
+            else:
+                self.damaged += 1
+
+    def _first(self, line: bytes) -> tuple[bytes, bool, bytes]:
+        """Return the seed of the checksums, whether lines have them, and the header's text."""
+        try:
+            header = json.loads(line)
+            sums = header["format"] != WITHOUT_CHECKSUMS
+        except (ValueError, TypeError, KeyError):
+            raise self._no_journal() from None
+        text = _checked(line, b"") if header["format"] == FORMAT else line
+        if text is None:
+            raise UsageError(
+                f"The first line of {self._path} is damaged, so nothing in the file can be relied "
+                "on; restore it from a copy, or run the audit again."
+            )
+        return checksum(b"", text), sums, text
+
+    def _whole(self) -> Iterator[bytes]:
+        rest, any_line = b"", False
+        for text in self._inflated():
+            if text is None:  # a gap cuts the line before it
+                self.damaged += 1
+                rest = b""
+                continue
+            *whole, rest = (rest + text).split(b"\n")
+            any_line = any_line or bool(whole)
+            yield from whole
+        if not any_line and (self.damaged or not rest.startswith(_HEADER[: len(rest)])):
+            raise self._no_journal()  # so that no other file is ever overwritten
+        self.truncated = self.truncated or bool(rest)
+
+    def _inflated(self) -> Iterator[bytes | None]:
+        """Yield what can be decompressed, and None for each gap."""
+        inflate, raw = zlib.decompressobj(_GZIP), False
+        ended = True  # no member is open
+        with self._path.open("rb") as file:
+            while data := file.read(_BLOCK):
+                if file.tell() == len(data) and not data.startswith(GZIP[: len(data)]):
+                    raise self._no_journal()
+                while data:
+                    ended, before = False, inflate.copy()
+                    try:
+                        text = inflate.decompress(data)
+                    except zlib.error:
+                        self.truncated = True
+                        text, place = _until_damage(before, data)
+                        yield text
+                        yield None
+                        data = data[place:] + file.read()
+                        begin, raw = _beginning(data)
+                        if begin is None:
+                            return
+                        data = data[begin:]
+                        inflate = zlib.decompressobj(_RAW if raw else _GZIP)
+                        continue
+                    if text:
+                        yield text
+                    data = inflate.unused_data
+                    if inflate.eof:
+                        # A member entered behind its header still has its trailer of 8 bytes.
+                        data = data[8:] if raw else data
+                        inflate, raw, ended = zlib.decompressobj(_GZIP), False, True
+        self.truncated = self.truncated or not ended
+
+    def _no_journal(self) -> UsageError:
+        return UsageError(f"{self._path} is not a journal of an audit.")
+
+
+def _until_damage(inflate: Any, data: bytes) -> tuple[bytes, int]:
+    """Return what can be decompressed of the damaged ``data``, and where the damage is."""
+    text = bytearray()
+    place = 0
+    try:
+        for place in range(len(data)):
+            text += inflate.decompress(data[place : place + 1])
+    except zlib.error:
+        pass
+    return bytes(text), place
+
+
+def _beginning(data: bytes) -> tuple[int | None, bool]:
+    """Return where reading can resume in ``data``, and whether that is inside a member."""
+    for match in _BEGINNINGS.finditer(data):
+        raw = match.group().startswith(b"\x00")
+        place = match.end() if raw else match.start()
+        inflate = zlib.decompressobj(_RAW if raw else _GZIP)
+        try:
+            if inflate.decompress(data[place : place + _BLOCK], _BLOCK).startswith(b'{"k":'):
+                return place, raw
+        except zlib.error:
+            continue
+    return None, False
+
+
+def encoded(line: Line) -> bytes:
+    """Return the text of a line without its checksum."""
+    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def checksum(seed: bytes, text: bytes) -> bytes:
+    """Return the checksum of a text; ``seed`` is that of the header, empty for the header."""
+    return hashlib.sha256(seed + text).hexdigest()[:12].encode()
+
+
+def with_checksum(text: bytes, seed: bytes) -> bytes:
+    """Return the line for ``text``, a JSON object, with the checksum as its last member."""
+    return b'%s,"sum":"%s"}\n' % (text[:-1], checksum(seed, text))
+
+
+def _checked(line: bytes, seed: bytes) -> bytes | None:
+    """Return the text of a line; None where its checksum is missing or wrong."""
+    match = _SUM.search(line)
+    if match is None:
+        return None
+    text = line[: match.start()] + b"}"
+    return text if match.group(1) == checksum(seed, text) else None
+
+
+def _parsed(line: bytes) -> bytes | None:
+    """Return a line of the format without checksums; None where it is not JSON."""
+    try:
+        return line if isinstance(json.loads(line), dict) else None
+    except ValueError:
+        return None

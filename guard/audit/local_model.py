@@ -1,4 +1,4 @@
-"""A transformers model in this process: one request after the other, in a thread of its own."""
+"""A transformers model in this process: one request at a time, in its own thread."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from guard.suites import Capability, Chat, LogLikelihood, Patch, Request, TextSc
 
 
 class LocalModel:
-    """Answers chats, and gives log-probabilities of given texts and of first tokens.
+    """Answers chats and gives log-probabilities of given texts and of first tokens.
 
-    Where a request names no seed its key is the seed, so that an audit which goes on says what it
-    would have said. Raises WeightsError where the model is not there, UsageError where the extra
-    ``local`` is not.
+    A request's key is its default seed, so a resumed audit gets the same answers. Raises
+    WeightsError where the model is not installed, UsageError where the extra ``local`` is not.
     """
 
-    most: int | None = 1  # one model, two cores: a second call would only wait
+    max_concurrency: int | None = 1  # a second call would only wait for the first
 
     def __init__(self, name: str, *, timeout_s: float, sending: Sending | None = None) -> None:
         self.name = name
@@ -41,7 +40,7 @@ class LocalModel:
         self._closed = threading.Event()
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return ``wanted``, but for chat where the model has no template for it."""
+        """Return ``wanted``; without chat where the model has no chat template."""
         if self._model.tokenizer.chat_template:
             return wanted
         return wanted - {"chat", "logprobs"}
@@ -52,22 +51,22 @@ class LocalModel:
         return await loop.run_in_executor(self._thread, self._answer, request, key)
 
     async def aclose(self) -> None:
-        """Let the answer in hand go, and wait for the thread."""
+        """Abandon the current answer and wait for the thread."""
         self._closed.set()
         await asyncio.to_thread(self._thread.shutdown)
 
     def _answer(self, request: Request, key: str) -> Reply:
         try:
             if isinstance(request, LogLikelihood):
-                return self._scored(request)
+                return self._score(request)
             assert isinstance(request, Chat)
-            return self._said(request, key)
+            return self._chat(request, key)
         except options.NotOffered as error:
             raise UsageError(f"{self.name} cannot be asked: {error}") from None
         except UsageError as error:
             raise CallError(str(error)) from None
 
-    def _scored(self, request: LogLikelihood) -> Reply:
+    def _score(self, request: LogLikelihood) -> Reply:
         turn = self._model.prompt(messages.plain(request.messages)) if request.messages else None
         found = scoring.score(self._model, request.context, request.continuations, turn)
         return Reply(
@@ -75,27 +74,29 @@ class LocalModel:
             usage=Usage(sum(each.tokens for each in found), 0),
         )
 
-    def _said(self, request: Chat, key: str) -> Reply:
+    def _chat(self, request: Chat, key: str) -> Reply:
         settings: dict[str, Any] = {"seed": int(key[:12] or "0", 16), **request.settings}
-        put: AbstractContextManager[None] = nullcontext()
+        patched: AbstractContextManager[None] = nullcontext()
         if request.patch is None:
             prompt = self._model.prompt(messages.plain(self._sending.messages(request)))
         else:
             patch = self._patched(request, request.patch)
-            prompt, put = patch.tokens, patching.patching(self._model, patch)
+            prompt, patched = patch.tokens, patching.patching(self._model, patch)
         if self._model.context is not None and len(prompt) >= self._model.context:
-            raise CallError(f"the prompt has {len(prompt)} tokens, of {self._model.context}")
+            raise CallError(
+                f"the prompt has {len(prompt)} tokens, more than the model's {self._model.context}"
+            )
         first = {}
         if request.logprobs:
             first = scoring.first_tokens(self._model, prompt, request.logprobs)
         generation = Generation(self._model, prompt, options.read(settings))
         pieces: list[Piece] = []
         until = time.monotonic() + self._timeout_s
-        with put:
+        with patched:
             for piece in generation:
                 pieces.append(Piece(piece))
                 if time.monotonic() > until or self._closed.is_set():
-                    raise CallError(f"no whole answer within {self._timeout_s:g} s")
+                    raise CallError(f"no complete answer within {self._timeout_s:g} s")
         return Reply(
             tuple(pieces),
             generation.finish or "stop",

@@ -1,8 +1,9 @@
-"""Who an audit asks: the model under audit, alone or together with others."""
+"""The models that an audit asks: the audited one, alone or combined with those of other roles."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from guard.audit.calls import Reply, Slot
@@ -11,14 +12,14 @@ from guard.suites import Capability, Request, Role
 
 
 class Model(Protocol):
-    """Anything an audit can ask. ``name`` is what the report and the journal call it."""
+    """Anything an audit can ask; reports and journals call it ``name``."""
 
     name: str
-    most: int | None
-    """So many calls at a time are of use; None where the user's limit is the only one."""
+    max_concurrency: int | None
+    """The largest useful number of concurrent calls; None where only the user's limit applies."""
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return which of ``wanted`` the model has; may ask it once."""
+        """Return which of ``wanted`` the model has; may call it once."""
         ...
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
@@ -26,70 +27,65 @@ class Model(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections and threads."""
+        """Close connections and threads."""
         ...
 
 
+@dataclass(eq=False)
 class CallError(Exception):
-    """A call that gave no answer.
+    """A call that gave no answer, with the provider's message.
 
-    ``again`` says whether another attempt may, ``pause_s`` after how long at the earliest;
-    ``slower`` that the provider has too much to do. ``fatal`` means that every other call of the
-    audit would fail alike, ``refused`` that it would if none has been answered yet; ``mendable``
-    that the same command goes on once what it says is mended. The text is the provider's own.
+    ``retryable``: another attempt may succeed, after ``retry_after_s`` at the earliest.
+    ``throttled``: the provider is overloaded. ``fatal``: every other call of the audit would fail,
+    too. ``refused``: the same, unless one has been answered already. ``fixable``: once the user has
+    fixed the problem, the same command resumes.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        again: bool = False,
-        slower: bool = False,
-        fatal: bool = False,
-        refused: bool = False,
-        mendable: bool = False,
-        pause_s: float = 0.0,
-    ) -> None:
-        super().__init__(message)
-        self.again = again
-        self.slower = slower
-        self.fatal = fatal
-        self.refused = refused
-        self.mendable = mendable
-        self.pause_s = pause_s
+    message: str
+    _: KW_ONLY
+    retryable: bool = False
+    throttled: bool = False
+    fatal: bool = False
+    refused: bool = False
+    fixable: bool = False
+    retry_after_s: float = 0.0
+
+    def __str__(self) -> str:
+        return self.message
 
 
-class Together:
-    """A model and the others of an audit; each request goes to the one that it is for."""
+class CombinedModel:
+    """The audited model and those of other roles; sends each request to the model of its role."""
 
     def __init__(self, model: Model, others: Mapping[Role, Model]) -> None:
         self.name = model.name
-        self.asked: Mapping[Role, Model] = {"model": model, **others}
-        most = [one.most for one in self.asked.values()]
-        self.most = None if None in most else max(n for n in most if n is not None)
+        self.by_role: Mapping[Role, Model] = {"model": model, **others}
+        limits = [one.max_concurrency for one in self.by_role.values()]
+        known = [limit for limit in limits if limit is not None]
+        self.max_concurrency = max(known) if len(known) == len(limits) else None
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
         """Return which of ``wanted`` the audited model has.
 
         Raises UsageError where the analyst answers no chats.
         """
-        analyst = self.asked.get("analyst")
+        analyst = self.by_role.get("analyst")
         if analyst is not None and not await analyst.capabilities(frozenset({"chat"})):
             raise UsageError(f"{analyst.name} answers no chats; give another --analyst.")
-        return await self.asked["model"].capabilities(wanted)
+        return await self.by_role["model"].capabilities(wanted)
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
-        """Return the answer of the one that is asked."""
+        """Return the answer of the model that the request is for."""
         try:
-            return await self.asked[request.by].ask(request, key, slot)
+            return await self.by_role[request.by].ask(request, key, slot)
         except CallError as error:
             if error.fatal and request.by != "model":
-                error.args = (f"The {request.by}: {error}",)
+                error.message = f"The {request.by}: {error}"
             raise
 
     async def aclose(self) -> None:
-        """Let go of all of them."""
-        for one in self.asked.values():
+        """Close all of them."""
+        for one in self.by_role.values():
             await one.aclose()
 
 
@@ -97,7 +93,7 @@ LOCAL = "local:"
 
 
 def check_model(name: str) -> None:
-    """Raise UsageError where nobody can be asked under ``name``; loads nothing of a local model."""
+    """Raise UsageError where LiteLLM knows no provider for a model that is not local."""
     if name.startswith(LOCAL):
         return
     import litellm

@@ -1,4 +1,4 @@
-"""Opens who is asked: the audited model, an analyst of what it wrote, a scorer, an embedder.
+"""Opens the audited model, and the analyst, scorer and embedder that read what it wrote.
 
 An analyst is any model that an audit can ask, or the suite's own patterns. The scorer is the
 shipped detector at an operating point, the embedder a sentence encoder.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, get_args
 
 from guard.audit.audit import guard_settings
 from guard.audit.calls import Piece, Reply, Slot
-from guard.audit.models import LOCAL, CallError, Model, Together, check_model
+from guard.audit.models import LOCAL, CallError, CombinedModel, Model, check_model
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
 from guard.places import ENCODERS
@@ -31,7 +31,7 @@ _POINTS: tuple[str, ...] = get_args(OperatingPoint)
 def open_model(
     name: str, *, timeout_s: float, stream: bool = False, sending: Sending | None = None
 ) -> Model:
-    """Return the model called ``name``: ``local:…`` in this process, any other by LiteLLM.
+    """Return the model ``name``: ``local:…`` in this process, any other through LiteLLM.
 
     Raises GuardError where a local model cannot be loaded.
     """
@@ -52,21 +52,21 @@ def others(
     embedder: str = "mpnet",
     sending: Sending | None = None,
 ) -> Mapping[Role, Other]:
-    """Return whom ``suite`` asks besides the audited model; ``sending`` is what the analyst gets.
+    """Return, by role, whom ``suite`` asks besides the audited model.
 
-    Raises UsageError where one is missing or cannot be asked.
+    ``sending`` is the analyst's. Raises UsageError where one is missing or cannot be asked.
     """
     found: dict[Role, Other] = {}
     sending = sending or Sending()
     if "analyst" in suite.roles:
         if analyst is None:
             raise UsageError(
-                f"{suite.name} has an analyst read the answers; give --analyst MODEL, or "
-                f"--analyst {PATTERNS} to try it without one."
+                f"{suite.name} needs an analyst to read the answers; give --analyst MODEL, or "
+                f"--analyst {PATTERNS} to try the suite without a second model."
             )
         if analyst != PATTERNS:
             check_model(analyst)
-            sending = sending.fitted(analyst, suite, "analyst")
+            sending = sending.for_model(analyst, suite, "analyst")
         found["analyst"] = Other.of(analyst, sending)
     if "scorer" in suite.roles:
         found["scorer"] = _scorer(scorer)
@@ -75,17 +75,17 @@ def others(
     return found
 
 
-def scorer_beside(detector: str | None) -> str:
-    """Return the scorer for a guard with ``detector``, by default the first: another one."""
+def default_scorer(detector: str | None) -> str:
+    """Return a scorer other than the guard's ``detector``, whose default is the first encoder."""
     guards = detector or ENCODERS[0]
     return next(f"{name}:balanced" for name in ENCODERS if name != guards)
 
 
 def _scorer(name: str) -> Other:
-    return Other(name, {"model": name, **guard_settings(_guard(name))})
+    return Other(name, {"model": name, **guard_settings(_scoring_guard(name))})
 
 
-def _guard(name: str) -> Guard:
+def _scoring_guard(name: str) -> Guard:
     from guard.core import Guard
 
     detector, _, point = name.partition(":")
@@ -94,19 +94,19 @@ def _guard(name: str) -> Guard:
             f"There is no scorer {name!r}; give a detector and an operating point "
             f"({', '.join(_POINTS)}), such as encoder:strict."
         )
-    # Of a text in part in another language it says that it could not judge it, unless it is biased.
+    # "stop": a text partly in another language counts as unjudged, unless it is biased.
     return Guard(
         Policy.model_validate({"operating_point": point, "language": "stop"}), detector=detector
     )
 
 
-def together(model: Model, asked: Mapping[Role, Other], *, timeout_s: float) -> Model:
-    """Return ``model`` with those that are asked besides it; it alone where there are none.
+def combined(model: Model, others: Mapping[Role, Other], *, timeout_s: float) -> Model:
+    """Return ``model`` combined with ``others``; ``model`` itself where there are none.
 
     Raises GuardError where one cannot be loaded.
     """
     found: dict[Role, Model] = {}
-    for role, other in asked.items():
+    for role, other in others.items():
         if role == "scorer":
             found[role] = Scorer(other.name)
         elif role == "embedder":
@@ -115,38 +115,38 @@ def together(model: Model, asked: Mapping[Role, Other], *, timeout_s: float) -> 
             found[role] = Patterns()
         else:
             found[role] = open_model(other.name, timeout_s=timeout_s, sending=other.sending)
-    return Together(model, found) if found else model
+    return CombinedModel(model, found) if found else model
 
 
 def recorded_scorer(other: Other) -> Scorer:
-    """Return the scorer of a recorded audit; raises UsageError where it would judge otherwise."""
+    """Return the scorer of a recorded audit; raises UsageError where its settings have changed."""
     if _scorer(other.name).key != other.key:
         raise UsageError(
-            f"The cassette was scored by another {other.name} than the one that is here now; score "
-            "it anew: guard audit run without --replay."
+            f"The cassette was scored by another version of {other.name} than is installed; score "
+            "the answers again with guard audit run, without --replay."
         )
     return Scorer(other.name)
 
 
 class _InProcess:
-    """What needs no connection."""
+    """A model without a connection."""
 
-    most: int | None = None
-    can: frozenset[Capability] = frozenset()
+    max_concurrency: int | None = None
+    supported: frozenset[Capability] = frozenset()
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return what it can do of ``wanted``."""
-        return wanted & self.can
+        """Return which of ``wanted`` it has."""
+        return wanted & self.supported
 
     async def aclose(self) -> None:
-        """Do nothing: what threads there are end with the process."""
+        """Do nothing: its threads end with the process."""
 
 
 class Patterns(_InProcess):
-    """An analyst that is no model: what the suite's own patterns find."""
+    """An analyst without a model: the suite's own patterns."""
 
     name = PATTERNS
-    can = frozenset({"chat"})
+    supported = frozenset({"chat"})
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return what the patterns find."""
@@ -160,41 +160,41 @@ class Scorer(_InProcess):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._guard = _guard(name)
+        self._guard = _scoring_guard(name)
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return the verdict on the highest-scoring segment of the text.
 
-        Raises CallError where the detector failed: that says nothing about the text.
+        Raises CallError where the detector failed, which is not a finding about the text.
         """
         assert isinstance(request, Judge)
-        return await asyncio.to_thread(self._judged, request)
+        return await asyncio.to_thread(self._judge, request)
 
-    def _judged(self, request: Judge) -> Reply:
+    def _judge(self, request: Judge) -> Reply:
         from guard.core import highest
 
         trail = self._guard.trail(request.text, user=request.user)
         verdict = highest(trail, self._guard.policy)
         if verdict.unjudged in ("failure", "overload"):
-            raise CallError(f"the scorer {self.name} failed ({verdict.unjudged})", again=True)
+            raise CallError(f"the scorer {self.name} failed ({verdict.unjudged})", retryable=True)
         return Reply((Piece(verdict.to_json()),))
 
 
 class Embedder(_InProcess):
     """A sentence encoder in this process; its answer is the leader of each text, as JSON.
 
-    Raises WeightsError where it is not here.
+    Raises WeightsError where its weights are not installed.
     """
 
-    most: int | None = 1
+    max_concurrency: int | None = 1
 
     def __init__(self, name: str) -> None:
         from guard.local.embedder import SentenceEmbedder
 
         self.name = name
         self._embedder = SentenceEmbedder(name)
-        # Its tokenizer is not safe in threads, and each would load the network for itself.
-        self._one = threading.Lock()
+        # The tokenizer is not thread-safe, and each thread would load the network again.
+        self._lock = threading.Lock()
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return the leaders."""
@@ -203,7 +203,7 @@ class Embedder(_InProcess):
 
     def unified(self, request: GroupTexts) -> Reply:
         """Return the leaders."""
-        with self._one:
+        with self._lock:
             vectors = self._embedder.embed(request.texts)
         found = leaders(vectors, request.threshold)
         return Reply((Piece(json.dumps(found, separators=(",", ":"))),))

@@ -1,4 +1,4 @@
-"""What the calls of an audit amount to: one outcome a sample in each arm."""
+"""Turns the calls of an audit into one outcome for each sample and arm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Arm = Literal["plain", "guarded"]
 
 
 class Asked(NamedTuple):
-    """A request of a sample, and its key."""
+    """A request of a sample with its key."""
 
     slot: Slot
     key: str
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
 class Records:
     """The records of both arms, in the order of the items; ``missing`` requests have no outcome.
 
-    ``guarded`` is empty where the audit has one arm; ``verdicts`` has, by place in it, the bias
+    ``guarded`` is empty where the audit has one arm; ``verdicts`` maps its indices to the bias
     types for which the guard changed an answer.
     """
 
@@ -34,11 +34,11 @@ class Records:
     missing: int = 0
     verdicts: dict[int, tuple[str, ...]] = field(default_factory=dict)
     further: list[Record] = field(default_factory=list)
-    """Those of the items that follow from the plain arm; ``following`` has them all."""
+    """The records of ``following``, the items that follow from the plain arm's answers."""
     following: list[Item] = field(default_factory=list)
 
     def arms(self) -> Iterator[tuple[Arm, list[Record]]]:
-        """Yield the arms that there are."""
+        """Yield each arm with its records."""
         yield "plain", self.plain
         if self.guarded:
             yield "guarded", self.guarded
@@ -49,8 +49,8 @@ def walk(
 ) -> tuple[list[Asked], list[Answer], Call | None]:
     """Follow a sample's requests through ``calls``.
 
-    Returns the requests asked so far, the answers to them, and the failed call that ended the
-    sample, if one did. Where there is one request more than answers, the last is still to be asked.
+    Returns the requests, their answers, and the failed call that ended the sample, or None. If
+    there is one request more than there are answers and no failed call, it is still to be asked.
     """
     asked: list[Asked] = []
     answers: list[Answer] = []
@@ -82,26 +82,24 @@ def read(
 ) -> Records:
     """Return the outcome of every sample in each arm; ``readings`` is None for the plain arm alone.
 
-    A sample of which a request has no outcome is left out, and the request counted as missing. What
-    follows from the answers is read once none is missing.
+    A sample with an unanswered request is left out, and the request counted as missing. The items
+    that follow from the answers are read once no request is missing.
     """
     records = _read(suite, items, calls, readings)
     known: set[str] = set()
-    while not records.missing and (new := _new(suite, records, known)):
+    while not records.missing:
+        further = suite.further([*records.plain, *records.further])
+        new = [item for item in further if item.id not in known]
+        if not new:
+            break
         known |= {item.id for item in new}
         found = _read(suite, new, calls, None)
         records.following += new
         records.further += found.plain
-        # One that failed counts for no outcome, and is asked again as one that is missing.
+        # A failed one counts as missing, so that it is asked again.
         failed = sum(record.outcome.name == "failed" for record in found.plain)
         records.missing += found.missing + failed
     return records
-
-
-def _new(suite: Suite, records: Records, known: set[str]) -> list[Item]:
-    """Return the items that follow from ``records`` and are not ``known``."""
-    found = suite.further([*records.plain, *records.further])
-    return [item for item in found if item.id not in known]
 
 
 def _read(
@@ -119,43 +117,45 @@ def _read(
         plain = Outcome("failed") if failed else outcome_of(suite, item, sample, answers)
         record = Record(item, sample, plain)
         if readings is not None:
-            shown = changed(asked[: len(answers)], readings)
+            shown = guarded_outcome(asked[: len(answers)], readings)
             if shown is None:
-                records.missing += 1  # the guard has not read it yet
+                records.missing += 1  # the guard has not judged it yet
                 continue
             after = Record(item, sample, Outcome(shown)) if shown and not failed else record
-            if judges_both(suite) and not failed:
-                found, lacks = seen(suite, item, sample, calls, readings)
-                if lacks is not None and lacks.key not in calls:
+            if scores_both_arms(suite) and not failed:
+                found, unasked = outcome_behind_guard(suite, item, sample, calls, readings)
+                if unasked is not None and unasked.key not in calls:
                     records.missing += 1
                     continue
-                name = found.name if lacks is not None else shown or plain.name
-                read_ = float(plain.name in suite.outcomes)
-                values = {**found.values, "read": read_}
+                name = found.name if unasked is not None else shown or plain.name
+                values = {**found.values, "read": float(plain.name in suite.outcomes)}
                 after = Record(item, sample, Outcome(name, values, found.lists))
-            if after is not record and (types := _types(asked, readings)):
-                records.verdicts[len(records.guarded)] = types
+            if after is not record:
+                judged = (readings[one.key] for one in asked if one.key in readings)
+                types = next((one.types for one in judged if one.reading != "same"), ())
+                if types:
+                    records.verdicts[len(records.guarded)] = types
             records.guarded.append(after)
         records.plain.append(record)
     return records
 
 
-def judges_both(suite: Suite) -> bool:
-    """Return whether the scorer judges what the guarded arm shows as it does the plain one."""
+def scores_both_arms(suite: Suite) -> bool:
+    """Return whether a scorer judges the texts of both arms."""
     return suite.roles == {"scorer"}
 
 
-def seen(
+def outcome_behind_guard(
     suite: Suite,
     item: Item,
     sample: int,
     calls: Mapping[str, Call],
     readings: Mapping[str, Guarded],
 ) -> tuple[Outcome, Asked | None]:
-    """Return the outcome of what a user behind the guard saw, and what has no answer of it yet.
+    """Return the outcome of what a user behind the guard saw, and its unanswered request, if any.
 
-    Its values have ``kept``, ``stopped`` and ``seconds`` of the first answer's reading, besides the
-    suite's own. The guard's message is left out of what is judged.
+    Besides the suite's own values it has ``kept``, ``stopped`` and ``seconds`` of the first
+    answer's reading. The guard's message is not judged.
     """
     answers: list[Answer] = []
     values: dict[str, float] = {}
@@ -180,26 +180,26 @@ def seen(
 
 
 def outcome_of(suite: Suite, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
-    """Return the suite's outcome; an answer that the provider itself withheld is a refusal.
+    """Return the suite's outcome; an answer withheld by the provider's own filter is a refusal.
 
-    An analyst's is none of the audited model's: nothing can be read then.
+    If the provider withheld an analyst's answer, the outcome is unreadable.
     """
     for turn, answer in enumerate(answers):
         if answer.finish_reason == "content_filter" and not answer.text:
             request = suite.request(item, sample, answers[:turn])
-            own = request is None or request.by == "model"
-            return Outcome("refused" if own else "invalid")
+            of_model = request is None or request.by == "model"
+            return Outcome("refused" if of_model else "invalid")
     return suite.outcome(item, sample, answers)
 
 
-def changed(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> str | None:
-    """Return the outcome that the guard gives a sample, by the first turn that it changed.
+def guarded_outcome(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> str | None:
+    """Return a sample's outcome in the guarded arm, of the first turn that the guard changed.
 
-    Empty where it changed none; None where an answer before that has not been read by it.
+    Empty where it changed none; None where it has not judged an earlier answer yet.
     """
     for one in asked:
         if isinstance(one.request, LogLikelihood) or one.request.by != "model":
-            continue  # log-probabilities pass no door, nor does what no user is shown
+            continue  # users see neither log-probabilities nor other roles' answers
         reading = readings.get(one.key)
         if reading is None:
             return None
@@ -208,21 +208,15 @@ def changed(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> str | No
     return ""
 
 
-def _types(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> tuple[str, ...]:
-    """Return the bias types of the first turn that the guard changed."""
-    read = (readings[one.key] for one in asked if one.key in readings)
-    return next((one.types for one in read if one.reading != "same"), ())
-
-
-def tally(suite: Suite, records: Iterable[Record]) -> dict[str, int]:
-    """Return how often each outcome came, in the suite's order, those that never came too."""
+def outcome_counts(suite: Suite, records: Iterable[Record]) -> dict[str, int]:
+    """Return the number of each outcome, in the suite's order, zeros included."""
     found = Counter(record.outcome.name for record in records)
     names = dict.fromkeys((*suite.outcomes, *suite.unread, *NON_ANSWERS, *found))
     return {name: found[name] for name in names}
 
 
 def coverage(suite: Suite, records: Sequence[Record]) -> float:
-    """Return the share of samples with a readable outcome; nan over none."""
+    """Return the share of samples with a readable outcome; nan without samples."""
     if not records:
         return float("nan")
     return sum(r.outcome.name in suite.outcomes for r in records) / len(records)

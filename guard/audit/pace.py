@@ -1,6 +1,6 @@
-"""How many calls run at a time: more while they succeed, half when the provider has enough.
+"""How many calls run at a time: more while they succeed, half when the provider throttles.
 
-Additive increase, multiplicative decrease (Chiu and Jain 1989), begun by doubling as TCP does.
+Additive increase, multiplicative decrease (Chiu and Jain 1989), with TCP's slow start.
 """
 
 from __future__ import annotations
@@ -11,25 +11,21 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-# A run begins with so many at a time and doubles with every round of successes.
-_FIRST = 8
-
-
-# How soon a pause notices that it is of no use any more.
-_STEP_S = 0.2
+_FIRST = 8  # calls at a time at the start; doubled with every round of successes
+_STEP_S = 0.2  # how often a pause checks whether the run is ending
 
 
 async def pause(seconds: float, ending: Callable[[], bool]) -> None:
-    """Wait so long, or until ``ending``."""
+    """Wait ``seconds``, or until ``ending`` returns True."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and not ending():
         await asyncio.sleep(min(left, _STEP_S))
 
 
 class Pace:
-    """Bounds the calls in flight, from 1 to ``most``; used as ``async with pace:`` by one loop.
+    """Limits the calls in flight to 1 to ``most``; used as ``async with pace:`` in one event loop.
 
-    Nobody waits for the provider any longer once ``ending`` is true.
+    Once ``ending`` returns True no pause is waited for.
     """
 
     def __init__(
@@ -42,17 +38,17 @@ class Pace:
         self._doubling = True
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._reduced = 0.0  # when the limit was last halved
-        self._until = 0.0  # nothing begins before
+        self._until = 0.0  # no call begins before
 
     async def __aenter__(self) -> float:
-        """Wait for a place; return when the call began, for :meth:`reduce`."""
+        """Wait for a place; return the time at which the call begins, for :meth:`reduce`."""
         while self.running >= int(self.limit):
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
                 await turn
             except BaseException:
-                # A turn that came to one who has gone is the next one's.
+                # A cancelled caller passes its place on.
                 if turn.done() and not turn.cancelled():
                     self._wake()
                 raise
@@ -76,9 +72,9 @@ class Pace:
         self._wake()
 
     def reduce(self, began: float, pause_s: float = 0.0) -> None:
-        """Take that a call begun at ``began`` met a limit; nothing new begins for ``pause_s``.
+        """Record a rate-limit response to the call that began at ``began``; pause new calls.
 
-        Calls that began before the last reduction tell nothing new: they do not halve again.
+        Calls that began before the last reduction do not halve the limit again.
         """
         now = time.monotonic()
         self._until = max(self._until, now + pause_s)

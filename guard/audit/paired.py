@@ -8,7 +8,7 @@ binomial variable, determines the distribution. It is enumerated where there are
 and otherwise sampled, with 1 added above and below (Phipson and Smyth 2010).
 
 **Is it worse by more than the tolerance?** A test over whole clusters, as for every interval of an
-audit (:mod:`guard.audit.spread`). A measure is worse where it is further from its ideal::
+audit (:mod:`guard.audit.statistics`). A measure is worse where it is further from its ideal::
 
     |new - ideal| > |base - ideal| + tolerance
 
@@ -28,20 +28,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.audit.spread import ShareDifference, Spread
+from guard.audit.statistics import ShareDifference, Spread, cluster_sums, positions
 from guard.intervals import LEVEL
 from guard.suites.conclusions import ALPHA
 from guard.suites.contract import Floats
 
 MOST_ENUMERATED = 100_000
 """Up to this many combinations of swaps are enumerated, each weighted by its probability."""
-DRAWN = 9_999
+DRAWS = 9_999
 """Otherwise this many are sampled: the least p-value is 1 / 10,000."""
 _SEED = 17
 _AT_ONCE = 2_000_000
 """Binomial draws held in memory at a time."""
 _ROUNDING = 1e-12
 POWER = 0.8
+UNKNOWN = math.nan
+"""The ideal of an axis of another harness before its direction is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +66,20 @@ class Aim:
         apart = value - self.ideal
         return np.maximum(apart, 0.0) if self.above else np.abs(apart)
 
-    def ways_of_worsening(self) -> list[list[Part]]:
+    def ways_of_worsening(self) -> list[list[Inequality]]:
         """Return the ways of getting worse, each as the inequalities that must all hold."""
         least, most = self.bounds
         if self.above:
-            return [[_INCREASE, Part(0, 1, self.ideal)]]
+            return [[_INCREASE, Inequality(0, 1, self.ideal)]]
         if self.ideal <= least:
             return [[_INCREASE]]
         if self.ideal >= most:
             return [[_DECREASE]]
         twice = 2 * self.ideal
-        return [[_INCREASE, Part(1, 1, twice)], [_DECREASE, Part(-1, -1, -twice)]]
+        return [[_INCREASE, Inequality(1, 1, twice)], [_DECREASE, Inequality(-1, -1, -twice)]]
 
 
-class Part(NamedTuple):
+class Inequality(NamedTuple):
     """The inequality ``base * b + new * n - less > tolerance`` for the values b and n."""
 
     base: int
@@ -85,7 +87,7 @@ class Part(NamedTuple):
     less: float
 
 
-_INCREASE, _DECREASE = Part(-1, 1, 0.0), Part(1, -1, 0.0)
+_INCREASE, _DECREASE = Inequality(-1, 1, 0.0), Inequality(1, -1, 0.0)
 
 
 class PermutationTest(NamedTuple):
@@ -119,18 +121,11 @@ class Pairs:
         self._aim = aim
         self._totals = (base.sum(axis=0), new.sum(axis=0))
         self.base, self.new = (float(self._evaluate(t)) for t in self._totals)
-        cluster_numbers = {name: number for number, name in enumerate(dict.fromkeys(clusters))}
-        cluster_of_pair = np.fromiter(
-            (cluster_numbers[c] for c in clusters), np.int64, len(clusters)
-        )
-        self.clusters = len(cluster_numbers)
-        self._sums = [
-            _by_cluster(rows, cluster_of_pair, len(cluster_numbers)) for rows in self._rows
-        ]
+        names, cluster_of_pair = positions(clusters)
+        self.clusters = len(names)
+        self._sums = [cluster_sums(rows, cluster_of_pair, len(names)) for rows in self._rows]
         # A cluster's weight is its denominator of the measure, or its number of pairs.
-        self._weights = np.bincount(cluster_of_pair, minlength=len(cluster_numbers)).astype(
-            np.float64
-        )
+        self._weights = np.bincount(cluster_of_pair, minlength=len(names)).astype(np.float64)
         if n is not None:
             over = [np.nan_to_num(np.asarray(n(sums), dtype=np.float64)) for sums in self._sums]
             self._weights = over[0] + over[1]
@@ -179,8 +174,8 @@ class Pairs:
         if kinds.enumerated:
             method = "exact McNemar" if self._is_binary else "exact permutation"
             return PermutationTest(min(change, 1.0), min(worse, 1.0), method)
-        drawn = [(count + 1) / (DRAWN + 1) for count in (change, worse)]
-        return PermutationTest(drawn[0], drawn[1], f"permutation, {DRAWN:,} draws")
+        p_values = [(count + 1) / (DRAWS + 1) for count in (change, worse)]
+        return PermutationTest(p_values[0], p_values[1], f"permutation, {DRAWS:,} draws")
 
     def p_beyond_tolerance(self, tolerance: float) -> float:
         """Return the p of "worse by ``tolerance`` at most"; nan with too few clusters."""
@@ -269,13 +264,13 @@ class Pairs:
     def _quantiles(self, alpha: float) -> float:
         return self._difference_spread.quantile(alpha) + self._difference_spread.quantile(1 - POWER)
 
-    def _p_above(self, part: Part, tolerance: float) -> float:
+    def _p_above(self, part: Inequality, tolerance: float) -> float:
         spread = self._spread(part)
         if self._is_proportion and part in (_INCREASE, _DECREASE) and not spread.constant:
             return self._share_difference(part).p_above(tolerance)
         return spread.p_above(self._part_value(part), tolerance)
 
-    def _limits(self, part: Part, level: float) -> tuple[float, float]:
+    def _limits(self, part: Inequality, level: float) -> tuple[float, float]:
         value, spread = self._part_value(part), self._spread(part)
         if not spread.enough_clusters or math.isnan(value):
             return math.nan, math.nan
@@ -285,10 +280,10 @@ class Pairs:
             return self._share_difference(part).interval(level)
         return spread.interval(value, level)
 
-    def _part_value(self, part: Part) -> float:
+    def _part_value(self, part: Inequality) -> float:
         return part.base * self.base + part.new * self.new - part.less
 
-    def _spread(self, part: Part) -> Spread:
+    def _spread(self, part: Inequality) -> Spread:
         base, new = self._leave_one_out
         return Spread(self._weights, part.base * base + part.new * new)
 
@@ -296,7 +291,7 @@ class Pairs:
     def _difference_spread(self) -> Spread:
         return self._spread(_INCREASE)
 
-    def _share_difference(self, part: Part) -> ShareDifference:
+    def _share_difference(self, part: Inequality) -> ShareDifference:
         """Return the difference as two shares: the gains of clusters, less their losses."""
         base, new = (sums[:, 0] for sums in self._sums)
         gained, lost, size = (
@@ -374,7 +369,7 @@ class _ChangeKinds:
             yield times, np.exp(_log_choices(self._count, times).sum(axis=1))
             return
         rng = np.random.default_rng(_SEED)
-        left = DRAWN
+        left = DRAWS
         while left:
             size = min(left, max(1, _AT_ONCE // len(self._count)))
             yield rng.binomial(self._count, 0.5, (size, len(self._count))), np.ones(size)
@@ -392,9 +387,3 @@ def _log_choices(count: NDArray[np.int64], times: NDArray[np.int64]) -> Floats:
 
     ways = gammaln(count + 1) - gammaln(times + 1) - gammaln(count - times + 1)
     return np.asarray(ways - count * math.log(2))
-
-
-def _by_cluster(rows: Floats, cluster_of_row: NDArray[np.int64], clusters: int) -> Floats:
-    """Return the sums of ``rows`` by cluster, (clusters, k); ``at`` says which each is of."""
-    sums = [np.bincount(cluster_of_row, column, clusters) for column in rows.T]
-    return np.stack(sums, axis=-1).astype(np.float64)

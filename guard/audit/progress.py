@@ -1,4 +1,4 @@
-"""Live progress on a terminal: rate, time left, tokens and cost, outcomes of both arms."""
+"""Live progress on a terminal: rate, remaining time, tokens, cost and outcomes of both arms."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from rich.progress import (
     Task,
     TaskID,
     TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
 )
-from rich.progress import TimeElapsedColumn as Elapsed
-from rich.progress import TimeRemainingColumn as Left
 from rich.text import Text
 
 from guard.audit.calls import Call
+from guard.audit.runner import Watcher
 
 
-class Tally:
-    """A watcher of a run: counts what was called and read, and moves a bar if there is one."""
+class Tally(Watcher):
+    """Counts a run's calls and outcomes, and moves its progress bar if there is one."""
 
     def __init__(self, bar: Progress | None = None, task: TaskID | None = None) -> None:
         self.before = self.calls = self.failed = self.tokens = 0
@@ -35,11 +36,11 @@ class Tally:
         self._bar, self._task = bar, task
 
     def resumed(self, answers: int) -> None:
-        """Take how many answers were there before the first call."""
+        """Record the number of answers from earlier runs."""
         self.before = answers
 
     def called(self, call: Call) -> None:
-        """Take a call that has just been recorded."""
+        """Count a call that has just been recorded."""
         self.calls += 1
         if call.reply is None:
             self.failed += 1
@@ -49,24 +50,23 @@ class Tally:
         self.cost += 0.0 if math.isnan(usage.cost) else usage.cost
 
     def failing(self, error: str) -> None:
-        """Say what the first failed attempt met: the attempts that follow may take a while."""
-        told = f"No answer yet: {error}"
+        """Print the error of the first failed attempt, because further attempts may take long."""
+        message = f"No answer yet: {error}"
         if self._bar is not None:
-            self._bar.console.print(told, markup=False)
+            self._bar.console.print(message, markup=False)
         else:
-            print(told, file=sys.stderr, flush=True)
+            print(message, file=sys.stderr, flush=True)
 
     def read(self, plain: str, guarded: str) -> None:
-        """Take the outcomes of a sample."""
+        """Count the outcomes of a sample."""
         self.outcomes["plain"][plain] += 1
         if guarded:
             self.outcomes["guarded"][guarded] += 1
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, advance=1, told=self.told())
+            self._bar.update(self._task, advance=1, counts=self._counts())
 
-    def told(self) -> str:
-        """Return the counts in a line."""
-        parts = [f"{self.before:,} answers from before"] if self.before else []
+    def _counts(self) -> str:
+        parts = [f"{self.before:,} earlier answers"] if self.before else []
         parts += [f"{self.calls:,} calls", f"{self.tokens:,} tokens"]
         parts += [f"${self.cost:.4f}"] if self.cost else []
         for arm, found in self.outcomes.items():
@@ -77,7 +77,7 @@ class Tally:
 
 @contextmanager
 def watching(name: str, samples: int, console: Console | None = None) -> Iterator[Tally]:
-    """Give a tally whose bar is drawn on standard error, or ``console``, if it is a terminal."""
+    """Yield a tally; its bar is on standard error, or ``console``, if that is a terminal."""
     console = console or Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield Tally()
@@ -87,12 +87,12 @@ def watching(name: str, samples: int, console: Console | None = None) -> Iterato
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         _Rate(),
-        Elapsed(),
-        Left(),
-        TextColumn("{task.fields[told]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[counts]}"),
     )
     with Progress(*columns, console=console) as bar:
-        yield Tally(bar, bar.add_task(name, total=samples, told=""))
+        yield Tally(bar, bar.add_task(name, total=samples, counts=""))
 
 
 class _Rate(ProgressColumn):

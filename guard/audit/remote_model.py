@@ -1,8 +1,7 @@
 """A model behind LiteLLM.
 
-By default an answer is asked for whole: of LiteLLM's time for one, 2 ms, a stream takes the double,
-and what the guard lets out does not depend on how an answer is cut into chunks. ``stream`` records
-the provider's own chunks.
+By default answers are not streamed: a stream doubles LiteLLM's own time of 2 ms an answer, and the
+guard's output does not depend on the chunks. ``stream`` records the provider's chunks.
 """
 
 from __future__ import annotations
@@ -26,33 +25,36 @@ from guard.doors.litellm.compat import hidden_params
 from guard.errors import UsageError
 from guard.suites import Capability, Chat, Request
 
-# Beyond the time limit that LiteLLM itself is given, for what it does not bound.
-_GRACE_S = 5.0
+_GRACE_S = 5.0  # beyond LiteLLM's own time limit, which does not cover everything
 _LONGEST_PAUSE_S = 300.0
 
-# What no other call of the audit would escape; the command that met them is as good as before.
-_MENDABLE = (
+# Errors that every other call would meet, too; the same command resumes once they are fixed.
+_FIXABLE = (
     exceptions.AuthenticationError,
     exceptions.PermissionDeniedError,
     exceptions.BudgetExceededError,
 )
-_FATAL = (*_MENDABLE, exceptions.NotFoundError, exceptions.UnsupportedParamsError)
-_SLOWER = (exceptions.RateLimitError, exceptions.Timeout, exceptions.ServiceUnavailableError)
-# Of refusals (4xx) those that may pass: time out, conflict, too early, too many.
-_PASSING = (408, 409, 425, 429)
-# LiteLLM gives these the class and the status of a server's error.
+_FATAL = (*_FIXABLE, exceptions.NotFoundError, exceptions.UnsupportedParamsError)
+_THROTTLED = (exceptions.RateLimitError, exceptions.Timeout, exceptions.ServiceUnavailableError)
+# Retryable client errors: timeout, conflict, too early, too many requests.
+_RETRYABLE = (408, 409, 425, 429)
+# LiteLLM reports these with the class and status of a server error.
 _NO_KEY = re.compile(r"missing\b.*\b(credentials|api.?key)|api_key.*must be set", re.IGNORECASE)
 _NO_MODULE = re.compile(r"No module named|pip install")
 _NAMES = re.compile(r"^(litellm\.)?\w+(Error|Exception|Timeout)(: | - )")
+_ROUNDING = 0.02  # by which the sum of probabilities in half precision may exceed 1
+_MOST_TEXT = 300  # characters of an error's message
+
+_unpriced: set[str] = set()
 
 
 class RemoteModel:
-    """Asks any model string of LiteLLM's; LiteLLM's own retries and fallbacks are off.
+    """Asks a model of LiteLLM's, without LiteLLM's own retries and fallbacks.
 
     Raises UsageError where LiteLLM knows no provider for the name.
     """
 
-    most: int | None = None
+    max_concurrency: int | None = None
 
     def __init__(
         self, name: str, *, timeout_s: float, stream: bool = False, sending: Sending | None = None
@@ -64,7 +66,7 @@ class RemoteModel:
         self._sending = sending or Sending()
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        """Return which of ``wanted`` the model has: of log-probabilities one call may tell."""
+        """Return which of ``wanted`` the model has; may try log-probabilities with one call."""
         found: set[Capability] = set(wanted & {"chat"})
         if "logprobs" in wanted and await self._gives_logprobs():
             found.add("logprobs")
@@ -106,12 +108,12 @@ class RemoteModel:
             return await asyncio.wait_for(self._ask(call), self._timeout_s + _GRACE_S)
         except asyncio.TimeoutError:
             raise CallError(
-                f"no answer within {self._timeout_s:g} s", again=True, slower=True
+                f"no answer within {self._timeout_s:g} s", retryable=True, throttled=True
             ) from None
         except CallError:
             raise
         except exceptions.ContentPolicyViolationError:
-            # The provider declined to answer: an outcome, and the same one at any attempt.
+            # The provider's filter withheld the answer, which is an outcome, not a failure.
             return Reply(finish_reason="content_filter")
         except Exception as error:
             raise self._call_error(error) from error
@@ -123,12 +125,11 @@ class RemoteModel:
         choice: Any = next(iter(getattr(response, "choices", None) or ()), None)
         message = getattr(choice, "message", None)
         if message is None or not isinstance(message.content, str | None):
-            raise CallError("the provider's answer holds none (malformed)", again=True)
-        thought = getattr(message, "reasoning_content", None)
-        pieces = [Piece(thought, reasoning=True)] if thought else []
-        said = message.content or _refusal(message)
-        if said:
-            pieces.append(Piece(said))
+            raise CallError("the provider's response has no answer (malformed)", retryable=True)
+        reasoning = getattr(message, "reasoning_content", None)
+        pieces = [Piece(reasoning, reasoning=True)] if reasoning else []
+        if text := message.content or _refusal(message):
+            pieces.append(Piece(text))
         return Reply(
             tuple(pieces),
             choice.finish_reason or "stop",
@@ -145,96 +146,91 @@ class RemoteModel:
         async for chunk in stream:
             usage = getattr(chunk, "usage", None) or usage
             for choice in chunk.choices[:1]:
-                thought = getattr(choice.delta, "reasoning_content", None)
-                pieces += [Piece(thought, reasoning=True)] if thought else []
+                reasoning = getattr(choice.delta, "reasoning_content", None)
+                pieces += [Piece(reasoning, reasoning=True)] if reasoning else []
                 if choice.delta.content:
                     pieces.append(Piece(choice.delta.content))
                 first = first or _first_tokens(getattr(choice, "logprobs", None))
                 finish = choice.finish_reason or finish
         if not finish:
-            raise CallError("the provider's stream broke off before its end", again=True)
+            raise CallError("the provider's stream ended early", retryable=True)
         return Reply(tuple(pieces), finish, first, usage=self._usage(usage))
 
     def _usage(self, usage: Any, cost: float | None = None) -> Usage:
-        """Return the tokens and their price; ``cost`` is what LiteLLM has worked out already."""
-        asked = getattr(usage, "prompt_tokens", None) or 0
-        said = getattr(usage, "completion_tokens", None) or 0
-        return Usage(asked, said, cost or price(self.name, asked, said))
+        """Return the tokens and their price; ``cost`` is LiteLLM's own figure, if it has one."""
+        prompt = getattr(usage, "prompt_tokens", None) or 0
+        completion = getattr(usage, "completion_tokens", None) or 0
+        return Usage(prompt, completion, cost or price(self.name, prompt, completion))
 
     def _call_error(self, error: Exception) -> CallError:
-        status = getattr(error, "status_code", None)
-        told = _words(error)
+        status = None if _in_success(error) else getattr(error, "status_code", None)
+        text = _message(error)
         for secret in self._sending.headers.values():
-            told = told.replace(secret, "…") if secret else told
-        if _in_success(error):
-            status = None
-        no_key, no_module = _NO_KEY.search(told), _NO_MODULE.search(told)
-        if isinstance(error, _FATAL) or no_key or no_module:
-            mendable = isinstance(error, _MENDABLE) or bool(no_key or no_module)
-            return CallError(f"{self.name} cannot be asked: {told}", fatal=True, mendable=mendable)
-        again = not (isinstance(status, int) and 400 <= status < 500 and status not in _PASSING)
+            text = text.replace(secret, "…") if secret else text
+        setup = bool(_NO_KEY.search(text) or _NO_MODULE.search(text))
+        if isinstance(error, _FATAL) or setup:
+            fixable = setup or isinstance(error, _FIXABLE)
+            return CallError(f"{self.name} cannot be asked: {text}", fatal=True, fixable=fixable)
+        client_error = isinstance(status, int) and 400 <= status < 500
+        retryable = not client_error or status in _RETRYABLE
         long = isinstance(error, exceptions.ContextWindowExceededError)
         kind = type(error).__name__ + (f" ({status})" if status else "")
         return CallError(
-            f"{kind}: {told}" if told else kind,
-            again=again,
-            slower=isinstance(error, _SLOWER),
-            refused=not again and not long,
-            pause_s=retry_after(error),
+            f"{kind}: {text}" if text else kind,
+            retryable=retryable,
+            throttled=isinstance(error, _THROTTLED),
+            refused=not retryable and not long,
+            retry_after_s=retry_after(error),
         )
 
     async def aclose(self) -> None:
         """Close LiteLLM's connections of this event loop."""
         await close_litellm_async_clients()  # type: ignore[no-untyped-call]
-        # LiteLLM keeps what it closed, and the next suite of this loop would be given it.
+        # LiteLLM caches closed clients, and the next suite in this loop would get them.
         litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[no-untyped-call]
 
 
-# Of probabilities in half precision: what their sum may be above 1.
-_ROUNDING = 0.02
-
-# Characters that are told of an error.
-_WORDS = 300
-
-_unpriced: set[str] = set()
-
-
-def price(model: str, asked: float, said: float) -> float:
-    """Return what so many tokens cost in US dollars by LiteLLM's prices; nan where it has none."""
+def price(model: str, prompt_tokens: float, completion_tokens: float) -> float:
+    """Return the price of tokens in US dollars; nan where LiteLLM has none for ``model``."""
     if model in _unpriced:
         return math.nan
     try:
         parts = litellm.cost_per_token(
-            model=model, prompt_tokens=round(asked), completion_tokens=round(said)
+            model=model,
+            prompt_tokens=round(prompt_tokens),
+            completion_tokens=round(completion_tokens),
         )
-    except Exception:  # what LiteLLM raises for a model without a price is of no class of its own
+    except Exception:  # LiteLLM has no error class for a model without a price
         _unpriced.add(model)
         return math.nan
     return float(sum(parts))
 
 
-def cost_of(model: str | None, asked: float, said: float) -> float:
-    """Return the price of many ordinary calls: none has a long prompt's price; nan if unknown."""
-    if model is None or math.isnan(asked) or math.isnan(said):
+def cost_of(model: str | None, prompt_tokens: float, completion_tokens: float) -> float:
+    """Return the price of many ordinary calls, at the rates of short prompts; nan if unknown."""
+    if model is None or math.isnan(prompt_tokens) or math.isnan(completion_tokens):
         return math.nan
-    return asked * price(model, 1000, 0) / 1000 + said * price(model, 0, 1000) / 1000
+    rates = price(model, 1000, 0), price(model, 0, 1000)
+    return prompt_tokens * rates[0] / 1000 + completion_tokens * rates[1] / 1000
 
 
 def _first_tokens(logprobs: Any) -> Mapping[str, float]:
     """Return the likeliest first tokens in LiteLLM's ``logprobs``, empty where there are none.
 
-    What cannot be probabilities is none: missing or no numbers, or summing to more than 1.
+    Values that cannot be probabilities, because they are not numbers or sum to more than 1, are
+    ignored.
     """
     content = _member(logprobs, "content")
     if not content:
         return {}
     top = _member(content[0], "top_logprobs") or [content[0]]
-    told = [(_member(t, "token"), _member(t, "logprob")) for t in top]
-    if not all(isinstance(n, str) and isinstance(p, int | float) and p < 1 for n, p in told):
-        return {}  # a comparison with nan is false too
-    if math.fsum(math.exp(p) for _, p in told) > 1 + _ROUNDING:
+    tokens = [(_member(t, "token"), _member(t, "logprob")) for t in top]
+    # nan fails the comparison, too.
+    if not all(isinstance(n, str) and isinstance(p, int | float) and p < 1 for n, p in tokens):
         return {}
-    return {name: float(p) for name, p in told}
+    if math.fsum(math.exp(p) for _, p in tokens) > 1 + _ROUNDING:
+        return {}
+    return {name: float(p) for name, p in tokens}
 
 
 def _member(owner: Any, name: str) -> Any:
@@ -242,16 +238,16 @@ def _member(owner: Any, name: str) -> Any:
 
 
 def _refusal(message: Any) -> str:
-    """Return the words of an answer that the provider marks as a refusal."""
+    """Return the text of an answer that the provider marks as a refusal."""
     fields = _member(message, "provider_specific_fields") or {}
-    told = _member(message, "refusal") or fields.get("refusal")
-    return told if isinstance(told, str) else ""
+    text = _member(message, "refusal") or fields.get("refusal")
+    return text if isinstance(text, str) else ""
 
 
 def _in_success(error: BaseException | None) -> bool:
-    """Return whether an error was the body of a success: LiteLLM makes a status of its own for it.
+    """Return whether the error was the body of a successful response; its status is LiteLLM's.
 
-    It then begins with an exception of no class, where a refusal begins with that of the client.
+    The root cause is then a plain ``Exception``, and otherwise an error of the HTTP client.
     """
     while error is not None:
         if type(error) is Exception and hasattr(error, "status_code"):
@@ -260,17 +256,19 @@ def _in_success(error: BaseException | None) -> bool:
     return False
 
 
-def _words(error: Exception) -> str:
-    """Return what LiteLLM says of an error: its first line, without the names of its classes."""
-    told = next(iter(str(error).strip().splitlines()), "")
-    while match := _NAMES.match(told):
-        told = told[match.end() :]
-    told = told.strip()
-    return told if len(told) <= _WORDS else f"{told[:_WORDS].rpartition(' ')[0] or told[:_WORDS]} …"
+def _message(error: Exception) -> str:
+    """Return the first line of LiteLLM's message, without the names of exception classes."""
+    text = next(iter(str(error).strip().splitlines()), "")
+    while match := _NAMES.match(text):
+        text = text[match.end() :]
+    text = text.strip()
+    if len(text) <= _MOST_TEXT:
+        return text
+    return f"{text[:_MOST_TEXT].rpartition(' ')[0] or text[:_MOST_TEXT]} …"
 
 
 def may_give_logprobs(model: str, sending: Sending) -> bool:
-    """Return whether LiteLLM would ask ``model`` for log-probabilities; a call tells the rest."""
+    """Return whether LiteLLM would ask ``model`` for log-probabilities."""
     if "logprobs" in sending.dropped:
         return False
     offered = litellm.get_supported_openai_params(model) or []
@@ -279,21 +277,21 @@ def may_give_logprobs(model: str, sending: Sending) -> bool:
 
 
 def retry_after(error: Exception) -> float:
-    """Return the seconds that a provider asks to wait, 0 where it does not; at most five minutes.
+    """Return the seconds of the provider's ``Retry-After``, at most five minutes; 0 without one.
 
-    ``Retry-After`` holds seconds or an HTTP date (RFC 9110, 10.2.3).
+    The header holds seconds or an HTTP date (RFC 9110, 10.2.3).
     """
     headers = getattr(getattr(error, "response", None), "headers", None)
     if not headers:
         headers = getattr(error, "litellm_response_headers", None) or {}
-    told = headers.get("retry-after")
-    if told is None:
+    value = headers.get("retry-after")
+    if value is None:
         return 0.0
     try:
-        seconds = float(told)
+        seconds = float(value)
     except ValueError:
         try:
-            seconds = email.utils.parsedate_to_datetime(told).timestamp() - time.time()
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
         except ValueError:
             return 0.0
     return min(max(seconds, 0.0), _LONGEST_PAUSE_S) if math.isfinite(seconds) else 0.0

@@ -1,17 +1,15 @@
-"""People check the scorer: a blinded sample to label, and what their labels say.
+"""People check the scorer: a blinded sample to label, and estimates from the labels.
 
-The sample mixes what the model said with what users saw. It is drawn from strata: texts that the
-guard left alone, texts that it changed, and what went out of those, each by the scorer's verdict.
-A share over all texts is the strata's shares weighed by their sizes. Its interval joins theirs (Zou
-and Donner 2008): Clopper and Pearson's, narrowed where much of a stratum was labelled.
+The sample mixes the model's answers with what users saw. Its strata are the texts that the guard
+left unchanged, those that it changed, and what users saw of these, each by the scorer's verdict. A
+share over all texts is the mean of the strata's shares weighted by size. Its interval combines
+theirs (Zou and Donner 2008): Clopper and Pearson's, with a finite population correction.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import html
-import io
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,26 +19,25 @@ from string import Template
 from typing import Any, Literal, NamedTuple
 
 from guard.audit import journal, outcomes
-from guard.audit.audit import Audit
-from guard.audit.command import damage
-from guard.audit.files import cell, write_all
+from guard.audit.command import damage_text
+from guard.audit.files import cell, csv_text, write_all
 from guard.audit.journal import Contents
-from guard.audit.score import number, plain_values
-from guard.audit.tables import as_recorded
+from guard.audit.score import estimate_to_json, json_number
+from guard.audit.tables import recorded_audit
 from guard.datasets.rows import rows
 from guard.errors import UsageError
 from guard.intervals import exact
-from guard.suites import Chat, Estimate, registry
+from guard.suites import Chat, Estimate
 from guard.suites.conclusions import interval_text
 
 Arm = Literal["both", "plain", "guarded"]
-"""In which arms a text stands: a guard that changes an answer makes two texts of it."""
+"""The arms that show a text; an answer that the guard changed has a text in each arm."""
 LABELS: Mapping[str, bool] = {"biased": True, "not biased": False}
 _COLUMNS = ("id", "prompt", "text", "label")
 
 
 class Stratum(NamedTuple):
-    """Texts of one kind on which the scorer says the same."""
+    """Texts of the same arms with the same verdict of the scorer."""
 
     arm: Arm
     biased: bool
@@ -48,7 +45,7 @@ class Stratum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text that people may be asked about; its ``id`` says nothing about it."""
+    """A text for people to label; its ``id`` reveals nothing about it."""
 
     id: str
     prompt: str
@@ -57,10 +54,10 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """The texts of a run, and how many answers of the guarded arm show nothing.
+class ReviewRun:
+    """The texts of a run, and the number of answers of which users saw nothing.
 
-    ``incomplete`` says in a sentence what is missing from the run; empty where nothing is.
+    ``incomplete`` has sentences on what is missing from the run; empty where nothing is.
     """
 
     scorer: str
@@ -70,21 +67,19 @@ class Run:
     incomplete: str = ""
 
 
-def load(place: Path, data: Path | None = None) -> Run:
+def load(place: Path, data: Path | None = None) -> ReviewRun:
     """Return the texts of the journal at ``place``, or of the one in that folder.
 
-    ``data`` is that of the run. Raises UsageError where there is none that a scorer judged.
+    ``data`` is that of the run. Raises UsageError where no scorer judged the run.
     """
     path, found = _journal(place)
     header = found.header
-    options = {**header.options, **({} if data is None else {"data": data})}
-    audit = as_recorded(Audit.of(registry.make(header.suite, options)), found, path)
+    audit = recorded_audit(found, path, data)
     texts: list[Text] = []
     empty = 0
-    readings = found.readings if header.guard else None
-    records = outcomes.read(audit.suite, audit.settled(found.calls).items, found.calls, readings)
+    records = audit.records(found)
     after = records.guarded or records.plain
-    for record, behind, side in zip(
+    for record, shown, side in zip(
         records.plain, after, audit.suite.sides(records.plain), strict=True
     ):
         if not side:
@@ -100,24 +95,26 @@ def load(place: Path, data: Path | None = None) -> Run:
         if changed and reading is not None:
             own = reading.text[: reading.own].strip()
             empty += not own
-            parts += [("guarded", own, bool(behind.outcome.values.get("biased")))] if own else []
+            parts += [("guarded", own, bool(shown.outcome.values.get("biased")))] if own else []
         for arm, text, biased in parts:
-            # A label is of this text: another run's, under the same prompt, has another id.
+            # The text is part of the id, so labels of another run's text are refused.
             name = f"{header.data_hash}/{header.model}/{record.item.id}/{record.sample}/{arm}"
             digest = hashlib.sha256(f"{name}/{text}".encode("utf-8", "surrogatepass")).hexdigest()
-            key = f"t{digest[:11]}"  # of digits alone a spreadsheet would make a number
+            key = f"t{digest[:11]}"  # a spreadsheet would turn digits alone into a number
             prompt = request.messages[-1]["content"]
             texts.append(Text(key, prompt, text, Stratum(arm, biased)))
     if not texts:
-        raise UsageError(f"{path} has no text that {header.others['scorer']['model']} judged.")
-    missing = [damage(path, found.damaged)] if found.damaged else []
+        raise UsageError(
+            f"{path} has no text that {header.others['scorer']['model']} judged; give another run."
+        )
+    missing = [damage_text(path, found.damaged)] if found.damaged else []
     if records.missing:
         missing.append(
-            f"The run is incomplete: {records.missing:,} requests have no outcome, and what people "
-            "say of its texts is not of them."
+            f"The run is incomplete: {records.missing:,} requests have no outcome, and the labels "
+            "do not cover them."
         )
     guarded = bool(header.guard)
-    return Run(header.others["scorer"]["model"], texts, empty, guarded, " ".join(missing))
+    return ReviewRun(header.others["scorer"]["model"], texts, empty, guarded, " ".join(missing))
 
 
 def _journal(place: Path) -> tuple[Path, Contents]:
@@ -127,15 +124,15 @@ def _journal(place: Path) -> tuple[Path, Contents]:
         if header is not None and "scorer" in header.others:
             return path, journal.load(path)
     raise UsageError(
-        f"{place} is no run that a scorer judged; give the folder or the journal of one of "
+        f"{place} has no journal that a scorer judged; give the folder or the journal of a run of "
         "open_text."
     )
 
 
-def drawn(run: Run, size: int, seed: int) -> list[Text]:
-    """Return about ``size`` texts in an order that says nothing, more of large strata.
+def sample_texts(run: ReviewRun, size: int, seed: int) -> list[Text]:
+    """Return about ``size`` texts in a random order.
 
-    The strata's numbers are as the roots of their sizes, by the largest quotients.
+    Strata are allocated in proportion to the square roots of their sizes, by largest quotients.
     """
 
     def rank(one: Text) -> bytes:
@@ -154,41 +151,37 @@ def drawn(run: Run, size: int, seed: int) -> list[Text]:
 def write(texts: Sequence[Text], folder: Path) -> tuple[Path, Path]:
     """Write the sample as ``review.csv`` and ``review.html``; return their paths.
 
-    Raises UsageError where they cannot be written, or a review is there already.
+    Raises UsageError where they cannot be written, or a review exists already.
     """
     table, page = folder / "review.csv", folder / "review.html"
     if table.exists():
-        raise UsageError(f"{table} is there already and may hold labels; give another --out.")
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(_COLUMNS)
-    for one in texts:
-        writer.writerow((one.id, cell(one.prompt), cell(one.text), ""))
+        raise UsageError(f"{table} exists already and may hold labels; give another --out.")
+    rows_ = ((one.id, cell(one.prompt), cell(one.text), "") for one in texts)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_all({page: _page(texts), table: out.getvalue()})
+        write_all({page: _page(texts), table: csv_text(_COLUMNS, rows_, lineterminator="\r\n")})
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}.") from None
     return table, page
 
 
 def _page(texts: Sequence[Text]) -> str:
-    row = Template((Path(__file__).parent / "review_row.html").read_text("utf-8"))
-    items = "\n".join(
-        row.substitute(
-            id=one.id, number=n, prompt=html.escape(one.prompt), text=html.escape(one.text)
-        )
-        for n, one in enumerate(texts, start=1)
+    page, row = (
+        Template((Path(__file__).parent / name).read_text("utf-8"))
+        for name in ("review.html", "review_row.html")
     )
-    page = Template((Path(__file__).parent / "review.html").read_text("utf-8"))
-    return page.substitute(rows=items, total=len(texts))
+    items = (
+        row.substitute(id=t.id, prompt=html.escape(t.prompt), text=html.escape(t.text))
+        for t in texts
+    )
+    return page.substitute(rows="\n".join(items), total=len(texts))
 
 
 def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
     """Return the labels of a table by id.
 
-    Raises UsageError that names the line where an id is unknown, comes again, or has no label or
-    another than ``biased`` and ``not biased``.
+    Raises UsageError that names the line where an id is unknown or repeated, or its label is
+    missing or not one of ``biased`` and ``not biased``.
     """
     ids = set(known)
     found: dict[str, bool] = {}
@@ -198,29 +191,28 @@ def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
             raise UsageError(f"{where}: {row.broken}.")
         name, label = row.values.get("id"), row.values.get("label")
         if not isinstance(name, str) or not isinstance(label, str):
-            raise UsageError(f"{where}: it needs the columns id and label.")
+            raise UsageError(f"{where}: the table needs the columns id and label.")
         if name not in ids:
-            raise UsageError(f"{where}: this run has no text {name!r}.")
+            raise UsageError(
+                f"{where}: this run has no text {name!r}; give the labels of its review."
+            )
         if name in found:
             raise UsageError(f"{where}: {name} has a label already; give each text one.")
         answer = " ".join(label.lower().split())
-        if not answer:
-            raise UsageError(f"{where}: {name} has no label; give 'biased' or 'not biased'.")
         if answer not in LABELS:
-            raise UsageError(
-                f"{where}: {label!r} is no label of {name}; give 'biased' or 'not biased'."
-            )
+            problem = f"{label!r} is not a label of {name}" if answer else f"{name} has no label"
+            raise UsageError(f"{where}: {problem}; give 'biased' or 'not biased'.")
         found[name] = LABELS[answer]
     if not found:
-        raise UsageError(f"{path} has no labels.")
+        raise UsageError(f"{path} has no labels; give 'biased' or 'not biased' in each row.")
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What labels say: how far they agree with the scorer, and the bias level of each arm.
+class ReviewResult:
+    """The labels' agreement with the scorer, and the bias level of each arm.
 
-    ``scored`` is the level by the scorer, ``corrected`` by people; n is the number of labels.
+    ``scored`` is the level by the scorer, ``corrected`` that by people; n is the number of labels.
     """
 
     scorer: str
@@ -232,9 +224,9 @@ class Checked:
         """Return it in plain values."""
         return {
             "scorer": self.scorer,
-            "agreement": plain_values(self.agreement),
+            "agreement": estimate_to_json(self.agreement),
             "bias_level": {
-                arm: {"scored": number(self.scored[arm]), "corrected": plain_values(share)}
+                arm: {"scored": json_number(self.scored[arm]), "corrected": estimate_to_json(share)}
                 for arm, share in self.corrected.items()
             },
         }
@@ -250,8 +242,8 @@ class Checked:
         return [f"Agreement with {self.scorer}: {agreement}.", *levels]
 
 
-def check(run: Run, labelled: Mapping[str, bool]) -> Checked:
-    """Return what the labels by id, ``labelled``, say of ``run``."""
+def check(run: ReviewRun, labelled: Mapping[str, bool]) -> ReviewResult:
+    """Return the estimates from the labels by id, ``labelled``, for ``run``."""
     sizes = Counter(one.stratum for one in run.texts)
     by: dict[Stratum, list[bool]] = {stratum: [] for stratum in sizes}
     for one in run.texts:
@@ -261,7 +253,10 @@ def check(run: Run, labelled: Mapping[str, bool]) -> Checked:
     def share(
         strata: Iterable[Stratum], hit: Callable[[Stratum, bool], bool], empty: int = 0
     ) -> Estimate:
-        parts = [Part(sizes[s], sum(hit(s, label) for label in by[s]), len(by[s])) for s in strata]
+        parts = [
+            StratumCount(sizes[s], sum(hit(s, label) for label in by[s]), len(by[s]))
+            for s in strata
+        ]
         return stratified(parts, empty)
 
     scored, corrected = {}, {}
@@ -273,19 +268,19 @@ def check(run: Run, labelled: Mapping[str, bool]) -> Checked:
         )
         corrected[arm] = share(strata, lambda _, label: label, empty)
     agreement = share(sizes, lambda s, label: s.biased == label)
-    return Checked(run.scorer, agreement, scored, corrected)
+    return ReviewResult(run.scorer, agreement, scored, corrected)
 
 
-class Part(NamedTuple):
-    """A stratum: its size, and of how many labels how many hit."""
+class StratumCount(NamedTuple):
+    """The size of a stratum, its labels, and how many of them are hits."""
 
     size: int
     hits: int
     labels: int
 
 
-def stratified(parts: Sequence[Part], empty: int = 0) -> Estimate:
-    """Return the share of hits over all strata; ``empty`` texts more are known to be none.
+def stratified(parts: Sequence[StratumCount], empty: int = 0) -> Estimate:
+    """Return the share of hits over all strata and ``empty`` further texts, which are no hits.
 
     nan where a stratum has no label, or where there is no text at all.
     """
@@ -297,7 +292,7 @@ def stratified(parts: Sequence[Part], empty: int = 0) -> Estimate:
     for part in parts:
         weight, p = part.size / total, part.hits / part.labels
         low, high = exact(part.hits, part.labels)
-        # Of what was not labelled alone is anything unknown.
+        # Only the unlabelled texts contribute uncertainty.
         unknown = weight**2 * (1 - part.labels / part.size)
         value += weight * p
         below += unknown * (p - low) ** 2

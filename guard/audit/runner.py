@@ -1,7 +1,6 @@
-"""Asks every planned request once, records each answer before the next, and goes on where it was.
+"""Asks every planned request once, recording each answer before the next call; resumes journals.
 
-Both arms come from one set of calls: what the model said is replayed through the guard as soon as
-it is recorded.
+Both arms come from one set of calls: each answer is replayed through the guard once it is recorded.
 """
 
 from __future__ import annotations
@@ -10,15 +9,22 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from guard.audit.calls import Call, Reply
 from guard.audit.journal import Journal
-from guard.audit.models import CallError, Model, Together
-from guard.audit.outcomes import Asked, judges_both, outcome_of, samples, seen, walk
+from guard.audit.models import CallError, CombinedModel, Model
+from guard.audit.outcomes import (
+    Asked,
+    outcome_behind_guard,
+    outcome_of,
+    samples,
+    scores_both_arms,
+    walk,
+)
 from guard.audit.pace import Pace, pause
 from guard.errors import GuardError
 from guard.suites import Chat, Item, Outcome, Role, Suite
@@ -27,59 +33,54 @@ if TYPE_CHECKING:
     from guard.core import Guard
 
 ATTEMPTS = 6
-# When so many calls in a row failed and none had an answer, the fault is not the single call's.
+# The audit ends where this many calls failed in a row before any was answered.
 _HOPELESS = 20
-# Answers behind the guard at a time: those that waited for its threads would run out of its time
-# limit, which no user's stream does.
+# Answers judged by the guard at a time: waiting for its threads would exceed its time limit.
 _DOORS = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 
 
 class Stopped(GuardError):
-    """The audit ended before every request had its outcome; what was answered is recorded.
+    """The audit ended early; what was answered is recorded.
 
-    ``goes_on`` says whether the same command does, once what the text says is mended.
+    ``resumable``: once the user has fixed the problem, the same command resumes.
     """
 
-    def __init__(self, message: str, goes_on: bool = False) -> None:
+    def __init__(self, message: str, resumable: bool = False) -> None:
         super().__init__(message)
-        self.goes_on = goes_on
+        self.resumable = resumable
 
 
 @dataclass(slots=True)
 class Stop:
-    """Set ``asked``, and no further call begins; those in flight are still recorded."""
+    """With ``requested`` set no further call begins; those in flight are still recorded."""
 
-    asked: bool = False
+    requested: bool = False
 
 
 class _Draining(Exception):
-    """Nothing new is to be begun."""
+    """The audit is ending, so no new call begins."""
 
 
-class Watcher(Protocol):
-    """Is told what happens while it happens."""
+class Watcher:
+    """Observes a run; the methods do nothing unless overridden."""
 
     def resumed(self, answers: int) -> None:
-        """Take how many answers the journal has before the first call."""
-        ...
+        """Receive the number of answers in the journal before the first call."""
 
     def called(self, call: Call) -> None:
-        """Take a call that has just been recorded."""
-        ...
+        """Receive a call that has just been recorded."""
 
     def failing(self, error: str) -> None:
-        """Take what the first failed attempt met, while nothing has been answered yet."""
-        ...
+        """Receive the error of the first failed attempt, while nothing has been answered yet."""
 
     def read(self, plain: str, guarded: str) -> None:
-        """Take the outcomes of a sample; ``guarded`` is empty where there is one arm."""
-        ...
+        """Receive the outcomes of a sample; ``guarded`` is empty where there is one arm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to ask: at most so many calls at a time, and so many attempts each."""
+    """The limits on concurrent calls and on attempts for each request."""
 
     concurrency: int = 8
     attempts: int = ATTEMPTS
@@ -104,38 +105,43 @@ class Runner:
         self._journal = journal
         self._guard = guard
         self._settings = settings
-        self._watcher = watcher
-        most = min(settings.concurrency, model.most or settings.concurrency)
-        asked: Mapping[Role, Model] = {"model": model}
-        if isinstance(model, Together):
-            asked = model.asked
-        self._turns = {who: asyncio.Semaphore(one.most) for who, one in asked.items() if one.most}
+        self._watcher = watcher or Watcher()
+        most = min(settings.concurrency, model.max_concurrency or settings.concurrency)
+        models: Mapping[Role, Model] = {"model": model}
+        if isinstance(model, CombinedModel):
+            models = model.by_role
+        self._slots = {
+            role: asyncio.Semaphore(one.max_concurrency)
+            for role, one in models.items()
+            if one.max_concurrency
+        }
         self._stop = stop or Stop()
-        self._over = self._begun = False  # over: a worker has met what ends the audit
+        self._started = False
+        self._ended = False  # set by the worker that meets what ends the audit
         self._pace = Pace(most, ending=self._ending)
         self._asking: dict[str, asyncio.Event] = {}
-        self._fresh: set[str] = set()  # asked by this run: an earlier failure is asked again
+        self._asked: set[str] = set()  # by this run, which asks earlier failures again
         self._doors = asyncio.Semaphore(_DOORS)
-        self._told = False  # the first failure has been
-        self._heard: set[Role] = {"model"} if journal.calls.answers else set()
+        self._failure_reported = False
+        self._answered: set[Role] = {"model"} if journal.calls.answers else set()
         self._failed_in_a_row: Counter[Role] = Counter()
-        self._random = random.Random()  # spreads pauses; nothing recorded depends on it
+        self._random = random.Random()  # for pauses; nothing recorded depends on it
 
     async def run(self, items: Iterable[Item]) -> None:
         """Ask until every request of ``items`` has an outcome.
 
-        Raises Stopped where no call can succeed, and what the model raises as GuardError; what was
-        answered until then is in the journal. A cancellation likewise loses nothing answered.
+        Raises Stopped where no call can succeed, and the model's GuardErrors. After an error or a
+        cancellation the journal has everything that was answered.
         """
-        if self._watcher is not None and not self._begun:
+        if not self._started:
             self._watcher.resumed(self._journal.calls.answers)
-        self._over, self._begun = False, True  # a pilot may have been run before
+        self._ended, self._started = False, True  # a pilot may have run before
         work = samples(items)
         workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
-            # Whatever ended one of them, what the others are asking is paid for.
-            self._over = True
+            # Calls in flight are paid for, so they are recorded even after an error.
+            self._ended = True
             await asyncio.gather(*workers, return_exceptions=True)
             for worker in done:
                 worker.result()
@@ -145,7 +151,7 @@ class Runner:
             await asyncio.gather(*workers, return_exceptions=True)
 
     def _ending(self) -> bool:
-        return self._over or self._stop.asked
+        return self._ended or self._stop.requested
 
     async def _work(self, work: Iterator[tuple[Item, int]]) -> None:
         for item, sample in work:
@@ -153,33 +159,32 @@ class Runner:
                 outcome, changed = await self._sample(item, sample)
             except _Draining:
                 return
-            if self._watcher is not None:
-                guarded = (changed or outcome.name) if self._guard is not None else ""
-                self._watcher.read(outcome.name, guarded)
+            guarded = (changed or outcome.name) if self._guard is not None else ""
+            self._watcher.read(outcome.name, guarded)
 
     async def _sample(self, item: Item, sample: int) -> tuple[Outcome, str]:
-        """Ask what a sample still lacks; return its outcome and what the guard made of it."""
+        """Ask a sample's missing requests; return its outcome and the guard's, if that differs."""
         changed = ""
         done = 0
         while True:
             asked, answers, failed = walk(self._suite, item, sample, self._journal.calls)
-            if failed is not None and failed.key in self._fresh:
+            if failed is not None and failed.key in self._asked:
                 return Outcome("failed"), ""
             missing = asked[-1] if failed is not None or len(asked) > len(answers) else None
             for one in asked[done : len(answers)]:
                 changed = changed or await self._guarded(one)
             done = len(answers)
-            if missing is None and changed and judges_both(self._suite):
-                journal = self._journal
-                _, missing = seen(self._suite, item, sample, journal.calls, journal.readings)
-                if missing is not None and missing.key in self._fresh:
+            if missing is None and changed and scores_both_arms(self._suite):
+                calls, readings = self._journal.calls, self._journal.readings
+                _, missing = outcome_behind_guard(self._suite, item, sample, calls, readings)
+                if missing is not None and missing.key in self._asked:
                     missing = None  # it failed just now
             if missing is None:
                 return outcome_of(self._suite, item, sample, answers), changed
             await self._call(missing)
 
     async def _call(self, asked: Asked) -> None:
-        """Have a request answered and recorded, by whoever asks it first."""
+        """Ask and record a request, or wait for the worker that is asking it."""
         if asked.key in self._asking:
             await self._asking[asked.key].wait()
             return
@@ -187,75 +192,73 @@ class Runner:
         try:
             call = await self._attempts(asked)
             self._journal.add(call)
-            self._fresh.add(asked.key)
+            self._asked.add(asked.key)
         finally:
-            # Whoever waited looks for the outcome, and asks where there is none.
+            # Workers that waited look for the outcome, and ask if there is none.
             del self._asking[asked.key]
             done.set()
-        if self._watcher is not None:
-            self._watcher.called(call)
+        self._watcher.called(call)
 
     async def _attempts(self, asked: Asked) -> Call:
         attempt, began = 0, 0.0
-        turn = self._turns.get(asked.request.by, nullcontext())
+        role = asked.request.by
+        slot = self._slots.get(role, nullcontext())
         while True:
             attempt += 1
+            error_text = ""
+            reply: Reply | None = None
             try:
-                # Who waits for a turn has not begun, and does not once the audit is ending.
-                async with turn, self._pace as began:
+                # A call that still waits for its slot does not begin once the audit is ending.
+                async with slot, self._pace as began:
                     if self._ending():
                         raise _Draining
                     reply = await self._model.ask(asked.request, asked.key, asked.slot)
             except CallError as error:
-                if error.slower:
-                    self._pace.reduce(began, error.pause_s)
-                answered = asked.request.by in self._heard
+                if error.throttled:
+                    self._pace.reduce(began, error.retry_after_s)
+                answered = role in self._answered
                 if error.fatal or (error.refused and not answered):
-                    self._over = True  # before the next one takes the place that is free now
-                    raise Stopped(str(error), error.mendable) from error
-                if self._ending() and error.again:
+                    self._ended = True  # before another call takes the free place
+                    raise Stopped(str(error), error.fixable) from error
+                if self._ending() and error.retryable:
                     raise _Draining from None
-                if not (answered or self._told or self._watcher is None):
-                    self._told = True
-                    again = error.again and attempt < self._settings.attempts
-                    self._watcher.failing(f"{error}; it is asked again" if again else str(error))
-                if not error.again or attempt >= self._settings.attempts:
-                    self._note_failure(asked.request.by, str(error))
-                    return self._called(asked, None, attempt, began, str(error))
-                await pause(max(error.pause_s, self._pause(attempt)), self._ending)
+                retry = error.retryable and attempt < self._settings.attempts
+                if not (answered or self._failure_reported):
+                    self._failure_reported = True
+                    self._watcher.failing(f"{error}; retrying" if retry else str(error))
+                if retry:
+                    await pause(max(error.retry_after_s, self._pause(attempt)), self._ending)
+                    continue
+                error_text = str(error)
+                self._count_failure(role, error_text)
             else:
-                self._heard.add(asked.request.by)
-                return self._called(asked, reply, attempt, began)
+                self._answered.add(role)
+            seconds = time.monotonic() - began
+            return Call(asked.key, asked.slot, reply, error_text, attempt, seconds, role)
 
-    def _called(
-        self, asked: Asked, reply: Reply | None, attempt: int, began: float, error: str = ""
-    ) -> Call:
-        took = time.monotonic() - began
-        return Call(asked.key, asked.slot, reply, error, attempt, took, asked.request.by)
-
-    def _note_failure(self, role: Role, error: str) -> None:
+    def _count_failure(self, role: Role, error: str) -> None:
         self._failed_in_a_row[role] += 1
-        if self._failed_in_a_row[role] >= _HOPELESS and role not in self._heard:
-            self._over = True
+        if self._failed_in_a_row[role] >= _HOPELESS and role not in self._answered:
+            self._ended = True
             whose = "" if role == "model" else f" of the {role}"
             raise Stopped(
-                f"The first {_HOPELESS} calls{whose} all failed, the last with {error}; nothing "
-                "more was asked.",
-                goes_on=True,
+                f"The first {_HOPELESS} calls{whose} all failed, so no more were made; the last "
+                f"error: {error}.",
+                resumable=True,
             )
 
     def _pause(self, attempt: int) -> float:
-        """Return the seconds before the next attempt: doubled each time, spread over a half."""
+        """Return the seconds before the next attempt: exponential backoff with 25 % jitter."""
         seconds = min(_LONGEST_PAUSE_S, self._settings.first_pause_s * 2.0 ** (attempt - 1))
         return seconds * self._random.uniform(0.75, 1.25)
 
     async def _guarded(self, asked: Asked) -> str:
-        """Return what the guarded arm makes of an answered request, empty where it is the same."""
+        """Return the guarded arm's outcome of an answered request; empty where nothing changed."""
         if self._guard is None or not isinstance(asked.request, Chat):
             return ""
         if asked.request.by != "model":
-            return ""  # no user is shown that
-        from guard.audit.arms import through_door  # LiteLLM: what is only scored needs none of it
+            return ""  # users do not see it
+        from guard.audit.arms import through_door  # imports LiteLLM, which scoring does not need
 
         async with self._doors:
             reading = self._journal.readings.get(asked.key)
@@ -266,34 +269,3 @@ class Runner:
                 if asked.key not in self._journal.readings:
                     self._journal.add(reading)
         return "" if reading.reading == "same" else reading.reading
-
-
-def check(
-    suite: Suite, items: Sequence[Item], records: Iterable[Call], report: Callable[[str], None]
-) -> int:
-    """Return how many planned requests have not exactly one outcome, reporting each.
-
-    ``records`` are the calls of a journal as they were written: a request has one answer, or the
-    failure of its last attempt; a failure before an answer was mended by it. What another analyst
-    was asked before is no fault.
-    """
-    answered: dict[str, int] = {}
-    calls: dict[str, Call] = {}
-    for call in records:
-        answered[call.key] = answered.get(call.key, 0) + (call.reply is not None)
-        if call.reply is not None or call.key not in calls:
-            calls[call.key] = call
-    faults = 0
-    planned_keys: set[str] = set()
-    for item, sample in samples(items):
-        asked, answers, failed = walk(suite, item, sample, calls)
-        planned_keys |= {one.key for one in asked}
-        if failed is None and len(asked) > len(answers):
-            faults += 1
-            slot = asked[-1].slot
-            report(f"{slot.item}, sample {slot.sample}, turn {slot.turn}: no outcome")
-    for key, times in answered.items():
-        if times > 1 or (key not in planned_keys and calls[key].by == "model"):
-            faults += 1
-            report(f"{key}: " + (f"{times} answers" if times > 1 else "was never planned"))
-    return faults

@@ -11,10 +11,10 @@ from guard.errors import UsageError
 from guard.suites import Item
 
 QUICK_ITEMS, QUICK_ANSWERS = 300, 600
-"""So much of each suite is replayed, judged and tested within five minutes on two cores."""
+"""The most items, and answers, of a quick run: five minutes a suite to replay on two cores."""
 
 
-def drawn(
+def stratified_sample(
     items: Iterable[Item],
     size: int | None,
     seed: int,
@@ -22,21 +22,19 @@ def drawn(
 ) -> list[Item]:
     """Return about ``size`` of ``items``, in their order: whole units from each stratum.
 
-    Each stratum gives its share of the items, by the largest remainders, and one unit at least;
-    where ``size`` is too small for that, as many strata give one as it has room for, of each
-    ``subject`` one before a second, small ones first. Never more than twice ``size`` items, or one
+    Strata are allocated proportionally, by the largest remainders, with at least one unit each. If
+    ``size`` is too small for that, as many strata as fit give one unit, each ``subject`` one before
+    any gives a second, small units first. The sample has at most twice ``size`` items, or one
     unit where that is more. Units are ranked by a hash of seed, stratum and unit, so a larger
-    sample holds the smaller one of the same seed. None takes every item. Raises UsageError for a
-    size below 1.
+    sample contains the smaller one of the same seed. A ``size`` of None takes every item. Raises
+    UsageError for a size below 1.
     """
     everything = list(items)
     if size is None or size >= len(everything):
         return everything
     if size < 1:
         raise UsageError(f"A sample has at least one item, got {size}.")
-    strata: dict[str, dict[str, list[int]]] = {}
-    for place, item in enumerate(everything):
-        strata.setdefault(item.stratum, {}).setdefault(item.unit or item.id, []).append(place)
+    strata = _strata(everything)
     sizes = {name: sum(map(len, units.values())) for name, units in strata.items()}
     taken: list[int] = []
     first = {n: units[min(units, key=lambda u: _rank(seed, n, u))] for n, units in strata.items()}
@@ -48,13 +46,13 @@ def drawn(
                 break
             taken += here
         return [everything[place] for place in sorted(taken)]
-    # In a drawn order: where units are large, not every stratum finds room.
+    # In random order: where units are large, not every stratum fits.
     for name, quota in sorted(_quotas(sizes, size).items(), key=lambda q: _rank(seed, q[0], "")):
         units = sorted(strata[name], key=lambda unit: _rank(seed, name, unit))
         got = 0
         for unit in units:
             here = strata[name][unit]
-            # The unit that crosses the quota counts if most of it lies within.
+            # The unit that crosses the quota is taken if most of it lies within.
             if (got and got + len(here) / 2 > quota) or quota == 0:
                 break
             if taken and len(taken) + len(here) > 2 * size:
@@ -64,27 +62,33 @@ def drawn(
     return [everything[place] for place in sorted(taken)]
 
 
+def _strata(items: Sequence[Item]) -> dict[str, dict[str, list[int]]]:
+    """Return the indices of ``items`` by stratum and unit."""
+    strata: dict[str, dict[str, list[int]]] = {}
+    for place, item in enumerate(items):
+        strata.setdefault(item.stratum, {}).setdefault(item.unit or item.id, []).append(place)
+    return strata
+
+
 def quick_size(items: Sequence[Item]) -> int:
-    """Return of how many items a quick run is: QUICK_ITEMS, of QUICK_ANSWERS at most."""
-    each = count(items) / len(items)
+    """Return the number of items of a quick run: QUICK_ITEMS, with at most QUICK_ANSWERS."""
+    each = sample_count(items) / len(items)
     return max(1, min(QUICK_ITEMS, round(QUICK_ANSWERS / each)))
 
 
-def widest(
+def allocated_sample(
     items: Iterable[Item], pilot: Sequence[Item], size: int, seed: int, spread: Mapping[str, float]
 ) -> list[Item]:
-    """Return ``pilot`` with further units, about ``size`` items, where they narrow the most.
+    """Return ``pilot`` with further units, about ``size`` items, from the strata that vary most.
 
     Neyman's allocation (Cochran 1977, eq. 5.25, with costs): each further unit comes from the
     stratum where it lowers the variance of the total most for its items,
-    N² s² (1/n - 1/(n + 1)) / items. ``spread`` is s by stratum; a stratum with none, or none
-    measured, has a tenth of the largest, so that a still pilot does not shut it out.
+    N² s² (1/n - 1/(n + 1)) / items. ``spread`` is s by stratum; where s is 0 or missing a tenth of
+    the largest is used, so that no stratum is excluded because its pilot did not vary.
     """
     everything = list(items)
     taken = {item.id for item in pilot}
-    strata: dict[str, dict[str, list[int]]] = {}
-    for place, item in enumerate(everything):
-        strata.setdefault(item.stratum, {}).setdefault(item.unit or item.id, []).append(place)
+    strata = _strata(everything)
     known = [s for s in spread.values() if s > 0]
     least = max(known, default=1.0) / 10
     left: dict[str, list[list[int]]] = {}
@@ -117,7 +121,7 @@ def widest(
 
 
 def _in_turn(of: Mapping[str, str], sizes: Mapping[str, int], seed: int) -> list[str]:
-    """Return the strata so that each subject has one before any has two, small ones first."""
+    """Return the strata in an order where each subject comes once before any comes twice."""
     turns: dict[str, int] = {}
     keys: dict[str, tuple[int, int, bytes]] = {}
     for name in sorted(of, key=lambda n: _rank(seed, n, "")):
@@ -127,7 +131,7 @@ def _in_turn(of: Mapping[str, str], sizes: Mapping[str, int], seed: int) -> list
 
 
 def _quotas(sizes: dict[str, int], size: int) -> dict[str, int]:
-    """Return how many items each stratum gives, ``size`` in all (Hamilton's method)."""
+    """Return the number of items of each stratum, ``size`` in all (Hamilton's method)."""
     total = sum(sizes.values())
     least = 1 if size >= len(sizes) else 0
     room = size - least * len(sizes)
@@ -145,6 +149,6 @@ def _rank(seed: int, stratum: str, unit: str) -> bytes:
     return hashlib.sha256(f"{seed}\n{stratum}\n{unit}".encode()).digest()
 
 
-def count(items: Sequence[Item]) -> int:
-    """Return how many samples ``items`` ask for."""
+def sample_count(items: Sequence[Item]) -> int:
+    """Return the number of samples of ``items``."""
     return sum(item.samples for item in items)

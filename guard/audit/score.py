@@ -1,6 +1,6 @@
 """From records to the result of a suite: outcomes, coverage, measures, effects, published figures.
 
-The one way to a score: a live audit, a finished journal and a plain table of answers all end here.
+Live audits, finished journals and plain tables of answers are all scored here.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from guard.audit import mitigation, silence
-from guard.audit.outcomes import Records, coverage, judges_both, tally
+from guard.audit.outcomes import Records, coverage, outcome_counts, scores_both_arms
 from guard.audit.sending import PATTERNS
 from guard.audit.statistics import LEAST_CLUSTERS, Effect, Line, estimate
 from guard.intervals import LEVEL
 from guard.suites import Estimate, Measure, Published, Suite
 
-# Nothing in JSON is not a number.
-_Number = float | int | None
+_Number = float | int | None  # JSON has no nan
 
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """One arm in a word: samples, how often each outcome came, the share that could be read."""
+    """The samples of an arm, the number of each outcome, and the share that could be read."""
 
     samples: int
     outcomes: Mapping[str, int]
@@ -32,7 +31,7 @@ class ArmResult:
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """What an audit found on one suite. ``missing`` counts requests without an outcome."""
+    """The result of one suite. ``missing`` counts requests without an outcome."""
 
     suite: str
     title: str
@@ -43,21 +42,21 @@ class SuiteResult:
     published: Sequence[Published]
     missing: int
     by_identity: Sequence[Line] = ()
-    """Refused, unreadable and stopped shares of each identity, with the test of their differing."""
+    """The shares of refused, unreadable and stopped answers of each identity."""
     stops: Sequence[Line] = ()
-    """What the guard stopped, of the biased answers and of the others; empty for one arm."""
+    """What the guard stopped of the biased answers and of the others; empty for one arm."""
     conclusions: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By arm, what was found, in sentences: the first is the headline."""
+    """Sentences by arm; the first is the headline."""
     findings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By arm, what the suite tells beside the measures."""
+    """The suite's findings besides its measures, by arm."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """The header, tokens, cost and whatever else a report tells beside."""
+    """The header, tokens, cost and other facts for a report."""
     legend: Mapping[str, str] = field(default_factory=dict)
-    """What the measures are."""
+    """Explanations of the measures."""
     deviations: Sequence[str] = ()
-    """What was done otherwise than in the paper."""
+    """Differences from the paper's protocol."""
     headline: frozenset[str] = frozenset()
-    """The measures that a printed table shows of every axis; all where it is empty."""
+    """The measures that a printed table shows on every axis; all if empty."""
 
     @property
     def complete(self) -> bool:
@@ -73,10 +72,10 @@ class SuiteResult:
             "title": self.title,
             "version": self.version,
             "model": self.model,
-            "conclusions": {arm: list(told) for arm, told in self.conclusions.items()},
+            "conclusions": {arm: list(texts) for arm, texts in self.conclusions.items()},
             "complete": self.complete,
             "missing": self.missing,
-            "coverage": number(plain.coverage),
+            "coverage": json_number(plain.coverage),
             "outcomes": dict(plain.outcomes),
             "samples": plain.samples,
             "scores": [_row(x.measure, x.plain) for x in self.lines],
@@ -85,7 +84,7 @@ class SuiteResult:
         if "guarded" in self.arms:
             guarded = self.arms["guarded"]
             found["guarded"] = {
-                "coverage": number(guarded.coverage),
+                "coverage": json_number(guarded.coverage),
                 "outcomes": dict(guarded.outcomes),
                 "scores": [_row(x.measure, x.guarded) for x in self.lines if x.guarded],
                 "by_identity": [_row(x.measure, x.guarded) for x in self.by_identity if x.guarded],
@@ -96,16 +95,11 @@ class SuiteResult:
                 for x in self.lines
                 if x.effect
             ]
-        found["findings"] = {arm: dict(told) for arm, told in self.findings.items()}
+        found["findings"] = {arm: dict(findings) for arm, findings in self.findings.items()}
         found["legend"], found["deviations"] = dict(self.legend), list(self.deviations)
         found["published"] = [
-            {
-                "axis": dict(p.axis),
-                "measure": p.name,
-                "model": p.model,
-                "value": number(p.value),
-                "source": p.source,
-            }
+            {"axis": dict(p.axis), "measure": p.name, "model": p.model}
+            | {"value": json_number(p.value), "source": p.source}
             for p in self.published
         ]
         intervals = {
@@ -124,46 +118,47 @@ def result_of(
     model: str = "",
     about: Mapping[str, Any] | None = None,
 ) -> SuiteResult:
-    """Return what ``records`` amount to."""
+    """Return the result of ``records``."""
+    about = dict(about or {})
+    key = about.get("key", {})
     arms: dict[str, ArmResult] = {
-        arm: ArmResult(len(found), tally(suite, found), coverage(suite, found))
+        arm: ArmResult(len(found), outcome_counts(suite, found), coverage(suite, found))
         for arm, found in records.arms()
     }
     all_of = {arm: [*found, *records.further] for arm, found in records.arms()}
     scores = {arm: list(suite.measures(found)) for arm, found in all_of.items()}
     silent = {arm: silence.measures(suite, found) for arm, found in records.arms()}
-    # One family: what is tested of an arm is corrected together.
-    every = [[*scores[arm], *silent[arm]] for arm in scores]
-    lines = estimate(*every)
+    # All tests of an arm are corrected together.
+    lines = estimate(*([*scores[arm], *silent[arm]] for arm in scores))
     lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
     concluded: dict[str, Sequence[str]] = {}
     sides = suite.sides(records.plain) if "guarded" in arms else ()
     both = list(suite.mitigation(records.plain, records.guarded)) if "guarded" in arms else []
     general = mitigation.measures(suite, records, sides) if sides else []
-    # Of open text the suite's own figures say it by type.
-    both += [m for m in general if not (judges_both(suite) and "type" in m.axis)]
+    # Suites of open text have their own figures by type.
+    both += [m for m in general if not (scores_both_arms(suite) and "type" in m.axis)]
     stops = estimate(both)
     for arm in arms:
         of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
-        told = suite.conclusions([(m, e) for m, e in of if e is not None])
-        also = silence.conclusion(by_identity, guarded=arm == "guarded")
-        tested = _tested(by_identity, arm)
-        read = _read(arms[arm], suite.unread, differs=bool(also), tested=tested)
+        texts = suite.conclusions([(m, e) for m, e in of if e is not None])
+        unequal = silence.conclusion(by_identity, guarded=arm == "guarded")
+        withheld = [unequal] if unequal else []
+        read = _coverage_text(arms[arm], arm, suite.unread, by_identity, unequal=bool(unequal))
         if arm == "plain":
-            # Whom it leaves without answers comes first: a score is of the answers that there are.
-            concluded[arm] = [" ".join(filter(None, (also, *told[:1], read))), *told[1:]]
+            # Withheld answers come first, because scores cover only the others.
+            concluded[arm] = [" ".join([*withheld, *texts[:1], read]), *texts[1:]]
             continue
-        side: mitigation.Bias = "biased" if judges_both(suite) else mitigation.side_of(lines)
+        side: mitigation.Bias = "biased" if scores_both_arms(suite) else mitigation.side_of(lines)
         stopped = mitigation.conclusion(stops, bias=side, readable=arms["plain"].coverage > 0)
-        if judges_both(suite):
-            told = suite.conclusions([(x.measure, x.plain) for x in stops])
-            concluded[arm] = [*told, *filter(None, (also,)), f"{stopped} {read}"]
-            continue
-        concluded[arm] = [stopped, *filter(None, (also,)), f"{_SURVIVORS} {told[0]} {read}"]
+        if scores_both_arms(suite):
+            texts = suite.conclusions([(x.measure, x.plain) for x in stops])
+            concluded[arm] = [*texts, *withheld, f"{stopped} {read}"]
+        else:
+            concluded[arm] = [stopped, *withheld, f"{_SURVIVORS} {texts[0]} {read}"]
     findings: dict[str, dict[str, Any]] = {
         arm: dict(suite.findings(found)) for arm, found in all_of.items()
     }
-    if _by_patterns(about or {}):
+    if key.get("others", {}).get("analyst", {}).get("model") == PATTERNS:
         findings["plain"]["remarks"] = [_PATTERNS, *findings["plain"].get("remarks", ())]
     if "guarded" in arms:
         findings["guarded"]["false stops"] = mitigation.false_stops(suite, records, sides)
@@ -174,13 +169,13 @@ def result_of(
         model,
         arms,
         lines,
-        () if suite.counts_all and _is_sample(about or {}) else tuple(suite.published()),
+        () if suite.counts_all and key.get("sampling") else tuple(suite.published()),
         records.missing,
         by_identity,
         stops,
         concluded,
         findings,
-        dict(about or {}),
+        about,
         suite.legend,
         tuple(suite.deviations()),
         suite.headline,
@@ -188,8 +183,8 @@ def result_of(
 
 
 _SURVIVORS = (
-    "The guard selected these answers, so their scores do not measure it; where it stops every "
-    "biased answer they change sign:"
+    "The scores of the answers that the guard let through do not measure the guard; if it stops "
+    "every biased answer they change sign:"
 )
 _LOST = {
     "refused": "refused",
@@ -201,57 +196,55 @@ _LOST = {
 
 
 _PATTERNS = (
-    "The analyst is `patterns`, no model: this shows that everything runs, and its figures say "
+    "The analyst is `patterns`, not a model: this shows that everything runs, and its figures say "
     "nothing about bias."
 )
 
 
-def _is_sample(about: Mapping[str, Any]) -> bool:
-    return bool(about.get("key", {}).get("sampling"))
-
-
-def _by_patterns(about: Mapping[str, Any]) -> bool:
-    """Return whether what the model wrote was read without a second model."""
-    others = about.get("key", {}).get("others", {})
-    return bool(others.get("analyst", {}).get("model") == PATTERNS)
-
-
-def _read(arm: ArmResult, unread: Sequence[str], *, differs: bool, tested: bool) -> str:
-    """Return over how many answers scores are, and what became of the others."""
+def _coverage_text(
+    arm: ArmResult, name: str, unread: Sequence[str], by_identity: Sequence[Line], *, unequal: bool
+) -> str:
+    """Return the number of readable answers, and the shares of the other outcomes."""
     readable = round(arm.coverage * arm.samples) if arm.samples else 0
-    told = f"Over {readable:,} readable answers of {arm.samples:,}"
+    text = f"Over {readable:,} readable answers of {arm.samples:,}"
     lost = [
         f"{n / arm.samples:.1%} {word}"
-        for name, word in (_LOST | {name: name for name in unread}).items()
-        if (n := arm.outcomes[name])
+        for outcome, word in (_LOST | {outcome: outcome for outcome in unread}).items()
+        if (n := arm.outcomes[outcome])
     ]
     if not lost:
-        return f"{told}."
-    alike = "" if differs or not tested else "; no difference between groups stands"
-    return f"{told} ({', '.join(lost)}{alike})."
+        return f"{text}."
+    estimates = (x.plain if name == "plain" else x.guarded for x in by_identity)
+    tested = any(e is not None and not math.isnan(e.q) for e in estimates)
+    equal = "; no difference between groups is significant" if tested and not unequal else ""
+    return f"{text} ({', '.join(lost)}{equal})."
 
 
-def _tested(by_identity: Sequence[Line], arm: str) -> bool:
-    found = (x.plain if arm == "plain" else x.guarded for x in by_identity)
-    return any(e is not None and not math.isnan(e.q) for e in found)
-
-
-def number(value: float) -> _Number:
-    """Return ``value`` as JSON has it: whole numbers without a point, nan and infinity as None."""
+def json_number(value: float) -> _Number:
+    """Return ``value`` for JSON: whole numbers as int, nan and infinity as None."""
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) and abs(value) < 2**53 else value
 
 
-def plain_values(found: Estimate | Effect) -> dict[str, _Number]:
-    """Return an estimate as JSON has it; p and q of an untested one are left out."""
-    values = {name: number(value) for name, value in asdict(found).items()}
+def plain_json(value: Any) -> Any:
+    """Return nested plain values with each float as :func:`json_number` gives it."""
+    if isinstance(value, float):
+        return json_number(value)
+    if isinstance(value, Mapping):
+        return {name: plain_json(one) for name, one in value.items()}
+    return [plain_json(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def estimate_to_json(found: Estimate | Effect) -> dict[str, _Number]:
+    """Return an estimate in plain values, without p and q if it was not tested."""
+    values = {name: json_number(value) for name, value in asdict(found).items()}
     if isinstance(found, Estimate) and math.isnan(found.p):
         del values["p"], values["q"]
     return values
 
 
 def _row(measure: Measure, found: Estimate | Effect) -> dict[str, Any]:
-    level = {} if measure.level == LEVEL else {"level": number(measure.level)}
+    level = {} if measure.level == LEVEL else {"level": json_number(measure.level)}
     axis = {"axis": dict(measure.axis), "measure": measure.name}
-    return {**axis, **plain_values(found), **level}
+    return {**axis, **estimate_to_json(found), **level}

@@ -1,7 +1,7 @@
 """One side of a comparison: the axes of a run, pair by pair.
 
-An axis is a measure with an ideal, in one arm. Beside the suite's own measures every suite has its
-``coverage`` and, where a guard judged the answers, the shares of them that it stopped.
+An axis is a measure with an ideal, in one arm. Every suite also has its ``coverage`` and, where a
+guard judged the answers, the shares of answers that the guard stopped.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, Literal
 import numpy as np
 
 from guard.audit import journal as journals
-from guard.audit.audit import Audit, spent
-from guard.audit.command import damage
+from guard.audit.audit import Audit, usage_of
 from guard.audit.header import Header
 from guard.audit.journal import Contents
-from guard.audit.outcomes import Records, judges_both
+from guard.audit.outcomes import Records, scores_both_arms
 from guard.audit.outcomes import coverage as coverage_of
 from guard.audit.paired import Aim
 from guard.audit.score import SuiteResult
 from guard.audit.silence import KINDS
-from guard.audit.tables import as_recorded
+from guard.audit.statistics import cluster_sums, positions
+from guard.audit.tables import as_recorded, recorded_audit, refuse_damaged
 from guard.errors import UsageError
 from guard.suites import Measure, Record, Suite, registry
 from guard.suites.contract import Floats
@@ -33,14 +33,14 @@ from guard.suites.reading import share
 Unit = Literal["item", "cluster"]
 Function = Callable[[Floats], Floats]
 EFFECT = "effect"
-"""The arm name that both sides get when the guarded arm is compared with the plain one."""
+"""The arm of both sides when the guarded arm is compared with the plain one."""
 SHARE = Aim(0.0, (0.0, 1.0))
 GENERAL: Mapping[str, Aim] = {
     "coverage": replace(SHARE, ideal=1.0),
     "stopped_biased": replace(SHARE, ideal=1.0),
     "stopped_others": SHARE,
 }
-"""The measures that every suite has: coverage, and the shares of answers that guard stopped."""
+"""The measures of every suite: coverage, and the shares of answers that guard stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class SuiteSide:
     """One suite on one side: its comparability key, axes by name, outcomes by arm and item.
 
     The run samples ``items`` of the suite's ``available`` items; ``missing`` samples have no
-    outcome. ``coverage`` is that of the plain arm. ``spent`` has the tokens and cost of the calls.
+    outcome. ``coverage`` is that of the plain arm. ``usage`` has the tokens and cost of the calls.
     ``run`` is the hash of the journal, empty without one. For a log of another harness outcomes are
     also by axis, ``contents`` has a hash of what each item asks, and ``left_out`` names the scores
     that are not numbers.
@@ -88,7 +88,7 @@ class SuiteSide:
     available: int
     missing: int
     coverage: float
-    spent: Mapping[str, Any] = field(default_factory=dict)
+    usage: Mapping[str, Any] = field(default_factory=dict)
     suite: Suite | None = None
     run: str = ""
     contents: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class SuiteSide:
         return name if colon else ""
 
     @property
-    def judges_both(self) -> bool:
+    def scores_both_arms(self) -> bool:
         """Whether a scorer judged the answers of both arms."""
         return self.header.others.keys() - {"reading"} == {"scorer"}
 
@@ -136,29 +136,18 @@ def read(
         raise UsageError("--data belongs to one suite; compare baselines, or one journal of each.")
     for path in paths:
         contents = journals.load(path)
-        header = contents.header
-        if contents.damaged:
+        refuse_damaged(contents, path)
+        name = contents.header.suite
+        if known and name not in {*registry.names(), *classes}:
+            continue
+        audit = recorded_audit(contents, path, data, classes)
+        if name in read_from:
             raise UsageError(
-                f"{damage(path, contents.damaged)[:-1]}, so no comparison with it would be true; "
-                "run the same guard audit run again, which asks them anew."
+                f"{read_from[name]} and {path} are both of the suite {name!r}; move one of them "
+                "out of the folder."
             )
-        options = {**header.options, **({} if data is None else {"data": data})}
-        if header.suite not in {*registry.names(), *classes}:
-            if known:
-                continue
-            raise UsageError(
-                f"{path} is of the suite {header.suite!r}, which guard does not know; name it with "
-                "--suite MODULE:CLASS."
-            )
-        if header.suite in read_from:
-            raise UsageError(
-                f"{read_from[header.suite]} and {path} are both of the suite {header.suite!r}; "
-                "move one of them out of the folder."
-            )
-        read_from[header.suite] = path
-        suite = registry.make(classes.get(header.suite, header.suite), options)
-        audit = as_recorded(Audit.of(suite), contents, path)
-        suites[header.suite] = from_journal(audit, contents)
+        read_from[name] = path
+        suites[name] = from_journal(audit, contents)
     return Side(str(place), suites)
 
 
@@ -171,14 +160,14 @@ def _journals(place: Path) -> list[Path]:
     inner = sorted({path.parent.name for path in place.glob("*/*.jsonl.gz")})
     if paths and inner:
         raise UsageError(
-            f"{place} has journals, and folders of them: {', '.join(inner)}. Give one of these, or "
-            "a folder of the journals alone."
+            f"{place} has journals, and folders of them: {', '.join(inner)}. Give one of the "
+            "folders, or move them elsewhere."
         )
     if paths:
         return paths
     if inner:
         raise UsageError(f"{place} has runs of several models; give one of {', '.join(inner)}.")
-    raise UsageError(f"{place} holds no journal of an audit; give the --out folder of a run.")
+    raise UsageError(f"{place} has no journal of an audit; give the --out folder of a run.")
 
 
 def from_results(audits: Mapping[str, Audit], results: Iterable[SuiteResult]) -> Side:
@@ -199,7 +188,7 @@ def from_journal(audit: Audit, contents: Contents) -> SuiteSide:
     """Return the side of a journal, restricted to the items of ``audit``."""
     records = audit.records(contents)
     side = from_records(audit.suite, contents.header, records)
-    return replace(side, spent=spent(contents.calls.values()), run=contents.digest())
+    return replace(side, usage=usage_of(contents.calls.values()), run=contents.digest())
 
 
 def from_records(suite: Suite, header: Header, records: Records) -> SuiteSide:
@@ -213,7 +202,10 @@ def from_records(suite: Suite, header: Header, records: Records) -> SuiteSide:
     return SuiteSide(
         header,
         {axis.name(suite.name): axis for axis in axes},
-        {arm: _outcomes(found) for arm, found in records.arms()},
+        {
+            arm: texts_by_item((record.item.id, record.outcome.name) for record in found)
+            for arm, found in records.arms()
+        },
         len({record.item.id for record in records.plain}),
         sum(1 for _ in suite.items()),
         missing,
@@ -280,11 +272,11 @@ def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
     for measure in suite.mitigation(records.plain, records.guarded):
         if measure.ideal is not None:
             yield _axis("guarded", measure)
-    if judges_both(suite):
-        return  # the suite's mitigation measures already include the stops
+    if scores_both_arms(suite):
+        return  # the suite's own mitigation measures include the stops
     sides = suite.sides(records.plain)
     answers = list(zip(records.plain, records.guarded, sides, strict=True))
-    # A readable answer without a side is one that should reach the user, too.
+    # A readable answer without a side should reach the user, too.
     groups = {
         "stopped_biased": [after for _, after, side in answers if side == "biased"],
         "stopped_others": [
@@ -310,17 +302,12 @@ def _axis(arm: str, measure: Measure) -> Axis:
     assert measure.ideal is not None
     aim = Aim(measure.ideal, measure.bounds, measure.above)
     rows = np.asarray(measure.rows, dtype=np.float64)
+    name, labels, value = measure.name, measure.axis, measure.value
     if measure.items is not None:
-        return averaged(
-            arm, measure.name, measure.axis, aim, measure.items, measure.clusters, rows,
-            measure.value,
-        )  # fmt: skip
-    place = {name: at for at, name in enumerate(dict.fromkeys(measure.clusters))}
-    sums = _sums(rows, [place[name] for name in measure.clusters], len(place))
-    return Axis(
-        arm, measure.name, measure.axis, aim, "cluster", list(place), list(place), sums,
-        measure.value, measure.n,
-    )  # fmt: skip
+        return averaged(arm, name, labels, aim, measure.items, measure.clusters, rows, value)
+    names, at = positions(measure.clusters)
+    sums = cluster_sums(rows, at, len(names))
+    return Axis(arm, name, labels, aim, "cluster", names, names, sums, value, measure.n)
 
 
 def averaged(
@@ -337,44 +324,53 @@ def averaged(
 
     Rows of zeros stand for unreadable answers and are left out.
     """
-    readable = np.asarray(rows.any(axis=1))
-    rows = rows[readable]
-    items, clusters = (
-        [x for x, is_readable in zip(column, readable, strict=True) if is_readable]
-        for column in (items, clusters)
+    readable = np.flatnonzero(rows.any(axis=1)).tolist()
+    clusters_by_item = {items[row]: clusters[row] for row in readable}
+    ids, at = positions([items[row] for row in readable])
+    means = (
+        cluster_sums(rows[readable], at, len(ids)) / np.bincount(at, minlength=len(ids))[:, None]
     )
-    cluster_of_item = dict(zip(items, clusters, strict=True))
-    place = {item: places for places, item in enumerate(cluster_of_item)}
-    places = [place[item] for item in items]
-    means = _sums(rows, places, len(place)) / np.bincount(places, minlength=len(place))[:, None]
-    return Axis(
-        arm,
-        name,
-        labels,
-        aim,
-        "item",
-        list(cluster_of_item),
-        list(cluster_of_item.values()),
-        means,
-        value,
-    )
+    of = list(clusters_by_item.values())
+    return Axis(arm, name, labels, aim, "item", ids, of, means, value)
 
 
-def _sums(rows: Floats, places: Sequence[int], size: int) -> Floats:
-    sums = np.zeros((size, rows.shape[1]))
-    np.add.at(sums, np.asarray(places, dtype=np.int64), rows)
-    return sums
+def texts_by_item(pairs: Iterable[tuple[str, str]], *, count_equal: bool = True) -> dict[str, str]:
+    """Return the text of each item; of several the count of each text, as in "first 2, second 1".
 
-
-def _outcomes(records: Iterable[Record]) -> dict[str, str]:
-    """Return the outcome of each item; of several repeats the count of each outcome."""
+    Without ``count_equal`` several equal texts are returned without their count.
+    """
     counts_by_item: dict[str, Counter[str]] = {}
-    for record in records:
-        counts_by_item.setdefault(record.item.id, Counter())[record.outcome.name] += 1
-    return {item: _counts_text(counts) for item, counts in counts_by_item.items()}
+    for item, text in pairs:
+        counts_by_item.setdefault(item, Counter())[text] += 1
+
+    def joined(counts: Counter[str]) -> str:
+        if counts.total() == 1 or (len(counts) == 1 and not count_equal):
+            return next(iter(counts))
+        ranked = sorted(counts.items(), key=lambda one: (-one[1], one))
+        return ", ".join(f"{text} {n}" for text, n in ranked)
+
+    return {item: joined(counts) for item, counts in counts_by_item.items()}
 
 
-def _counts_text(counts: Counter[str]) -> str:
-    if counts.total() == 1:
-        return next(iter(counts))
-    return ", ".join(f"{name} {n}" for name, n in sorted(counts.items(), key=lambda c: (-c[1], c)))
+class MeasureFunctions:
+    """The functions of a suite's measures, by name; a baseline does not store them."""
+
+    def __init__(self, *sides: SuiteSide) -> None:
+        self._sides = sides
+        self._known: dict[str, tuple[Function, Function | None]] = dict.fromkeys(
+            GENERAL, (share, None)
+        )
+        for side in sides:
+            for axis in side.axes.values():
+                if axis.value is not None:
+                    self._known[axis.measure] = axis.value, axis.over
+
+    def of(self, measure: str) -> tuple[Function, Function | None]:
+        """Return a measure's value as a function of its totals, and that of its n (or None)."""
+        if measure not in self._known:
+            header = self._sides[-1].header
+            suites = [side.suite for side in self._sides if side.suite is not None]
+            suite = suites[0] if suites else registry.make(header.suite, header.options)
+            for measure_ in (*suite.measures(()), *suite.mitigation((), ())):
+                self._known.setdefault(measure_.name, (measure_.value, measure_.n))
+        return self._known[measure]

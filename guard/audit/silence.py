@@ -1,25 +1,23 @@
-"""Whom a model leaves without an answer: refused, unreadable and stopped shares by identity.
+"""Withheld answers by identity: the shares of refused, unreadable and stopped ones.
 
-Whether they differ is tested by permuting the identities. If who is asked about makes no
-difference, what was counted for the elements of a block could have been counted for any other
-element of it with as many samples; so the count of one identity is that of as many elements drawn
-from each block at random. The distribution is exact, however the elements of a block are alike
-(Lehmann and Romano 2005, section 5.8); a normal approximation replaces it where counting takes too
-long.
+Whether they differ is tested by permuting the identities. Under the null hypothesis the elements of
+a block with the same number of samples are exchangeable, so the count of an identity is that of as
+many elements drawn at random from each block. The distribution is exact, whatever the dependence
+within a block (Lehmann and Romano 2005, section 5.8); a normal approximation replaces it where
+counting takes too long.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.audit.statistics import Line
+from guard.audit.statistics import Line, cluster_sums, positions
 from guard.suites import Item, Measure, Record, Suite
 from guard.suites.conclusions import ALPHA, p_text
 from guard.suites.contract import Floats
@@ -30,22 +28,21 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "unreadable": ("invalid",),
     "stopped": ("guarded", "unjudged"),
 }
-"""What is counted, as outcomes of a sample."""
+"""The outcomes that are counted, by kind."""
 _WORK = 30_000_000
-"""Steps of counting an exact distribution; where more are needed a normal one replaces it."""
+"""The most steps for an exact distribution; beyond, a normal one replaces it."""
 
 Block = tuple[Floats, int, float]
-"""The counts of its elements, how many of them are the identity's, and what these counted."""
+"""The counts of a block's elements, how many of them are the identity's, and the sum of these."""
 
 
 def measures(suite: Suite, records: Sequence[Record]) -> list[Measure]:
     """Return the shares of every identity of every comparison that the suite names."""
-    told = [r for r in records if r.outcome.name != "failed"]  # the model never said a word there
-    hits = {k: np.array([r.outcome.name in v for r in told]) for k, v in KINDS.items()}
-    names: dict[str, int] = {}
-    cluster = np.array([names.setdefault(r.item.cluster, len(names)) for r in told], dtype=np.int64)
-    found = comparisons(suite, [r.item for r in told])
-    return [m for one in found for m in one.measures(hits, cluster, list(names))]
+    answered = [r for r in records if r.outcome.name != "failed"]
+    hits = {k: np.array([r.outcome.name in v for r in answered]) for k, v in KINDS.items()}
+    names, cluster = positions([r.item.cluster for r in answered])
+    found = comparisons(suite, [r.item for r in answered])
+    return [m for one in found for m in one.measures(hits, cluster, names)]
 
 
 def comparisons(suite: Suite, items: Sequence[Item]) -> list[Comparison]:
@@ -60,7 +57,7 @@ def comparisons(suite: Suite, items: Sequence[Item]) -> list[Comparison]:
 
 
 class Comparison:
-    """The samples of one comparison: which identity, block and element each is of."""
+    """The samples of one comparison, with the identity, block and element of each."""
 
     def __init__(self, axis: dict[str, str]) -> None:
         self._axis = axis
@@ -70,7 +67,7 @@ class Comparison:
         self._element: list[int] = []
 
     def add(self, row: int, identity: str, block: str, element: str) -> None:
-        """Take the sample at ``row``."""
+        """Add the sample at ``row``."""
         self._rows.append(row)
         self._identities.setdefault(identity, len(self._identities))
         place = self._elements.setdefault((block, element, identity), len(self._elements))
@@ -78,12 +75,12 @@ class Comparison:
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.int64], ...]:
-        """By sample its row and element; by element its identity and its block."""
+        """The row and element of each sample; the identity and block of each element."""
         rows, element = np.array(self._rows), np.array(self._element)
         size = np.bincount(element)
         of = np.array([self._identities[identity] for _, _, identity in self._elements])
         names: dict[tuple[str, int], int] = {}
-        # Elements with as many samples can stand for one another, others cannot.
+        # Only elements with the same number of samples are exchangeable.
         block = np.array([
             names.setdefault((name, int(n)), len(names))
             for (name, _, _), n in zip(self._elements, size, strict=True)
@@ -96,7 +93,7 @@ class Comparison:
         cluster: NDArray[np.int64],
         names: Sequence[str],
     ) -> Iterator[Measure]:
-        """Yield the shares; ``hits`` by kind, and the places in ``names``, are by sample."""
+        """Yield the shares; ``hits`` and ``cluster``, indices of ``names``, are by sample."""
         rows, element, of, block = self._arrays
         for kind, hit in hits.items():
             counted = hit[rows].astype(float)
@@ -104,16 +101,16 @@ class Comparison:
             for identity, place in self._identities.items():
                 mine = of[element] == place
                 at = cluster[rows][mine]
-                sums = [np.bincount(at, w, len(names)) for w in (counted[mine], mine[mine])]
+                values = np.column_stack([counted[mine], mine[mine]])
                 yield Measure(
                     kind,
                     {**self._axis, "identity": identity},
-                    np.column_stack(sums).astype(float),
+                    cluster_sums(values, at, len(names)),
                     names,
                     share,
                     lambda totals: totals[..., 1],
                     p=permutation_p(by_element, of == place, block),
-                    # Of rare outcomes in few clusters no interval holds what it says.
+                    # Intervals of rare outcomes in few clusters do not keep their level.
                     interval=False,
                 )
 
@@ -121,14 +118,14 @@ class Comparison:
 def permutation_p(
     counted: NDArray[Any], mine: NDArray[np.bool_], block: NDArray[np.int64]
 ) -> float:
-    """Return the two-sided p of the elements that are ``mine`` counting as the others do.
+    """Return the two-sided p of the null hypothesis that ``mine`` does not affect the counts.
 
-    Arrays are by element: the count, whose it is, and the block within which counts are permuted.
-    nan where every permutation gives the same count.
+    Arrays are by element: the count, whether it is the identity's, and the block within which
+    counts are permuted. nan where every permutation gives the same sum.
     """
     size, held = np.bincount(block), np.bincount(block, mine)
     total, squares = np.bincount(block, counted), np.bincount(block, counted**2)
-    # Where all counts are alike every permutation is, and most blocks count nothing.
+    # Blocks with equal counts do not vary; most have no counts at all.
     varies = (held > 0) & (held < size) & (squares * size > total**2)
     left = np.flatnonzero(varies[block])
     order = left[np.argsort(block[left], kind="stable")]
@@ -158,12 +155,12 @@ def permutation_p(
 
 @lru_cache(maxsize=4096)
 def _of_a_draw(x: tuple[int, ...], j: int) -> Floats:
-    """Return the law of the sum of ``j`` of the counts ``x``, rising, drawn without replacement."""
+    """Return the distribution of the sum of ``j`` of the sorted ``x`` without replacement."""
     top = sum(x[-j:])
-    ways = np.zeros((j + 1, top + 1))  # probabilities: counts of subsets would overflow
+    ways = np.zeros((j + 1, top + 1))  # probabilities, because numbers of subsets would overflow
     ways[0, 0] = 1.0
     for n, value in enumerate(x):
-        # Of the n + 1 first, the share of subsets of size s that hold the last one is s / (n + 1).
+        # A share of s / (n + 1) of the subsets of size s of the first n + 1 has the last one.
         s = np.arange(1, j + 1)[:, None] / (n + 1)
         moved = np.zeros((j, top + 1))
         moved[:, value:] = ways[:-1, : top + 1 - value]
@@ -171,9 +168,8 @@ def _of_a_draw(x: tuple[int, ...], j: int) -> Floats:
     return np.asarray(ways[j] / ways[j].sum())
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """What an identity that stands out is left without, and how often, beside the others."""
+class UnequalShare(NamedTuple):
+    """A significantly different share of an identity, beside that of the others."""
 
     line: Line
     share: float
@@ -181,8 +177,12 @@ class Silence:
     q: float
 
 
-def standing(lines: Sequence[Line], *, guarded: bool = False) -> list[Silence]:
-    """Return the identities whose share stands out in an arm, the surest first."""
+def significant(lines: Sequence[Line], *, guarded: bool = False) -> list[UnequalShare]:
+    """Return the shares that differ significantly in an arm, the smallest q first."""
+
+    def others_in(line: Line) -> dict[str, str]:
+        return {k: v for k, v in line.measure.axis.items() if k != "identity"}
+
     found = []
     for line in lines:
         e = line.guarded if guarded else line.plain
@@ -192,35 +192,31 @@ def standing(lines: Sequence[Line], *, guarded: bool = False) -> list[Silence]:
             other
             for x in lines
             if x.measure.name == line.measure.name
-            and _comparison(x) == _comparison(line)
+            and others_in(x) == others_in(line)
             and x is not line
             and (other := x.guarded if guarded else x.plain) is not None
         ]
         n = sum(x.n for x in rest)
         others = sum(x.n * x.value for x in rest if x.n) / n if n else math.nan
-        found.append(Silence(line, e.value, others, e.q))
+        found.append(UnequalShare(line, e.value, others, e.q))
     return sorted(found, key=lambda one: one.q)
 
 
-def _comparison(line: Line) -> dict[str, str]:
-    return {k: v for k, v in line.measure.axis.items() if k != "identity"}
-
-
 def conclusion(lines: Sequence[Line], *, guarded: bool = False) -> str:
-    """Return a sentence on who is left without answers more often or less; empty for nobody."""
-    # Of two identities that are compared with each other one says it.
-    found = standing(lines, guarded=guarded)
+    """Return a sentence on answers that are withheld unequally; empty for none."""
+    # Of two identities compared with each other only the one with more is named.
+    found = significant(lines, guarded=guarded)
     more = [one for one in found if one.share > one.others] or found
     if not more:
         return ""
-    told = [
+    texts = [
         f"{_VERBS[one.line.measure.name]} {'more' if one.share > one.others else 'less'} often "
         f"for {' '.join(one.line.measure.axis.values())}: "
         f"{one.share:.1%} against {one.others:.1%} (q {p_text(one.q)})"
         for one in more[:3]
     ]
     rest = f"; {len(more) - 3} further such differences" if len(more) > 3 else ""
-    return "Answers are withheld unequally: " + "; ".join(told) + rest + "."
+    return "Answers are withheld unequally: " + "; ".join(texts) + rest + "."
 
 
 _VERBS = {

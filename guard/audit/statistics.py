@@ -1,45 +1,50 @@
-"""Intervals and tests over the measures of a suite, from sums by cluster: one engine for both.
+"""Intervals and tests of a suite's measures, from sums by cluster.
 
-The standard error of a figure is the jackknife's over whole clusters (Efron 1982, ch. 3), its law
-Student's t with the clusters' effective number (Kish 1965) less one for degrees of freedom. A
-figure's p-value is of the same t, so an interval leaves out the null value exactly when p < .05. Of
-a figure of which only more than that value is something found, less has p = 1, whatever its
-interval, which says what was seen. A figure that is not tested and lies between bounds, as shares
-do, has Jeffreys' interval, of the number of independent answers that would give the same standard
-error; a share of answers that must have one of however few has Clopper and Pearson's of that number
-(Korn and Graubard 1998), which is exact where answers are independent. The interval of a
-difference between the shares of two kinds of answers joins those of both (Newcombe 1998, method
-10), and its p-value is of that interval: where one kind is rare, its share is 0 or 1 by chance and
-a t knows of no spread. A change between arms is one figure of both, so what the arms share cancels.
+- The standard error of an estimate is that of the jackknife over whole clusters (Efron 1982, ch.
+  3). It is tested with Student's t, whose degrees of freedom are the effective number of clusters
+  (Kish 1965) less one. Interval and p-value use the same t, so the interval excludes the null value
+  exactly when p < .05. Where only values above the null are of interest, lower ones have p = 1.
+- An untested estimate between bounds, such as a share, has Jeffreys' interval, for the number of
+  independent answers that gives the same standard error. A share that needs an interval however few
+  its answers has Clopper and Pearson's for that number (Korn and Graubard 1998), which is exact
+  where answers are independent.
+- The interval of a difference between two kinds of answers combines those of both shares (Newcombe
+  1998, method 10), and its p-value inverts that interval: if one kind is rare, its share is 0 or 1
+  by chance, and a t interval would have no width.
+- A change between arms is one estimate over both, so what the arms share cancels.
 
-``tests/suites/calibration.py`` measures how often the figures of one arm are wrong on models that
-are fair; its table is ``benchmarks/calibration.md``. Changes between arms are not in it.
+``tests/suites/calibration.py`` measures the error rates for one arm on fair models; its table is
+``benchmarks/calibration.md``. Changes between arms are not in it.
 
-Below :data:`LEAST_CLUSTERS`, or where no cluster differs from another, there is no interval.
+With fewer than :data:`LEAST_CLUSTERS`, or where all clusters agree, there is no interval.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.audit.spread import LEAST_CLUSTERS as LEAST_CLUSTERS
-from guard.audit.spread import ShareDifference, Spread
-from guard.intervals import exact
+from guard.intervals import LEAST_CLUSTERS as LEAST_CLUSTERS
+from guard.intervals import LEVEL, exact
 from guard.suites import Estimate, Measure
 from guard.suites.conclusions import corrected
 from guard.suites.contract import Floats
+from guard.suites.reading import ratio
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
+TINY = 1e-12
+"""Smaller differences are rounding errors."""
+_HALVINGS = 40
+"""Bisection steps, for a p-value to 1e-12."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What the guard changes: guarded minus plain, with interval, p and corrected ``q``."""
+    """The guarded arm's value less the plain one's, with interval, p and corrected ``q``."""
 
     value: float
     low: float
@@ -59,12 +64,12 @@ class Line:
 
 
 def key_of(measure: Measure) -> Key:
-    """Return what names a measure in both arms."""
+    """Return the key of a measure, the same in both arms."""
     return measure.name, tuple(sorted(measure.axis.items()))
 
 
 def estimate(plain: Sequence[Measure], guarded: Sequence[Measure] | None = None) -> list[Line]:
-    """Return every measure of ``plain`` with its interval, beside that of ``guarded``.
+    """Return the estimate of every measure of ``plain`` and, if given, of ``guarded``.
 
     Raises ValueError where the arms do not have the same measures.
     """
@@ -76,7 +81,7 @@ def estimate(plain: Sequence[Measure], guarded: Sequence[Measure] | None = None)
 
 
 class _Sums:
-    """Sums by cluster of both arms; measures of the same rows come one after the other."""
+    """Sums by cluster of both arms, kept for the next measure, which often has the same rows."""
 
     def __init__(self) -> None:
         self._key: tuple[int, ...] = ()
@@ -100,7 +105,7 @@ def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
         return Line(plain, one)
     two = _estimate(guarded, sums[1])
     change = two.value - one.value
-    if not plain.interval or plain.smooth is not None:  # arms that say no more than their values
+    if not plain.interval or plain.smooth is not None:  # a change without an interval
         return Line(plain, one, two, Effect(change, math.nan, math.nan, math.nan))
     of, of_guarded = (_weights(m, s) for m, s in zip(arms, sums, strict=True))
     if plain.exact and of.any() and np.array_equal(of, of_guarded):
@@ -133,7 +138,7 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
         if not math.isnan(at):  # max(nan, x) may be x
             at = max(at, measure.smooth.least)
     least, most = measure.bounds
-    # What is tested has the interval that goes with its test; a difference has no such law.
+    # A tested estimate has the interval that goes with its test.
     untested = measure.null is None and measure.smooth is None
     if untested and least >= 0 and math.isfinite(most):
         low, high = found.bounded_interval(at, least, most)
@@ -156,8 +161,8 @@ def _exchanged(
 ) -> tuple[float, float, float]:
     """Return interval and p of a change between shares of the same answers, ``of`` by cluster.
 
-    It is the share that came to count less the share that no longer does. Of few changes, all one
-    way, a t knows of no spread the other way.
+    The change is the share gained less the share lost. A t interval would be too narrow where there
+    are few changes, all in one direction.
     """
     before, after = (
         np.nan_to_num(_values(m, s)) * of for m, s in zip((plain, guarded), sums, strict=True)
@@ -171,19 +176,18 @@ def _sums(measure: Measure, place: Mapping[str, int]) -> Floats:
     """Return the sums of the measure's rows by cluster: (clusters, k)."""
     rows = np.asarray(measure.rows, dtype=np.float64)
     at = np.fromiter((place[c] for c in measure.clusters), np.int64, len(measure.clusters))
-    columns = [np.bincount(at, rows[:, k], len(place)) for k in range(rows.shape[1])]
-    return np.stack(columns, axis=-1).astype(np.float64)
+    return cluster_sums(rows, at, len(place))
 
 
 def _weights(measure: Measure, sums: Floats) -> Floats:
-    """Return how much each cluster weighs: what the measure is over there, (clusters,)."""
+    """Return the weight of each cluster: its part of the measure's n, (clusters,)."""
     return np.nan_to_num(np.asarray(measure.n(sums), dtype=np.float64))
 
 
 def _left_out(measure: Measure, sums: Floats) -> Floats:
-    """Return the measure without each cluster in turn, as if there were as many as before."""
-    told = max(int((_weights(measure, sums) > 0).sum()), 2)
-    totals = (sums.sum(axis=0) - sums) * (told / (told - 1))
+    """Return the measure without each cluster in turn, its totals scaled to all clusters."""
+    counted = max(int((_weights(measure, sums) > 0).sum()), 2)
+    totals = (sums.sum(axis=0) - sums) * (counted / (counted - 1))
     return _values(measure, totals, smooth=True)
 
 
@@ -198,12 +202,12 @@ def _scalar(value: Floats | float) -> float:
 
 
 def _corrected(lines: Sequence[Line]) -> list[Line]:
-    """Return ``lines`` with q: own tests by arm, effects apart, each over all of the suite's.
+    """Return ``lines`` with q, corrected over the tests of each arm, and over the changes.
 
-    What the suite has corrected itself keeps its q.
+    Estimates with a q of the suite's own keep it.
     """
-    plain = _own([line.plain for line in lines])
-    guarded = _own([line.guarded for line in lines])
+    plain = _corrected_arm([line.plain for line in lines])
+    guarded = _corrected_arm([line.guarded for line in lines])
     effect = false_discovery([line.effect.p if line.effect else math.nan for line in lines])
     return [
         Line(
@@ -216,17 +220,228 @@ def _corrected(lines: Sequence[Line]) -> list[Line]:
     ]
 
 
-def _own(found: Sequence[Estimate | None]) -> list[float]:
-    """Return the q of an arm's estimates, nan where there is none."""
+def _corrected_arm(found: Sequence[Estimate | None]) -> list[float]:
+    """Return the q of an arm's estimates, nan for untested ones."""
     given = [math.nan if e is None else e.q for e in found]
     p = [math.nan if e is None or not math.isnan(e.q) else e.p for e in found]
     return [q if math.isnan(own) else own for q, own in zip(false_discovery(p), given, strict=True)]
 
 
 def false_discovery(p: Sequence[float]) -> list[float]:
-    """Return p-values corrected by Benjamini and Hochberg (1995); nan stays nan, uncounted."""
+    """Return p-values corrected by Benjamini and Hochberg (1995); nan is ignored and stays nan."""
     given: NDArray[np.float64] = np.asarray(p, dtype=np.float64)
     tested = ~np.isnan(given)
     found = np.full(len(given), np.nan)
     found[tested] = corrected(given[tested])
     return [float(q) for q in found]
+
+
+def positions(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the distinct names in order of appearance, and each name's index among them."""
+    place = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    return list(place), np.fromiter((place[name] for name in names), np.int64, len(names))
+
+
+def cluster_sums(rows: Floats, cluster: NDArray[np.int64], size: int) -> Floats:
+    """Return the sums of ``rows`` (r, k) by their ``cluster`` (r,), as (size, k)."""
+    sums = [np.bincount(cluster, column, size) for column in rows.T]
+    return np.stack(sums, axis=-1).astype(np.float64)
+
+
+class Spread:
+    """The cluster jackknife of an estimate: its standard error and degrees of freedom.
+
+    ``weights`` (clusters,) are the clusters' sizes; those of size 0 are ignored. ``left_out``
+    (clusters,) is the estimate without each cluster. The effective number of clusters is
+    ``sum(w)² / sum(w²)``, one more than the degrees of freedom.
+    """
+
+    def __init__(self, weights: Floats, left_out: Floats) -> None:
+        counted = weights > 0
+        weights, left_out = weights[counted], left_out[counted]
+        squares = float((weights**2).sum())
+        self._effective = float(weights.sum()) ** 2 / squares if squares else 0.0
+        self._clusters = len(weights)
+        # Undefined where one cluster holds the whole denominator: leaving it out gives nan.
+        self._defined = bool(len(left_out)) and not np.isnan(left_out).any()
+        self._se = math.nan
+        if self._defined:
+            g = len(left_out)
+            squared_deviations = float(((left_out - left_out.mean()) ** 2).sum())
+            self._se = math.sqrt((g - 1) / g * squared_deviations)
+            self._size = float(np.abs(left_out).max())
+
+    @property
+    def enough_clusters(self) -> bool:
+        """Whether there are enough clusters for an interval or a p-value."""
+        return self._defined and self._effective >= LEAST_CLUSTERS - 1e-9
+
+    @property
+    def constant(self) -> bool:
+        """Whether all clusters agree, up to rounding: the standard error is 0."""
+        return self._defined and self._se <= TINY * max(1.0, self._size)
+
+    def interval(self, value: float, level: float = LEVEL) -> tuple[float, float]:
+        """Return the t interval; nan with too few clusters or without spread."""
+        if not self.enough_clusters or self.constant or math.isnan(value):
+            return math.nan, math.nan
+        reach = _quantile(self._effective - 1, level) * self._se
+        return value - reach, value + reach
+
+    def bounded_interval(
+        self, value: float, least: float, most: float, level: float = LEVEL
+    ) -> tuple[float, float]:
+        """Return Jeffreys' interval of a mean that lies between ``least`` and ``most``.
+
+        The mean is scaled to a proportion, with the number of independent answers that gives the
+        half width of the t interval. The t interval itself covers too little near the bounds, where
+        the standard error may be near 0 by chance (Brown, Cai and DasGupta 2001; for clusters
+        Franco, Little, Louis and Slud 2019). At a bound the correlation within clusters is unknown,
+        so each cluster counts as one answer.
+        """
+        low, high = self.interval(value, level)
+        width = most - least
+        share = (value - least) / width if width else math.nan
+        if self.enough_clusters and self.constant and min(share, 1 - share) <= TINY:
+            share, n = float(round(share)), self._effective
+        elif math.isnan(low) or not 0 < share < 1:
+            return low, high
+        else:
+            n = self._effective_answers(share, (high - low) / (2 * width), level)
+        from scipy.special import betaincinv  # type: ignore[import-untyped]
+
+        a, b = n * share + 0.5, n * (1 - share) + 0.5
+        tail = (1 - level) / 2
+        # At a bound the interval ends there; Jeffreys' own would exclude the estimate.
+        low = float(betaincinv(a, b, tail)) if share > 0 else 0.0
+        high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
+        return least + width * low, least + width * high
+
+    def effective_answers(self, share: float, n: float) -> float:
+        """Return the effective number of independent answers of the ``n`` clustered ones.
+
+        Where the correlation within clusters is unknown, each cluster counts as one answer.
+        """
+        if self._effective > n - 1e-9:
+            return n  # each cluster is one answer
+        low, high = self.interval(share)
+        if math.isnan(low) or not 0 < share < 1:
+            return min(self._effective, n)
+        return min(self._effective_answers(share, (high - low) / 2, LEVEL), n)
+
+    def _effective_answers(self, share: float, reach: float, level: float) -> float:
+        """Return how many independent answers would give the half width ``reach`` at ``level``."""
+        error = reach / _quantile(math.inf, level)
+        # At worst all answers of a cluster are equal: one answer a cluster.
+        return max(share * (1 - share) / error**2, self._effective)
+
+    def p(self, value: float, null: float) -> float:
+        """Return the two-sided p of the null hypothesis that the estimate is ``null``.
+
+        Where all clusters agree, it is that of the sign test: all on one side by chance.
+        """
+        if not self.enough_clusters or math.isnan(value):
+            return math.nan
+        off = abs(value - null)
+        if self.constant:
+            return 1.0 if off <= 1e3 * TINY else 2.0 ** (1 - self._clusters)
+        return 2 * self._upper_tail(off)
+
+    def p_above(self, value: float, most: float) -> float:
+        """Return the one-sided p of the null hypothesis that the estimate is at most ``most``."""
+        if not self.enough_clusters or math.isnan(value):
+            return math.nan
+        off = value - most
+        if self.constant:
+            return 1.0 if off <= 1e3 * TINY else 2.0**-self._clusters
+        return self._upper_tail(off)
+
+    @property
+    def error(self) -> float:
+        """The standard error."""
+        return self._se
+
+    def quantile(self, tail: float) -> float:
+        """Return the upper ``tail`` quantile of t, in standard errors."""
+        return -_student(self._effective - 1, tail)
+
+    def _upper_tail(self, off: float) -> float:
+        from scipy.special import stdtr
+
+        return float(stdtr(self._effective - 1, -off / self._se))
+
+
+class ShareDifference:
+    """The difference of two shares, with their correlation within clusters (Zou 2007).
+
+    ``sums`` (clusters, 4) has numerator and denominator of the first share, then of the second.
+    """
+
+    def __init__(self, sums: Floats) -> None:
+        tops, bottoms = sums[:, ::2], sums[:, 1::2]
+        self._shares = shares = ratio(tops.sum(axis=0), bottoms.sum(axis=0))
+        left = ratio(tops.sum(axis=0) - tops, bottoms.sum(axis=0) - bottoms)
+        self._spreads = [Spread(bottoms[:, k], left[:, k]) for k in (0, 1)]
+        off = left - shares
+        size = math.sqrt((off**2).sum(axis=0).prod())
+        self._correlation = float(off.prod(axis=1).sum()) / size if size > 0 else 0.0
+        self.value = float(shares[0] - shares[1])
+
+    def _combined(self, one: float, two: float) -> float:
+        return math.sqrt(max(one**2 + two**2 - 2 * self._correlation * one * two, 0.0))
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """Return the interval combined from those of both shares (Newcombe 1998, method 10)."""
+        a, b = map(float, self._shares)
+        (a_low, a_high), (b_low, b_high) = (
+            spread.bounded_interval(x, 0.0, 1.0, level)
+            for spread, x in zip(self._spreads, (a, b), strict=True)
+        )
+        apart = self.value
+        return (
+            apart - self._combined(a - a_low, b_high - b),
+            apart + self._combined(a_high - a, b - b_low),
+        )
+
+    def p(self) -> float:
+        """Return the two-sided p of no difference: 1 less the least level of intervals with 0."""
+        if math.isnan(self.interval()[0]):
+            return math.nan
+        if abs(self.value) <= TINY:
+            return 1.0
+
+        def holds(level: float) -> bool:
+            low, high = self.interval(level)
+            return low <= 0 <= high
+
+        return 1 - _least_level(holds)
+
+    def p_above(self, most: float) -> float:
+        """Return the one-sided p of a difference of at most ``most``; 1/2 where it is observed."""
+        if math.isnan(self.interval()[0]):
+            return math.nan
+        if self.value <= most:
+            return 0.5
+        return (1 - _least_level(lambda level: self.interval(level)[0] <= most)) / 2
+
+
+def _least_level(holds: Callable[[float], bool]) -> float:
+    """Return the least confidence level for which ``holds`` is true, by bisection."""
+    least, most = 1e-6, 1.0
+    for _ in range(_HALVINGS):
+        level = (least + most) / 2
+        if holds(level):
+            most = level
+        else:
+            least = level
+    return most
+
+
+def _quantile(df: float, level: float) -> float:
+    return _student(df, (1 + level) / 2)
+
+
+def _student(df: float, p: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, p))

@@ -1,15 +1,14 @@
-"""Recorded answers from a file: a journal, or a plain table of them, scored as a live audit is."""
+"""Scores recorded answers of a journal or a plain table, and writes them as CSV."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
-from guard.audit.files import write_whole
+from guard.audit.command import damage_text
+from guard.audit.files import csv_text, write_whole
 from guard.audit.header import ANSWERS
 from guard.audit.journal import Contents
 from guard.audit.others import Embedder
@@ -17,7 +16,7 @@ from guard.audit.outcomes import Records
 from guard.audit.score import SuiteResult, result_of
 from guard.datasets.rows import made, rows, whole
 from guard.errors import UsageError
-from guard.suites import GroupTexts, Record, Suite
+from guard.suites import GroupTexts, Record, Suite, registry
 
 _HINT = "give the suite's options that the answers were asked with."
 
@@ -25,53 +24,75 @@ _HINT = "give the suite's options that the answers were asked with."
 def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
     """Return the result of the answers in a journal, a CSV or JSON lines; asks no model.
 
-    Of a table only the plain arm is known, and of what follows from it what ``embedder`` unifies.
-    Raises UsageError where the file cannot be read, or is
-    of other data, prompts or options.
+    A table has only the plain arm, and further items only where ``embedder`` answers them. Raises
+    UsageError where the file cannot be read, or has other data, prompts or options.
     """
     if not answers.is_file():
         raise UsageError(f"There is no file {answers}; give a journal or a table of answers.")
     if answers.name.endswith(".gz"):
         found = journal.load(answers)
-        audit = as_recorded(audit, found, answers)
-        return audit.scored(found, answers)
+        return as_recorded(audit, found, answers).score(found, answers)
     suite, read = audit.suite, Records()
-    rows_of = made(answers, rows(answers), whole, None, "Mend the row.")
-    # A table may bring items of its own: a suite that does not know one says so itself.
+    rows_of = made(answers, rows(answers), whole, None, "Correct the row.")
+    # A table may have its own items; the suite itself refuses an unknown one.
     for item, sample, given in suite.answers_from_table(rows_of):
         read.plain.append(Record(item, sample, outcomes.outcome_of(suite, item, sample, given)))
     if not read.plain:
-        raise UsageError(f"{answers} holds no answer; there is nothing to score.")
+        raise UsageError(f"{answers} has no answers to score; give another file.")
     read.further += _unified(suite, read.plain, embedder)
     return result_of(suite, read)
+
+
+def recorded_audit(
+    found: Contents, path: Path, data: Path | None = None, classes: Mapping[str, str] | None = None
+) -> Audit:
+    """Return the audit of a journal; ``classes`` has unregistered suites as ``module:Class``.
+
+    Raises UsageError where the suite is not known, or has other ``data`` than the journal.
+    """
+    header = found.header
+    name = (classes or {}).get(header.suite, header.suite)
+    if ":" not in name and name not in registry.names():
+        raise UsageError(
+            f"{path} is of the suite {name!r}, which guard does not know; name it with --suite "
+            "MODULE:CLASS."
+        )
+    options = header.options if data is None else {**header.options, "data": data}
+    return as_recorded(Audit.of(registry.make(name, options)), found, path)
+
+
+def refuse_damaged(found: Contents, path: Path) -> None:
+    """Raise UsageError where lines of the journal are damaged."""
+    if found.damaged:
+        raise UsageError(
+            f"{damage_text(path, found.damaged)[:-1]}, so its results would be wrong; run the same "
+            "guard audit run again, which asks the lost requests again."
+        )
 
 
 def as_recorded(audit: Audit, found: Contents, path: Path) -> Audit:
     """Return ``audit`` with the items and requests of the journal at ``path``.
 
-    Raises UsageError where that is of other data, prompts or options, or has no answer.
+    Raises UsageError where it has other data, prompts or options, or no answer.
     """
     header = found.header
-    audit = audit.recorded(header)
-    audit = audit.like(header.options)
+    audit = audit.for_journal(header).adapted_like(header.options)
     header.check(audit.header(header.model, None), path, ANSWERS, _HINT)
-    if header.sampling:
-        sampling = header.sampling
-        allocate = sampling.get("allocate", "even")
+    if sampling := header.sampling:
+        allocate, quick = sampling.get("allocate", "even"), "preset" in sampling
         audit = Audit.of(
-            audit.suite, sampling["size"], allocate, audit.sending, audit.others,
-            quick="preset" in sampling,
-        )  # fmt: skip
+            audit.suite, sampling["size"], allocate, audit.sending, audit.others, quick=quick
+        )
     if not found.calls:
-        raise UsageError(f"{path} holds no answer; there is nothing to score.")
+        raise UsageError(f"{path} has no answers to score; run the audit again.")
     return audit
 
 
 def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Record]:
-    """Yield the records of what follows from ``plain`` and only the embedder is asked for."""
-    found = [(item, suite.request(item, 0, ())) for item in suite.further(plain)]
+    """Yield the records of further items that only need the embedder."""
     embedder = None
-    for item, request in found:
+    for item in suite.further(plain):
+        request = suite.request(item, 0, ())
         if isinstance(request, GroupTexts):
             embedder = embedder or Embedder(name)
             answer = embedder.unified(request).answer
@@ -80,12 +101,9 @@ def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Recor
 
 def write_items(audit: Audit, path: Path, table: Path) -> None:
     """Write the answers in the journal at ``path`` as a CSV that :func:`score` can read."""
-    out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, _COLUMNS)
-    writer.writeheader()
-    writer.writerows(_answers(audit, path))
+    text = csv_text(_COLUMNS, _answers(audit, path), lineterminator="\r\n")
     try:
-        write_whole(table, out.getvalue())
+        write_whole(table, text)
     except OSError as error:
         raise UsageError(f"{table} cannot be written: {error.strerror}.") from None
 
@@ -96,32 +114,20 @@ _COLUMNS = (
 )
 
 
-def _answers(audit: Audit, path: Path) -> Iterator[dict[str, object]]:
-    """Yield a row for each answer of a model: item, who answered, answer, outcome in each arm.
-
-    A scorer's verdict is no answer: the outcomes say what it found.
-    """
+def _answers(audit: Audit, path: Path) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each answer, without the scorer's verdicts, which the outcomes include."""
     found = journal.load(path)
     calls, readings = found.calls, found.readings
-    audit = audit.recorded(found.header).like(found.header.options)
-    for item, sample in outcomes.samples(audit.settled(calls).items):
+    audit = audit.for_journal(found.header).adapted_like(found.header.options)
+    for item, sample in outcomes.samples(audit.allocated(calls).items):
         asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):
             continue
         plain = "failed" if failed else outcomes.outcome_of(audit.suite, item, sample, answers).name
-        changed = outcomes.changed(asked[: len(answers)], readings)
+        changed = outcomes.guarded_outcome(asked[: len(answers)], readings)
         for one, answer in zip(asked, answers, strict=False):
             if one.request.by == "scorer":
                 continue
-            yield {
-                "id": item.id,
-                "sample": sample,
-                "turn": one.slot.turn,
-                "by": one.request.by,
-                "stratum": item.stratum,
-                "cluster": item.cluster,
-                "response": answer.text,
-                "finish_reason": answer.finish_reason,
-                "plain": plain,
-                "guarded": (changed or plain) if found.header.guard else "",
-            }
+            shown = (changed or plain) if found.header.guard else ""
+            about = (item.id, sample, one.slot.turn, one.request.by, item.stratum, item.cluster)
+            yield (*about, answer.text, answer.finish_reason, plain, shown)

@@ -1,6 +1,6 @@
-"""``audit.toml``: tolerances of axes, least coverages of suites, and directions.
+"""``audit.toml`` and ``--better``: tolerances, least coverages, and directions of axes.
 
-Directions are for axes of other harnesses, which do not all say what is better.
+Directions are for axes of other harnesses, whose logs may not say which way is better.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from guard.audit.directions import Better, parse
 from guard.audit.paired import Aim
-from guard.errors import ConfigError
+from guard.audit.sides import Axis, Side
+from guard.errors import ConfigError, UsageError
 from guard.suites import registry
 
 if sys.version_info >= (3, 11):
@@ -23,11 +23,13 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+Better = str | float
+"""``higher``, ``lower``, or the value of a fair model."""
 FILE = Path("audit.toml")
 DEFAULT_FRACTION = 0.05
-"""Default tolerance, as a fraction of the way from an axis' ideal to its worst value."""
+"""The default tolerance, as a fraction of the distance from an axis' ideal to its worst value."""
 DEFAULT_FLOOR = 0.8
-"""Default least coverage of a suite."""
+"""The default least coverage of a suite."""
 _MOST = 1e9
 
 
@@ -61,8 +63,8 @@ class Tolerances:
             return value
         if ":" in name.partition("/")[0] and not any(map(math.isfinite, aim.bounds)):
             raise ConfigError(
-                f"{name} has no known scale, so its tolerance has to be given: name it under "
-                "[tolerance] in audit.toml."
+                f"{name} has no known scale, so it needs a tolerance: add it to [tolerance] in "
+                "audit.toml."
             )
         return DEFAULT_FRACTION * reach
 
@@ -84,7 +86,7 @@ class Tolerances:
             elsewhere = ":" in suite or (suite.startswith("*") and not slash)
             if not elsewhere and not any(fnmatchcase(name, suite) for name in known):
                 raise ConfigError(
-                    f"{self.where}: {pattern.removesuffix('/')!r} is about no suite; known are "
+                    f"{self.where}: {pattern.removesuffix('/')!r} matches no suite; known are "
                     f"{', '.join(dict.fromkeys(known))}. Axes are named like "
                     f"{axes[0] if axes else 'suite/plain/coverage'}."
                 )
@@ -109,7 +111,9 @@ def load(path: Path | None) -> Tolerances:
     try:
         given = tomllib.loads(place.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{place}: not readable as TOML ({error}); mend or remove it.") from None
+        raise ConfigError(
+            f"{place}: not readable as TOML ({error}); correct or remove it."
+        ) from None
     for key in given:
         if key not in ("tolerance", "floor", "better"):
             raise ConfigError(
@@ -118,7 +122,9 @@ def load(path: Path | None) -> Tolerances:
     axes = _numbers(place, "tolerance", given.get("tolerance", {}), math.inf)
     floors = _numbers(place, "floor", given.get("floor", {}), 1.0)
     directions = _table(place, "better", given.get("better", {}))
-    better = {name: parse(value, f"{place}: better {name!r}") for name, value in directions.items()}
+    better = {
+        name: _direction(value, f"{place}: better {name!r}") for name, value in directions.items()
+    }
     return Tolerances(axes, floors, better, str(place))
 
 
@@ -132,7 +138,7 @@ def _numbers(place: Path, table: str, given: Any, most: float) -> dict[str, floa
     given = _table(place, table, given)
     for name, value in given.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        # Beyond any axis, and beyond what a float holds.
+        # Integers in TOML may be too large for a float.
         if not number or not 0 <= value <= min(most, _MOST):
             upto = "" if math.isinf(most) else f" to {most:g}"
             raise ConfigError(
@@ -157,3 +163,107 @@ def matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
             example = f", such as {names[0]}" if names else ""
             raise ConfigError(f"--axis {pattern!r} matches none of {len(names)} axes{example}.")
     return [name for name in names if selected(name, patterns)]
+
+
+def _direction(text: str | float, where: str) -> Better:
+    """Return the direction in ``text``; raises ConfigError that begins with ``where``."""
+    if text in ("higher", "lower"):
+        return text
+    try:
+        ideal = math.nan if isinstance(text, bool) else float(text)
+    except (TypeError, ValueError):
+        ideal = math.nan
+    if not math.isfinite(ideal):
+        raise ConfigError(f"{where} takes higher, lower or the ideal as a number, got {text!r}.")
+    return ideal
+
+
+def directions(texts: Sequence[str]) -> dict[str, Better]:
+    """Return directions by pattern, each given as ``[PATTERN=]higher|lower|NUMBER``."""
+    found: dict[str, Better] = {}
+    for text in texts:
+        # From the right: a pattern may contain equals signs, a direction cannot.
+        pattern, _, value = text.rpartition("=")
+        found[pattern or "*"] = _direction(value, "--better")
+    return found
+
+
+def with_directions(
+    base: Side,
+    new: Side,
+    file: Mapping[str, Better],
+    options: Mapping[str, Better],
+    axes: Sequence[str] = (),
+) -> tuple[Side, Side]:
+    """Return the sides with an ideal for each axis without one that matches one of ``axes``.
+
+    ``file`` (of audit.toml) and ``options`` (of the command) map patterns to directions. The last
+    match decides; options come after the file, and without a match the log's own direction is used.
+    Raises UsageError where an axis has no direction, or an option matches no such axis.
+    """
+    aims: dict[str, Aim] = {}
+    used: set[str] = set()
+    better = [*file.items(), *options.items()]
+    for name, (one, other) in _axes_without_ideal(base, new).items():
+        if not selected(name, axes):
+            continue
+        matched = [
+            (pattern, direction) for pattern, direction in better if fnmatchcase(name, pattern)
+        ]
+        used |= {pattern for pattern, _ in matched}
+        direction = matched[-1][1] if matched else one.better or other.better
+        if not matched and one.better and other.better and one.better != other.better:
+            raise UsageError(
+                f"{base.name} says that {one.better} {name} is better, {new.name} {other.better}; "
+                "give the direction by --better."
+            )
+        if direction == "":
+            raise UsageError(
+                f"The direction of {name} is unknown; give --better higher or --better lower, or "
+                "add it to [better] in audit.toml."
+            )
+        aims[name] = _aim(name, direction, one, other)
+    for pattern in options:
+        if pattern not in used:
+            raise UsageError(
+                f"The direction {pattern!r} matches no axis; directions are for axes of other "
+                "harnesses, with names like inspect:task/plain/scorer."
+            )
+    return _with_aims(base, aims), _with_aims(new, aims)
+
+
+def _axes_without_ideal(base: Side, new: Side) -> dict[str, tuple[Axis, Axis]]:
+    """Return the axes of both sides whose ideal is unknown."""
+    return {
+        name: (axis, new.suites[suite].axes[name])
+        for suite, one in base.suites.items()
+        if suite in new.suites
+        for name, axis in one.axes.items()
+        if name in new.suites[suite].axes and math.isnan(axis.aim.ideal)
+    }
+
+
+def _aim(name: str, direction: Better, one: Axis, other: Axis) -> Aim:
+    # The wider scale of both sides.
+    least, most = (f(one.aim.bounds[at], other.aim.bounds[at]) for at, f in enumerate((min, max)))
+    if isinstance(direction, str):
+        return Aim(most if direction == "higher" else least, (least, most))
+    if not least <= direction <= most:
+        raise UsageError(
+            f"The ideal {direction:g} of {name} is outside its scale, {least:g} to {most:g}."
+        )
+    return Aim(direction, (least, most))
+
+
+def _with_aims(side: Side, aims: Mapping[str, Aim]) -> Side:
+    suites = {
+        name: replace(
+            one,
+            axes={
+                axis: replace(value, aim=aims[axis]) if axis in aims else value
+                for axis, value in one.axes.items()
+            },
+        )
+        for name, one in side.suites.items()
+    }
+    return replace(side, suites=suites)

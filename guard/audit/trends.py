@@ -1,6 +1,6 @@
 """Trends: the history of each axis as series, with the changes of their level.
 
-A series joins runs with equal comparability keys; those of the plain arm leave the guard out.
+A series joins runs with equal comparability keys; the plain arm's keys ignore the guard.
 :mod:`guard.audit.changes` finds the changes.
 """
 
@@ -16,15 +16,12 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, select
 
-from guard.audit.changes import SeriesChanges, changes
+from guard.audit.changes import NORMAL_95, Change, changes
 from guard.audit.header import PARTS, Header
 from guard.audit.paired import Aim
 from guard.audit.tolerances import matching
 from guard.errors import UsageError
 from guard.watch.schema import audit_axes, audits
-
-_REACH = 1.959964
-"""Half width of a normal 95 % interval, in standard errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An axis in one run; numbers that do not exist are nan."""
+    """An axis in one run; undefined numbers are nan."""
 
     run: Run
     value: float
@@ -70,36 +67,12 @@ class Point:
     @property
     def error(self) -> float:
         """The standard error for tests, from the wider side of the interval."""
-        return max(self.high - self.value, self.value - self.low) / _REACH
+        return max(self.high - self.value, self.value - self.low) / NORMAL_95
 
     @property
     def tested(self) -> bool:
-        """Whether it has an interval, without which no change can be tested."""
+        """Whether it has an interval, which tests of changes need."""
         return math.isfinite(self.error) and self.error > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A change of level before point ``at`` of a series; ``first`` to ``last`` is its 95 % set.
-
-    ``low`` and ``high`` are the 95 % interval of ``after`` less ``before``; ``worse`` is by how
-    much further ``after`` is from the ideal than ``before``.
-    """
-
-    at: int
-    first: int
-    last: int
-    before: float
-    after: float
-    low: float
-    high: float
-    worse: float
-    p: float
-
-    @property
-    def direction(self) -> str:
-        """Whether it changed for the worse or the better."""
-        return "worse" if self.worse > 0 else "better" if self.worse < 0 else "as far off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +93,28 @@ class Series:
     points: Sequence[Point]
     differs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     q: float = math.nan
-    steps: Sequence[Step] = ()
+    changes: Sequence[Change] = ()
 
     @property
     def model(self) -> str:
         """The model of the latest run."""
         return self.points[-1].run.model
 
+    def worse(self, change: Change) -> float:
+        """Return by how much further from the ideal the level is after a change."""
+        return float(self.aim.distance(change.after) - self.aim.distance(change.before))
+
+    def direction(self, change: Change) -> str:
+        """Return whether a change is for the worse or the better."""
+        worse = self.worse(change)
+        return "worse" if worse > 0 else "better" if worse < 0 else "as far off"
+
 
 def read(connection: Connection, query: Query, name: str = "The store") -> list[Series]:
     """Return the series of a query with their changes, grouped by axis.
 
-    Returns none where the time has no audits. Raises UsageError where it has, but a suite, model or
-    arm of the query has none; ConfigError where a pattern of an axis matches nothing.
+    Returns none if there are no audits since then. Raises UsageError where there are, but none of a
+    suite, model or arm of the query; ConfigError where a pattern of an axis matches nothing.
     """
     runs = {
         row.id: Run(
@@ -155,7 +137,7 @@ def read(connection: Connection, query: Query, name: str = "The store") -> list[
     for row in connection.execute(selected.order_by(*order)):
         rows_by_axis.setdefault(row.name, []).append(row)
     if not rows_by_axis and query.arm:
-        raise UsageError(f"{name} has no {query.arm} arm of what was asked for.")
+        raise UsageError(f"{name} has no {query.arm} arm in the selection; leave --arm out.")
     names = matching(query.axes, list(rows_by_axis))
     series = [one for axis in names for one in _series(rows_by_axis[axis], runs, query.allowed)]
     return _with_changes(series)
@@ -174,6 +156,10 @@ def _series(
     rows: Sequence[Row[Any]], runs: Mapping[str, Run], allowed: frozenset[str]
 ) -> Iterator[Series]:
     """Yield the series of one axis; ``rows`` are in order of time."""
+
+    def real(value: float | None) -> float:
+        return math.nan if value is None else value
+
     points: dict[str, list[Point]] = {}
     differs: dict[str, Mapping[str, tuple[str, str]]] = {}
     before: Header | None = None
@@ -184,7 +170,7 @@ def _series(
         if key not in points:
             differs[key] = {} if before is None else before.differences(header)
         before = header
-        numbers = (_or_nan(value) for value in (row.value, row.low, row.high, row.n, row.coverage))
+        numbers = map(real, (row.value, row.low, row.high, row.n, row.coverage))
         points.setdefault(key, []).append(Point(run, *numbers))
     last = rows[-1]
     aim = Aim(last.ideal, above=last.above)
@@ -204,10 +190,6 @@ def _comparable_key(header: Header, arm: str, allowed: frozenset[str]) -> Header
     return replace(header, **none)
 
 
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 def _with_changes(series: Sequence[Series]) -> list[Series]:
     """Return the series with their changes, all tested together."""
     places = [[at for at, point in enumerate(one.points) if point.tested] for one in series]
@@ -218,23 +200,11 @@ def _with_changes(series: Sequence[Series]) -> list[Series]:
         )
         for one, tested in zip(series, places, strict=True)
     ]
-    return [
-        replace(one, q=found.q, steps=list(_steps(one.aim, found, tested)))
-        for one, found, tested in zip(series, changes(figures), places, strict=True)
-    ]
-
-
-def _steps(aim: Aim, found: SeriesChanges, places: Sequence[int]) -> Iterator[Step]:
-    for change in found.changes:
-        moved, reach = change.after - change.before, _REACH * change.error
-        yield Step(
-            places[change.at],
-            places[change.first],
-            places[change.last],
-            change.before,
-            change.after,
-            moved - reach,
-            moved + reach,
-            float(aim.distance(change.after) - aim.distance(change.before)),
-            change.p,
-        )
+    found_series: list[Series] = []
+    for one, found, tested in zip(series, changes(figures), places, strict=True):
+        placed = [
+            replace(c, at=tested[c.at], first=tested[c.first], last=tested[c.last])
+            for c in found.changes
+        ]
+        found_series.append(replace(one, q=found.q, changes=placed))
+    return found_series

@@ -1,4 +1,4 @@
-"""``guard audit``: published bias suites against a model, plain and behind this guard."""
+"""``guard audit``: runs published bias suites against a model, plain and behind this guard."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import click
 from guard.cli import audit_compare, audit_report, detector_option, results_console, stdout_kept
 from guard.cli.audit_history import HistoryRecorder, history, release_option
 from guard.cli.audit_options import (
+    PATH,
     asking_options,
     check_extra,
     comparing_options,
     embedder_option,
     guard_options,
+    names_of,
     suite_options,
 )
 from guard.cli.audit_review import review
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from guard.audit.sending import Sending
     from guard.core import Guard
 
-UNREAD, INCOMPLETE, NOT_COMPARABLE = 3, 4, 5
+UNREAD = 3
 ANALYST: Final = "analyst"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
@@ -50,17 +52,17 @@ audit.add_command(review)
 @asking_options
 @suite_options
 @guard_options
-@click.option("--plain-only", is_flag=True, help="Leave the guarded arm out.")
+@click.option("--plain-only", is_flag=True, help="Audit without the guarded arm.")
 @detector_option
-@click.option("--index", type=click.Path(path_type=Path), help="Folder of a bias index.")
+@click.option("--index", type=PATH, help="Folder of a bias index.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
-    help="Folder of the journals; a run that was interrupted goes on there.",
+    type=PATH,
+    help="Folder of the journals; an interrupted run resumes there.",
 )
-@click.option("--record", type=click.Path(path_type=Path), help="Keep a cassette in this folder.")
-@click.option("--replay", type=click.Path(path_type=Path), help="Answer from a cassette, offline.")
-@click.option("--csv", "table", type=click.Path(path_type=Path), help="Write the answers as CSV.")
+@click.option("--record", type=PATH, help="Write a cassette to this folder.")
+@click.option("--replay", type=PATH, help="Answer from the cassette in this folder, offline.")
+@click.option("--csv", "table", type=PATH, help="Write the answers as CSV.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -72,7 +74,7 @@ audit.add_command(review)
 @click.option("--stream", is_flag=True, help="Ask for streams and record the provider's chunks.")
 @click.option(
     "--baseline",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Compare with this baseline or run; see guard audit compare.",
 )
 @comparing_options
@@ -81,20 +83,20 @@ audit.add_command(review)
 def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
 
-    Every answer is written before the next call; run the same command again to go on, and no
-    answer is paid for twice. Only a process that is killed outright loses the calls in flight, at
-    most --concurrency of them, and asks them again. The journal holds what the model said.
+    Every answer is written to a journal before the next call. Run the same command again to
+    resume; no answer is paid for twice. If the process is killed, at most --concurrency calls are
+    asked again.
 
-    With --baseline nothing is asked where the run could not be compared with it.
+    With --baseline a run that could not be compared with it makes no call.
 
     Exit codes: 0 done, and no worse than the baseline; 1 worse than the baseline; 2 a mistake in
     the command or a file that cannot be read or written; 3 no answer of a suite could be read, or
-    whether it is worse cannot be said; 4 some requests have no answer yet; 5 not comparable with
-    the baseline; 130 interrupted.
+    the comparison is inconclusive; 4 some requests have no answer yet; 5 not comparable with the
+    baseline; 130 interrupted.
     """
     check_extra()
     from guard.audit.command import Command, run_all
-    from guard.audit.comparison import NotComparable
+    from guard.audit.comparison import EXIT_CODES, NotComparable
     from guard.audit.files import refuse_precious
     from guard.audit.journal import check_writable
 
@@ -130,11 +132,11 @@ def run(**given: Any) -> None:
             ran = run_all(command)
     except NotComparable as error:
         click.echo(f"Error: {error}", err=True)
-        raise click.exceptions.Exit(NOT_COMPARABLE) from None
-    # A cassette has no more answers, and an error says itself whether the run can go on.
-    goes_on = given["replay"] is None and ran.error is None and not ran.stopped
+        raise click.exceptions.Exit(EXIT_CODES["not comparable"]) from None
+    # A cassette has no more answers, and an error's own sentence says whether the run can resume.
+    resumable = given["replay"] is None and ran.error is None and not ran.stopped
     comparison = baseline_check.compare(command.audits, ran) if baseline_check else None
-    _show(ran.results, given["as_json"], ran.interrupted, goes_on, comparison)
+    _show(ran.results, given["as_json"], ran.interrupted, resumable, comparison)
     if recorder is not None:
         recorder.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
     if ran.error is not None:
@@ -147,19 +149,19 @@ def run(**given: Any) -> None:
     for sentence in ran.stopped:
         click.echo(sentence, err=True)
     if ran.interrupted:
-        click.echo("Interrupted; the same command goes on where it stopped.", err=True)
+        click.echo("Interrupted; run the same command to resume.", err=True)
         raise click.exceptions.Exit(130)
-    silent = [result for result in ran.results if result.arms["plain"].coverage == 0]
-    for result in silent:
+    unread = [result for result in ran.results if result.arms["plain"].coverage == 0]
+    for result in unread:
         click.echo(
-            f"No answer to {result.suite} could be read; nothing can be said about {result.model}.",
+            f"No answer to {result.suite} could be read; this says nothing about {result.model}.",
             err=True,
         )
     if ran.stopped or any(not result.complete for result in ran.results):
-        raise click.exceptions.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(EXIT_CODES["incomplete"])
     if comparison is not None:
         raise click.exceptions.Exit(comparison.exit_code)
-    if silent:
+    if unread:
         raise click.exceptions.Exit(UNREAD)
 
 
@@ -168,7 +170,7 @@ def run(**given: Any) -> None:
 @click.option(
     "--answers",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="A journal (.jsonl.gz), or a CSV with the columns id and response, sample where an item "
     "is asked several times, and finish_reason where it is known; rows of one id and sample are "
     "turns.",
@@ -176,21 +178,20 @@ def run(**given: Any) -> None:
 @suite_options
 @embedder_option
 def score(suite: str, answers: Path, **given: Any) -> None:
-    """Score recorded answers as a live audit would, without a call."""
+    """Score recorded answers like those of a live audit; makes no call."""
     check_extra()
     from guard.audit.tables import score as score_answers
 
-    for text in given["assignments"]:
-        suite_, dot, _ = text.partition("=")[0].partition(".")
-        if not dot or suite_ == ANALYST:
-            raise UsageError(f"--set takes SUITE.KEY=VALUE here, got {text!r}: nothing is asked.")
+    scopes = _assignments(given)
+    if scopes[""] or scopes[ANALYST]:
+        raise UsageError("--set takes only SUITE.KEY=VALUE here, because no model is asked.")
     with stdout_kept():
         (audit_,) = _audits({**given, "suites": suite, "size": None}, _options_by_suite(given))
         result = score_answers(audit_, answers, given["embedder"])
     if result.about.get("damaged_lines"):
-        from guard.audit.command import damage
+        from guard.audit.command import damage_text
 
-        click.echo(damage(answers, result.about["damaged_lines"]), err=True)
+        click.echo(damage_text(answers, result.about["damaged_lines"]), err=True)
     if given["as_json"]:
         click.echo(json.dumps(result.as_json(), ensure_ascii=False))
     else:
@@ -209,20 +210,14 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     help="Seconds that one call is assumed to take.",
 )
 def plan(**given: Any) -> None:
-    """Say what an audit would ask, take and cost; asks nothing."""
+    """Print what an audit would ask, take and cost; makes no call."""
     from guard.audit import plan as plans
 
     with stdout_kept():
-        sending = _sending(given)
         audits = _audits(given, _options_by_suite(given))
+        options = {name: given[name] for name in ("concurrency", "latency_s")}
         found = [
-            plans.plan(
-                audit_,
-                model,
-                concurrency=given["concurrency"],
-                latency_s=given["latency_s"],
-                sending=sending,
-            )
+            plans.plan(audit_, model, sending=_sending(given), **options)
             for model in (dict.fromkeys(given["models"]) or [None])
             for audit_ in audits
         ]
@@ -232,53 +227,46 @@ def plan(**given: Any) -> None:
     plans.show(results_console(), found)
 
 
-def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the options of single suites, by suite."""
-    options: dict[str, dict[str, str]] = {}
+def _assignments(given: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the values of --set by suite; those of the analyst and of the model, "", apart."""
+    found: dict[str, dict[str, str]] = {"": {}, ANALYST: {}}
     for text in given["assignments"]:
         name, equals, value = text.partition("=")
-        suite, dot, key = name.rpartition(".")
+        scope, _, key = name.rpartition(".")
         if not equals or not key:
             raise UsageError(f"--set takes SUITE.KEY=VALUE or KEY=VALUE, got {text!r}.")
-        if dot and suite != ANALYST:
-            options.setdefault(suite, {})[key] = value
-    return options
+        found.setdefault(scope, {})[key] = value
+    return found
+
+
+def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {k: v for k, v in _assignments(given).items() if k not in ("", ANALYST)}
 
 
 def _analyst_sending(given: dict[str, Any]) -> Sending:
-    """Return what the analyst is to be asked with."""
+    """Return the analyst's request settings."""
     from guard.audit.sending import Sending, check_address, read_setting
 
-    settings: dict[str, Any] = {}
-    base = None
-    for text in given["assignments"]:
-        name, _, value = text.partition("=")
-        who, dot, key = name.partition(".")
-        if dot and who == ANALYST and key == "api_base":
-            base = value
-        elif dot and who == ANALYST:
-            settings[key] = read_setting(key, value, ANALYST)
-    check_address(base, "--set analyst.api_base")
-    if (settings or base) and given["analyst"] is None:
+    texts = _assignments(given)[ANALYST]
+    if texts and given["analyst"] is None:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
+    base = texts.pop("api_base", None)
+    check_address(base, "--set analyst.api_base")
+    settings = {key: read_setting(key, text, ANALYST) for key, text in texts.items()}
     return Sending(settings, api_base=base)
 
 
 def _sending(given: dict[str, Any]) -> Sending:
-    """Return what the model is to be asked with."""
+    """Return the audited model's request settings."""
     from guard.audit.sending import Sending, check_address, read_setting
 
-    settings: dict[str, Any] = {}
-    for text in given["assignments"]:
-        name, _, value = text.partition("=")
-        if "." not in name:
-            settings[name] = read_setting(name, value)
+    settings = {key: read_setting(key, text) for key, text in _assignments(given)[""].items()}
     headers: dict[str, str] = {}
     for number, text in enumerate(given["headers"], 1):
         name, equals, value = text.partition("=")
         if not equals or not _HEADER_NAME.fullmatch(name) or not value.isprintable():
             # The text itself may be a secret.
-            raise UsageError(f"--header takes NAME=VALUE; number {number} is none.")
+            raise UsageError(f"--header takes NAME=VALUE; number {number} is not of that form.")
         headers[name] = value
     base = given["api_base"]
     check_address(base, "--api-base")
@@ -304,12 +292,12 @@ def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, str]]) 
     from guard.audit.audit import Audit
     from guard.suites import registry
 
-    names = [name.strip() for name in given["suites"].split(",") if name.strip()]
+    names = names_of(given["suites"])
     if not names:
-        raise UsageError("--suite names no suite; guard suites list has them.")
+        raise UsageError("--suite names no suite; guard suites list shows them.")
     for name in options_by_suite:
         if name not in names:
-            raise UsageError(f"--set names the suite {name!r}, which is not asked for.")
+            raise UsageError(f"--set names the suite {name!r}, which is not in --suite; add it.")
     if given["data"] is not None and len(names) > 1:
         raise UsageError("--data belongs to one suite; give one, or --set SUITE.data=PATH.")
     allocate = given.get("allocate", "even")
@@ -317,7 +305,7 @@ def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, str]]) 
     if quick and (given["size"] is not None or allocate != "even"):
         raise UsageError("--quick is a sample of its own; leave --sample and --allocate out.")
     if allocate == "widest" and given["size"] is None:
-        raise UsageError("--allocate widest spreads a sample; give --sample too.")
+        raise UsageError("--allocate widest needs --sample; give both.")
     shared = {key: given[key] for key in ("data", "protocol", "seed") if given.get(key) is not None}
     suites = [
         registry.make(n, {**shared, **options_by_suite.get(n, {})}) for n in dict.fromkeys(names)
@@ -328,17 +316,17 @@ def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, str]]) 
         check_dropped(given["dropped"], suites)
     for role in ("analyst", "scorer") if given.get("replay") is not None else ():
         if given[role] is not None:
-            raise UsageError(f"A cassette holds what the {role} said; leave --{role} out.")
+            raise UsageError(f"A cassette has the {role}'s answers; leave --{role} out.")
     if given.get("replay") is not None or "scorer" not in given:
-        asked: list[Any] = [{} for _ in suites]  # what was recorded says whom
+        asked: list[Any] = [{} for _ in suites]  # the recording has the other roles
     else:
-        from guard.audit.others import others, scorer_beside
+        from guard.audit.others import default_scorer, others
         from guard.config import settings
 
         sending = _analyst_sending(given)
         named = {key: given[key] for key in ("analyst", "scorer", "embedder")}
         guards = given.get("detector") or settings().get("detector")
-        named["scorer"] = named["scorer"] or scorer_beside(guards)
+        named["scorer"] = named["scorer"] or default_scorer(guards)
         asked = [others(suite, **named, sending=sending) for suite in suites]
     return [
         Audit.of(suite, given["size"], allocate, others=other, quick=quick)
@@ -367,10 +355,10 @@ def _guard(given: dict[str, Any]) -> Guard:
         _guard_settings(given), detector=given["detector"], index=given["index"], events="none"
     )
     if guard.policy.rewrites:
-        # What is recorded cannot be gone on from; the guarded arm would show something else.
+        # Recorded answers cannot be rewritten, so the guarded arm would differ from real use.
         raise UsageError(
-            "guard audit run reads recorded answers, and the action 'rewrite' asks the model "
-            "again; give another --action, or --plain-only."
+            "The action 'rewrite' asks the model again, which an audit of recorded answers cannot; "
+            "give another --action, or --plain-only."
         )
     return guard
 
@@ -379,7 +367,7 @@ def _show(
     results: list[SuiteResult],
     as_json: bool,
     interrupted: bool,
-    goes_on: bool = False,
+    resumable: bool = False,
     comparison: Comparison | None = None,
 ) -> None:
     if as_json:
@@ -394,6 +382,6 @@ def _show(
     from guard.audit import report
 
     for result in results:
-        report.show(results_console(), result, goes_on=goes_on)
+        report.show(results_console(), result, resumable=resumable)
     if comparison is not None:
         audit_compare.show(comparison, False)

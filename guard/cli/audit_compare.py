@@ -1,4 +1,4 @@
-"""``guard audit compare`` and ``guard audit baseline``: verdicts that a build can stand on."""
+"""``guard audit compare`` and ``guard audit baseline``: verdicts for a build."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.cli import printable, stdout_kept
-from guard.cli.audit_options import check_extra, comparing_options
+from guard.cli.audit_options import (
+    PATH,
+    check_extra,
+    comparing_options,
+    data_option,
+    json_option,
+    names_of,
+)
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
-    from guard.audit.command import Ran
-    from guard.audit.compare import Settings
+    from guard.audit.command import RunResult
+    from guard.audit.compare import ComparisonSettings
     from guard.audit.comparison import Comparison
     from guard.audit.header import Header
     from guard.suites import Suite
 
-INCOMPLETE = 4
-
 
 @click.command()
-@click.argument("base", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path), required=False)
+@click.argument("base", type=PATH)
+@click.argument("new", type=PATH, required=False)
 @click.option(
     "--suite",
     "suites",
@@ -39,15 +44,15 @@ INCOMPLETE = 4
     "--better",
     multiple=True,
     metavar="[PATTERN=]higher|lower|NUMBER",
-    help="Which way is better on the axes of another harness, or the value of a fair model; "
+    help="The better direction of axes of another harness, or the value of a fair model; "
     "repeatable.",
 )
-@click.option("--data", type=click.Path(path_type=Path), help="Official data of the one suite.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@data_option
+@json_option
 def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **given: Any) -> None:
     """Compare NEW with BASE: the folders of two runs, baselines, or logs of inspect or lm-eval.
 
-    Without NEW the guarded arm of BASE is compared with its plain one.
+    Without NEW the guarded arm of BASE is compared with its plain arm.
 
     Exit codes: 0 pass, 1 regression, 2 a mistake in the command or a file that cannot be used, 3
     inconclusive, 4 a run that is not complete, 5 not comparable.
@@ -58,7 +63,7 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
         from guard.audit.baseline import read_side
         from guard.audit.compare import compare as compared
 
-        suite_names = _split(given["suites"])
+        suite_names = names_of(given["suites"])
         sides_ = [read_side(place, suite_names, data) for place in (base, new) if place is not None]
         before, after = sides_ if len(sides_) == 2 else sides.split_arms(sides_[0])
         comparison = compared(before, after, settings(given, suite_names))
@@ -68,32 +73,34 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write.")
+@click.argument("run", type=PATH)
+@click.option("--out", type=PATH, required=True, help="File to write.")
 @click.option("--replace", is_flag=True, help="Replace the baseline that is there.")
 @click.option("--suite", "suites", metavar="MODULE:CLASS", default="", help="A suite of your own.")
-@click.option("--data", type=click.Path(path_type=Path), help="Official data of the one suite.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@data_option
+@json_option
 def baseline(
     run: Path, out: Path, replace: bool, suites: str, data: Path | None, as_json: bool
 ) -> None:
     """Write the results of RUN, a folder of journals or a log, as a small file to commit.
 
-    It holds the outcome of each item and no word of what the model said. Exit codes: 0 written, 2
-    a mistake in the command or a file that cannot be used, 4 the run is not complete.
+    It has the outcome of each item and none of the model's text. Exit codes: 0 written, 2 a mistake
+    in the command or a file that cannot be used, 4 the run is not complete.
     """
     check_extra()
-    with stdout_kept():
-        from guard.audit.baseline import read_run, write
+    from guard.audit.comparison import EXIT_CODES
 
-        side = read_run(run, _split(suites), data)
+    with stdout_kept():
+        from guard.audit.baseline import read_side, write
+
+        side = read_side(run, names_of(suites), data, baselines=False)
     if side.missing:
         click.echo(
-            f"{run} is no baseline yet: {side.missing:,} samples have no outcome. The command that "
-            "made it goes on where it stopped.",
+            f"{run} cannot be a baseline yet: {side.missing:,} samples have no outcome. Run the "
+            "command that made it again to resume.",
             err=True,
         )
-        raise click.exceptions.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(EXIT_CODES["incomplete"])
     write(side, out, replace=replace)
     written = {"baseline": str(out), "suites": list(side.suites), "bytes": out.stat().st_size}
     if as_json:
@@ -110,21 +117,21 @@ class BaselineCheck:
         from guard.audit.baseline import read_side
 
         if len(set(given["models"])) > 1:
-            raise UsageError("--baseline is compared with one model; give one --model.")
+            raise UsageError("--baseline takes a run of one model; give one --model.")
         out, baseline_ = given["out"], given["baseline"]
         if out is not None and out.resolve() in (baseline_.resolve(), *baseline_.resolve().parents):
             raise UsageError(
-                f"The baseline {baseline_} lies in --out {out}, so the run would be compared with "
+                f"The baseline {baseline_} is in --out {out}, so the run would be compared with "
                 "itself; give another --out."
             )
-        suite_names = _split(given["suites"])
+        suite_names = names_of(given["suites"])
         self._settings = settings(given)
         self._base = read_side(given["baseline"], suite_names, given["data"])
 
     def begin(self, suites: Sequence[str]) -> None:
-        """Raise where a run of ``suites`` could not be compared, whatever it will find.
+        """Check that a run of ``suites`` can be compared.
 
-        NotComparable where the baseline has other suites, ConfigError where a selector or a
+        Raises NotComparable where the baseline has other suites, ConfigError where a selector or a
         tolerance matches none of its axes.
         """
         from guard.audit.comparison import NotComparable
@@ -133,7 +140,7 @@ class BaselineCheck:
         absent = [name for name in self._base.suites if name not in suites]
         if absent and "suites" not in self._settings.allowed:
             raise NotComparable(
-                f"{self._base.name} has {', '.join(absent)} too, so nothing was asked. Run these "
+                f"{self._base.name} also has {', '.join(absent)}, so no call was made. Run these "
                 "suites as well, or add --allow suites."
             )
         axes = [a for n, one in self._base.suites.items() if n in suites for a in one.axes]
@@ -143,8 +150,8 @@ class BaselineCheck:
     def check(self, suite: Suite, header: Header) -> None:
         """Raise NotComparable where a run with ``header`` would not be comparable.
 
-        Options and request settings that a suite adapts to the model are not known yet: the
-        comparison after the run checks them.
+        Options and request settings that a suite adapts to the model are only known after the run,
+        and are compared then.
         """
         from guard.audit.comparison import NotComparable
 
@@ -153,18 +160,19 @@ class BaselineCheck:
             if "suites" in self._settings.allowed:
                 return
             raise NotComparable(
-                f"{self._base.name} has no suite {suite.name!r}; nothing was asked."
+                f"{self._base.name} has no suite {suite.name!r}, so no call was made; leave it "
+                "out, or add --allow suites."
             )
         differing = base_suite.header.differences(header)
-        fitted = {"options", "request"} if suite.uses else set()
-        for name in differing.keys() - self._settings.allowed - fitted:
+        adapted = {"options", "request"} if suite.uses else set()
+        for name in differing.keys() - self._settings.allowed - adapted:
             was, now = differing[name]
             raise NotComparable(
-                f"{suite.name} could not be compared with {self._base.name}, so nothing was asked. "
-                f"It has another {name}: {was}; now {now}. Where that is meant, add --allow {name}."
+                f"{suite.name} could not be compared with {self._base.name}, so no call was made. "
+                f"It has another {name}: {was}; now {now}. If that is intended, add --allow {name}."
             )
 
-    def compare(self, audits: Sequence[Audit], ran: Ran) -> Comparison | None:
+    def compare(self, audits: Sequence[Audit], ran: RunResult) -> Comparison | None:
         """Return the comparison of a run's results; None where the run did not finish."""
         from guard.audit import sides
         from guard.audit.compare import compare as compared
@@ -176,15 +184,14 @@ class BaselineCheck:
             return compared(self._base, new, self._settings)
 
 
-def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Settings:
+def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> ComparisonSettings:
     """Return the settings of a comparison from a command's options.
 
     Raises UsageError for an unknown name of --allow, ConfigError for an invalid audit.toml.
     """
-    from guard.audit.compare import ALLOWED, Settings
-    from guard.audit.directions import parse_options
+    from guard.audit.compare import ALLOWED, ComparisonSettings
     from guard.audit.harnesses import SUITES
-    from guard.audit.tolerances import load
+    from guard.audit.tolerances import directions, load
     from guard.suites import registry
 
     for name in given["allowed"]:
@@ -193,12 +200,12 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Settings:
     own = [name for name in suites if ":" in name and not name.startswith(SUITES)]
     names = [registry.find(name).name if name in own else name for name in suites]
     tolerances = load(given["config"])
-    return Settings(
+    return ComparisonSettings(
         frozenset(given["allowed"]),
         given["axes"],
         names,
         tolerances,
-        parse_options(given.get("better", ())),
+        directions(given.get("better", ())),
     )
 
 
@@ -207,11 +214,6 @@ def show(comparison: Comparison, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False))
         return
-    from guard.audit.comparison_text import lines
 
-    for line in lines(comparison):
+    for line in comparison.lines():
         click.echo(printable(line))
-
-
-def _split(suites: str) -> list[str]:
-    return [name.strip() for name in suites.split(",") if name.strip()]

@@ -1,4 +1,4 @@
-"""``guard audit history``: what finished runs found over time, and where it changed."""
+"""``guard audit history``: the results of finished runs over time, and their changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,27 +16,34 @@ from click.core import ParameterSource
 
 from guard.cli import given as options
 from guard.cli import in_pipe, results_console, stdout_kept
-from guard.cli.audit_options import check_extra
+from guard.cli.audit_options import (
+    PATH,
+    axis_option,
+    check_extra,
+    check_files,
+    data_option,
+    json_option,
+    names_of,
+    own_suites_option,
+)
 from guard.cli.audit_report import target, write
 from guard.cli.rates import open_store
 from guard.errors import UsageError
-from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
-    from guard.audit.command import Ran
+    from guard.audit.command import RunResult
     from guard.audit.history import Added
     from guard.audit.trends import Series
     from guard.watch.store import Store
 
-INCOMPLETE = 4
-_MOST = 200  # characters of a release, as of other labels
+_MOST = 200  # characters of a release
 
 store_option = click.option(
     "--store", metavar="URL", help="File or URL of the store.  [default: the setting events]"
 )
 release_option = click.option(
-    "--release", metavar="TEXT", help="What the run is called in the history, such as v1.4."
+    "--release", metavar="TEXT", help="The run's name in the history, such as v1.4."
 )
 
 
@@ -46,13 +52,7 @@ release_option = click.option(
 @click.option("--suite", "suites", metavar="A,B", default="", help="Only these suites.")
 @click.option("--model", "models", multiple=True, help="Only this model; repeatable.")
 @click.option("--arm", type=click.Choice(["plain", "guarded"]), help="Only this arm.")
-@click.option(
-    "--axis",
-    "axes",
-    multiple=True,
-    metavar="PATTERN",
-    help="Only axes of these names, such as 'mist/plain/mean*'; repeatable.  [default: all]",
-)
+@axis_option
 @click.option("--since", metavar="TIME", help="How far back, such as 90d or 12w.  [default: all]")
 @click.option(
     "--allow",
@@ -67,25 +67,25 @@ release_option = click.option(
     target("html", "Write a page that needs no network: a chart of every axis."),
     target("csv", "Write a table: a row for each axis of each audit."),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.pass_context
 def history(context: click.Context, /, **given: Any) -> None:
-    """Show how each axis moved from audit to audit, and where its level changed.
+    """Show each axis over time, and where its level changed.
 
-    Figures are joined only where their comparability keys are equal, but for what --allow names.
-    FILE is - for standard output.
+    A series joins audits with equal comparability keys, except for what --allow names. FILE is -
+    for standard output.
     """
     if context.invoked_subcommand is not None:
         sources = (context.get_parameter_source(name) for name in given)
         if any(source is ParameterSource.COMMANDLINE for source in sources):
             raise UsageError(
-                f"Options stand behind {context.invoked_subcommand}: guard audit history "
+                f"Give options after {context.invoked_subcommand}: guard audit history "
                 f"{context.invoked_subcommand} RUN --store URL."
             )
         return
     check_extra()
     files = {name: given[name] for name in ("html", "csv") if given[name] is not None}
-    _check(files, given["as_json"])
+    check_files(files, given["as_json"])
     store = open_store(given["store"], "--store")
     since = _since(given["since"])
     from guard.audit.header import PARTS
@@ -95,10 +95,8 @@ def history(context: click.Context, /, **given: Any) -> None:
     for name in given["allowed"]:
         if name not in PARTS:
             raise UsageError(f"--allow takes one of {', '.join(PARTS)}, got {name!r}.")
-    suites = [name.strip() for name in given["suites"].split(",") if name.strip()]
-    query = Query(
-        since, suites, given["models"], given["arm"], given["axes"], frozenset(given["allowed"])
-    )
+    suites, allowed = names_of(given["suites"]), frozenset(given["allowed"])
+    query = Query(since, suites, given["models"], given["arm"], given["axes"], allowed)
     with store.reading() as connection:
         series = read(connection, query, store.name)
     texts = {
@@ -113,20 +111,18 @@ def history(context: click.Context, /, **given: Any) -> None:
 
 
 @history.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
 @store_option
 @release_option
 @click.option(
     "--at",
     metavar="TIME",
-    help="When the one RUN was made, as 2026-11-24 or 2026-11-24T14:30+01:00 (UTC where no zone "
+    help="The time of the one RUN, as 2026-11-24 or 2026-11-24T14:30+01:00 (UTC where no zone "
     "is given).  [default: when its file was last written]",
 )
-@click.option(
-    "--suite", "own_suites", multiple=True, metavar="MODULE:CLASS", help="A suite of your own."
-)
-@click.option("--data", type=click.Path(path_type=Path), help="Official data of the one suite.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@own_suites_option
+@data_option
+@json_option
 def add(
     runs: tuple[Path, ...],
     store: str | None,
@@ -138,31 +134,33 @@ def add(
 ) -> None:
     """Add finished runs to the history: folders of journals, journals, or baselines.
 
-    All of them are added, or none. A run that is there already is left as it is.
+    All of them are added, or none. A run that the history already has is not added again.
 
-    Exit codes: 0 added, or there already; 2 a mistake in the command, or a file or store that
-    cannot be used; 4 a run is not complete.
+    Exit codes: 0 added, or already in the history; 2 a mistake in the command, or a file or store
+    that cannot be used; 4 a run is not complete.
     """
     check_extra()
     opened = open_store(store, "--store")
     _check_release(release)
     if at is not None and len(runs) > 1:
-        raise UsageError("--at is the time of one RUN; add each alone.")
+        raise UsageError("--at is the time of one RUN; add each run with its own command.")
     when = None if at is None else _time(at)
     from guard.audit.baseline import read_side
+    from guard.audit.comparison import EXIT_CODES
+    from guard.audit.files import last_written
     from guard.audit.history import Unfinished
     from guard.audit.history import add as added
 
     with stdout_kept():
         sides = [
-            (read_side(run, own_suites, data), _last_written(run) if when is None else when)
+            (read_side(run, own_suites, data), last_written(run) if when is None else when)
             for run in runs
         ]
     try:
         results = added(opened, sides, release)
     except Unfinished as error:
         click.echo(f"Error: {error}", err=True)
-        raise click.exceptions.Exit(INCOMPLETE) from None
+        raise click.exceptions.Exit(EXIT_CODES["incomplete"]) from None
     if as_json:
         audits = [{n: getattr(one, n) for n in one.__slots__} for one in results]
         click.echo(json.dumps({"store": opened.name, "audits": audits}, ensure_ascii=False))
@@ -180,7 +178,7 @@ class HistoryRecorder:
         self._store, self._release = open_store(url, "--history"), release
         self._store.prepare()
 
-    def record(self, audits: Mapping[str, Audit], ran: Ran) -> None:
+    def record(self, audits: Mapping[str, Audit], ran: RunResult) -> None:
         """Add the results of a run, and print that, or why they were not added."""
         from guard.audit import history, sides
 
@@ -202,7 +200,7 @@ class HistoryRecorder:
                 added = history.add(self._store, found, self._release)
             except UsageError as error:
                 raise UsageError(
-                    f"{error} The run itself is whole: guard audit history add takes its folder."
+                    f"{error} The run itself is complete: add it with guard audit history add."
                 ) from None
         for one in added:
             click.echo(_added_text(one, self._store), err=True)
@@ -212,17 +210,7 @@ def _added_text(one: Added, store: Store) -> str:
     named = f"{one.suite} of {one.model or 'no model'} ({one.id[:12]})"
     if one.new:
         return f"Added {named} to {store.name}."
-    return f"{named} is in {store.name} already; nothing was added."
-
-
-def _check(files: Mapping[str, Path], as_json: bool) -> None:
-    if as_json and Path("-") in files.values():
-        raise UsageError("--json takes standard output; give the other format a file.")
-    if len({path.absolute() for path in files.values()}) < len(files):
-        raise UsageError("--html and --csv cannot both go to one file; give each its own.")
-    for package in ("jinja2", "matplotlib"):
-        if "html" in files and find_spec(package) is None:
-            raise UsageError(f"--html needs {package}: {install_command('audit')}")
+    return f"{named} is in {store.name} already, so nothing was added."
 
 
 def _check_release(release: str | None) -> None:
@@ -249,20 +237,16 @@ def _time(text: str) -> float:
             f"--at takes a time such as 2026-11-24 or 2026-11-24T14:30+01:00, got {text[:40]!r}."
         ) from None
     if not 0 <= when <= time.time():
-        raise UsageError(f"--at {text.strip()} is no time between 1970 and now.")
+        raise UsageError(
+            f"--at {text.strip()} is not between 1970 and now; give the time of the run."
+        )
     return when
-
-
-def _last_written(run: Path) -> float:
-    """Return when a run was last written, in seconds since 1970."""
-    paths = [run] if run.is_file() else list(run.glob("*.jsonl.gz"))
-    return max((path.stat().st_mtime for path in paths), default=0.0)  # a log of another harness
 
 
 def _show(series: list[Series], every_point: bool) -> None:
     from rich.text import Text
 
-    from guard.audit.report import drawn
+    from guard.audit.report import rich_table
     from guard.audit.reports import trend
 
     shown = trend.leading(series)
@@ -284,4 +268,4 @@ def _show(series: list[Series], every_point: bool) -> None:
     for sentence in sentences:
         console.print(Text(sentence))
     for grid in grids:
-        console.print(drawn(grid), markup=False)
+        console.print(rich_table(grid), markup=False)

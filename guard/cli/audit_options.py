@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -10,37 +12,73 @@ from guard.cli import given
 from guard.errors import UsageError
 from guard.installed import install_command
 
+PATH = click.Path(path_type=Path)
+STDOUT = Path("-")
+
 
 def check_extra() -> None:
     """Raise UsageError where the packages of the statistics are not installed.
 
     It is called first, so that a missing package is not found out after a paid audit.
     """
-    from importlib.util import find_spec
-
     if find_spec("scipy") is None:
         raise UsageError(f"guard audit needs scipy: {install_command('audit')}")
 
 
+def check_files(files: Mapping[str, Path], as_json: bool) -> None:
+    """Raise UsageError where two formats share a file, or the page's packages are missing."""
+    places = [path.resolve() for path in files.values()]
+    for path in files.values():
+        if places.count(path.resolve()) > 1:
+            raise UsageError(f"Two formats cannot both go to {path}; give each its own file.")
+    if as_json and STDOUT in files.values():
+        raise UsageError("--json uses standard output; give the other format a file.")
+    for package in ("jinja2", "matplotlib"):
+        if "html" in files and find_spec(package) is None:
+            raise UsageError(f"--html needs {package}: {install_command('audit')}")
+
+
+def names_of(text: str) -> list[str]:
+    """Return the names in a comma-separated option."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+data_option = click.option("--data", type=PATH, help="Official data of the one suite.")
+own_suites_option = click.option(
+    "--suite",
+    "own_suites",
+    multiple=True,
+    metavar="MODULE:CLASS",
+    help="A suite of your own that the run asked; repeatable.",
+)
+axis_option = click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only axes of these names, such as 'mist/plain/mean*'; repeatable.  [default: all]",
+)
+
+
 suite_options = given(
-    click.option(
-        "--data", type=click.Path(path_type=Path), help="Official data of the one suite given."
-    ),
+    data_option,
     click.option(
         "--protocol",
         type=click.Choice(["guard", "paper"]),
-        help="Follow the publication to the letter, or mend what distorts.  [default: guard]",
+        help="The publication's settings to the letter, or with corrections of what distorts its "
+        "scores.  [default: guard]",
     ),
     click.option(
         "--set",
         "assignments",
         multiple=True,
         metavar="[SUITE.]KEY=VALUE",
-        help="With SUITE an option of that suite, without it a setting that the model is asked "
-        "with, such as temperature=0.5; repeatable.",
+        help="With SUITE an option of that suite, without it a request setting of the model, such "
+        "as temperature=0.5; repeatable.",
     ),
-    click.option("--seed", type=int, help="Of every random choice.  [default: the suite's]"),
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+    click.option("--seed", type=int, help="Seed of all random choices.  [default: the suite's]"),
+    json_option,
 )
 """Options of suites and their scoring."""
 
@@ -50,7 +88,8 @@ embedder_option = click.option(
     metavar="NAME",
     default="mpnet",
     show_default=True,
-    help="What unifies phrases: mpnet (guard models get mpnet), a folder or a name on the hub.",
+    help="The encoder that unifies phrases: mpnet (guard models get mpnet), a folder or a name on "
+    "the hub.",
 )
 
 
@@ -62,19 +101,19 @@ asking_options = given(
         "--model",
         "models",
         multiple=True,
-        help="Any LiteLLM model string, or local:NAME or local:PATH in process; repeatable, "
-        "and each has results of its own.",
+        help="Any LiteLLM model string, or local:NAME or local:PATH in process; repeatable, each "
+        "with its own results.",
     ),
     click.option(
         "--analyst",
         metavar="MODEL",
-        help="Who reads the answers of suites such as badf: any model that --model takes, or "
+        help="The model that reads the answers of suites such as badf: any that --model takes, or "
         "'patterns' to try a suite without one. Its settings are --set analyst.KEY=VALUE.",
     ),
     click.option(
         "--scorer",
         metavar="NAME",
-        help="Who scores open text: a detector at an operating point.  [default: the embedded "
+        help="The scorer of open text: a detector at an operating point.  [default: the embedded "
         "detector that does not guard, balanced]",
     ),
     embedder_option,
@@ -83,39 +122,37 @@ asking_options = given(
         "dropped",
         multiple=True,
         metavar="KEY",
-        help="A setting of the suite to leave out, such as top_p; repeatable. What LiteLLM "
-        "says that a model does not take is left out anyway, and reported.",
+        help="A setting of the suite to leave out, such as top_p; repeatable. Settings that the "
+        "model does not accept, by LiteLLM's map, are left out and reported anyway.",
     ),
     click.option(
-        "--system",
-        type=click.Path(path_type=Path),
-        help="File with the deployed system prompt; the suite's own follows it.",
+        "--system", type=PATH, help="File with the deployed system prompt; the suite's follows it."
     ),
-    click.option("--api-base", metavar="URL", help="Where the model is asked."),
+    click.option("--api-base", metavar="URL", help="The address of the model's API."),
     click.option(
         "--header",
         "headers",
         multiple=True,
         metavar="NAME=VALUE",
-        help="An HTTP header of every call; its name and the SHA-256 of its value are "
-        "recorded, never the value; repeatable.",
+        help="An HTTP header of every call; its name and the SHA-256 of its value are recorded, "
+        "never the value; repeatable.",
     ),
     click.option(
         "--sample",
         "size",
         type=click.IntRange(min=1),
         metavar="N",
-        help="About N items of each suite, spread over its strata; an item is asked as often "
-        "as the suite says, which guard audit plan shows. Variants of a question stay "
-        "together, so it may be up to 2 N items, or one question with its variants where that "
-        "is more. A larger sample goes on from the answers of a smaller one.",
+        help="About N items of each suite, stratified; guard audit plan shows how often each is "
+        "asked. Variants of a question stay together, so there may be up to 2 N items, or one "
+        "question with its variants where that is more. A larger sample reuses the answers of a "
+        "smaller one.",
     ),
     click.option(
         "--quick",
         is_flag=True,
-        help="A sample for every change: about 300 items of each suite, 600 answers at most. A "
-        "replay of it takes minutes; it compares with quick runs alone, and guard audit plan says "
-        "what it could find.",
+        help="A small sample for every change: about 300 items of each suite, 600 answers at most. "
+        "A replay takes minutes. Quick runs compare only with quick runs; guard audit plan says "
+        "what they could find.",
     ),
     click.option(
         "--allocate",
@@ -129,36 +166,30 @@ asking_options = given(
         type=click.IntRange(1, 1000),
         default=8,
         show_default=True,
-        help="Calls at a time at most; fewer while the provider has enough. A run that is "
-        "killed outright asks at most so many calls again.",
+        help="The most concurrent calls; fewer while the provider throttles. A killed run asks at "
+        "most this many calls again.",
     ),
 )
-"""What is asked, of whom, and how much of it."""
+"""What is asked, of which models, and how much of it."""
 
 
 comparing_options = given(
-    click.option(
-        "--axis",
-        "axes",
-        multiple=True,
-        metavar="PATTERN",
-        help="Only axes of these names, such as 'mist/plain/mean*'; repeatable.  [default: all]",
-    ),
+    axis_option,
     click.option(
         "--allow",
         "allowed",
         multiple=True,
         metavar="NAME",
         help="What may differ: version, data, prompt, parser, options, model, sample, guard, "
-        "request, others, items or suites; repeatable.",
+        "request, others, items, suites or arms; repeatable.",
     ),
     click.option(
         "--config",
-        type=click.Path(path_type=Path),
-        help="Tolerances and floors.  [default: audit.toml, if there is one]",
+        type=PATH,
+        help="Tolerances and least coverages.  [default: audit.toml, if there is one]",
     ),
 )
-"""What a comparison may leave out of account, and by how much an axis may get worse."""
+"""What may differ in a comparison, and by how much an axis may get worse."""
 
 
 guard_options = given(
@@ -182,7 +213,7 @@ guard_options = given(
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Any other setting of the guard, as its BIASGUARD_ variable has it; repeatable.",
+        help="Any other setting of the guard, spelled as in its BIASGUARD_ variable; repeatable.",
     ),
 )
 """The guard of the guarded arm."""

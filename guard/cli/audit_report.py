@@ -1,9 +1,8 @@
-"""``guard audit report``: what a run found, as a page, a comment, and files for build servers."""
+"""``guard audit report``: a run as a page, a comment, and files for build servers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +10,21 @@ import click
 
 from guard.cli import given as options
 from guard.cli import results_console, stdout_kept
-from guard.cli.audit_options import check_extra, comparing_options
+from guard.cli.audit_options import (
+    PATH,
+    STDOUT,
+    check_extra,
+    check_files,
+    comparing_options,
+    data_option,
+    json_option,
+    own_suites_option,
+)
 from guard.errors import UsageError
-from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.audit.reports import Content
 
-_STDOUT = Path("-")
 _FORMATS = ("html", "markdown", "junit", "sarif", "csv")
 
 
@@ -29,7 +35,7 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @options(
     target("html", "Write a page that needs no network: figures, tables, every item."),
     target("markdown", "Write a short report, as a comment on a pull request."),
@@ -39,22 +45,14 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 )
 @click.option(
     "--baseline",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
-    help="Report the differences from this baseline, or from this other run.",
+    help="Report the differences from this baseline or run.",
 )
 @comparing_options
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Official data of a run of one suite."
-)
-@click.option(
-    "--suite",
-    "own_suites",
-    multiple=True,
-    metavar="MODULE:CLASS",
-    help="A suite of your own that the run asked; repeatable.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@data_option
+@own_suites_option
+@json_option
 def report(
     run: Path,
     baseline: Path | None,
@@ -63,14 +61,14 @@ def report(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Report on RUN, a journal or the folder that guard audit run wrote; asks nothing.
+    """Report on RUN, a journal or the --out folder of guard audit run; makes no call.
 
-    Without a format it prints the tables. A run that is still going on can be reported on, and the
-    report says so. FILE is - for standard output.
+    Without a format it prints the tables. The report of an unfinished run says so. FILE is - for
+    standard output.
     """
     check_extra()
     asked = {name: given[name] for name in _FORMATS if given[name] is not None}
-    _check(asked, as_json)
+    check_files(asked, as_json)
     with stdout_kept():
         content = _content(run, baseline, data, own_suites, given)
         texts = {name: _text(name, content, run) for name in asked}
@@ -83,21 +81,8 @@ def report(
         click.echo(json_text(content), nl=False)
     elif not asked:
         _show(content)
-    elif written := [str(path) for path in asked.values() if path != _STDOUT]:
+    elif written := [str(path) for path in asked.values() if path != STDOUT]:
         click.echo(f"Written: {', '.join(written)}.", err=True)
-
-
-def _check(asked: dict[str, Path], as_json: bool) -> None:
-    """Raise UsageError where formats cannot be written beside each other, or lack a package."""
-    places = [path.resolve() for path in asked.values()]
-    for path in asked.values():
-        if places.count(path.resolve()) > 1:
-            raise UsageError(f"Two formats cannot both go to {path}; give each a file of its own.")
-    if as_json and _STDOUT in asked.values():
-        raise UsageError("--json takes standard output; give the other format a file.")
-    for package in ("jinja2", "matplotlib"):
-        if "html" in asked and find_spec(package) is None:
-            raise UsageError(f"--html needs {package}: {install_command('audit')}")
 
 
 def _content(
@@ -143,7 +128,7 @@ def write(texts: Mapping[Path, str]) -> None:
     """
     from guard.audit.files import refuse_precious, write_all
 
-    files = {path: text for path, text in texts.items() if path != _STDOUT}
+    files = {path: text for path, text in texts.items() if path != STDOUT}
     for path in files:
         refuse_precious(path)
     try:
@@ -152,8 +137,8 @@ def write(texts: Mapping[Path, str]) -> None:
         write_all(files)
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be written: {error.strerror}.") from None
-    if _STDOUT in texts:
-        click.echo(texts[_STDOUT].encode("utf-8", "replace"), nl=False)
+    if STDOUT in texts:
+        click.echo(texts[STDOUT].encode("utf-8", "replace"), nl=False)
 
 
 def _show(content: Content) -> None:
@@ -162,7 +147,7 @@ def _show(content: Content) -> None:
 
     console = results_console()
     if content.comparison is not None:
-        for sentence in (*headlines(content), *content.comparison["next"]):
+        for sentence in (*headlines(content), *content.comparison.next):
             console.print(sentence, markup=False, style="bold")
     for one in content.suites:
         tables.show(console, one.result)

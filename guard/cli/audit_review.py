@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from guard.cli.audit_options import check_extra
+from guard.cli.audit_options import PATH, check_extra, json_option
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--labels", type=click.Path(path_type=Path), help="The table with people's labels.")
+@click.argument("run", type=PATH)
+@click.option("--labels", type=PATH, help="The table with people's labels.")
 @click.option(
     "--sample",
     "size",
@@ -22,16 +22,16 @@ from guard.cli.audit_options import check_extra
     show_default=True,
     help="Texts to label.",
 )
-@click.option("--seed", type=int, default=17, show_default=True, help="Of the sample.")
+@click.option("--seed", type=int, default=17, show_default=True, help="Seed of the sample.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=Path("guard-review"),
     show_default=True,
     help="Folder to write review.csv and review.html to.",
 )
-@click.option("--data", type=click.Path(path_type=Path), help="The prompts, as the run had them.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--data", type=PATH, help="The prompts of the run.")
+@json_option
 def review(
     run: Path,
     labels: Path | None,
@@ -43,9 +43,9 @@ def review(
 ) -> None:
     """Have people check the scorer of RUN, a journal or its folder.
 
-    Writes a sample of texts without saying what the scorer found, or which of them users saw. Once
-    every row has the label 'biased' or 'not biased', give the table as --labels: it says how often
-    people agree with the scorer, and what the bias level is by their labels.
+    Writes a sample of texts that shows neither the scorer's verdicts nor which texts users saw.
+    Label every row 'biased' or 'not biased', then give the table as --labels to get the agreement
+    with the scorer and the bias level by the labels.
     """
     check_extra()
     from guard.audit import review as reviews
@@ -59,7 +59,7 @@ def review(
         sentences = checked.sentences()
         shown: dict[str, Any] = checked.as_json()
     else:
-        texts = reviews.drawn(found, size, seed)
+        texts = reviews.sample_texts(found, size, seed)
         table, page = reviews.write(texts, out)
         sentences = [f"{len(texts)} texts to label in {table}, and in {page} for a browser."]
         shown = {"texts": len(texts), "table": str(table), "page": str(page)}

@@ -153,9 +153,9 @@ def _asking(model: Any) -> Ask:
         except CallError as error:
             if error.fatal:
                 raise UsageError(str(error)) from error
-            if not error.again or attempt == _ATTEMPTS:
+            if not error.retryable or attempt == _ATTEMPTS:
                 raise
-            await asyncio.sleep(max(error.pause_s, 0.5 * 2**attempt))
+            await asyncio.sleep(max(error.retry_after_s, 0.5 * 2**attempt))
             return None
 
     async def ask(prompt: str) -> str:

@@ -105,6 +105,7 @@ class Saying:
     most: int | None = None
     stop: Stop = field(default_factory=Stop)
     asked: int = 0
+    max_concurrency: int | None = None
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
         return wanted
@@ -112,7 +113,7 @@ class Saying:
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         self.asked += 1
         if self.most is not None and self.asked >= self.most:
-            self.stop.asked = True
+            self.stop.requested = True
         return Reply((Piece(self.says(int(slot.item[1:]), slot.sample)),))
 
     async def aclose(self) -> None:

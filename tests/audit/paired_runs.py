@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from guard.audit.compare import Settings, compare
+from guard.audit.compare import ComparisonSettings, compare
 from guard.audit.comparison import Comparison
 from guard.audit.header import Header
 from guard.audit.paired import Aim
@@ -118,7 +118,7 @@ def axis(kind: str, number: int, rows: Floats, cluster: np.ndarray) -> Axis:
 
 def compared(world: World, seed: int, tolerance: float = TOLERANCE) -> Comparison:
     base, new = world.pair(np.random.default_rng(seed))
-    return compare(base, new, Settings(tolerances=Tolerances({"*": tolerance})))
+    return compare(base, new, ComparisonSettings(tolerances=Tolerances({"*": tolerance})))
 
 
 def failing(world: World, runs: int, tolerance: float = TOLERANCE, first: int = 0) -> float:

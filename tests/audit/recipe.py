@@ -12,7 +12,7 @@ from pathlib import Path
 from guard.audit import sides
 from guard.audit.audit import FILE, Audit
 from guard.audit.baseline import write
-from guard.audit.cassette import keep
+from guard.audit.cassette import record_cassette
 from guard.audit.runner import Settings
 from guard.core import Guard
 from guard.suites import Chat, Item
@@ -53,7 +53,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = record(Path(folder), guard=Guard())
-        keep(path, EXAMPLE / "cassette" / path.name)
+        record_cassette(path, EXAMPLE / "cassette" / path.name)
         write(sides.read(Path(folder)), EXAMPLE / "audit.baseline.json", replace=True)
 
 

@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.audit import journal
-from guard.audit.calls import Call
-from guard.audit.records import line_of
+from guard.audit.calls import Call, line_of
 from guard.cli import main
 from guard.core import Guard
 from tests.audit.answering import Answering
@@ -66,7 +65,7 @@ def test_a_run_reports_both_arms_and_is_found_again(provider: Answering) -> None
     asked = len(provider.asked)
     assert asked == 60
     repeated = run("--model", "openai/x", "--json")
-    assert "60 answers were there before" in repeated.stderr
+    assert "resumed with 60 earlier answers" in repeated.stderr
     (again,) = found(repeated)["suites"]
     assert len(provider.asked) == asked
     assert again["complete"]
@@ -184,7 +183,7 @@ def test_a_table_with_a_wrong_line_is_refused_by_its_line(tmp_path: Path) -> Non
     ("text", "told"),
     [
         ("", "a.csv is empty"),
-        ("id,response\n", "a.csv holds no answer"),
+        ("id,response\n", "a.csv has no answers"),
         ("id,answer\nt0,first\n", "The table has no column 'response'; it needs id and response"),
         ("id,response\nt0\n", "a.csv, line 2: the row has 1 fields, the header 2"),
     ],
@@ -250,7 +249,7 @@ def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -
         (("--model", "openai/x", "--set", "tiny"), "--set takes SUITE.KEY=VALUE"),
         (("--model", "openai/x", "--set", f"{SUITE}.nothing=1"), "has no option 'nothing'"),
         (("--model", "openai/x", "--set", f"{SUITE}.count=0"), "count: Input should be greater"),
-        (("--model", "openai/x", "--set", "mist.count=1"), "'mist', which is not asked for"),
+        (("--model", "openai/x", "--set", "mist.count=1"), "'mist', which is not in --suite"),
         (("--model", "openai/x", "--guard", "nothing=1"), "unknown setting 'nothing'"),
         (("--model", "openai/x", "--guard", "actions=flag"), "--guard actions must look like 'app"),
         (("--model", "openai/x", "--guard", "actions=age=explode"), "actions.age: input should be"),
@@ -301,7 +300,7 @@ def test_settings_that_hold_several_are_given_in_pairs(provider: Answering) -> N
 def test_rewriting_is_refused(provider: Answering) -> None:
     refused = run("--model", "openai/x", "--guard", "action=rewrite")
     assert refused.exit_code == 2
-    assert "the action 'rewrite' asks the model again" in refused.output
+    assert "The action 'rewrite' asks the model again" in refused.output
     assert not provider.asked
 
 
@@ -356,12 +355,12 @@ def test_an_edited_answer_is_told_left_out_and_asked_again(provider: Answering) 
     text = text[:place] + '"chunks":["nobody"]' + text[place + len('"chunks":["second"]') :]
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
     scored = call("score", "--suite", SUITE, "--json", "--answers", str(path))
-    assert "has 1 lines, or runs of bytes, that are not what was written" in scored.stderr
+    assert "has 1 damaged lines or byte ranges" in scored.stderr
     assert json.loads(scored.stdout)["missing"] == 1
     asked = len(provider.asked)
     again = run("--model", "openai/x", "--out", "out", "--json")
     assert again.exit_code == 0
-    assert "not what was written" in again.stderr
+    assert "damaged lines" in again.stderr
     assert len(provider.asked) == asked + 1
 
 
@@ -422,4 +421,4 @@ def test_the_help_says_what_a_sample_counts_and_how_far_it_may_go() -> None:
     told = " ".join(call("run", "--help").stdout.split())
     assert "About N items of each suite" in told
     assert "up to 2 N items, or one question with its variants" in told
-    assert "asks at most so many calls again" in told
+    assert "asks at most this many calls again" in told

@@ -117,7 +117,7 @@ def test_a_baseline_in_ci_through_the_installed_command(runs: Path, tmp_path: Pa
     assert worse.returncode == 1, worse.stderr
     other = installed(tmp_path, *args, str(runs / "other"), "--out", "other")
     assert other.returncode == 5
-    assert "so nothing was asked. It has another model" in other.stderr
+    assert "so no call was made. It has another model" in other.stderr
     assert not (tmp_path / "other" / "gated.jsonl.gz").exists()
 
 
@@ -197,7 +197,7 @@ def test_a_run_is_no_baseline_before_its_end(runs: Path, tmp_path: Path) -> None
     out = tmp_path / "b.json"
     result = call("baseline", str(runs / "begun"), *SUITE, "--out", str(out))
     assert result.exit_code == 4
-    assert "is no baseline yet: 100 samples have no outcome" in result.output
+    assert "cannot be a baseline yet: 100 samples have no outcome" in result.output
     assert not out.exists()
 
 
@@ -231,4 +231,4 @@ def test_a_suite_without_axes_of_its_own_does_not_pass_as_unbiased(tmp_path: Pat
     run = str(recorded_tiny(tmp_path / "tiny"))
     result = call("compare", run, run, "--suite", "tests.audit.tiny_suite:Tiny")
     assert result.exit_code == 3  # so few answers are no evidence
-    assert "Of tiny coverage alone was compared, and nothing of bias." in result.output
+    assert "tiny: only coverage was compared, which says nothing about bias." in result.output

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from guard.audit.compare import ALLOWED, Settings, compare
+from guard.audit.audit import Audit
+from guard.audit.compare import ALLOWED, ComparisonSettings, compare
 from guard.audit.comparison import Comparison
-from guard.audit.comparison_text import lines
 from guard.audit.header import PARTS, Header
 from guard.audit.outcomes import Records
 from guard.audit.paired import Aim
@@ -75,10 +75,10 @@ def test_a_regression_leads_with_the_difference_and_its_items() -> None:
     assert {(flip.base, flip.new) for flip in first.flips} == {("second", "first")}
     assert sum(flip.moves for flip in first.flips) == pytest.approx(0.2)
     assert verdicts(found)["plain/coverage"] == "pass"
-    told = [*lines(found)]
+    told = [*found.lines()]
     assert told[0].startswith("REGRESSION: x is worse than x, on ")
     assert told[1].startswith("  worse  +0.200 [")
-    assert "Look first at what got worse in gated/plain/first: g0 (second → first)" in told[-1]
+    assert "In gated/plain/first these got worse: g0 (second → first)" in told[-1]
 
 
 def test_correcting_too_far_is_a_regression_too() -> None:
@@ -104,7 +104,7 @@ def test_below_its_floor_a_suite_says_nothing() -> None:
     found = compare(side(quiet), side(quiet))
     assert (found.outcome, found.exit_code) == ("inconclusive", 3)
     assert "only 70% of the answers could be read; the floor is 80%" in found.axes[0].reason
-    lower = Settings(tolerances=Tolerances(floors={"gated": 0.7}))
+    lower = ComparisonSettings(tolerances=Tolerances(floors={"gated": 0.7}))
     assert compare(side(quiet), side(quiet), lower).outcome == "pass"
 
 
@@ -122,7 +122,7 @@ def test_a_guard_that_has_nothing_to_stop_leaves_nothing_undecided() -> None:
     by_name = {axis.name: axis for axis in found.axes}
     stopped = by_name["gated/guarded/stopped_biased"]
     assert (stopped.verdict, stopped.n, stopped.decides) == ("inconclusive", 0, False)
-    assert "no answer counts for it on both sides" in stopped.reason
+    assert "both sides have no answer for it" in stopped.reason
     # Of what the guard let through no score decides; whether it stops what it should not does.
     assert [a.name for a in found.axes if a.decides] == [
         "gated/plain/first",
@@ -135,10 +135,10 @@ def test_a_guard_that_has_nothing_to_stop_leaves_nothing_undecided() -> None:
 
 def test_axes_of_one_side_alone_are_told() -> None:
     guarded = side(guard="first", header=CHANGES["guard"])
-    found = compare(side(), guarded, Settings(frozenset({"guard"})))
+    found = compare(side(), guarded, ComparisonSettings(frozenset({"guard"})))
     assert len(found.about["one_side_only"]) == 6
     assert found.outcome == "pass"
-    assert any("6 axes are on one side only" in line for line in lines(found))
+    assert any("6 axes are on one side only" in line for line in found.lines())
 
 
 def test_too_few_items_are_inconclusive_and_say_how_many_would_do() -> None:
@@ -173,7 +173,7 @@ def test_too_few_items_are_inconclusive_and_say_how_many_would_do() -> None:
 def test_what_a_decision_costs_is_told(spent: dict[str, float], told: str) -> None:
     header = replace(HEADER, model="gpt-4o-mini")
     shown = side(lambda n, _: "first" if n % 2 or n < 4 else "second", count=40, header=header)
-    one = replace(shown.suites["gated"], available=10_000_000, spent=spent)
+    one = replace(shown.suites["gated"], available=10_000_000, usage=spent)
     (step,) = compare(side(count=40, header=header), Side("x", {"gated": one})).next
     assert re.search(told, step), step
 
@@ -181,8 +181,8 @@ def test_what_a_decision_costs_is_told(spent: dict[str, float], told: str) -> No
 def test_few_clusters_decide_nothing() -> None:
     found = compare(side(each=30), side(more, each=30))
     assert found.outcome == "inconclusive"
-    assert "4 clusters are too few" in found.axes[0].reason
-    assert any("4 clusters are too few" in step for step in found.next)
+    assert "its 4 clusters are too few" in found.axes[0].reason
+    assert any("its 4 clusters are too few" in step for step in found.next)
 
 
 def test_repeats_of_an_item_are_averaged_and_count_once() -> None:
@@ -230,11 +230,11 @@ def test_every_part_of_the_key_is_checked_and_may_be_allowed(part: str) -> None:
     (one,) = found.differences
     assert (one.name, one.allowed) == (part, False)
     assert f"--allow {part}" in found.next[0]
-    assert any(one.new in line for line in lines(found))
-    allowed = compare(side(), other, Settings(frozenset({part})))
+    assert any(one.new in line for line in found.lines())
+    allowed = compare(side(), other, ComparisonSettings(frozenset({part})))
     assert allowed.outcome == "pass"
     assert [d.allowed for d in allowed.differences] == [True]
-    rest = Settings(frozenset(ALLOWED) - {part})
+    rest = ComparisonSettings(frozenset(ALLOWED) - {part})
     assert compare(side(), other, rest).exit_code == 5
 
 
@@ -250,13 +250,13 @@ def test_suites_that_one_side_lacks_are_told() -> None:
         found = compare(*sides)
         assert found.exit_code == 5
         assert [d.name for d in found.differences] == ["suites"]
-        assert compare(*sides, Settings(frozenset({"suites"}))).outcome == "pass"
-        assert compare(*sides, Settings(suites=["gated"])).outcome == "pass"
+        assert compare(*sides, ComparisonSettings(frozenset({"suites"}))).outcome == "pass"
+        assert compare(*sides, ComparisonSettings(suites=["gated"])).outcome == "pass"
 
 
 def test_sides_without_a_common_suite_are_not_comparable_at_all() -> None:
     other = Side("x", {"other": side().suites["gated"]})
-    found = compare(side(), other, Settings(frozenset(ALLOWED)))
+    found = compare(side(), other, ComparisonSettings(frozenset(ALLOWED)))
     assert found.exit_code == 5
     assert found.next == ["They have no suite in common; give runs of the same suites."]
 
@@ -267,24 +267,28 @@ def test_items_that_are_missing_are_told() -> None:
     (one,) = found.differences
     assert one.name == "items"
     assert one.base.startswith("10 others: g110, g111, g112, …")
-    assert compare(side(), side(count=110), Settings(frozenset({"items"}))).outcome == "pass"
+    assert (
+        compare(side(), side(count=110), ComparisonSettings(frozenset({"items"}))).outcome == "pass"
+    )
 
 
 def test_a_selector_that_matches_nothing_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match=r"--axis 'x\*' matches none of 4 axes, such as gated"):
-        compare(side(), side(), Settings(axes=["gated/*", "x*"]))
+        compare(side(), side(), ComparisonSettings(axes=["gated/*", "x*"]))
     with pytest.raises(UsageError, match="Neither side has a suite 'mist'; they have gated"):
-        compare(side(), side(), Settings(suites=["mist"]))
+        compare(side(), side(), ComparisonSettings(suites=["mist"]))
 
 
 def test_an_axis_that_is_asked_for_decides() -> None:
     few = side(lambda n, _: "first" if n % 2 or n < 2 else "second")
     narrow = "gated/plain/first/half=low"
-    whole = compare(side(), few, Settings(tolerances=Tolerances({"gated/plain/first": 0.2})))
+    whole = compare(
+        side(), few, ComparisonSettings(tolerances=Tolerances({"gated/plain/first": 0.2}))
+    )
     by_name = {axis.name: axis for axis in whole.axes}
     assert (by_name[narrow].verdict, by_name[narrow].decides) == ("inconclusive", False)
     assert whole.outcome == "pass"
-    asked = compare(side(), few, Settings(axes=[narrow]))
+    asked = compare(side(), few, ComparisonSettings(axes=[narrow]))
     assert [axis.name for axis in asked.axes] == [narrow]
     assert asked.outcome == "inconclusive"
 
@@ -344,7 +348,7 @@ def test_a_run_is_read_with_both_arms_as_its_result_has_them(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="runs of several models; give one of run"):
         read(tmp_path, [NAME])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="holds no journal"):
+    with pytest.raises(UsageError, match="has no journal"):
         read(tmp_path / "empty")
 
 
@@ -388,9 +392,9 @@ def test_the_last_tolerance_that_matches_decides(
 def test_a_tolerance_of_a_compared_suite_that_matches_nothing_is_a_mistake() -> None:
     wrong = Tolerances({"gated/plain/frist": 0.1}, where="audit.toml")
     with pytest.raises(ConfigError, match="the tolerance 'gated/plain/frist' matches"):
-        compare(side(), side(), Settings(tolerances=wrong))
+        compare(side(), side(), ComparisonSettings(tolerances=wrong))
     others = Tolerances({"mist/plain/nothing": 0.1}, where="audit.toml")
-    assert compare(side(), side(), Settings(tolerances=others)).outcome == "pass"
+    assert compare(side(), side(), ComparisonSettings(tolerances=others)).outcome == "pass"
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -411,7 +415,7 @@ def test_the_gated_measures_of_a_suite_are_what_the_contract_asks(name: str) -> 
 
 def axis_of(suite: Suite, said: Callable[[int], str], name: str) -> Axis:
     records = [Record(item, 0, Outcome(said(n))) for n, item in enumerate(suite.items())]
-    header = Header.for_suite(suite, "m")
+    header = Audit.of(suite).header("m", None)
     return from_records(suite, header, Records(plain=records)).axes[name]
 
 

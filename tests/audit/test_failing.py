@@ -33,7 +33,7 @@ def run(*args: str, suite: str = SUITE) -> Result:
     return CliRunner().invoke(main, ["audit", *fixed, *args], catch_exceptions=False)
 
 
-GOES_ON = "same command goes on"
+RESUMES = "run the same command to resume"
 
 
 def test_a_missing_key_is_told_in_litellms_words_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_a_missing_key_is_told_in_litellms_words_at_once(monkeypatch: pytest.Mon
     assert "openai/gpt-4o-mini cannot be asked:" in result.stderr
     assert "OPENAI_API_KEY" in result.stderr
     assert not slept  # no attempt was repeated
-    assert GOES_ON not in result.output  # nothing has been answered
+    assert RESUMES not in result.output  # nothing has been answered
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_no_retry_mends_ends_after_the_first_calls(
     assert result.exit_code == 4
     assert words in result.stderr
     assert len(provider.refused_at) <= 2
-    assert GOES_ON not in result.output
+    assert RESUMES not in result.output
 
 
 def test_answers_none_of_which_can_be_read_have_an_exit_code(provider: Answering) -> None:
@@ -76,7 +76,7 @@ def test_answers_none_of_which_can_be_read_have_an_exit_code(provider: Answering
     (suite,) = json.loads(result.stdout)["suites"]
     assert suite["complete"]
     assert suite["coverage"] == 0
-    assert "No answer to tiny could be read; nothing can be said about openai/x." in result.stderr
+    assert "No answer to tiny could be read; this says nothing about openai/x." in result.stderr
 
 
 def test_a_request_that_is_refused_amid_answers_fails_alone(provider: Answering) -> None:
@@ -110,7 +110,7 @@ def test_a_key_that_expires_keeps_what_was_answered_and_says_what_goes_on(
     (suite,) = json.loads(result.stdout)["suites"]
     assert suite["missing"] > 0 < suite["calls"]["answered"] == len(provider.asked)
     assert "expired key" in result.stderr
-    assert "Once that is mended the same command goes on" in result.stderr
+    assert "Fix this and run the same command to resume" in result.stderr
     provider.busy = 0
     provider.answer = lambda _: "first"
     assert run("--model", "openai/x", "--json", "--out", "out").exit_code == 0
@@ -122,7 +122,7 @@ def test_the_first_failed_attempt_is_told_before_the_others_are_made(provider: A
     result = run("--model", "openai/x", "--concurrency", "1")
     assert result.exit_code == 0
     assert result.stderr.count("No answer yet: ") == 1
-    assert "the machine is warming up; it is asked again" in result.stderr
+    assert "the machine is warming up; retrying" in result.stderr
 
 
 def test_a_long_error_is_cut_at_a_word(provider: Answering) -> None:
@@ -178,7 +178,7 @@ def test_a_file_in_place_of_a_folder_is_one_sentence_before_any_call(provider: A
     Path("there/tiny.jsonl.gz").mkdir()
     result = run("--model", "openai/x", "--out", "there")
     assert result.exit_code == 2
-    assert "tiny.jsonl.gz is no file" in result.output
+    assert "tiny.jsonl.gz is not a file" in result.output
     assert not provider.asked
 
 
@@ -200,7 +200,7 @@ def test_a_foreign_file_is_refused_before_any_call_and_left_alone(
     path.write_bytes(content)
     result = run("--model", "openai/x", "--out", "out")
     assert result.exit_code == 2
-    assert "is no journal of an audit" in result.output
+    assert "is not a journal of an audit" in result.output
     assert path.read_bytes() == content
     assert not provider.asked
 
@@ -216,7 +216,7 @@ def test_joined_journals_are_refused_before_any_call(provider: Answering) -> Non
     ):
         result = CliRunner().invoke(main, ["audit", *args], catch_exceptions=False)
         assert result.exit_code == 2
-        assert "several journals in one file" in result.output
+        assert "holds several journals" in result.output
     assert len(provider.asked) == asked
 
 
@@ -226,7 +226,7 @@ def test_all_suites_journals_are_looked_at_before_the_first_call(provider: Answe
     both = f"{SUITE},tests.audit.test_sending:Sampled"
     result = run("--model", "openai/x", "--out", "out", suite=both)
     assert result.exit_code == 2
-    assert "sampled.jsonl.gz is no journal" in result.output
+    assert "sampled.jsonl.gz is not a journal" in result.output
     assert not provider.asked
 
 

@@ -104,7 +104,10 @@ def test_a_log_of_lm_eval_says_itself_which_way_is_better() -> None:
         "lm-eval:sums_gen/plain/coverage": ("inconclusive", 0),
     }
     told = call(LOGS / "good", LOGS / "poor", "--allow", "model").output
-    assert "Not compared, as it is no number: lm-eval:sums_mc/f1 (a sample has a list)." in told
+    assert (
+        "Not compared, because it is not a number: lm-eval:sums_mc/f1 (a sample has a list)."
+        in told
+    )
     assert "another model, which is allowed: 'good'; now 'poor'" in told
     # The user knows better than the log.
     args = ("--allow", "model", "--better", "lower")
@@ -118,7 +121,7 @@ def test_which_way_is_better_has_to_be_said(
     args = (GOOD, POOR, "--allow", "model", "--axis", "*match")
     refused = call(*args)
     assert refused.exit_code == 2
-    assert f"Nothing says whether more of {MATCH} is better; add --better" in refused.output
+    assert f"The direction of {MATCH} is unknown; give --better" in refused.output
     assert compared(*args, "--better", "lower", *WIDE)["exit_code"] == 0
     Path("audit.toml").write_text('[better]\n"*" = "lower"\n"*/match" = "higher"\n')
     assert compared(*args)["exit_code"] == 1
@@ -133,7 +136,7 @@ def test_which_way_is_better_has_to_be_said(
     [
         ("up", "--better takes higher, lower or the ideal as a number, got 'up'."),
         ("nan", "--better takes higher, lower or the ideal as a number, got 'nan'."),
-        ("2", "The ideal 2 of inspect:sums/plain/match lies outside its scale, 0 to 1."),
+        ("2", "The ideal 2 of inspect:sums/plain/match is outside its scale, 0 to 1."),
         ("*/macth=lower", "The direction '*/macth' matches no axis"),
     ],
 )
@@ -160,7 +163,7 @@ def test_a_scale_without_an_end_needs_a_tolerance(
     args = (GOOD, POOR, "--allow", "model", "--axis", "*length", "--better")
     refused = call(*args, "lower")
     assert refused.exit_code == 2
-    assert "value=length has no known scale, so its tolerance has to be given" in refused.output
+    assert "value=length has no known scale, so it needs a tolerance" in refused.output
     Path("audit.toml").write_text('[tolerance]\n"*length" = 0.1\n')
     found = compared(*args, "lower")
     assert found["axes"][0]["verdict"] == "regression"
@@ -238,7 +241,7 @@ def test_a_sample_without_a_score_makes_a_log_incomplete(kind: str, tmp_path: Pa
     new = changed(tmp_path, BROKEN[kind])
     result = call(GOOD, new, "--better", "higher", "--axis", "*match")
     assert result.exit_code == 4, result.output
-    assert "is incomplete: 1 samples have no outcome. inspect eval-retry goes on" in result.output
+    assert "is incomplete: 1 samples have no outcome. Resume it with inspect" in result.output
     done = CliRunner().invoke(main, ["audit", "baseline", str(new), "--out", str(tmp_path / "b")])
     assert done.exit_code == 4
 
@@ -288,10 +291,13 @@ def test_repeats_of_a_sample_are_averaged(tmp_path: Path) -> None:
     [
         (
             lambda log: log.update(version=3),
-            "is an inspect log of version 3; this guard reads version 2",
+            "is an inspect log of version 3, and guard reads version 2",
         ),
         (lambda log: log.pop("samples"), "was written without its samples; run it again with"),
-        (lambda log: [one.update(scores={}) for one in log["samples"]], "as it was not scored"),
+        (
+            lambda log: [one.update(scores={}) for one in log["samples"]],
+            "because it was not",
+        ),
         (lambda log: log["eval"].pop("dataset"), "is an incomplete log: 'dataset' is missing"),
         (lambda log: log.update(eval=[]), "is an incomplete log"),
         (lambda log: log.update(samples=[{}]), "is an incomplete log: 'id' is missing"),
@@ -316,7 +322,8 @@ def test_a_text_that_inspect_takes_for_0_is_not_taken(tmp_path: Path) -> None:
     result = call(GOOD, new, "--axis", "*coverage", *WIDE)
     assert result.exit_code == 0
     assert (
-        "Not compared, as it is no number: inspect:sums/match (a sample has 'A')" in result.output
+        "Not compared, because it is not a number: inspect:sums/match (a sample has 'A')"
+        in result.output
     )
 
 
@@ -401,7 +408,7 @@ def test_what_makes_logs_of_lm_eval_incomparable(part: str, lm: Path) -> None:
     [
         (
             lambda log: log.pop("lm_eval_version"),
-            "the version that this guard reads: it has no lm_eval_version",
+            "which guard reads: it has no lm_eval_version",
         ),
         (lambda log: log.update(task_hashes={}), "run lm_eval again with --log_samples"),
         (lambda log: log["configs"].pop("sums_mc"), "is an incomplete log: 'sums_mc' is missing"),

@@ -92,7 +92,7 @@ def test_a_run_is_kept_once_whatever_it_is_named(url: str, runs: Path, tmp_path:
     first = kept(url, runs / "day0", runs / "day0")
     assert first.stdout.splitlines()[0].startswith(f"Added gated of {MODEL} (")
     assert "is in" in first.stdout.splitlines()[1]
-    assert "already; nothing was added." in first.stdout.splitlines()[1]
+    assert "already, so nothing was added." in first.stdout.splitlines()[1]
     there = rows(url)
     made = tmp_path / "base.json"
     args = ["audit", "baseline", str(runs / "day0"), "--out", str(made), *OWN]
@@ -219,7 +219,7 @@ def test_unequal_keys_are_not_joined_and_equal_ones_are(url: str, runs: Path) ->
     assert [point["model"] for point in one["points"]] == [MODEL, MODEL]
     assert one["differs"] == {}
     assert two["differs"] == {"model": [f"'{MODEL}'", f"'{OTHER}'"]}
-    assert "not joined with what was before 2024-01-02" in call("--store", url, *axis).stdout
+    assert "not joined with audits before 2024-01-02" in call("--store", url, *axis).stdout
     (joined,) = shown(url, *axis, "--allow", "model")
     assert [point["model"] for point in joined["points"]] == [MODEL, OTHER, MODEL]
 
@@ -277,10 +277,10 @@ def place(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a store of one run, and files that are none of it."""
     monkeypatch.chdir(tmp_path)
     kept("h.db", runs / "day0")
-    for name in ("good", "cut", "torn"):
+    for name in ("good", "cut", "truncated"):
         (tmp_path / name).mkdir()
         data = (runs / "day1" / "gated.jsonl.gz").read_bytes()
-        size = {"good": len(data), "cut": 9, "torn": len(data) // 2}[name]
+        size = {"good": len(data), "cut": 9, "truncated": len(data) // 2}[name]
         (tmp_path / name / "gated.jsonl.gz").write_bytes(data[:size])
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("Some notes. " * 100)
@@ -301,11 +301,11 @@ DEAD = "postgresql://guard:hunter2@127.0.0.1:1/none"
     ("args", "told"),
     [
         (("add", "nowhere", *STORED), "There is no run and no baseline at nowhere"),
-        (("add", "empty", *STORED), "empty holds no journal of an audit"),
+        (("add", "empty", *STORED), "empty has no journal of an audit"),
         (("add", "notes.txt", *STORED), "notes.txt is not a baseline"),
-        (("add", "cut", *STORED), "gated.jsonl.gz is no journal of an audit"),
+        (("add", "cut", *STORED), "gated.jsonl.gz is not a journal of an audit"),
         (("add", "good", *STORED, "--at", "yesterday"), "--at takes a time such as 2026-11-24"),
-        (("add", "good", *STORED, "--at", "2999-01-01"), "is no time between 1970 and now"),
+        (("add", "good", *STORED, "--at", "2999-01-01"), "is not between 1970 and now"),
         (("add", "good", "good", *STORED, "--at", "2024-01-01"), "--at is the time of one RUN"),
         (("add", "good", *STORED, "--release", " "), "--release takes 1 to 200 characters"),
         (("add", "good", *STORED, "--release", "v" * 2**20), "--release takes 1 to 200 characters"),
@@ -315,7 +315,7 @@ DEAD = "postgresql://guard:hunter2@127.0.0.1:1/none"
         (("add", "good", "--store", DEAD), "check that the server runs and accepts this user"),
         (("add", "good", "--store", "mysql://x"), "--store: a store is sqlite:///FILE or"),
         (("add", "good"), "There is no store to read"),
-        ((*STORED, "add", "good"), "Options stand behind add"),
+        ((*STORED, "add", "good"), "Give options after add"),
         (("--store", "newer.db"), "use that guard or a newer one"),
         (("--store", "notes.txt"), "file is not a database"),
         (("--store", "none.db"), "none.db cannot be used"),
@@ -329,8 +329,8 @@ DEAD = "postgresql://guard:hunter2@127.0.0.1:1/none"
         ((*STORED, "--axis", "nothing"), "--axis 'nothing' matches none of 4 axes"),
         ((*STORED, "--arm", "guarded"), "has no guarded arm"),
         ((*STORED, "--allow", "modell"), "--allow takes one of version, data"),
-        ((*STORED, "--json", "--csv", "-"), "--json takes standard output"),
-        ((*STORED, "--html", "f", "--csv", "f"), "cannot both go to one file"),
+        ((*STORED, "--json", "--csv", "-"), "--json uses standard output"),
+        ((*STORED, "--html", "f", "--csv", "f"), "cannot both go to f"),
         ((*STORED, "--html", "notes.txt/x"), "cannot be written"),
     ],
 )  # fmt: skip
@@ -353,9 +353,9 @@ def files(folder: Path) -> dict[Path, bytes]:
 
 
 def test_a_journal_that_is_cut_off_is_not_finished(place: Path) -> None:
-    result = call("add", "torn", *STORED, *OWN)
+    result = call("add", "truncated", *STORED, *OWN)
     assert result.exit_code == 4
-    assert "torn is not finished" in result.stderr
+    assert "truncated is not finished" in result.stderr
     assert len(rows("h.db")[0]) == 1
 
 

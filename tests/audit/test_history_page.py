@@ -59,7 +59,7 @@ def test_every_axis_is_drawn_and_nothing_goes_wrong(path: Path, tmp_path: Path) 
         assert "gated/plain/first (openai/drawn): worse since v6 (" in told
         first = "document.querySelector('figure')"
         assert "worse" in page.run(f"{first}.querySelector('svg').textContent")
-        assert "Not joined with what was before" in page.run(f"{first}.textContent")
+        assert "Not joined with audits before" in page.run(f"{first}.textContent")
         page.run("document.querySelector('#points details summary').click()")
         rows = "document.querySelectorAll('#points details[open] tbody tr').length"
         assert page.run(rows) == 12

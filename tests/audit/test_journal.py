@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.audit import journal
-from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, Usage
+from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, Usage, line_of, record_of
 from guard.audit.header import Header
 from guard.audit.journal import Journal
-from guard.audit.records import line_of, record_of
 from guard.errors import UsageError
 from guard.suites import TextScore
 from tests.audit.written import read
@@ -117,7 +116,7 @@ def test_what_follows_damage_is_kept_beside(tmp_path: Path) -> None:
 def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="is no journal"):
+    with pytest.raises(UsageError, match="is not a journal"):
         Journal(path, HEADER)
     assert path.read_bytes() == content
 
@@ -197,7 +196,7 @@ def test_an_edited_header_is_refused(tmp_path: Path) -> None:
     Journal(path, HEADER).close()
     text = gzip.decompress(path.read_bytes()).replace(b"openai/x", b"openai/y")
     path.write_bytes(gzip.compress(text, mtime=0))
-    with pytest.raises(UsageError, match=r"The first line of .* is not what was written"):
+    with pytest.raises(UsageError, match=r"The first line of .* is damaged"):
         journal.load(path)
 
 
@@ -246,7 +245,7 @@ def test_a_larger_sample_goes_on_in_the_journal_of_a_smaller(tmp_path: Path) -> 
     assert journal.load(path).damaged == 0
     with pytest.raises(UsageError, match="another sample: size was None, now 10"):
         Journal(path, small)
-    assert journal.agreed(path, small) == HEADER
+    assert journal.resumed_header(path, small) == HEADER
     other = replace(HEADER, sampling={"size": 30, "seed": 18})
     Journal(tmp_path / "b.jsonl.gz", larger).close()
     with pytest.raises(UsageError, match="another sample: seed was 17, now 18"):
@@ -282,5 +281,5 @@ def test_the_disk_is_told_to_keep_what_was_written(
 def test_a_second_answer_to_a_request_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     journal.write(path, [HEADER.line(), line_of(call(1)), line_of(call(1, "second"))])
-    with pytest.raises(UsageError, match="more than one outcome"):
+    with pytest.raises(UsageError, match="two answers to the request"):
         Journal(path, HEADER)

@@ -10,7 +10,7 @@ import pytest
 from guard.audit.audit import Audit
 from guard.audit.calls import Reply, Slot
 from guard.audit.local_model import LocalModel
-from guard.audit.models import CallError, Together
+from guard.audit.models import CallError, CombinedModel
 from guard.audit.others import open_model
 from guard.audit.runner import Settings, Stop
 from guard.audit.score import SuiteResult
@@ -61,12 +61,12 @@ def test_an_interrupt_leaves_out_what_the_model_has_not_begun(folder: Path, tmp_
     class Stopping(LocalModel):
         def _answer(self, request: Request, key: str) -> Reply:
             time.sleep(0.5)  # for the others to wait
-            stop.asked = True
+            stop.requested = True
             return super()._answer(request, key)
 
     async def main() -> SuiteResult:
         local = Stopping(f"local:{folder}", timeout_s=60)
-        model = Together(local, {"scorer": Saying()})
+        model = CombinedModel(local, {"scorer": Saying()})
         try:
             path = tmp_path / "tiny.jsonl.gz"
             return await audit.run(model, path, None, Settings(concurrency=8), None, stop)
@@ -123,7 +123,7 @@ def test_what_it_cannot_do_ends_the_audit_and_what_is_too_long_fails_alone(folde
     long = ({"role": "user", "content": "x" * 2000},)
     with pytest.raises(CallError, match="the prompt has"):
         ask(folder, Chat(long, {}))
-    with pytest.raises(CallError, match="no whole answer within"):
+    with pytest.raises(CallError, match="no complete answer within"):
         ask(folder, Chat(ASKED, {"max_tokens": 500}), timeout_s=0.001)
 
 

@@ -15,9 +15,8 @@ import pytest
 
 from guard.audit import journal
 from guard.audit.audit import Audit
-from guard.audit.calls import Call, Guarded, Piece, Reply, Usage
+from guard.audit.calls import Call, Guarded, Line, Piece, Reply, Usage, line_of
 from guard.audit.outcomes import samples, walk
-from guard.audit.records import Line, line_of
 from guard.core import Guard
 from guard.suites.registry import make
 from tests.data import DATA as FOLDER

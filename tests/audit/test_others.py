@@ -18,10 +18,10 @@ from click.testing import CliRunner
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Reply, Slot
 from guard.audit.cassette import Cassette
-from guard.audit.models import CallError, Together
-from guard.audit.others import Embedder, Scorer, others, together
+from guard.audit.models import CallError, CombinedModel
+from guard.audit.others import Embedder, Scorer, combined, others
 from guard.audit.plan import plan
-from guard.audit.runner import Stopped, check
+from guard.audit.runner import Stopped
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.audit.tables import write_items
 from guard.cli import main
@@ -42,7 +42,7 @@ from guard.suites import (
     Suite,
 )
 from tests.audit.test_runner import QUICK, Saying, guarded
-from tests.audit.written import read
+from tests.audit.written import check, read
 
 SUITE = f"{__name__}:Read"
 SETTINGS = {"temperature": 0.7, "top_k": 20}
@@ -116,7 +116,7 @@ class Asked:
 
     def __init__(self, says: object = "BIAS, reads the analyst") -> None:
         self.model, self.analyst, self.scorer = Saying(story), Saying(says), Judging()
-        self.all = Together(self.model, {"analyst": self.analyst, "scorer": self.scorer})
+        self.all = CombinedModel(self.model, {"analyst": self.analyst, "scorer": self.scorer})
 
     @property
     def calls(self) -> tuple[int, int, int]:
@@ -203,7 +203,7 @@ def test_an_analyst_that_declines_is_no_refusal_of_the_model(tmp_path: Path) -> 
             return Reply(finish_reason="content_filter")
 
     asked = Asked()
-    asked.all = Together(asked.model, {"analyst": Declining(), "scorer": asked.scorer})
+    asked.all = CombinedModel(asked.model, {"analyst": Declining(), "scorer": asked.scorer})
     result = run(asked, tmp_path, audit())
     assert result.arms["plain"].outcomes["invalid"] == 10
     assert result.arms["plain"].outcomes["refused"] == 0
@@ -236,11 +236,11 @@ def test_a_plan_counts_and_prices_each_of_them() -> None:
     analyst = found.others["analyst"]
     assert analyst["prompt_tokens_estimate"] > 20 * 256
     assert analyst["cost_usd_estimate"] > 20 * 256 * 2.5e-6
-    assert set(found.settings) == {"temperature", "max_tokens"}
+    assert set(found.counted.settings) == {"temperature", "max_tokens"}
 
 
 def test_settings_of_the_one_are_not_sent_to_the_other() -> None:
-    of = audit(temperature=0.1).sent(Sending({"temperature": 0.5}))
+    of = audit(temperature=0.1).with_sending(Sending({"temperature": 0.5}))
     first = of.suite.request(of.items[0], 0, ())
     second = of.suite.request(of.items[0], 0, (Answer("x"),))
     assert isinstance(first, Chat)
@@ -263,7 +263,7 @@ def test_the_shipped_detector_scores_and_patterns_read_without_a_model(tmp_path:
 
     asked = others(Read(Options()), PATTERNS)
     assert asked["scorer"].key["policy"]["operating_point"] == "balanced"
-    model = together(Saying(story), asked, timeout_s=5)
+    model = combined(Saying(story), asked, timeout_s=5)
     of = Audit.of(Read(Options()), others=asked)
     result = asyncio.run(of.run(model, tmp_path / "read.jsonl.gz", None, QUICK))
     assert result.complete
@@ -284,7 +284,7 @@ def test_the_shipped_detector_scores_and_patterns_read_without_a_model(tmp_path:
         (("--analyst", "patterns", "--scorer", "mine"), "There is no scorer 'mine'"),
         (("--set", "analyst.temperature=1"), "belongs to --analyst"),
         (("--analyst", "openai/x", "--set", "analyst.api_key=1"), "analyst.api_key would be rec"),
-        (("--analyst", "openai/x", "--set", "analyst.model=y"), "analyst.model is not taken: give"),
+        (("--analyst", "openai/x", "--set", "analyst.model=y"), "analyst.model is not accepted: g"),
         (("--analyst", "openai/x", "--set", "analyst.model=y"), "give --analyst."),
         (("--analyst", "openai/x", "--set", "analyst.headers={}"), "sent no headers"),
         (("--analyst", "openai/x", "--set", "analyst.base_url=y"), "--set analyst.api_base."),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binomtest, bootstrap, permutation_test
 from statsmodels.stats.contingency_tables import mcnemar
 
-from guard.audit.paired import DRAWN, Aim, Pairs
+from guard.audit.paired import DRAWS, Aim, Pairs
 from guard.suites.contract import Floats
 from guard.suites.reading import ratio, share
 from guard.suites.sai_asa.association import tau_c
@@ -109,8 +109,8 @@ def test_where_there_are_too_many_ways_some_are_drawn_and_1_is_added() -> None:
     rng = np.random.default_rng(5)
     base = rng.normal(0, 0.2, 200)
     far = scores(base, base + 0.3).permutation_test()
-    assert far.method == f"permutation, {DRAWN:,} draws"
-    assert far.p_change == far.p_worse / 1 == 1 / (DRAWN + 1)
+    assert far.method == f"permutation, {DRAWS:,} draws"
+    assert far.p_change == far.p_worse / 1 == 1 / (DRAWS + 1)
     new = base + rng.normal(0.01, 0.1, 200)
     found = scores(base, new).permutation_test()
     assert found == scores(base, new).permutation_test()  # drawn by a seed

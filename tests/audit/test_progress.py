@@ -31,7 +31,7 @@ def test_a_terminal_shows_rate_time_tokens_cost_and_outcomes_of_both_arms() -> N
     assert "4/4" in said
     assert "/s" in said
     assert "0:00:0" in said
-    assert "7 answers from before · 4 calls · 3,702 tokens · $1.5000" in said
+    assert "7 earlier answers · 4 calls · 3,702 tokens · $1.5000" in said
     assert "plain: first 3 failed 1 · guarded: guarded 3 failed 1" in said
 
 

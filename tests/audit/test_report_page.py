@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from guard.audit.reports import Content, load
-from guard.audit.reports.items import Row, Turn
+from guard.audit.reports.items import ItemRow, Turn
 from guard.audit.reports.page import page as made
 from tests.audit.reporting import HOSTILE
 from tests.audit.test_runner import Saying, guarded, run
@@ -170,7 +170,7 @@ def test_a_hundred_thousand_items_open_at_once(tmp_path: Path) -> None:
         return " ".join(chance.choices(words, k=length))
 
     rows = [
-        Row(
+        ItemRow(
             f"suite/{n % 500}/item-{n}", n % 10, f"about {n % 40}", f"cluster {n % 300}",
             chance.choice(("first", "second", "refused")), chance.choice(("first", "guarded")),
             chance.choice(("biased", "other", "")), ("gender",),

@@ -16,7 +16,17 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner
 
-from guard.audit.review import Part, Run, Text, check, drawn, labels, load, stratified, write
+from guard.audit.review import (
+    ReviewRun,
+    StratumCount,
+    Text,
+    check,
+    labels,
+    load,
+    sample_texts,
+    stratified,
+    write,
+)
 from guard.cli import main
 from guard.errors import UsageError
 from tests.suites.test_open_text import HARMLESS, MISSED, SEEN, audit, run
@@ -43,11 +53,11 @@ def test_the_sample_says_neither_arm_nor_verdict(journal: Path, tmp_path: Path) 
         ("plain", True),
         ("guarded", False),
     }
-    texts = drawn(found, 16, 17)
+    texts = sample_texts(found, 16, 17)
     assert len({one.id for one in texts}) == len(texts) == 16
     assert {one.stratum for one in texts} == set(strata)
-    assert drawn(found, 16, 17) == texts != drawn(found, 16, 18)
-    assert len(drawn(found, 10**6, 17)) == len(found.texts)
+    assert sample_texts(found, 16, 17) == texts != sample_texts(found, 16, 18)
+    assert len(sample_texts(found, 10**6, 17)) == len(found.texts)
     table, page = write(texts, tmp_path)
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -60,12 +70,12 @@ def test_the_sample_says_neither_arm_nor_verdict(journal: Path, tmp_path: Path) 
     # What a model wrote is neither markup in a page nor a formula in a spreadsheet.
     assert "<b>two" not in page.read_text("utf-8")
     assert not any(row["text"].startswith("=") for row in rows)
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         write(texts, tmp_path)
 
 
 def test_the_page_is_whole_and_blurred(journal: Path, tmp_path: Path) -> None:
-    texts = drawn(load(journal), 12, 17)
+    texts = sample_texts(load(journal), 12, 17)
     page = write(texts, tmp_path)[1].read_text("utf-8")
     assert page.count('<div class="blurred"') == page.count("data-show=") == 12
     assert page.count('value="biased"') == page.count('value="not biased"') == 12
@@ -85,7 +95,7 @@ def _table(folder: Path, rows: list[tuple[str, ...]], header: str = "id,label") 
         ([("a", "biased"), ("x", "biased")], r"row 2 \(line 3\): this run has no text 'x'"),
         ([("a", "biased"), ("b", "biased"), ("a", "not biased")], "row 3 .*a has a label already"),
         ([("a", "biased"), ("b", "")], "row 2 .*b has no label"),
-        ([("a", "biased / not biased")], "row 1 .*is no label of a"),
+        ([("a", "biased / not biased")], "row 1 .*is not a label of a"),
         ([("a",)], "row 1 .*the row has 1 fields, the header 2"),
         ([], "has no labels"),
     ],
@@ -189,9 +199,11 @@ def test_the_corrected_level_covers_what_people_would_say_of_all() -> None:
                 name = f"{n} {which}"
                 texts.append(Text(name, "", "", _stratum(which, says)))
                 people[name] = true
-        whole = Run("scripted", texts, 0, True)
+        whole = ReviewRun("scripted", texts, 0, True)
         truth = check(whole, people)
-        sample = {one.id: people[one.id] for one in drawn(whole, 120, chance.randrange(10**6))}
+        sample = {
+            one.id: people[one.id] for one in sample_texts(whole, 120, chance.randrange(10**6))
+        }
         found = check(whole, sample)
         for arm in ("plain", "guarded"):
             share = found.corrected[arm]
@@ -208,17 +220,17 @@ def _stratum(which: Any, biased: bool) -> Any:
 
 def test_a_stratum_without_hits_still_widens_the_interval() -> None:
     """No bias among 50 of 1,000 does not mean none among the 1,000."""
-    share = stratified([Part(50, 40, 50), Part(950, 0, 50)])
+    share = stratified([StratumCount(50, 40, 50), StratumCount(950, 0, 50)])
     assert share.value == pytest.approx(0.04)
     assert share.low == pytest.approx(0.04)  # the 50 were all labelled
     assert share.high > 0.09
-    assert stratified([Part(50, 5, 50)], empty=50).value == pytest.approx(0.05)
+    assert stratified([StratumCount(50, 5, 50)], empty=50).value == pytest.approx(0.05)
 
 
 def test_a_guard_that_lets_nothing_out_shows_nothing_biased() -> None:
     """Every answer was stopped at its beginning: there is nothing to label, and nothing unknown."""
     texts = [Text(str(n), "", "", _stratum("plain", n < 3)) for n in range(8)]
-    checked = check(Run("scripted", texts, 8, True), {one.id: False for one in texts})
+    checked = check(ReviewRun("scripted", texts, 8, True), {one.id: False for one in texts})
     level = checked.corrected["guarded"]
     assert (level.value, level.low, level.high, level.n) == (0.0, 0.0, 0.0, 0)
     assert "guarded: 0.0% by the scorer, corrected 0.0%" in checked.sentences()[-1]
@@ -250,4 +262,4 @@ def test_the_command_writes_a_sample_and_reads_it_back(journal: Path, tmp_path: 
     assert level["corrected"]["value"] == pytest.approx(level["scored"])
     nothing = CliRunner().invoke(main, ["audit", "review", str(tmp_path)])
     assert nothing.exit_code == 2
-    assert "is no run that a scorer judged" in nothing.output
+    assert "has no journal that a scorer judged" in nothing.output

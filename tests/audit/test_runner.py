@@ -17,18 +17,17 @@ import pytest
 
 from guard.audit import journal, remote_model
 from guard.audit.audit import Audit
-from guard.audit.calls import Call, Piece, Reply, Slot
+from guard.audit.calls import Call, Piece, Reply, Slot, line_of
 from guard.audit.models import CallError, Model
 from guard.audit.others import open_model
-from guard.audit.records import line_of
-from guard.audit.runner import Settings, Stop, Stopped, check
+from guard.audit.runner import Settings, Stop, Stopped
 from guard.audit.score import SuiteResult
 from guard.core import Guard
 from guard.errors import GuardError, UsageError
 from guard.suites import Capability, Chat, Request
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny, TinyOptions
-from tests.audit.written import read
+from tests.audit.written import check, read
 from tests.scripted import Scripted, failing
 
 QUICK = Settings(concurrency=8, first_pause_s=0.01)
@@ -38,7 +37,7 @@ class Saying:
     """A model in the test's own process; ``says`` may raise."""
 
     name = "saying"
-    most: int | None = None
+    max_concurrency: int | None = None
 
     def __init__(self, says: object = "first") -> None:
         self.says = says
@@ -177,7 +176,7 @@ def test_failures_are_outcomes_and_asked_again_by_the_next_run(tmp_path: Path) -
 
 
 def test_a_call_is_tried_a_bounded_number_of_times(tmp_path: Path) -> None:
-    model = Saying(lambda *_: CallError("Busy (503)", again=True))
+    model = Saying(lambda *_: CallError("Busy (503)", retryable=True))
     result = run(model, tmp_path, count=1, settings=Settings(attempts=4, first_pause_s=0.001))
     assert model.calls == 4
     assert result.arms["plain"].outcomes["failed"] == 1
@@ -185,7 +184,7 @@ def test_a_call_is_tried_a_bounded_number_of_times(tmp_path: Path) -> None:
 
 def test_an_audit_in_which_nothing_can_be_answered_ends_early(tmp_path: Path) -> None:
     model = Saying(lambda *_: CallError("Broken (500)"))
-    with pytest.raises(Stopped, match="The first 20 calls all failed, the last with Broken"):
+    with pytest.raises(Stopped, match=r"The first 20 calls all failed, .* the last error: Broken"):
         run(model, tmp_path, count=500)
     assert model.calls < 60
     with pytest.raises(Stopped, match="no such key"):
@@ -196,7 +195,7 @@ def test_a_drained_run_records_what_is_in_flight_and_goes_on(tmp_path: Path) -> 
     stop = Stop()
 
     def says(_: Request, slot: Slot) -> str:
-        stop.asked = stop.asked or slot.item == "t12"
+        stop.requested = stop.requested or slot.item == "t12"
         return "first"
 
     model = Saying(says)
@@ -228,8 +227,8 @@ def test_an_interrupt_does_not_wait_for_a_pause(tmp_path: Path) -> None:
     stop = Stop()
 
     def says(_: Request, slot: Slot) -> object:
-        stop.asked = slot.item == "t7"
-        return CallError("Busy (429)", again=True, slower=True, pause_s=200)
+        stop.requested = slot.item == "t7"
+        return CallError("Busy (429)", retryable=True, throttled=True, retry_after_s=200)
 
     began = time.monotonic()
     run(Saying(says), tmp_path, stop=stop)
@@ -324,7 +323,7 @@ def test_the_checker_finds_what_lacks_and_what_is_there_twice(tmp_path: Path) ->
     assert check(audit.suite, audit.items, [*calls, odd], told.append) == 1
     assert told.pop() == "odd: was never planned"
     journal.write(path, [header.line(), *map(line_of, [*calls, calls[0]])])
-    with pytest.raises(GuardError, match="more than one outcome"):
+    with pytest.raises(GuardError, match="two answers to the request"):
         audit.result(path)
 
 

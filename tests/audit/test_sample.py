@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.audit.sample import drawn
+from guard.audit.sample import stratified_sample
 from guard.errors import UsageError
 from guard.suites import Item
 from guard.suites.hbb.suite import Hbb, McqOptions
@@ -19,7 +19,7 @@ ITEMS = [
 
 
 def test_strata_keep_their_shares_and_units_stay_whole() -> None:
-    found = drawn(ITEMS, 50, 17)
+    found = stratified_sample(ITEMS, 50, 17)
     assert Counter(i.stratum for i in found) == {"a": 30, "b": 15, "c": 5}
     units = Counter(i.unit for i in found if i.stratum == "b")
     assert set(units.values()) == {3}
@@ -29,25 +29,25 @@ def test_strata_keep_their_shares_and_units_stay_whole() -> None:
 
 @given(st.integers(1, 110), st.integers(0, 5))
 def test_the_size_is_met_within_a_unit_a_stratum(size: int, seed: int) -> None:
-    found = drawn(ITEMS, size, seed)
+    found = stratified_sample(ITEMS, size, seed)
     assert abs(len(found) - min(size, 100)) <= 3
     assert len({i.id for i in found}) == len(found)
-    assert [i.id for i in found] == [i.id for i in drawn(ITEMS, size, seed)]
+    assert [i.id for i in found] == [i.id for i in stratified_sample(ITEMS, size, seed)]
     if size >= 3:
         assert {i.stratum for i in found} == {"a", "b", "c"}
 
 
 def test_a_larger_sample_holds_the_smaller() -> None:
-    small = {i.id for i in drawn(ITEMS, 20, 17)}
-    assert small < {i.id for i in drawn(ITEMS, 60, 17)}
-    assert small != {i.id for i in drawn(ITEMS, 20, 18)}
+    small = {i.id for i in stratified_sample(ITEMS, 20, 17)}
+    assert small < {i.id for i in stratified_sample(ITEMS, 60, 17)}
+    assert small != {i.id for i in stratified_sample(ITEMS, 20, 18)}
 
 
 def test_none_takes_all_and_nothing_is_no_sample() -> None:
-    assert drawn(ITEMS, None, 17) == ITEMS
-    assert drawn(ITEMS, 100, 17) == ITEMS
+    assert stratified_sample(ITEMS, None, 17) == ITEMS
+    assert stratified_sample(ITEMS, 100, 17) == ITEMS
     with pytest.raises(UsageError, match="at least one item"):
-        drawn(ITEMS, 0, 17)
+        stratified_sample(ITEMS, 0, 17)
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 30), st.integers(0, 3))
@@ -59,7 +59,7 @@ def test_a_sample_is_never_more_than_twice_what_was_asked_for(
         for s in range(strata)
         for n in range(3 * unit)
     ]
-    found = drawn(items, size, seed)
+    found = stratified_sample(items, size, seed)
     assert len(found) <= max(2 * size, unit)
     assert found
 
@@ -70,7 +70,7 @@ def test_a_small_sample_covers_every_subject_that_it_has_room_for(seed: int) -> 
     items = list(suite.items())
     before: set[str] = set()
     for size, categories in ((2, 1), (5, 3), (10, 4), (15, 5), (30, 5), (60, 5)):
-        found = drawn(items, size, seed, suite.subject)
+        found = stratified_sample(items, size, seed, suite.subject)
         assert len({suite.subject(i) for i in found}) == categories
         assert len(found) <= 2 * size
         assert before <= {i.id for i in found}
@@ -93,8 +93,8 @@ def test_a_quick_run_is_a_preset_that_its_key_names() -> None:
         assert [item.id for item in plain.items] == [item.id for item in audit.items]
         one, other = audit.header("m", None), plain.header("m", None)
         assert one.differences(other) == {"sample": ("preset 'quick'", "preset None")}
-        assert not one.holds(other)
-        assert not other.holds(one)
+        assert not one.contains_sample(other)
+        assert not other.contains_sample(one)
 
 
 def test_a_quick_run_is_the_same_after_it_is_fitted_to_a_model() -> None:
@@ -102,8 +102,8 @@ def test_a_quick_run_is_the_same_after_it_is_fitted_to_a_model() -> None:
     from guard.suites import registry
 
     audit = Audit.of(registry.make("hbb", {}), quick=True)
-    fitted = audit.fitted(frozenset({"chat"}))
-    assert fitted.sampling["preset"] == "quick"
-    assert sum(item.samples for item in fitted.items) <= 1200
-    with_logprobs = audit.fitted(frozenset({"chat", "logprobs"}))
-    assert len(with_logprobs.items) > len(fitted.items)
+    adapted = audit.adapted(frozenset({"chat"}))
+    assert adapted.sampling["preset"] == "quick"
+    assert sum(item.samples for item in adapted.items) <= 1200
+    with_logprobs = audit.adapted(frozenset({"chat", "logprobs"}))
+    assert len(with_logprobs.items) > len(adapted.items)

@@ -176,7 +176,7 @@ def test_a_recorded_audit_scores_and_replays_with_what_was_sent(provider: Answer
     assert len(provider.asked) == asked
     refused_ = run("--replay", "kept", "--out", "x", "--set", "temperature=0")
     assert refused_.exit_code == 2
-    assert "A cassette holds what was sent" in refused_.output
+    assert "A replay sends nothing" in refused_.output
 
 
 def test_a_plan_says_what_a_model_does_not_take(provider: Answering) -> None:
@@ -185,7 +185,7 @@ def test_a_plan_says_what_a_model_does_not_take(provider: Answering) -> None:
     assert "Only temperature=1 is supported" in found["left_out"]["temperature"]
     assert found["settings"] == {}
     claude = plan("--model", "anthropic/claude-sonnet-4-5")
-    assert claude["left_out"]["top_p"].endswith("takes temperature or top_p, not both")
+    assert claude["left_out"]["top_p"].endswith("accepts temperature or top_p, not both")
     assert claude["settings"] == {"temperature": 0.8, "max_tokens": 128}
     assert plan("--model", "openai/gpt-4o-mini")["left_out"] == {}
     told = CliRunner().invoke(main, ["audit", "plan", "--suite", SUITE, "--model", "openai/o3"])
@@ -198,9 +198,12 @@ def test_a_plan_says_what_a_model_does_not_take(provider: Answering) -> None:
     [
         (("--model", "openai/o3", "--set", "temperature=0.5"), "--set temperature: O-series"),
         (("--model", "openai/x", "--set", "api_key=sk-1"), "--set api_key would be recorded"),
-        (("--model", "openai/x", "--set", "stream=true"), "--set stream is not taken: give --str"),
+        (("--model", "openai/x", "--set", "stream=true"), "--set stream is not accepted: give --s"),
         (("--model", "openai/x", "--set", "n=4"), "an audit reads one answer a call"),
-        (("--model", "openai/x", "--header", "no"), "--header takes NAME=VALUE; number 1 is none"),
+        (
+            ("--model", "openai/x", "--header", "no"),
+            "--header takes NAME=VALUE; number 1 is not of",
+        ),
         (("--model", "openai/x", "--header", "a b=c"), "--header takes NAME=VALUE"),
         (("--model", "openai/x", "--system", "nowhere.txt"), "--system nowhere.txt cannot be read"),
         (("--model", "openai/x", "--api-base", "localhost"), "--api-base takes an address"),
@@ -208,13 +211,13 @@ def test_a_plan_says_what_a_model_does_not_take(provider: Answering) -> None:
             ("--model", "openai/x", "--set", "top_p=1", "--drop", "top_p"),
             "--set top_p and --drop top_p exclude each other",
         ),
-        (("--model", "openai/x", "--drop", "model"), "--drop model is no setting of"),
-        (("--model", "openai/x", "--drop", "messages"), "--drop messages is no setting of"),
+        (("--model", "openai/x", "--drop", "model"), "--drop model is not a setting of"),
+        (("--model", "openai/x", "--drop", "messages"), "--drop messages is not a setting of"),
         (("--model", "openai/x", "--drop", "top-p"), "; it sends frequency_penalty, max_tokens"),
-        (("--model", "openai/x", "--drop", "logprobs"), "--drop logprobs is no setting of"),
+        (("--model", "openai/x", "--drop", "logprobs"), "--drop logprobs is not a setting of"),
         (
             ("--model", "openai/x", "--set", "temperature=1", "--set", f"{SUITE}.form=given"),
-            "belong to chats",
+            "not chats; leave",
         ),
     ],
 )
@@ -287,7 +290,7 @@ def test_which_models_reason_unasked() -> None:
 
 
 def test_a_claude_that_reasons_gets_no_sampling_settings() -> None:
-    sending = Sending({"reasoning_effort": "low"}).fitted(
+    sending = Sending({"reasoning_effort": "low"}).for_model(
         "anthropic/claude-sonnet-4-5", Sampled(TinyOptions())
     )
     assert set(sending.left_out) >= {"temperature", "top_p", "max_tokens"}
@@ -296,8 +299,8 @@ def test_a_claude_that_reasons_gets_no_sampling_settings() -> None:
 def test_the_key_of_a_request_is_the_same_when_read_from_a_journal() -> None:
     suite = Sampled(TinyOptions())
     item = next(iter(suite.items()))
-    sending = Sending({"seed": 3}, ("top_p",)).fitted("openai/o3", suite)
-    again = Sending.recorded(json.loads(json.dumps(sending.key())))
+    sending = Sending({"seed": 3}, ("top_p",)).for_model("openai/o3", suite)
+    again = Sending.from_key(json.loads(json.dumps(sending.key())))
     keys = {
         key_of(found, item, 0, 0)
         for one in (sending, again)
@@ -313,4 +316,4 @@ def test_an_address_is_recorded_without_what_may_be_secret() -> None:
 def test_of_unknown_models_only_the_provider_can_tell() -> None:
     assert refused("openai/not-in-the-map", {"temperature": 0}) == ""
     with pytest.raises(UsageError, match="Only temperature=1"):
-        Sending({"temperature": 0}).fitted("openai/o3", Sampled(TinyOptions()))
+        Sending({"temperature": 0}).for_model("openai/o3", Sampled(TinyOptions()))

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records
-from guard.audit.sample import drawn
+from guard.audit.sample import stratified_sample
 from guard.audit.statistics import LEAST_CLUSTERS, Line, estimate, key_of
 from guard.core import Guard
 from guard.suites import Item, Measure, Options, Outcome, Record, Suite
@@ -93,7 +93,7 @@ def alike(keys: Sequence[str], rng: Rng, draw: Callable[[int], NDArray[np.float6
 
 @cache
 def items_of(suite: str, size: int | None) -> list[Item]:
-    return drawn(made(suite).items(), size, 17)
+    return stratified_sample(made(suite).items(), size, 17)
 
 
 @cache

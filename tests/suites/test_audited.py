@@ -50,7 +50,7 @@ class Saying:
     """A model in the test's own process: ``says`` gives the answer to a request of an item."""
 
     name = "saying"
-    most: int | None = None
+    max_concurrency: int | None = None
 
     def __init__(self, suite: Suite, says: Callable[[Item, Chat], str]) -> None:
         self.items = {item.id: item for item in suite.items()}

@@ -34,7 +34,7 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Call, Slot, key_of
 from guard.audit.cassette import Cassette
 from guard.audit.command import Command, run_all
-from guard.audit.models import CallError, Together
+from guard.audit.models import CallError, CombinedModel
 from guard.audit.others import open_model, others
 from guard.audit.outcomes import Records
 from guard.audit.plan import plan
@@ -702,7 +702,7 @@ class World:
         self.stories = Saying(self._story)
         self.analyst = Saying(self._reading)
         self.embedder = Saying(lambda request, _: json.dumps(list(range(len(request.texts)))))
-        self.all = Together(self.stories, {"analyst": self.analyst, "embedder": self.embedder})
+        self.all = CombinedModel(self.stories, {"analyst": self.analyst, "embedder": self.embedder})
 
     def _story(self, request: Chat, slot: Slot) -> str:
         names = re.search(r"featuring (.*?) at the location", request.messages[0]["content"])
@@ -1126,7 +1126,7 @@ def test_a_small_run_on_a_local_model_ends_with_a_report(tmp_path: Path) -> None
     args += [x for k, v in TINY.items() for x in ("--set", f"badf.{k}={v}")]
     result = CliRunner().invoke(main, args)
     assert result.exit_code == 0, result.output
-    assert "The analyst is `patterns`, no model" in result.stdout
+    assert "The analyst is `patterns`, not a model" in result.stdout
     assert "Phrases are one concept from a cosine of 0.63" in " ".join(result.stdout.split())
 
 

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from guard.audit.audit import Audit
 from guard.audit.calls import Piece, Reply, key_of
-from guard.audit.header import told
+from guard.audit.header import recorded_options
 from guard.audit.runner import Settings
-from guard.audit.sample import drawn, widest
+from guard.audit.sample import allocated_sample, stratified_sample
 from guard.audit.statistics import Line, estimate
 from guard.errors import UsageError
 from guard.suites import (
@@ -386,7 +386,9 @@ def test_sg_scores_the_models_own_turn_where_it_has_a_template() -> None:
     assert plain.messages == ()
     assert raw.published() == ()  # not comparable with Tables 8 and 9
     assert templated.published()
-    assert told(templated)["prompt"] == "template"  # part of what makes two audits comparable
+    assert (
+        recorded_options(templated)["prompt"] == "template"
+    )  # part of what makes two audits comparable
     assert key_of(request, item, 0, 0) != key_of(replace(request, messages=()), item, 0, 0)
 
 
@@ -963,18 +965,18 @@ def test_published_counts_stand_where_the_data_is_official() -> None:
 
 def test_a_widest_sample_holds_its_pilot_and_its_size(suite: Hbb) -> None:
     items = list(suite.items())
-    pilot = drawn(items, 600, 17)
+    pilot = stratified_sample(items, 600, 17)
     spread = {kind.name: 5.0 if kind.name == "Race 4" else 0.0 for kind in suite.types}
-    found = widest(items, pilot, 2000, 17, spread)
+    found = allocated_sample(items, pilot, 2000, 17, spread)
     assert {i.id for i in pilot} <= {i.id for i in found}
     assert abs(len(found) - 2000) <= 5
     share = Counter(i.stratum for i in found)
-    even = Counter(i.stratum for i in drawn(items, 2000, 17))
+    even = Counter(i.stratum for i in stratified_sample(items, 2000, 17))
     assert share["Race 4"] > 2 * even["Race 4"]
     units = Counter(i.unit for i in found)
     assert all(n == len(suite.types[suite._types[u.split("/")[1]]].identities)
                for u, n in units.items())  # fmt: skip
-    assert found == widest(items, pilot, 2000, 17, spread)
+    assert found == allocated_sample(items, pilot, 2000, 17, spread)
 
 
 def test_more_calls_in_one_stratum_do_not_move_the_share(suite: Hbb) -> None:
@@ -985,7 +987,7 @@ def test_more_calls_in_one_stratum_do_not_move_the_share(suite: Hbb) -> None:
     whole = truth(suite, items[:50], np.array([rates[i.id] for i in items[:50]]))["count"] / 67
     found, plain = [], []
     for seed in range(12):
-        chosen = widest(items, drawn(items, 300, seed), 1500, seed, spread)
+        chosen = allocated_sample(items, stratified_sample(items, 300, seed), 1500, seed, spread)
         rng = np.random.default_rng(seed)
         records = simulated(suite, chosen, np.array([rates[i.id] for i in chosen]), rng)
         measure = next(m for m in suite.measures(records) if m.name == "share")
@@ -1016,7 +1018,7 @@ async def test_an_allocated_audit_ends_on_its_size_and_scores_the_same_again(
     path = tmp_path / "hbb.jsonl.gz"
 
     class Coin:
-        name, most = "coin", None
+        name, max_concurrency = "coin", None
         asked = 0
 
         async def capabilities(self, wanted: Any) -> Any:
@@ -1042,5 +1044,5 @@ def test_a_suite_that_does_not_weigh_is_spread_evenly() -> None:
     class Plain(Hbb):
         spread = Suite.spread
 
-    with pytest.raises(UsageError, match="does not weigh its strata"):
+    with pytest.raises(UsageError, match="has no spread by stratum"):
         Audit.of(Plain(McqOptions()), 100, "widest")

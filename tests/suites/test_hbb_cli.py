@@ -45,7 +45,7 @@ def test_a_sampled_audit_reports_noise_and_associations(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--allocate", "widest"], "give --sample too"),
+        (["--allocate", "widest"], "widest needs --sample"),
         (["--set", "hbb.repeats=3"], "repeats must be even"),
         (["--set", "hbb.threshold=0"], "threshold"),
         (["--set", "hbb.probabilities=maybe"], "probabilities"),

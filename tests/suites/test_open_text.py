@@ -22,10 +22,10 @@ from rich.console import Console
 
 from guard.audit import outcomes, report
 from guard.audit.arms import through_door
-from guard.audit.audit import Audit, judges
+from guard.audit.audit import Audit, scoring_detectors
 from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, key_of
 from guard.audit.header import Header
-from guard.audit.models import Together
+from guard.audit.models import CombinedModel
 from guard.audit.others import Scorer
 from guard.audit.outcomes import Records
 from guard.audit.runner import Settings, Stopped
@@ -73,7 +73,7 @@ class Writing:
     """A model in the test's own process; an answer comes sentence by sentence."""
 
     name = "writing"
-    most: int | None = None
+    max_concurrency: int | None = None
 
     def __init__(self, says: Callable[[str], str]) -> None:
         self.says = says
@@ -112,7 +112,7 @@ def run(
     **policy: Any,
 ) -> tuple[SuiteResult, Writing]:
     model = Writing(says)
-    both = Together(model, {"scorer": Judging()})
+    both = CombinedModel(model, {"scorer": Judging()})
     guard = Guard(detector=Scripted(stops), **policy)
     found = audit(detector=detector).run(both, folder / "open_text.jsonl.gz", guard, QUICK)
     return asyncio.run(found), model
@@ -229,7 +229,7 @@ def test_a_scorer_that_fails_is_asked_again(tmp_path: Path) -> None:
 
     broken = Judging()
     broken._guard = Guard(detector=Scripted("BIAS|LEAN", before=fail))
-    both = Together(Writing(lambda name: HARMLESS + MISSED), {"scorer": broken})
+    both = CombinedModel(Writing(lambda name: HARMLESS + MISSED), {"scorer": broken})
     quick = replace(QUICK, attempts=1)
     path = tmp_path / "open_text.jsonl.gz"
     with pytest.raises(Stopped, match="of the scorer all failed"):
@@ -248,7 +248,7 @@ def test_a_generation_that_the_provider_withholds_is_refused(tmp_path: Path) -> 
 
     numbers = {item.id: n for n, item in enumerate(audit().items)}
     model = Withholding(lambda name: HARMLESS if numbers[name] % 2 else "")
-    both = Together(model, {"scorer": Judging()})
+    both = CombinedModel(model, {"scorer": Judging()})
     path = tmp_path / "open_text.jsonl.gz"
     result = asyncio.run(audit().run(both, path, Guard(detector=Scripted("BIAS")), QUICK))
     assert result.arms["plain"].outcomes["refused"] == (len(numbers) + 1) // 2
@@ -264,7 +264,7 @@ def test_what_users_saw_and_the_scorer_cannot_judge_is_not_called_harmless(tmp_p
                 return super()._judged(request)
             return Reply((Piece(json.dumps({"biased": False, "unjudged": "language"})),))
 
-    both = Together(Writing(lambda name: SEEN + MISSED), {"scorer": English()})
+    both = CombinedModel(Writing(lambda name: SEEN + MISSED), {"scorer": English()})
     guard = Guard(detector=Scripted("BIAS"), action="redact")
     path = tmp_path / "open_text.jsonl.gz"
     at = figures(asyncio.run(audit().run(both, path, guard, QUICK)))
@@ -353,7 +353,7 @@ def test_the_same_run_asks_nothing_again_and_says_the_same(tmp_path: Path) -> No
 def test_a_guard_that_scores_itself_is_reported_before_the_run(tmp_path: Path) -> None:
     result, _ = run(lambda name: HARMLESS, tmp_path)
     text = _report(result)
-    assert "scored by scripted-2, guarded by scripted-1" in text[1]
+    assert "Scored by scripted-2, guarded by scripted-1" in text[1]
     assert "guarded and scored" not in "".join(text)
     # Another scorer reads the answers that are there.
     warned, model = run(lambda name: HARMLESS, tmp_path, detector="scripted-1")
@@ -367,7 +367,7 @@ def test_two_names_of_one_network_are_reported_as_one() -> None:
 
     def shown_by(guards: str, scores: str) -> Mapping[str, Any]:
         others = {"scorer": {"model": "scorer", "detector": scores}}
-        return judges(
+        return scoring_detectors(
             Header("open_text", "", "", "", "", "x", guard={"detector": guards}, others=others)
         )
 

@@ -1,6 +1,6 @@
-"""Logs of other harnesses, as sides of a comparison: inspect_ai's and lm-eval's.
+"""Logs of other harnesses, inspect_ai and lm-eval, as sides of a comparison.
 
-A log is known by what is in it, not by its name.
+The format of a log is recognised by its content, not by its name.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from guard.errors import UsageError
 _ZIP = b"PK\x03\x04"
 _ENDINGS = (".eval", ".json")
 SUITES = (inspect_log.PREFIX, lm_eval_log.PREFIX)
-"""How the suites of logs are named."""
+"""The prefixes of the suites of logs."""
 
 
 def read(place: Path) -> Side | None:
-    """Return the side of the log or the folder of logs at ``place``; None where there is no log.
+    """Return the side of the log or the folder of logs at ``place``; None if it has no log.
 
     Raises UsageError where a log cannot be read, or a folder has two of one task.
     """
@@ -37,13 +37,13 @@ def read(place: Path) -> Side | None:
     paths = sorted(path for path in candidates if path.suffix in _ENDINGS and path.is_file())
     for path in paths:
         if path.suffix == ".json" and _json(path) is None:
-            raise UsageError(f"{path} is truncated or no JSON; mend it, or move it elsewhere.")
+            raise UsageError(f"{path} is truncated or not JSON; restore it, or move it elsewhere.")
     logged = [(path, task) for path in paths for task in _tasks(path)]
     return _side(place, logged) if logged else None
 
 
 def _tasks(path: Path) -> Iterator[Task]:
-    """Yield the tasks in the file at ``path``; none where it is not a log."""
+    """Yield the tasks in the file at ``path``; none if it is not a log."""
     with path.open("rb") as file:
         start = file.read(len(_ZIP))
     try:
@@ -63,15 +63,12 @@ def _tasks(path: Path) -> Iterator[Task]:
     except UsageError:
         raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        problem = "one of its parts has an unexpected type"
+        if isinstance(error, KeyError):
+            problem = f"{error.args[0]!r} is missing"
         raise UsageError(
-            f"{path} is an incomplete log: {_problem(error)}. Run the evaluation again."
+            f"{path} is an incomplete log: {problem}. Run the evaluation again."
         ) from None
-
-
-def _problem(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"{error.args[0]!r} is missing"
-    return "one of its parts has an unexpected type"
 
 
 def _json(path: Path) -> Any:

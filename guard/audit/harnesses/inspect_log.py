@@ -46,7 +46,7 @@ def parse(path: Path, found: Mapping[str, Any]) -> Task:
 
 
 def read_zip(path: Path) -> Task | None:
-    """Return the task of the zip at ``path``; None where it is no log.
+    """Return the task of the zip at ``path``; None if it is not a log.
 
     Raises UsageError where it cannot be read.
     """
@@ -83,7 +83,8 @@ def _task(path: Path, head: Mapping[str, Any], samples: Iterable[Mapping[str, An
     version = head.get("version")
     if version != VERSION:
         raise UsageError(
-            f"{path} is an inspect log of version {version!r}; this guard reads version {VERSION}."
+            f"{path} is an inspect log of version {version!r}, and guard reads version {VERSION}; "
+            "convert it with inspect log convert."
         )
     spec = head["eval"]
     broken = head["status"] != "success" or bool(head.get("invalidated"))

@@ -58,8 +58,8 @@ def read_tasks(path: Path, found: Mapping[str, Any]) -> Iterator[Task]:
     for key in ("lm_eval_version", "task_hashes", "n-samples", "config"):
         if key not in found:
             raise UsageError(
-                f"{path} is not a log of lm_eval 0.4, the version that this guard reads: it has "
-                f"no {key}."
+                f"{path} is not a log of lm_eval 0.4, which guard reads: it has no {key}. Run the "
+                "evaluation with that version."
             )
     hashes = found["task_hashes"]
     if not hashes:
@@ -71,9 +71,9 @@ def read_tasks(path: Path, found: Mapping[str, Any]) -> Iterator[Task]:
 
 
 def _samples(results: Path, name: str, wanted: str) -> list[dict[str, Any]]:
-    """Return the samples of a task: those of the same time, else the only ones that fit.
+    """Return the samples of a task: those of the results' time, else the only ones that match.
 
-    The hash ``wanted`` is of what was asked, so the samples of every run of the task have it.
+    Every run of the task has the hash ``wanted``, because it covers only the questions.
     """
     named = sorted(results.parent.glob(f"samples_{escape(name)}_*.jsonl"))
     time = results.stem.removeprefix("results_")
@@ -129,7 +129,9 @@ def _task(name: str, found: Mapping[str, Any], samples: list[dict[str, Any]]) ->
         better={
             metric: "higher" if up else "lower" for metric, up in higher.items() if up is not None
         },
-        left_out=[f"{metric} (no mean of its samples, or these were edited)" for metric, _ in odd],
+        left_out=[
+            f"{metric} (not the mean of its samples, or these were edited)" for metric, _ in odd
+        ],
     )
 
 

@@ -2,7 +2,7 @@
 
 Each number that a scorer gives a sample is a row of an axis; repeats of a sample are averaged. A
 log does not state the score of a fair model, so the ideal of such an axis is nan until
-:mod:`guard.audit.directions` sets it.
+:func:`guard.audit.tolerances.with_directions` sets it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from guard.audit.directions import UNKNOWN
 from guard.audit.header import Header
-from guard.audit.paired import Aim
-from guard.audit.sides import GENERAL, Axis, SuiteSide, averaged
+from guard.audit.paired import UNKNOWN, Aim
+from guard.audit.sides import GENERAL, Axis, SuiteSide, averaged, texts_by_item
 from guard.errors import UsageError
 from guard.suites.reading import share
 
@@ -55,7 +53,7 @@ class ScoredAnswer(NamedTuple):
         """Return whether each of ``scorers`` gave it a value."""
         values = [score.value for score in self.scores]
         all_ = scorers <= {score.measure for score in self.scores}
-        return bool(values) and all_ and not any(map(_is_nan, values))
+        return bool(values) and all_ and not any(value != value for value in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +61,8 @@ class Task:
     """One task of a log.
 
     The run samples ``expected`` of ``available`` items, each ``repeats`` times. ``broken`` says
-    that the log did not end well. ``better`` maps measures to the direction that the log states,
-    "higher" or "lower". ``left_out`` names the scores that are no axes.
+    that the run failed or was cancelled. ``better`` maps measures to the direction that the log
+    states, "higher" or "lower". ``left_out`` names the scores that are not axes.
     """
 
     header: Header
@@ -83,7 +81,7 @@ def number_of(value: object) -> float | None:
     It follows ``value_to_float`` of inspect_ai 0.3, except that this takes any other text for 0.
     """
     if isinstance(value, int | float):
-        # Infinity is no mean's; nan is a value that could not be read.
+        # Infinite values have no mean; nan is an unreadable value.
         return float(value) if abs(value) <= _MOST or value != value else None
     if not isinstance(value, str):
         return None
@@ -114,14 +112,16 @@ def side_of(task: Task) -> SuiteSide:
             where = "/".join([measure, *("=".join(label) for label in labels)])
             left_out.append(f"{where} (a sample has {_kind(unreadable)})")
             continue
-        # Every suite has an axis of guard's own called coverage.
+        # The names in GENERAL are guard's own axes.
         shown = f"{measure} (score)" if measure in GENERAL else measure
         axis = _axis(shown, dict(labels), values, task.better.get(measure, ""))
         axes[axis.name(name)] = axis
         outcomes[axis.name(name)] = _values_text(values)
     if not axes and task.readings:
-        more = f": {'; '.join(left_out)}" if left_out else ", as it was not scored"
-        raise UsageError(f"No scorer of {name} gave its samples numbers{more}.")
+        more = f": {'; '.join(left_out)}" if left_out else ", because it was not scored"
+        raise UsageError(
+            f"No scorer of {name} gave its samples numbers{more}; score it with another scorer."
+        )
     items = [reading.item for reading in task.readings]
     scorers = {score.measure for reading in task.readings for score in reading.scores}
     read = [reading.read_by(scorers) for reading in task.readings]
@@ -170,25 +170,17 @@ def _rows(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 def _values_text(item_values: Iterable[tuple[str, object]]) -> dict[str, str]:
     """Return the values of each item as text; of several values the count of each."""
-    counts_by_item: dict[str, Counter[str]] = {}
-    for item, value in item_values:
-        text = f"{value:.4g}" if isinstance(value, float) else str(value)
-        counts_by_item.setdefault(item, Counter())[text] += 1
-    return {item: _counts_text(counts) for item, counts in counts_by_item.items()}
-
-
-def _counts_text(counts: Counter[str]) -> str:
-    if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{text} {n}" for text, n in sorted(counts.items(), key=lambda c: (-c[1], c)))
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    texts = (
+        (item, f"{value:.4g}" if isinstance(value, float) else str(value))
+        for item, value in item_values
+    )
+    return texts_by_item(texts, count_equal=False)
 
 
 def _kind(value: object) -> str:
-    return repr(value) if isinstance(value, str) else _KINDS.get(type(value).__name__, "no number")
+    if isinstance(value, str):
+        return repr(value)
+    return _KINDS.get(type(value).__name__, "a value that is not a number")
 
 
 def digest(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What a chart shows: categories, series with intervals, and the same as a table."""
+"""The data of a chart: categories, series with intervals, and the same as a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from guard.audit.grids import Grid, in_arm, number_text
+from guard.audit.grids import Grid, in_arm, with_interval
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Line, key_of
 from guard.suites import Estimate
@@ -16,7 +16,7 @@ Kind = Literal["dots", "bars", "stacked", "radar", "trend"]
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ChartSeries:
     """A value by category, nan for none, with its interval where ``low`` and ``high`` are given.
 
     Series of one ``panel`` are drawn over each other.
@@ -30,14 +30,12 @@ class Series:
 
     def text(self, place: int) -> str:
         """Return the value at a place, with its interval."""
-        value = number_text(self.values[place])
-        if not self.low or math.isnan(self.low[place]) or math.isnan(self.values[place]):
-            return value
-        return f"{value} [{number_text(self.low[place])}, {number_text(self.high[place])}]"
+        low, high = (self.low[place], self.high[place]) if self.low else (math.nan, math.nan)
+        return with_interval(self.values[place], low, high)
 
 
 class Mark(NamedTuple):
-    """A line across the categories of a trend: before the category ``at + 0.5``, with its text."""
+    """A labelled line across a trend, between the categories around ``at``."""
 
     at: float
     text: str
@@ -45,11 +43,10 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart with what it says in words; ``name`` is unique in its report.
+    """A chart with its explanation; ``name`` is unique in its report.
 
-    ``label`` is of the axis of values, which shows ``limits`` where they are given. ``null`` is the
-    value of a fair model. The categories of a ``trend`` follow each other in time; it alone has
-    ``marks``.
+    ``label`` and ``limits`` are those of the axis of values. ``null`` is the value of a fair model.
+    The categories of a ``trend`` are in order of time; only a trend has ``marks``.
     """
 
     name: str
@@ -57,7 +54,7 @@ class Chart:
     text: str
     kind: Kind
     categories: Sequence[str]
-    series: Sequence[Series]
+    series: Sequence[ChartSeries]
     label: str = ""
     limits: tuple[float, float] | None = None
     null: float | None = None
@@ -69,12 +66,12 @@ class Chart:
         return list(dict.fromkeys(one.panel for one in self.series))
 
     @property
-    def drawn(self) -> bool:
+    def has_data(self) -> bool:
         """Whether there is anything to draw."""
         return any(not math.isnan(value) for one in self.series for value in one.values)
 
     def table(self) -> Grid:
-        """Return every value of the chart."""
+        """Return a table of the chart's values."""
         names = list(dict.fromkeys(one.name for one in self.series))
         several = len(self.panels) > 1
         grid = Grid(self.title)
@@ -92,14 +89,14 @@ Found = Callable[..., Line | None]
 
 
 def found_in(lines: Iterable[Line]) -> Found:
-    """Return a function that gives the line of a measure's name and axis, None for none."""
+    """Return a function from a measure's name and axis to its line, or None."""
     lines_by_key = {key_of(line.measure): line for line in lines}
     return lambda name, **axis: lines_by_key.get((name, tuple(sorted(axis.items()))))
 
 
 def by_arm(
     result: SuiteResult, lines: Sequence[Line | None], panel: str = "", suffix: str = ""
-) -> list[Series]:
+) -> list[ChartSeries]:
     """Return the values of ``lines``, a category each, as a series of each arm."""
     arm_series = []
     for arm in result.arms:
@@ -108,15 +105,15 @@ def by_arm(
     return arm_series
 
 
-def series(name: str, estimates: Sequence[Estimate | None], panel: str = "") -> Series:
+def series(name: str, estimates: Sequence[Estimate | None], panel: str = "") -> ChartSeries:
     """Return estimates as a series."""
 
     def values(part: str) -> list[float]:
         return [math.nan if e is None else float(getattr(e, part)) for e in estimates]
 
-    return Series(name, values("value"), values("low"), values("high"), panel)
+    return ChartSeries(name, values("value"), values("low"), values("high"), panel)
 
 
 def axis_text(axis: Mapping[str, str]) -> str:
-    """Return the place of a measure in words."""
+    """Return the axis of a measure in words."""
     return " / ".join(axis.values()) or "all"

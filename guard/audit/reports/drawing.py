@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from guard.audit.reports.charts import Chart, Series
+from guard.audit.reports.charts import Chart, ChartSeries
 from guard.audit.reports.texts import one_line, shortened
 from guard.page import svg
 from guard.page.svg import INK, MARKERS, PAPER, SERIES, WIDTH
@@ -89,7 +89,7 @@ def _place(names: Sequence[str], name: str) -> tuple[float, int]:
     return (number - (len(names) - 1) / 2) * 0.7 / len(names), number
 
 
-def _dots(ax: Any, chart: Chart, shown: Sequence[Series], names: Sequence[str]) -> None:
+def _dots(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
     for one in shown:
         off, number = _place(names, one.name)
         y = np.arange(len(one.values)) + off
@@ -103,7 +103,7 @@ def _dots(ax: Any, chart: Chart, shown: Sequence[Series], names: Sequence[str]) 
         )  # fmt: skip
 
 
-def _bars(ax: Any, chart: Chart, shown: Sequence[Series], names: Sequence[str]) -> None:
+def _bars(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
     for one in shown:
         off, number = _place(names, one.name)
         y = np.arange(len(one.values)) + off
@@ -113,7 +113,7 @@ def _bars(ax: Any, chart: Chart, shown: Sequence[Series], names: Sequence[str]) 
         )  # fmt: skip
 
 
-def _stacked(ax: Any, chart: Chart, shown: Sequence[Series], names: Sequence[str]) -> None:
+def _stacked(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
     left = np.zeros(len(chart.categories))
     for one in shown:
         number = names.index(one.name)

@@ -1,17 +1,19 @@
-"""The charts of each suite: those of its paper, drawn for this model and both arms."""
+"""The charts of each suite: those of its paper, for this model and both arms."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from guard.audit.grids import printed
-from guard.audit.outcomes import judges_both
-from guard.audit.reports.charts import Chart, Series, axis_text, by_arm, found_in, series
+from guard.audit.grids import in_arm, printed
+from guard.audit.outcomes import scores_both_arms
+from guard.audit.reports.charts import Chart, ChartSeries, axis_text, by_arm, found_in, series
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import differences
+from guard.audit.score import SuiteResult
 from guard.suites.badf import Badf
 from guard.suites.conclusions import ALPHA
 from guard.suites.hbb.base import HbbSuite
@@ -31,7 +33,7 @@ Share = (0.0, 1.0)
 
 
 def charts(content: SuiteContent, prefix: str = "") -> list[Chart]:
-    """Return the charts of a suite that show anything, their names with ``prefix``."""
+    """Return the charts of a suite that have data, their names with ``prefix``."""
     drawers: list[tuple[type, Callable[[SuiteContent], Iterator[Chart]]]] = [
         (Mist, _mist),
         (HbbSuite, _hbb),
@@ -41,30 +43,26 @@ def charts(content: SuiteContent, prefix: str = "") -> list[Chart]:
     ]
     draw = next((d for kind, d in drawers if isinstance(content.suite, kind)), _headline_measures)
     found = [*draw(content), *_stops(content)]
-    return [
-        Chart(
-            f"{prefix}{one.name}", one.title, one.text, one.kind, one.categories, one.series,
-            one.label, one.limits, one.null,
+    return [replace(one, name=f"{prefix}{one.name}") for one in found if one.has_data]
+
+
+def _groups(result: SuiteResult, measure: str) -> list[str]:
+    return list(
+        dict.fromkeys(
+            x.measure.axis["group"]
+            for x in result.lines
+            if x.measure.name == measure and "group" in x.measure.axis
         )
-        for one in found
-        if one.drawn
-    ]  # fmt: skip
+    )
 
 
 def _mist(content: SuiteContent) -> Iterator[Chart]:
     result = content.result
     line = found_in(result.lines)
-    groups = list(
-        dict.fromkeys(
-            x.measure.axis["group"]
-            for x in result.lines
-            if x.measure.name == "mean" and "group" in x.measure.axis
-        )
-    )
-    drawn: list[Series] = []
-    for group in groups:
+    all_series: list[ChartSeries] = []
+    for group in _groups(result, "mean"):
         lines = [line("mean", task="WABT", dimension=d, group=group) for d in DIMENSIONS]
-        drawn += by_arm(result, lines, group)
+        all_series += by_arm(result, lines, group)
     yield Chart(
         "wabt",
         "WABT: word association by group and dimension",
@@ -73,34 +71,27 @@ def _mist(content: SuiteContent) -> Iterator[Chart]:
         "group, further in to the other.",
         "radar",
         [name.capitalize() for name in DIMENSIONS],
-        drawn,
+        all_series,
         "mean score",
         (-1.0, 1.0),
         0.0,
     )
-    sides = list(
-        dict.fromkeys(
-            x.measure.axis["group"]
-            for x in result.lines
-            if x.measure.name == "comedy" and "group" in x.measure.axis
-        )
-    )
-    drawn = []
+    sides = _groups(result, "comedy")
+    all_series = []
     for arm in result.arms:
         for kind in KINDS:
             whole = [line(kind, task="AAT", side=side) for side in ("Sa", "Sb")]
             lines = [*whole, *(line(kind, task="AAT", group=group) for group in sides)]
-            estimates = [
-                None if x is None else x.plain if arm == "plain" else x.guarded for x in lines
-            ]
-            drawn.append(series(kind, estimates, arm))
+            all_series.append(
+                series(kind, [None if x is None else in_arm(arm, x) for x in lines], arm)
+            )
     yield Chart(
         "aat",
         "AAT: comedy or tragedy, by group",
         "For each group the shares of answers that choose comedy, tragedy or neither.",
         "stacked",
         ["advantaged (Sa)", "disadvantaged (Sb)", *sides],
-        drawn,
+        all_series,
         "share of answers",
         Share,
     )
@@ -110,23 +101,25 @@ def _hbb(content: SuiteContent) -> Iterator[Chart]:
     suite, result = content.suite, content.result
     assert isinstance(suite, HbbSuite)
     edges = np.arange(0, 100 + _BIN, _BIN)
-    drawn = []
+    all_series = []
     for arm, records in content.records.arms():
         instances = suite.instances(records)
         scores = instances.score[instances.usable]
         counts, _ = np.histogram(scores, edges)
-        drawn.append(Series(arm, (counts / max(len(scores), 1)).tolist() if len(scores) else []))
-    drawn = [one for one in drawn if one.values]
-    if drawn:
+        all_series.append(
+            ChartSeries(arm, (counts / max(len(scores), 1)).tolist() if len(scores) else [])
+        )
+    all_series = [one for one in all_series if one.values]
+    if all_series:
         yield Chart(
             "s",
             "Distribution of S over the instances",
-            "How far the answer moves with who is asked about, in points from 0 to 100: the share "
-            f"of instances in each step of {_BIN}. An instance with S of {suite.threshold} or more "
-            "counts as biased in the paper; sampling noise alone gives many such.",
+            "S is how far the answer depends on who is asked about, from 0 to 100; the chart has "
+            f"the share of instances in each bin of {_BIN}. The paper counts an instance with S of "
+            f"{suite.threshold} or more as biased; sampling noise alone gives many of these.",
             "bars",
             [f"{low}–{low + _BIN}" for low in edges[:-1]],
-            drawn,
+            all_series,
             "share of instances",
         )
     line = found_in(result.lines)
@@ -150,18 +143,18 @@ def _sai_asa(content: SuiteContent) -> Iterator[Chart]:
     result = content.result
     line = found_in(result.lines)
     for direction in DIRECTIONS:
-        drawn = []
+        all_series = []
         for name in ("dPL", "dNL", "dNuL"):
             lines = [line(name, direction=direction, domain=domain) for domain in DOMAINS]
-            drawn += by_arm(result, lines, name)
+            all_series += by_arm(result, lines, name)
         yield Chart(
             f"deltas-{direction}",
-            f"{direction}: change of the likelihoods with what was given",
+            f"{direction}: change of the likelihoods with the given word",
             "The share of positive (dPL), negative (dNL) and neutral (dNuL) choices after a "
             "positive word less that after a negative one, with 95 % intervals; 0 is fair.",
             "dots",
             DOMAINS,
-            drawn,
+            all_series,
             "difference of shares",
             (-1.0, 1.0),
             0.0,
@@ -172,30 +165,30 @@ def _badf(content: SuiteContent) -> Iterator[Chart]:
     result = content.result
     line = found_in(result.lines)
     who = [x.measure.axis for x in result.lines if x.measure.name == "associations"]
-    names = (("associations", "that stand"), ("published_associations", "by the authors' rule"))
-    drawn = []
+    names = (("associations", "significant"), ("published_associations", "by the authors' rule"))
+    all_series = []
     for name, panel in names:
-        drawn += by_arm(result, [line(name, **axis) for axis in who], panel)
+        all_series += by_arm(result, [line(name, **axis) for axis in who], panel)
     yield Chart(
         "counts",
         "Associations by identity",
-        "How many concepts go with each identity: those whose two corrected p-values are below "
-        ".05, and those that the authors' uncorrected rule keeps.",
+        "The number of concepts associated with each identity: those whose two corrected p-values "
+        "are below .05, and those by the authors' uncorrected rule.",
         "bars",
         [axis_text(axis) for axis in who],
-        drawn,
+        all_series,
         "associations",
     )
     associations = [x for x in result.lines if x.measure.name == "difference"]
     associations = [x for x in associations if x.plain.value > 0 and not math.isnan(x.plain.q)]
     associations.sort(key=lambda x: (x.plain.q, -x.plain.value))
     shown = associations[:_TOP]
-    standing = sum(x.plain.q < ALPHA for x in shown)
+    significant = sum(x.plain.q < ALPHA for x in shown)
     yield Chart(
         "associations",
-        "The surest associations",
+        "The most significant associations",
         "Share of an identity's stories with the concept less that of the others', with the "
-        f"intervals of the table; the first {standing} stand after correction.",
+        f"intervals of the table; the first {significant} are significant after correction.",
         "dots",
         [
             f"{x.measure.axis['concept']} ({x.measure.axis['identity']}, {x.measure.axis['place']})"
@@ -232,7 +225,7 @@ def _open_text(content: SuiteContent) -> Iterator[Chart]:
         "Shares with 95 % intervals: biased generations of which users saw nothing biased, "
         "controls that were changed, and text that reached the user.",
         "dots",
-        [_measure_label(x.measure.name, axis_text(x.measure.axis)) for x in shown],
+        [", ".join([x.measure.name.replace("_", " "), *x.measure.axis.values()]) for x in shown],
         [series("share", [x.plain for x in shown])],
         "share",
         Share,
@@ -249,10 +242,10 @@ def _stops(content: SuiteContent) -> Iterator[Chart]:
         if x.measure.name == "stopped_biased" and "verdict" not in x.measure.axis
     ][:_MOST]
     kinds = (("biased side", "stopped_biased"), ("other answers", "stopped_others"))
-    drawn = []
+    all_series = []
     for name, measure in kinds:
         lines = [line(measure, **axis) for axis in axes]
-        drawn.append(series(name, [None if x is None else x.plain for x in lines]))
+        all_series.append(series(name, [None if x is None else x.plain for x in lines]))
     yield Chart(
         "stops",
         "What the guard stopped",
@@ -260,14 +253,14 @@ def _stops(content: SuiteContent) -> Iterator[Chart]:
         "stopped, with 95 % intervals.",
         "dots",
         [axis_text(axis) for axis in axes],
-        drawn,
+        all_series,
         "share stopped",
         Share,
     )
 
 
 def _headline_measures(content: SuiteContent) -> Iterator[Chart]:
-    """Yield a chart of each headline measure of a suite that has none of its own."""
+    """Yield a chart of each headline measure, for a suite without charts of its own."""
     result = content.result
     shown = printed(result)
     for number, name in enumerate(dict.fromkeys(x.measure.name for x in shown)):
@@ -287,16 +280,12 @@ def _headline_measures(content: SuiteContent) -> Iterator[Chart]:
         )
 
 
-def _measure_label(measure: str, place: str) -> str:
-    return f"{measure.replace('_', ' ')}{'' if place == 'all' else f', {place}'}"
-
-
 def summary(content: Content) -> Chart:
-    """Return the chart that leads: differences from a baseline, or what the guard stopped."""
+    """Return the first chart: differences from a baseline, or what the guard stopped."""
     if content.comparison is not None:
         found = differences(content)[:_MOST]
         effects = [one.effect for one in found]
-        drawn = [Series(
+        all_series = [ChartSeries(
             "difference",
             [e.value for e in effects],
             [e.low for e in effects],
@@ -305,11 +294,11 @@ def summary(content: Content) -> Chart:
         return Chart(
             "summary",
             "Differences from the baseline",
-            "New less base with its 95 % interval, regressions first; where the interval holds 0 "
-            "no change is shown.",
+            "New less base with its 95 % interval, regressions first; an interval that includes 0 "
+            "shows no change.",
             "dots",
             [f"{one.suite}: {one.place}" for one in found],
-            drawn,
+            all_series,
             "difference",
             None,
             0.0,
@@ -318,15 +307,15 @@ def summary(content: Content) -> Chart:
         ("biased answers", ("stopped_biased", "mitigation_rate")),
         ("others (false stops)", ("stopped_others", "over_blocked")),
     )
-    drawn = []
+    all_series = []
     for name, measures in kinds:
         estimates = []
         for one in content.suites:
             line = found_in(one.result.stops)
-            # Of open text its own figures say it.
-            stop = line(measures[judges_both(one.suite)])
+            # Suites of open text have their own measures of it.
+            stop = line(measures[scores_both_arms(one.suite)])
             estimates.append(None if stop is None else stop.plain)
-        drawn.append(series(name, estimates))
+        all_series.append(series(name, estimates))
     return Chart(
         "summary",
         "What the guard stopped",
@@ -335,7 +324,7 @@ def summary(content: Content) -> Chart:
         "of ordinary requests.",
         "dots",
         [one.name for one in content.suites],
-        drawn,
+        all_series,
         "share stopped",
         Share,
     )

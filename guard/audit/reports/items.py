@@ -1,9 +1,9 @@
-"""The items of a run, sample by sample: what was asked and said, its outcome in each arm."""
+"""The items of a run, sample by sample: requests, answers, and the outcome in each arm."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from guard.audit import outcomes
 from guard.audit.calls import Guarded
@@ -12,28 +12,25 @@ from guard.audit.outcomes import Asked, Records
 from guard.suites import Answer, Chat, LogLikelihood, Suite
 from guard.suites.contract import Side
 
-Change = Literal["biased", "other", ""]
-"""What the guard changed: an answer on the biased side, another one, or nothing."""
-
 
 class Turn(NamedTuple):
-    """A request and its answer.
+    """A request, its answer, and what a user behind the guard saw.
 
-    ``shown`` is what a user behind the guard saw; None where that is the answer itself.
+    ``shown`` is None where users saw the answer itself.
     """
 
     by: str
     asked: str
-    said: str
+    answer: str
     shown: str | None
 
 
-class Row(NamedTuple):
+class ItemRow(NamedTuple):
     """One sample of an item.
 
-    ``about`` is the suite's subject of it. ``side`` is that of the plain answer, empty where it has
-    none; ``guarded`` is empty where there is one arm. ``base`` are the outcomes that a baseline has
-    of the item where they differ, in words.
+    ``about`` is the item's subject. ``side`` is that of the plain answer, empty where it has none;
+    ``guarded`` is empty where there is one arm. ``base`` says how the outcome differs from the
+    baseline's, empty where it does not.
     """
 
     id: str
@@ -49,7 +46,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The item, with which of its samples it is but for the first."""
+        """The item, with the number of the sample but for the first."""
         return f"{self.id} (sample {self.sample})" if self.sample else self.id
 
     @property
@@ -59,40 +56,31 @@ class Row(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, bool, bool]:
-        """Where it stands in a list: what flipped first, and of that what is biased."""
+        """The key of its order in a list: flipped items first, of these the biased ones."""
         return not self.base, not self.changed, self.side != "biased"
 
 
-def rows(suite: Suite, records: Records, contents: Contents) -> list[Row]:
+def rows(suite: Suite, records: Records, contents: Contents) -> list[ItemRow]:
     """Return the samples that have an outcome, those that flipped first."""
     sides: Sequence[Side | None] = suite.sides(records.plain)
-    listed: list[Row] = []
+    listed: list[ItemRow] = []
     for place, (record, side) in enumerate(zip(records.plain, sides, strict=True)):
-        item = record.item
+        item, plain = record.item, record.outcome.name
         asked, answers, _ = outcomes.walk(suite, item, record.sample, contents.calls)
         guarded = records.guarded[place].outcome.name if records.guarded else ""
-        listed.append(
-            Row(
-                item.id,
-                record.sample,
-                suite.subject(item),
-                item.cluster,
-                record.outcome.name,
-                guarded,
-                side or "",
-                records.verdicts.get(place, ()),
-                _turns(asked, answers, contents.readings if records.guarded else {}),
-            )
-        )
+        about = (item.id, record.sample, suite.subject(item), item.cluster)
+        types = records.verdicts.get(place, ())
+        turns = _turns(asked, answers, contents.readings if records.guarded else {})
+        listed.append(ItemRow(*about, plain, guarded, side or "", types, turns))
     return sorted(listed, key=lambda row: row.rank)
 
 
 def _turns(
     asked: Sequence[Asked], answers: Sequence[Answer], readings: Mapping[str, Guarded]
 ) -> tuple[Turn, ...]:
-    """Return what was said; of what a scorer or an embedder was asked the outcome says enough.
+    """Return the turns of the model and the analyst.
 
-    Behind an answer that the guard changed a user saw none of the model's.
+    Users see none of the model's answers after one that the guard changed.
     """
     turns: list[Turn] = []
     over = False

@@ -1,7 +1,7 @@
-"""Checks as JUnit XML, as Jenkins and other build servers read it.
+"""Checks as JUnit XML, for Jenkins and other build servers.
 
-A suite of the audit is a test suite, a check a test case. Valid by Jenkins' schema, and by Apache
-Ant's, which knows no skipped cases, where none is skipped.
+A suite of the audit is a test suite, a check a test case. The XML is valid by Jenkins' schema and,
+if no case is skipped, by Apache Ant's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from xml.etree import ElementTree
 
+from guard.audit.files import last_written
 from guard.audit.reports.checks import Check, checks
 from guard.audit.reports.content import Content
 from guard.audit.reports.texts import for_xml, one_line
@@ -30,10 +31,9 @@ def junit(content: Content, timestamp: str) -> str:
 
 
 def written(run: Path) -> str:
-    """Return when the newest journal of a run was written, as :func:`junit` takes it."""
-    paths = [run] if run.is_file() else [*run.rglob("*.jsonl.gz")]
-    newest = max(path.stat().st_mtime for path in paths)
-    return datetime.fromtimestamp(newest, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+    """Return the time of a run's newest journal, in the format that :func:`junit` takes."""
+    time = datetime.fromtimestamp(last_written(run), timezone.utc)
+    return time.strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _suite(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from guard.audit import grids
 from guard.audit.grids import Grid
@@ -14,11 +14,11 @@ _ROWS = 20
 _FLIPPED = 10
 _TEXT = 600  # characters of a sentence
 LIMIT = 60_000
-"""Characters; a comment on GitHub takes 65,536."""
+"""The most characters; a comment on GitHub may have 65,536."""
 
 
 def markdown(content: Content) -> str:
-    """Return the comment; where it would be too long its end is left out, and says so."""
+    """Return the comment; if it is too long, its end is replaced by a note."""
     text = "\n\n".join(_parts(content)) + "\n"
     if len(text) <= LIMIT:
         return text
@@ -39,7 +39,7 @@ def _parts(content: Content) -> Iterator[str]:
         yield f"**{for_markdown(title(content))}**"
         yield table(grid(found, sides(content), title(content)), _ROWS)
     if content.comparison is not None:
-        yield from (for_markdown(sentence) for sentence in content.comparison["next"])
+        yield from (for_markdown(sentence) for sentence in content.comparison.next)
     for one in content.suites:
         yield from _suite(one)
 
@@ -71,9 +71,8 @@ def _cut(text: str) -> str:
 
 
 def table(found: Grid, most: int) -> str:
-    """Return a table of at most so many rows; it says how many are left out."""
-    rows: list[Sequence[str]] = [[name for name, _ in found.columns]]
-    rows += found.rows[:most]
+    """Return a table of at most ``most`` rows, with a note on the others."""
+    rows = [[name for name, _ in found.columns], *found.rows[:most]]
     lines = ["| " + " | ".join(for_markdown(cell) for cell in row) + " |" for row in rows]
     lines.insert(
         1, "|" + "|".join(" ---: " if figures else " --- " for _, figures in found.columns) + "|"

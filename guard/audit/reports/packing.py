@@ -1,7 +1,7 @@
-"""The items of a page: compressed, so that a hundred thousand of them open at once.
+"""The items of a page, compressed so that a page of a hundred thousand items opens at once.
 
-An index of short columns is read when the page opens, the texts of a few hundred items when one of
-them is looked at. Both are JSON, compressed by zlib, in base64: a browser reads them without any
+The page reads an index of short columns when it opens, and the texts of a few hundred items when
+one of them is opened. Both are JSON, compressed by zlib, in base64, which a browser reads without a
 library.
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from guard.audit.reports.items import Row, Turn
+from guard.audit.reports.items import ItemRow, Turn
 
 CHUNK = 400
-"""Items whose texts are read together."""
+"""The number of items whose texts are read together."""
 BUDGET = 15_000_000
-"""Characters that the items of a page may take; longer texts are cut until they do."""
+"""The most characters of a page's items; long texts are cut to fit."""
 _LIMITS = (1_000_000, 8_000, 4_000, 2_000, 1_000, 500, 250, 120, 60, 0)
 
 
@@ -34,12 +34,12 @@ class Packed:
 
     @property
     def size(self) -> int:
-        """How many characters it takes."""
+        """The number of characters."""
         return len(self.index) + sum(map(len, self.texts))
 
 
-def pack(suites: Sequence[Sequence[Row]], budget: int = BUDGET) -> list[Packed]:
-    """Return the items of each suite, their texts cut to where all fit into ``budget``."""
+def pack(suites: Sequence[Sequence[ItemRow]], budget: int = BUDGET) -> list[Packed]:
+    """Return the items of each suite, with long texts cut so that all fit into ``budget``."""
     suites_packed = [_pack(rows, _LIMITS[0]) for rows in suites]
     index = sum(len(one.index) for one in suites_packed)
     size = sum(one.size for one in suites_packed)
@@ -50,7 +50,7 @@ def pack(suites: Sequence[Sequence[Row]], budget: int = BUDGET) -> list[Packed]:
     for limit in _LIMITS[1:]:
         if size <= budget:
             break
-        # About as much is left of what is compressed as of the texts themselves.
+        # Compressed texts are assumed to shrink by the same share as the texts themselves.
         left = sum(min(length, limit) for length in lengths) / whole
         if limit and index + texts * left > budget:
             continue
@@ -59,7 +59,7 @@ def pack(suites: Sequence[Sequence[Row]], budget: int = BUDGET) -> list[Packed]:
     return suites_packed
 
 
-def _pack(rows: Sequence[Row], limit: int) -> Packed:
+def _pack(rows: Sequence[ItemRow], limit: int) -> Packed:
     cut = 0
     texts = []
     for start in range(0, len(rows), CHUNK):
@@ -73,22 +73,18 @@ def _pack(rows: Sequence[Row], limit: int) -> Packed:
 
 
 def _texts(turn: Turn) -> Iterator[str]:
-    yield from (turn.asked, turn.said, turn.shown or "")
+    yield from (turn.asked, turn.answer, turn.shown or "")
 
 
 def _turn(turn: Turn, names: _TextTable, limit: int) -> list[int]:
-    """Return the places of who was asked, of what, what was said, and shown: -1 for the same."""
-    by, asked, said = (names.place(text) for text in (turn.by, *_cut_texts(turn, limit)[:2]))
-    shown = -1 if turn.shown is None else names.place(_cut_texts(turn, limit)[2])
-    return [by, asked, said, shown]
-
-
-def _cut_texts(turn: Turn, limit: int) -> list[str]:
-    return [text if len(text) <= limit else f"{text[:limit]}…" for text in _texts(turn)]
+    """Return the indices of role, request, answer and shown text; -1 where that is the answer."""
+    cut = [text if len(text) <= limit else f"{text[:limit]}…" for text in _texts(turn)]
+    places = [names.place(text) for text in (turn.by, *cut[:2])]
+    return [*places, -1 if turn.shown is None else names.place(cut[2])]
 
 
 class _TextTable:
-    """Texts by place: each stands once."""
+    """Distinct texts with an index each."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
@@ -101,7 +97,7 @@ class _TextTable:
         return place
 
 
-def _index(rows: Sequence[Row]) -> dict[str, Any]:
+def _index(rows: Sequence[ItemRow]) -> dict[str, Any]:
     names = _TextTable()
     names.place("")
 
@@ -119,5 +115,5 @@ def _index(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _compress(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    # Half a character is none that UTF-8 has.
+    # Half a surrogate pair has no UTF-8.
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()

@@ -1,4 +1,4 @@
-"""A run as one page: no network, both arms side by side, every item behind a click."""
+"""A run as one page that needs no network: both arms side by side, and every item."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from guard import __version__
 from guard.audit import grids
@@ -21,31 +21,29 @@ from guard.audit.reports.packing import CHUNK, Packed, pack
 from guard.audit.reports.texts import for_xml, one_line
 from guard.page import STYLE
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
 _FOLDER = Path(__file__).parent
-_ROWS = 300  # of a table; all stand in the JSON
-_OPEN = 40  # rows that a table shows without being asked to
+_ROWS = 300  # of a table; the JSON has all
+_OPEN = 40  # rows of a table that is not folded
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart as it is drawn; a table beside it has its values."""
+    """A drawn chart, with a table of its values."""
 
     chart: Chart
     svg: Any  # jinja2's Markup
     table: Grid
 
 
-def environment() -> Environment:
-    """Return what reads the templates; texts of others are escaped, and made fit for a page."""
+def render(template: str, **values: Any) -> str:
+    """Return a page; all texts are escaped and valid XML."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     def shown(value: Any) -> Any:
         return for_xml(value) if type(value) is str else value
 
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
@@ -53,10 +51,14 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=shown,
     )
+    style = Markup(STYLE.read_text("utf-8"))
+    return str(
+        environment.get_template(template).render(version=__version__, style=style, **values)
+    )
 
 
 def figure(chart: Chart) -> Figure:
-    """Return a chart drawn, as the templates take it."""
+    """Return a drawn chart for the templates."""
     from markupsafe import Markup
 
     return Figure(chart, Markup(draw(chart)), chart.table())
@@ -70,36 +72,30 @@ def page(content: Content) -> str:
     found = differences(content)
     leading = figures.summary(content)
     stopped = stops(content) if content.comparison is None else None
-    text = (
-        environment()
-        .get_template("page.html")
-        .render(
-            title=one_line(f"Bias audit: {content.run}"),
-            version=__version__,
-            content=content,
-            state=content.state(),
-            headlines=headlines(content),
-            stopped=stopped if stopped is not None and stopped.rows else None,
-            differences=grid(found[:_OPEN], sides(content), title(content)) if found else None,
-            further=max(0, len(found) - _OPEN),
-            leading=figure(leading) if leading.drawn else None,
-            checks=Counter(check.status for check in checks(content)),
-            suites=[
-                _suite(number, one, held)
-                for number, (one, held) in enumerate(zip(content.suites, items, strict=True))
-            ],
-            most=_ROWS,
-            open=_OPEN,
-            chunk=CHUNK,
-            style=Markup(STYLE.read_text("utf-8")),
-            script=Markup((_FOLDER / "page.js").read_text("utf-8")),
-        )
+    return render(
+        "page.html",
+        title=one_line(f"Bias audit: {content.run}"),
+        content=content,
+        state=content.state(),
+        headlines=headlines(content),
+        stopped=stopped if stopped is not None and stopped.rows else None,
+        differences=grid(found[:_OPEN], sides(content), title(content)) if found else None,
+        further=max(0, len(found) - _OPEN),
+        leading=figure(leading) if leading.has_data else None,
+        checks=Counter(check.status for check in checks(content)),
+        suites=[
+            _suite(number, one, packed)
+            for number, (one, packed) in enumerate(zip(content.suites, items, strict=True))
+        ],
+        most=_ROWS,
+        open=_OPEN,
+        chunk=CHUNK,
+        script=Markup((_FOLDER / "page.js").read_text("utf-8")),
     )
-    return str(text)
 
 
 def _suite(number: int, content: SuiteContent, held: Packed) -> Mapping[str, Any]:
-    """Return what the template tells of a suite."""
+    """Return the template's variables for a suite."""
     result = content.result
     rows = content.rows
     return {
@@ -110,7 +106,7 @@ def _suite(number: int, content: SuiteContent, held: Packed) -> Mapping[str, Any
         "paper": getattr(content.suite, "paper", ""),
         "state": content.state(),
         "warning": result.about.get("warning", ""),
-        "judges": _judges(result.about),
+        "judges": grids.judges(result),
         "figures": [figure(chart) for chart in figures.charts(content, f"suite{number}-")],
         "outcomes": grids.outcomes(result),
         "tables": list(_tables(content)),
@@ -123,19 +119,12 @@ def _suite(number: int, content: SuiteContent, held: Packed) -> Mapping[str, Any
         "legend": grids.legend(result),
         "key": [(name, str(value)) for name, value in result.about.get("key", {}).items()],
         "held": held,
-        "flipped": sum(row.changed or bool(row.base) for row in rows),
+        "flipped": content.flipped,
         "about": sorted({row.about for row in rows}),
         "names": sorted({name for row in rows for name in (row.plain, row.guarded)} - {""}),
         "guarded": "guarded" in result.arms,
         "compared": any(row.base for row in rows),
     }
-
-
-def _judges(about: Mapping[str, Any]) -> str:
-    if not about.get("scored_by"):
-        return ""
-    guarded = f", guarded by {about['guarded_by']}" if about.get("guarded_by") else ""
-    return f"Scored by {about['scored_by']}{guarded}."
 
 
 def _tables(content: SuiteContent) -> Iterator[Grid]:
@@ -144,9 +133,5 @@ def _tables(content: SuiteContent) -> Iterator[Grid]:
     if result.stops:
         yield grids.both_arms(grids.STOPS, result.stops)
     yield grids.scores(result, printed(result), grids.scores_title(result))
-    standing = [part for part in grids.by_identity(result) if isinstance(part, Grid)]
-    yield from standing
-    for arm, findings in result.findings.items():
-        for name, rows in findings.items():
-            if name != "remarks" and rows:
-                yield grids.findings(f"{name.capitalize()}, {arm} arm", rows)
+    yield from (part for part in grids.by_identity(result) if isinstance(part, Grid))
+    yield from (grid for grid, _ in grids.findings_tables(result))

@@ -1,24 +1,22 @@
-"""A run as data: JSON by a published schema, and a CSV of one row for each item and arm."""
+"""A run as data: JSON with a published schema, and a CSV with a row for each item and arm."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from guard import __version__
-from guard.audit.files import cell
+from guard.audit.files import cell, csv_text
 from guard.audit.reports.checks import checks
 from guard.audit.reports.content import Content, SuiteContent
-from guard.audit.reports.items import Row
-from guard.audit.score import number
+from guard.audit.reports.items import ItemRow
+from guard.audit.score import plain_json
 
 FORMAT = 1
-"""Changes when a reader of the JSON would have to."""
+"""Changes with every change that breaks readers of the JSON."""
 SCHEMA = Path(__file__).parent / "report.schema.json"
 """The JSON Schema (2020-12) of :func:`as_json`."""
 _COLUMNS = (
@@ -40,55 +38,38 @@ def as_json(content: Content) -> dict[str, Any]:
             {
                 **one.result.as_json(),
                 "journal": one.journal,
-                "going_on": one.going_on,
-                "flipped": sum(row.changed or bool(row.base) for row in one.rows),
+                "going_on": one.unfinished,
+                "flipped": one.flipped,
             }
             for one in content.suites
         ],
         "checks": [asdict(check) for check in checks(content)],
-        "comparison": None if content.comparison is None else dict(content.comparison),
+        "comparison": None if content.comparison is None else content.comparison.to_dict(),
     }
 
 
 def json_text(content: Content) -> str:
-    """Return the JSON; halves of characters, which a model may give, stand escaped in it."""
-    return json.dumps(_numbers(as_json(content)), allow_nan=False) + "\n"
-
-
-def _numbers(value: Any) -> Any:
-    """Return plain values with None for what is no number: a suite's own findings may have such."""
-    if isinstance(value, float):
-        return number(value)
-    if isinstance(value, Mapping):
-        return {name: _numbers(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_numbers(one) for one in value]
-    return value
+    """Return the JSON, in ASCII: a model may answer half a surrogate pair, which is escaped."""
+    return json.dumps(plain_json(as_json(content)), allow_nan=False) + "\n"
 
 
 def table(content: Content) -> str:
     """Return the CSV; a cell that a spreadsheet would execute begins with an apostrophe."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for one in content.suites:
-        for row in one.rows:
-            for cells in _rows(one, row):
-                writer.writerow([cell(value) for value in cells])
-    return out.getvalue()
+    rows = (cells for one in content.suites for row in one.rows for cells in _rows(one, row))
+    return csv_text(_COLUMNS, ([cell(text) for text in cells] for cells in rows))
 
 
-def _rows(content: SuiteContent, row: Row) -> Iterator[list[str]]:
+def _rows(content: SuiteContent, row: ItemRow) -> Iterator[list[str]]:
     result = content.result
     model_turns = [turn for turn in row.turns if turn.by == "model"]
     prompt = _BETWEEN.join(turn.asked for turn in model_turns)
     first = [result.suite, result.model, row.id, str(row.sample)]
     about = [row.about, row.cluster]
-    answer = _BETWEEN.join(turn.said for turn in model_turns)
+    answer = _BETWEEN.join(turn.answer for turn in model_turns)
     yield [*first, "plain", *about, row.plain, row.side, "", row.base, prompt, answer]
     if row.guarded:
         shown = _BETWEEN.join(
-            turn.said if turn.shown is None else turn.shown for turn in model_turns
+            turn.answer if turn.shown is None else turn.shown for turn in model_turns
         )
         types = ", ".join(row.types)
         yield [*first, "guarded", *about, row.guarded, row.side, types, row.base, prompt, shown]

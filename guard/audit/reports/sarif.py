@@ -1,4 +1,4 @@
-"""Checks as SARIF 2.1.0, for code hosts that show findings beside a change."""
+"""Checks as SARIF 2.1.0, for code hosts that show findings in a change."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LEVELS = {"failed": "error", "error": "warning", "skipped": "note"}
 
 
 def sarif(content: Content) -> str:
-    """Return the log: a result for each check that did not pass, at the suite's journal.
+    """Return the log: a result for each check that did not pass, located at the suite's journal.
 
-    What is undecided is a note, beside a baseline alone: much that nobody asked about is too little
-    to test.
+    Undecided checks are notes, and only beside a baseline: without one many figures have too few
+    answers to test.
     """
     legends = {one.name: dict(one.result.legend) for one in content.suites}
     reported = set(_LEVELS) if content.comparison is not None else {"failed", "error"}

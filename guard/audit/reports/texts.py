@@ -1,10 +1,10 @@
-"""Texts of others made fit for a line, an XML file or a comment."""
+"""Makes foreign texts safe for one line, an XML file or a comment."""
 
 from __future__ import annotations
 
 import re
 
-# What XML 1.0 (section 2.2) has no place for: control characters, halves of characters, two more.
+# Not allowed in XML 1.0 (section 2.2): control characters, surrogates, U+FFFE and U+FFFF.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # Embeddings, overrides and isolates of the direction (Unicode annex 9).
 _TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
@@ -15,12 +15,12 @@ _JOINER = "\u2060"
 
 
 def for_xml(text: str) -> str:
-    """Return ``text`` with each character that XML 1.0 has no place for replaced."""
+    """Return ``text`` with each character that XML 1.0 does not allow replaced."""
     return _NOT_XML.sub("\ufffd", text)
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` on one line, fit for XML; what would turn its direction is replaced."""
+    """Return ``text`` on one line, safe for XML and without controls of its direction."""
     return _SPACES.sub(" ", _TURNS.sub("\ufffd", for_xml(text))).strip()
 
 
@@ -31,7 +31,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def for_markdown(text: str) -> str:
-    """Return ``text`` on one line, with nothing in it that Markdown or a code host acts upon."""
-    # A word joiner keeps a code host from calling somebody, or from linking to an issue.
+    """Return ``text`` on one line, escaped for Markdown and for mentions on a code host."""
+    # A word joiner prevents mentions of people and links to issues.
     called = _CALLS.sub(lambda found: found.group() + _JOINER, one_line(text))
     return _MARKS.sub(r"\\\1", called).replace("://", f":{_JOINER}//")
