@@ -127,7 +127,9 @@ def _drawn(store: Store, name: str, since: float, until: float, size: int, seed:
     row = {"id": name, "since": since, "until": until, "size": len(rows), "seed": seed}
     with store.writing() as connection:
         if not store.is_sqlite:  # where one writer waits for the other anyway
-            connection.execute(text(f"LOCK TABLE {draws.name} IN EXCLUSIVE MODE"))
+            # The items, too: the order in which the draw deletes them is not that of forget.
+            tables = f"{draws.name}, {items.name}"
+            connection.execute(text(f"LOCK TABLE {tables} IN EXCLUSIVE MODE"))
         if connection.execute(_ALL_DRAWS).all() != known:
             raise UsageError("Another draw was made at the same time; run the command again.")
         connection.execute(delete(items).where(items.c.draw_id == name))

@@ -122,8 +122,12 @@ class Store:
         insert = sqlite.insert if self.is_sqlite else postgresql.insert
         with self._connected().begin():
             connection = self._connected()
+            # Whoever changes rows of a response locks its row in guard_responses first, in the
+            # order of ids: other orders would deadlock.
+            ids = {row["id"] for row in (*began, *ended)}
+            self._lock(connection, schema.responses.c.id.in_(ids))
             for table, rows in (
-                (schema.settings, settings),
+                (schema.settings, sorted(settings, key=lambda row: row["hash"])),
                 (schema.responses, began),
                 (schema.events, events),
             ):
@@ -163,22 +167,27 @@ class Store:
 
     def _deleted(self, which: Any) -> int:
         count = 0
+        batch = select(schema.responses.c.id).where(which).limit(_DELETE_BATCH)
         while True:
             with self._connected().begin():
                 connection = self._connected()
-                batch = select(schema.responses.c.id).where(which).limit(_DELETE_BATCH)
-                ids = list(connection.scalars(batch))
+                ids = self._lock(connection, schema.responses.c.id.in_(batch))
                 for table in (schema.events, schema.items, schema.marks):
                     connection.execute(delete(table).where(table.c.response_id.in_(ids)))
                 connection.execute(delete(schema.responses).where(schema.responses.c.id.in_(ids)))
-            count += len(ids)
-            if len(ids) < _DELETE_BATCH:
+            if not ids:
                 break
+            count += len(ids)
         if count and self.is_sqlite:  # deleted rows must leave the journal, too
             driver: Any = self._connected().connection.driver_connection
             with contextlib.suppress(sqlite3.Error):
                 driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return count
+
+    def _lock(self, connection: Connection, which: Any) -> Sequence[str]:
+        """Lock the responses that exist, in the order of their ids, which are returned."""
+        id_ = schema.responses.c.id
+        return connection.scalars(select(id_).where(which).order_by(id_).with_for_update()).all()
 
     def disconnect(self) -> None:
         """Close the connection; the next call opens a new one."""

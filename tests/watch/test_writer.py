@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -17,9 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
 
+from guard.errors import UsageError
+from guard.policy import Policy
 from guard.watch import schema, writer
-from guard.watch.events import _stored
+from guard.watch.events import ResponseStart, _stored, response_row
 from guard.watch.store import Store
 from tests.watch.conftest import Server
 from tests.watch.reading import events, flushed, guard_with, responses, rows
@@ -334,3 +338,49 @@ if not os.fork():
         assert time.monotonic() < end
         time.sleep(0.05)
     assert len(events(url)) == 3
+
+
+def test_deletion_and_writers_lock_rows_in_one_order(server: Server) -> None:
+    """Two orders would deadlock, and PostgreSQL would end one of the two transactions."""
+    url = server.database()
+    Store(url).prepare()
+    failed: list[str] = []
+    over = threading.Event()
+
+    def repeat(change: Callable[[Store, random.Random, int], object], seed: int) -> None:
+        store, rng, turn = Store(url), random.Random(seed), 0
+        while not over.is_set():
+            turn += 1
+            try:
+                change(store, rng, turn)
+            except (SQLAlchemyError, UsageError) as error:
+                failed.append(str(error).partition("\n")[0])
+                store.disconnect()
+
+    def write(store: Store, rng: random.Random, turn: int) -> None:
+        names = [f"{rng.random()}" for _ in range(20)]
+        for outcome in ("running", "completed"):
+            rng.shuffle(names)
+            rows = [
+                response_row(ResponseStart(name, "plain", None, "one", Policy()), time.time())
+                for name in names
+            ]
+            hashes = [{"hash": f"{turn}-{n}", "policy": {}} for n in rng.sample(range(20), 20)]
+            began, ended = rows[:10], [{**row, "outcome": outcome} for row in rows[5:]]
+            store.write(hashes, began, [], ended)
+
+    def forget(store: Store, rng: random.Random, turn: int) -> None:
+        with store.changing() as changed:
+            changed.forget("one")
+
+    threads = [
+        threading.Thread(target=repeat, args=(change, seed))
+        for seed, change in enumerate((write, write, write, forget, forget))
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(8)
+    over.set()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
