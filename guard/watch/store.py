@@ -32,7 +32,19 @@ from guard.watch import schema
 from guard.watch.events import Row, bounded
 
 _URL_FORMS = "sqlite:///FILE or postgresql://USER@HOST/NAME"
-_BUSY_S = 10.0  # how long SQLite waits for another writer
+_BUSY_S = 10.0  # how long a statement waits for a lock
+#: By a part of the database's message; the last one is for all others.
+_SQLITE_ADVICE = {
+    "locked": "another process writes to it; try again",
+    "full": "free space on its disk",
+    "not a database": "give another file, for this one is no SQLite database",
+    "malformed": "restore it from a copy or give another file, for this one is damaged",
+    "": "give a file in a folder that you may write to",
+}
+_POSTGRES_ADVICE = {
+    "lock timeout": "another session locks its tables; try again",
+    "": "check that the server runs and accepts this user",
+}
 _CONNECT_S = 5
 _POSTGRES = {
     "connect_timeout": _CONNECT_S,
@@ -274,11 +286,8 @@ class Store:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
         if self.url.password:
             reason = reason.replace(str(self.url.password), "***")
-        mend = (
-            "give a file in a folder that you may write to"
-            if self.is_sqlite
-            else "check that the server runs and accepts this user"
-        )
+        advice = _SQLITE_ADVICE if self.is_sqlite else _POSTGRES_ADVICE
+        mend = next(text for part, text in advice.items() if part in reason)
         return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {mend}."
 
 
@@ -347,10 +356,16 @@ def _read_engine(url: URL) -> Engine:
 def _postgres(url: URL) -> Engine:
     try:
         options = {k: v for k, v in _POSTGRES.items() if k not in url.query}
-        return create_engine(url, poolclass=NullPool, connect_args=options)
+        engine = create_engine(url, poolclass=NullPool, connect_args=options)
     except ImportError as error:
         from guard.installed import install_command
 
         raise ConfigError(
             f"events: PostgreSQL needs {error.name}; run: {install_command('watch')}"
         ) from None
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_BUSY_S:g}s'")
+
+    return engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -120,6 +121,40 @@ def test_a_dead_server_is_told_of_at_set_up_without_the_password() -> None:
         guard_with(url)
     assert "hunter2" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_table_that_stays_locked_ends_in_a_sentence(
+    server: Server, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    import psycopg
+
+    url = server.database()
+    Store(url).prepare()
+    monkeypatch.setattr("guard.watch.store._BUSY_S", 0.2)
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE guard_store, guard_responses IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises((ConfigError, UsageError), match="another session locks its tables"):
+            if reads:
+                with Store(url).reading():
+                    pass
+            else:
+                guard_with(url)
+
+
+def test_a_locked_or_damaged_file_is_named_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "guard.db"
+    Store(str(path)).prepare()
+    monkeypatch.setattr("guard.watch.store._BUSY_S", 0.2)
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ConfigError, match="another process writes to it; try again"):
+            guard_with(str(path))
+    path.write_bytes(path.read_bytes()[:4096] + b"x" * 90_000)
+    with pytest.raises(UsageError, match="is damaged"), Store(str(path)).changing() as changed:
+        changed.forget("one")
 
 
 def test_the_schemes_that_people_write_mean_postgresql(server: Server) -> None:
