@@ -190,6 +190,7 @@ for number in range(100000):
 """
     with run(MAKE + code, url, wait=False, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
+        process.stdout.readline()  # importing may take long
         began = time.monotonic()
         for line in process.stdout:
             if int(line) >= 50 and time.monotonic() - began > 3:
@@ -307,6 +308,25 @@ def test_no_stream_waits_for_a_store_that_does_not_answer(
     answers.set()
     flushed(guard)
     assert len(events(url)) == 100
+
+
+@pytest.mark.parametrize("batch", [1, 500])
+def test_what_an_exit_leaves_unwritten_is_counted_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, until: Until
+) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(writer, "BATCH", batch)
+    monkeypatch.setattr(Store, "write", lambda *_: never.wait(60))
+    guard = guard_with(f"sqlite:///{tmp_path / 'guard.db'}")
+    for _ in range(3):
+        list(guard.stream(["Fine."]))
+    writer_in(guard)._queue.put(threading.Event())  # a flush is no event
+    dropped: list[int] = []
+    writer_in(guard).on_drop.add(dropped.append)
+    writer_in(guard).close(1)
+    list(guard.stream(["Too late."]))
+    never.set()
+    assert writer_in(guard).dropped == sum(dropped) == 8
 
 
 def test_a_child_inherits_no_connection_and_outlives_its_parent(url: str, tmp_path: Path) -> None:
