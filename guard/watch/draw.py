@@ -24,7 +24,7 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, or_, select, text
+from sqlalchemy import Connection, delete, func, or_, select, text
 
 from guard.errors import UsageError
 from guard.watch.rates import ASIDE
@@ -35,6 +35,7 @@ _CLOSE = ((0.5, "close"), (0.1, "near"), (-math.inf, "far"))  # score as a share
 _MIN_ITEMS = 4  # per stratum, on average; else strata are merged
 _FETCH = 5_000  # rows read at a time
 
+_LAST_DRAW = select(func.max(draws.c.id)).scalar_subquery()
 _ALL_DRAWS = select(draws.c.id, draws.c.since, draws.c.until, draws.c.size).order_by(draws.c.id)
 
 
@@ -91,7 +92,9 @@ def draw(store: Store, since: float, until: float, size: int, seed: int = 0) -> 
     Raises UsageError if no readable text is kept, and as :meth:`guard.watch.store.Store.writing`
     does.
     """
-    return _drawn(store, new_id(), since, until, size, seed)
+    with store.reading() as connection:
+        last = connection.scalar(select(_LAST_DRAW))
+    return _drawn(store, new_id(last), since, until, size, seed)
 
 
 def enlarge(store: Store, more: int) -> Draw:
@@ -101,15 +104,15 @@ def enlarge(store: Store, more: int) -> Draw:
     as :func:`draw` does, and UsageError if there is no draw.
     """
     with store.reading() as connection:
-        last = connection.execute(select(draws).order_by(draws.c.id.desc()).limit(1)).first()
+        last = connection.execute(select(draws).where(draws.c.id == _LAST_DRAW)).first()
     if last is None:
         raise UsageError("Nothing has been drawn yet; run guard review draw without --more first.")
     return _drawn(store, last.id, last.since, last.until, last.size + more, last.seed)
 
 
-def new_id() -> str:
-    """Return 32 hexadecimal digits; later ones sort after earlier ones."""
-    return f"{time.time_ns():016x}{secrets.token_hex(8)}"
+def new_id(last: str | None) -> str:
+    """Return 32 hexadecimal digits that sort after ``last``, also if the clock was set back."""
+    return f"{max(time.time_ns(), int((last or '0')[:16], 16) + 1):016x}{secrets.token_hex(8)}"
 
 
 def _drawn(store: Store, name: str, since: float, until: float, size: int, seed: int) -> Draw:
@@ -161,7 +164,10 @@ def sampled(strata: Mapping[Name, Stratum], size: int) -> list[dict[str, Any]]:
 
 def _nothing(unread: int) -> str:
     if not unread:
-        return "No segment was judged in this time, so there is nothing to review."
+        return (
+            "No segment was judged in this time outside the periods of earlier draws, so there is "
+            "nothing to review."
+        )
     return (
         f"No text is kept of the {unread:,} segments that were judged in this time, so nobody can "
         "review them. Set keep_text = 'redacted' with review_share = 0.01, which keeps 1 % of the "

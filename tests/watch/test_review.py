@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from guard.errors import ConfigError, UsageError
 from guard.intervals import exact
 from guard.policy import Policy
-from guard.watch import review, schema
+from guard.watch import draw, review, schema
 from guard.watch.review import Correction, Marked, verdict_of
 from guard.watch.review_rates import estimates, unread
 from guard.watch.store import Store
@@ -193,6 +193,47 @@ def test_an_undone_mark_gives_way_to_the_one_before(tmp_path: Path, made: Deploy
         review.undo(connection, "ann")
         assert review.all_marks(connection) == {}
         assert review.undo(connection, "ann") is None
+
+
+def test_a_clock_that_is_set_back_changes_no_order(
+    tmp_path: Path, made: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(str(tmp_path / "guard.db"), made)
+    review.draw(store, NOW - DAY, NOW - 3600 + 0.05, 20)
+    with store.writing() as connection:
+        item = review.next_item(connection, "ann")
+        assert item is not None
+        review.mark(connection, item.id, "ann", "right")
+    monkeypatch.setattr(draw.time, "time_ns", lambda: 1_000)
+    with store.writing() as connection:
+        review.mark(connection, item.id, "ann", "wrong")
+        assert review.all_marks(connection)[item.key]["ann"].verdict == "wrong"
+        review.undo(connection, "ann")
+        assert review.all_marks(connection)[item.key]["ann"].verdict == "right"
+    second = review.draw(store, NOW - DAY, NOW, 20)
+    found = rows(str(store.url.database), schema.items)
+    assert len({(i["response_id"], i["number"]) for i in found}) == len(found)
+    assert review.enlarge(store, 10).id == second.id
+
+
+def test_a_draw_during_which_its_segments_are_forgotten_leaves_a_queue(
+    url: str, made: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(url, made)
+    sampled = draw.sampled
+
+    def forget_first(*args: Any) -> Any:
+        found = sampled(*args)
+        with Store(url).changing() as changed:
+            assert changed.forget(found[0]["response_id"][-4:]) == 1
+        return found
+
+    monkeypatch.setattr(draw, "sampled", forget_first)
+    review.draw(store, NOW - DAY, NOW, 20)
+    with store.reading() as connection:
+        assert 0 < len(review.queue(connection)) < 20
+        assert review.next_item(connection, "ann") is not None
+        assert review.progress(connection).drawn == len(review.queue(connection))
 
 
 @pytest.mark.parametrize(
