@@ -27,7 +27,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from guard.errors import ConfigError, UsageError
+from guard.errors import ConfigError
 from guard.watch import schema
 from guard.watch.events import Row, bounded
 
@@ -56,6 +56,10 @@ _SCHEMA_LOCK = 0x67756172
 _DELETE_BATCH = 1_000  # responses deleted in one transaction: others may write in between
 
 
+class StoreError(ConfigError):
+    """A store cannot be used; the message says why and what to do."""
+
+
 class Store:
     """One database of events and audits, used by one thread at a time.
 
@@ -73,37 +77,36 @@ class Store:
         self._connection: Connection | None = None
         self.key = b""
 
+    def copy(self) -> Store:
+        """Return another store of the same database, for another thread."""
+        return Store(self.url.render_as_string(hide_password=False), self._where)
+
     def prepare(self) -> None:
         """Create the tables, or bring older ones up to date.
 
-        Raises ConfigError if the store cannot be opened or written, or a newer guard made it.
+        Raises StoreError if the store cannot be opened or written, or a newer guard made it.
         """
-        try:
-            with self._connected().begin():
-                connection = self._connected()
-                if not self.is_sqlite:
-                    connection.execute(text(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"))
-                schema.bring_up(connection)
-                self._check(connection)
-                key = select(schema.about.c.value).where(schema.about.c.name == "key")
-                self.key = self._key(connection.scalar(key) or "")
-                # SQLite locks a read-only file too; only a write shows that it can be written.
-                connection.execute(schema.about.update().values(value=schema.about.c.value))
-        except SQLAlchemyError as error:
-            raise ConfigError(self._error_sentence(error)) from None
-        finally:
-            self.disconnect()
+        with self._errors(), self._connected().begin():
+            connection = self._connected()
+            if not self.is_sqlite:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"))
+            schema.bring_up(connection)
+            self._check(connection)
+            key = select(schema.about.c.value).where(schema.about.c.name == "key")
+            self.key = self._key(connection.scalar(key) or "")
+            # SQLite locks a read-only file too; only a write shows that it can be written.
+            connection.execute(schema.about.update().values(value=schema.about.c.value))
 
     def _key(self, written: str) -> bytes:
         try:
             return bytes.fromhex(written)
         except ValueError:
-            raise ConfigError(f"{self._where}: {self.name} is damaged: its key is none.") from None
+            raise StoreError(f"{self._where}: {self.name} is damaged: its key is none.") from None
 
     def _check(self, connection: Connection) -> None:
         version = schema.version_of(connection)
         if version is None:
-            raise ConfigError(
+            raise StoreError(
                 f"{self._where}: {self.name} is not a guard store; give one that guard writes to."
             )
         if version != schema.VERSION:
@@ -113,7 +116,7 @@ class Store:
                 if newer
                 else "let a guard of this version write to it once"
             )
-            raise ConfigError(
+            raise StoreError(
                 f"{self._where}: {self.name} was written by {'a newer' if newer else 'an older'} "
                 f"guard (its tables have version {version}, this guard reads {schema.VERSION}); "
                 f"{mend}."
@@ -221,45 +224,29 @@ class Store:
     def reading(self) -> Iterator[Connection]:
         """Yield a read-only connection that sees one snapshot of the store.
 
-        Raises UsageError if it cannot be read, ConfigError if it is no store of this version.
+        Raises StoreError if it cannot be read or is no store of this version.
         """
-        engine = _read_engine(self.url)
-        try:
-            with engine.connect() as connection:
-                self._check(connection)
-                yield connection
-        except SQLAlchemyError as error:
-            raise UsageError(self._error_sentence(error)) from None
-        finally:
-            engine.dispose()
+        with self._errors(disconnect=False), _read_engine(self.url).connect() as connection:
+            self._check(connection)
+            yield connection
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[Store]:
         """Yield the store to a command that deletes; raises as :meth:`reading` does."""
         with self.reading():
             pass
-        try:
+        with self._errors():
             yield self
-        except SQLAlchemyError as error:
-            raise UsageError(self._error_sentence(error)) from None
-        finally:
-            self.disconnect()
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[Connection]:
         """Yield a connection for adding rows in one transaction.
 
-        Creates the tables first, with the errors of :meth:`prepare`. Raises UsageError if the rows
-        cannot be written.
+        Creates the tables first. Raises StoreError if they or the rows cannot be written.
         """
         self.prepare()
-        try:
-            with self._connected().begin():
-                yield self._connected()
-        except SQLAlchemyError as error:
-            raise UsageError(self._error_sentence(error)) from None
-        finally:
-            self.disconnect()
+        with self._errors(), self._connected().begin():
+            yield self._connected()
 
     def new(self, table: Table, row: Row) -> Insert:
         """Return an insert of ``row`` that does nothing if a row has its key."""
@@ -281,6 +268,17 @@ class Store:
                 self._engine = _write_engine(self.url)
             self._connection = self._engine.connect()
         return self._connection
+
+    @contextlib.contextmanager
+    def _errors(self, *, disconnect: bool = True) -> Iterator[None]:
+        """Turn the database's errors into StoreErrors."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise StoreError(self._error_sentence(error)) from None
+        finally:
+            if disconnect:
+                self.disconnect()
 
     def _error_sentence(self, error: SQLAlchemyError) -> str:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
