@@ -73,14 +73,14 @@ def rates(
 
     names, now = dimensions(by), time.time()
     if not alert:
-        from guard.watch.review_rates import estimates, unread
+        from guard.watch.review_rates import estimates, unreviewable
 
         begin = now - span_s(since, "--since")
         with opened.reading() as connection:
             rates_report = report(connection, begin, now, names)
             reviewed = estimates(connection, begin, now, names)
-            unreviewable = unread(connection, begin, now)
-        _print_report(rates_report, reviewed, unreviewable, form)
+            unread = unreviewable(connection, begin, now)
+        _print_report(rates_report, reviewed, unread, form)
         return
     weeks = span_s(baseline, "--baseline") / _WEEK_S
     if weeks != int(weeks):
@@ -148,7 +148,7 @@ def utc(seconds: float) -> str:
 def _print_report(
     report: Report,
     reviewed: Mapping[tuple[str, ...], Reviewed],
-    unreviewable: int,
+    unread: int,
     form: str | None,
 ) -> None:
     from guard.watch.review_rates import nothing_reviewed
@@ -168,7 +168,7 @@ def _print_report(
                 "running": report.running,
                 "future": report.future,
                 "dropped": report.dropped,
-                "unreviewable": unreviewable,
+                "unreviewable": unread,
             }
         )
         return
@@ -192,8 +192,8 @@ def _print_report(
         for line, estimates in zip(report.lines, rates, strict=True)
     ]
     notes = _notes(report, rates, reviewed)
-    if unreviewable:
-        notes.append(f"Marks do not represent {unreviewable:,} segments whose texts are not kept.")
+    if unread:
+        notes.append(f"Marks do not represent {unread:,} segments whose texts are not kept.")
     _print_table(f"{utc(report.since)} to {utc(report.until)}", header, rows, notes, form)
 
 

@@ -94,8 +94,8 @@ def write(store: Store, file: Path, reviewer: str, as_json: bool) -> None:
     for item, _ in queue:
         mark = own[item.id]
         correction = mark.correction if mark else reviews.Correction()
-        row = (item.id, item.before, item.text, item.action, _finding(item))
-        row = (*row, mark.verdict if mark else "", *correction)
+        verdict = mark.verdict if mark else ""
+        row = (item.id, item.before, item.text, item.action, _finding(item), verdict, *correction)
         table.writerow([cell(value or "") for value in row])
     try:
         write_whole(file, out.getvalue())

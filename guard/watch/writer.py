@@ -179,7 +179,7 @@ class Writer(Worker):
                 if response.id not in began:
                     began[response.id] = response_row(response, row["time"], item.decision.verdict)
             else:
-                row = began.pop(response.id, None) or response_row(response, item.time)
+                row = began.pop(response.id, {}) or response_row(response, item.time)
                 ended[response.id] = row | item.summary | {"time": item.time}
         dropped = self.dropped
         drops = [self._drop_row(dropped)] if dropped > self._drops_written else []

@@ -118,8 +118,8 @@ def test_no_generated_text_is_in_any_byte(
     store = bytes_of(url, tmp_path, request)
     found = [word for word in WORDS if word.encode() in store]
     # What is kept on request is seen by this very search.
-    said = [word for word in WORDS if word != "blorptown"]  # which the user said
-    assert found == ([] if keep_text == "never" else said)
+    expected = [word for word in WORDS if word != "blorptown"]  # which the user said
+    assert found == ([] if keep_text == "never" else expected)
     tracers.shutdown()
 
 

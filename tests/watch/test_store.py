@@ -206,6 +206,6 @@ def test_stats_say_what_there_is(url: str) -> None:
     flushed(guard)
     run = CliRunner().invoke(main, ["events", "stats", url])
     assert run.exit_code == 0
-    told = dict(line.split("\t") for line in run.output.splitlines())
-    assert (told["responses"], told["events"], told["dropped"]) == ("1", "2", "0")
-    assert told["schema"] == str(schema.VERSION)
+    values = dict(line.split("\t") for line in run.output.splitlines())
+    assert (values["responses"], values["events"], values["dropped"]) == ("1", "2", "0")
+    assert values["schema"] == str(schema.VERSION)

@@ -87,11 +87,11 @@ def test_a_dead_database_costs_events_and_is_told_of_them_later(
     until(lambda: writer_in(guard)._queue.qsize() == 0)
     list(guard.stream(["After."]))
     flushed(guard)
-    (told,) = rows(url, schema.drops)
-    assert told["events"] == writer_in(guard).dropped
+    (report,) = rows(url, schema.drops)
+    assert report["events"] == writer_in(guard).dropped
     # Every event is there once, or counted; each response has two.
     kept = len(events(url)) + len([r for r in responses(url) if r["outcome"] != "running"])
-    assert kept + told["events"] == 2 * 62
+    assert kept + report["events"] == 2 * 62
 
 
 def test_what_cannot_be_written_at_all_is_dropped_and_the_rest_goes_on(
@@ -197,9 +197,9 @@ for number in range(100000):
                 break
         process.send_signal(signal.SIGKILL)
         rest = process.stdout.read()
-    said = [int(n) for n in re.findall(r"^\d+$", f"{line}{rest}", re.MULTILINE)][-1] + 1
+    printed = [int(n) for n in re.findall(r"^\d+$", f"{line}{rest}", re.MULTILINE)][-1] + 1
     kept = responses(url)
-    lost = said - len([r for r in kept if r["outcome"] == "completed"])
+    lost = printed - len([r for r in kept if r["outcome"] == "completed"])
     assert len(kept) > 0
     assert 2 * lost <= writer.QUEUE + writer.BATCH
     if url.startswith("sqlite"):
