@@ -37,6 +37,7 @@ _BUSY_S = 10.0  # how long a statement waits for a lock
 _SQLITE_ADVICE = {
     "locked": "another process writes to it; try again",
     "full": "free space on its disk",
+    "disk I/O error": "check that its disk works and has free space, and that it is a file",
     "not a database": "give another file, for this one is no SQLite database",
     "malformed": "restore it from a copy or give another file, for this one is damaged",
     "": "give a file in a folder that you may write to",
