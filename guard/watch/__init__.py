@@ -36,18 +36,20 @@ class Recorders:
         self, session: DoorSession, trail: GuardTrail, decision: Decision, text: str
     ) -> None:
         """Report the last decision of ``trail`` to each recorder."""
-        self._call_each(lambda recorder: recorder.decided(session, trail, decision, text))
+        for each in self.recorders:
+            _shielded(each, lambda recorder: recorder.decided(session, trail, decision, text))
 
     def ended(self, session: DoorSession, trail: GuardTrail, outcome: Outcome) -> None:
         """Report the end of a response to each recorder."""
-        self._call_each(lambda recorder: recorder.ended(session, trail, outcome))
-
-    def _call_each(self, call: Callable[[Recorder], None]) -> None:
         for each in self.recorders:
-            try:
-                call(each)
-            except Exception as error:
-                _log.error("%s failed with %s", type(each).__name__, type(error).__name__)
+            _shielded(each, lambda recorder: recorder.ended(session, trail, outcome))
+
+
+def _shielded(recorder: Recorder, call: Callable[[Recorder], None]) -> None:
+    try:
+        call(recorder)
+    except Exception as error:
+        _log.error("%s failed with %s", type(recorder).__name__, type(error).__name__)
 
 
 def recorder(
