@@ -102,7 +102,9 @@ class Store:
         try:
             return bytes.fromhex(written)
         except ValueError:
-            raise StoreError(f"{self._where}: {self.name} is damaged: its key is none.") from None
+            raise StoreError(
+                f"{self._where}: {self.name} is damaged: its key cannot be read."
+            ) from None
 
     def _check(self, connection: Connection) -> None:
         version = schema.version_of(connection)
@@ -111,16 +113,14 @@ class Store:
                 f"{self._where}: {self.name} is not a guard store; give one that guard writes to."
             )
         if version != schema.VERSION:
-            newer = version > schema.VERSION
-            mend = (
-                "use that guard or a newer one"
-                if newer
-                else "let a guard of this version write to it once"
+            writer, advice = (
+                ("a newer", "use that guard or a newer one")
+                if version > schema.VERSION
+                else ("an older", "let a guard of this version write to it once")
             )
             raise StoreError(
-                f"{self._where}: {self.name} was written by {'a newer' if newer else 'an older'} "
-                f"guard (its tables have version {version}, this guard reads {schema.VERSION}); "
-                f"{mend}."
+                f"{self._where}: {self.name} was written by {writer} guard (its tables have version "
+                f"{version}, this guard reads {schema.VERSION}); {advice}."
             )
 
     def write(
@@ -140,8 +140,9 @@ class Store:
             connection = self._connected()
             # Whoever changes rows of a response locks its row in guard_responses first, in the
             # order of ids: other orders would deadlock.
-            ids = {row["id"] for row in (*began, *ended)}
-            self._lock(connection, schema.responses.c.id.in_(ids))
+            if not self.is_sqlite:  # where one writer waits for the other anyway
+                ids = {row["id"] for row in (*began, *ended)}
+                self._lock(connection, schema.responses.c.id.in_(ids))
             for table, rows in (
                 (schema.settings, sorted(settings, key=lambda row: row["hash"])),
                 (schema.responses, began),
@@ -285,9 +286,9 @@ class Store:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
         if self.url.password:
             reason = reason.replace(str(self.url.password), "***")
-        advice = _SQLITE_ADVICE if self.is_sqlite else _POSTGRES_ADVICE
-        mend = next(text for part, text in advice.items() if part in reason)
-        return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {mend}."
+        by_reason = _SQLITE_ADVICE if self.is_sqlite else _POSTGRES_ADVICE
+        advice = next(text for part, text in by_reason.items() if part in reason)
+        return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {advice}."
 
 
 def _parsed(given: str, where: str) -> URL:
