@@ -119,8 +119,8 @@ class Store:
                 else ("an older", "let a guard of this version write to it once")
             )
             raise StoreError(
-                f"{self._where}: {self.name} was written by {writer} guard (its tables have version "
-                f"{version}, this guard reads {schema.VERSION}); {advice}."
+                f"{self._where}: {self.name} was written by {writer} guard (its tables have "
+                f"version {version}, this guard reads {schema.VERSION}); {advice}."
             )
 
     def write(
