@@ -1,4 +1,4 @@
-"""Chromium without a window, told what to do over its DevTools protocol."""
+"""Chromium without a window, controlled by its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATIENCE_S = 60
 
 
 class Page:
-    """A tab; ``events`` are what it has told so far."""
+    """A tab; ``events`` are what it has sent so far."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.events: list[dict[str, Any]] = []
@@ -38,10 +38,10 @@ class Page:
         """Return the result of a command."""
         number = next(self._numbers)
         self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
-        while (told := json.loads(self._socket.recv(_PATIENCE_S))).get("id") != number:
-            self.events.append(told)
-        assert "error" not in told, told
-        return told["result"]
+        while (message := json.loads(self._socket.recv(_PATIENCE_S))).get("id") != number:
+            self.events.append(message)
+        assert "error" not in message, message
+        return message["result"]
 
     def show(self, path: Path) -> None:
         """Load a file, anew if it is shown already."""

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli.rates import open_store
+from guard.cli.rates import on_store, print_result
 from guard.errors import GuardError, UsageError
 
 if TYPE_CHECKING:
     from guard.watch.dashboard.serve import Place
+    from guard.watch.store import Store
 
 TOKEN = "GUARD_DASHBOARD_TOKEN"
 _NEEDS = ("starlette", "uvicorn", "jinja2", "matplotlib")
 
 
 @click.command()
-@click.argument("store", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
@@ -47,9 +46,9 @@ _NEEDS = ("starlette", "uvicorn", "jinja2", "matplotlib")
     type=click.Path(path_type=Path),
     help="Folder of the bias index that references are looked up in.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print its URL and token as one JSON object.")
+@on_store
 def dashboard(
-    store: str | None,
+    store: Store,
     host: str,
     port: int,
     token: str | None,
@@ -62,7 +61,6 @@ def dashboard(
     STORE is a file or a URL; without one, the setting ``events``. Only this machine can reach the
     page unless --host says otherwise; then readers need a token.
     """
-    opened = open_store(store)
     try:
         from guard.watch.dashboard.serve import serve
     except ImportError as error:
@@ -78,15 +76,13 @@ def dashboard(
         _statements(index)  # fails now if the folder is no index
 
     def announce(place: Place) -> None:
-        if as_json:
-            click.echo(json.dumps({"url": place.url, "token": place.generated_token}))
-            return
-        click.echo(f"Dashboard of {opened.name} at {place.url}; Ctrl-C ends it.")
+        text = f"Dashboard of {store.name} at {place.url}; Ctrl-C ends it."
         if place.generated_token is not None:
-            click.echo(f"Token: {place.generated_token}")
+            text += f"\nToken: {place.generated_token}"
+        print_result({"url": place.url, "token": place.generated_token}, text, as_json)
 
     try:
-        serve(opened, host, port, token, allowed, lambda id_: _statements(index).get(id_), announce)
+        serve(store, host, port, token, allowed, lambda id_: _statements(index).get(id_), announce)
     except KeyboardInterrupt:  # the way to end it
         click.echo("", err=True)
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import csv
+import functools
 import html
 import io
 import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from guard.audit.files import cell
-from guard.cli import in_pipe, printable, results_console, without_nan
-from guard.cli.review_items import when
+from guard.cli import given, in_pipe, printable, results_console, without_nan
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,15 +26,22 @@ if TYPE_CHECKING:
     from guard.watch.review_rates import Estimate, Reviewed
     from guard.watch.store import Store
 
+store_argument = click.argument("store", required=False)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
 ALARM = 4
 _WEEK_S = 604_800.0
-_FORMATS = ("json", "csv", "html")
 _SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
 
 
+since_option = click.option(
+    "--since", default="7d", show_default=True, metavar="TIME", help="How far back."
+)
+
+
 @click.command()
-@click.argument("store", required=False)
-@click.option("--since", default="7d", show_default=True, metavar="TIME", help="How far back.")
+@store_argument
+@since_option
 @click.option(
     "--by",
     default="",
@@ -65,14 +73,14 @@ def rates(
 
     names, now = dimensions(by), time.time()
     if not alert:
-        begin = now - span_s(since, "--since")
-        from guard.watch.review_rates import estimates, unread
+        from guard.watch.review_rates import estimates, unreviewable
 
+        begin = now - span_s(since, "--since")
         with opened.reading() as connection:
             rates_report = report(connection, begin, now, names)
             reviewed = estimates(connection, begin, now, names)
-            unreviewable = unread(connection, begin, now)
-        _print_report(rates_report, reviewed, unreviewable, form)
+            unread = unreviewable(connection, begin, now)
+        _print_report(rates_report, reviewed, unread, form)
         return
     weeks = span_s(baseline, "--baseline") / _WEEK_S
     if weeks != int(weeks):
@@ -112,84 +120,86 @@ def open_store(url: str | None, where: str = "STORE") -> Store:
     return Store(url, where)
 
 
+def on_store(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command STORE, which it receives opened, and --json."""
+
+    @functools.wraps(command)
+    def opened(*, store: str | None, **options: Any) -> None:
+        command(open_store(store), **options)
+
+    return given(store_argument, json_option)(opened)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON, with null for nan."""
+    click.echo(json.dumps(without_nan(value), ensure_ascii=False))
+
+
+def print_result(value: Any, text: str, as_json: bool) -> None:
+    """Print ``value`` as JSON, or ``text``."""
+    print_json(value) if as_json else click.echo(text)
+
+
+def utc(seconds: float) -> str:
+    """Return a time, seconds since 1970, as text."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def _print_report(
     report: Report,
     reviewed: Mapping[tuple[str, ...], Reviewed],
-    unreviewable: int,
+    unread: int,
     form: str | None,
 ) -> None:
     from guard.watch.review_rates import nothing_reviewed
 
-    header = [
-        *report.by,
-        *("responses", "segments", "findings", "prevalence", "mitigation", "unjudged"),
-        *(name.replace("_", " ") for name in _SHOWN_REVIEWED),
-    ]
-    rates = [reviewed.get(tuple(line.by.values()), nothing_reviewed()) for line in report.lines]
+    none = nothing_reviewed()
+    rates = [reviewed.get(tuple(line.by.values()), none) for line in report.lines]
     lines = [
-        {**_line_dict(line), **reviewed_dict(rate)}
+        {**_line_dict(line), **estimates_dict(rate)}
         for line, rate in zip(report.lines, rates, strict=True)
     ]
     if form == "json":
-        _print_json(
+        print_json(
             {
-                "since": when(report.since),
-                "until": when(report.until),
+                "since": utc(report.since),
+                "until": utc(report.until),
                 "lines": lines,
                 "running": report.running,
                 "future": report.future,
                 "dropped": report.dropped,
-                "unreviewable": unreviewable,
+                "unreviewable": unread,
             }
         )
         return
     if form == "csv":
         flat = [_flat(line) for line in lines]
-        known = list(dict.fromkeys(name for row in flat for name in row))
-        _print_csv(known, [[row.get(name) for name in known] for row in flat])
+        header = list(dict.fromkeys(name for row in flat for name in row))
+        _print_csv(header, [[row.get(name) for name in header] for row in flat])
         return
+    header = [
+        *report.by,
+        *("responses", "segments", "findings", "prevalence", "mitigation", "unjudged"),
+        *(name.replace("_", " ") for name in _SHOWN_REVIEWED),
+    ]
     rows = [
         [
             *line.by.values(),
-            f"{line.responses:,}",
-            f"{line.segments:,}",
-            f"{line.findings:,}",
-            line.prevalence.text,
-            line.mitigation.text,
-            line.unjudged.text,
-            *(getattr(rate, name).text for name in _SHOWN_REVIEWED),
+            *(f"{count:,}" for count in (line.responses, line.segments, line.findings)),
+            *(rate.text for rate in (line.prevalence, line.mitigation, line.unjudged)),
+            *(getattr(estimates, name).text for name in _SHOWN_REVIEWED),
         ]
-        for line, rate in zip(report.lines, rates, strict=True)
+        for line, estimates in zip(report.lines, rates, strict=True)
     ]
-    title = f"{when(report.since)} to {when(report.until)}"
-    notes = [*_notes(report), *_reviewed_notes(report, reviewed)]
-    if unreviewable:
-        notes.append(f"Marks do not represent {unreviewable:,} segments whose texts are not kept.")
-    _print_table(title, header, rows, notes, form)
+    notes = _notes(report, rates, reviewed)
+    if unread:
+        notes.append(f"Marks do not represent {unread:,} segments whose texts are not kept.")
+    _print_table(f"{utc(report.since)} to {utc(report.until)}", header, rows, notes, form)
 
 
-def _reviewed_notes(report: Report, reviewed: Mapping[tuple[str, ...], Reviewed]) -> list[str]:
-    from guard.watch.review_rates import nothing_reviewed
-
-    if not report.lines:
-        return []
-    rates = [reviewed.get(tuple(line.by.values()), nothing_reviewed()) for line in report.lines]
-    estimates = [getattr(rate, name) for rate in rates for name in _SHOWN_REVIEWED]
-    reasons = dict.fromkeys(estimate.reason for estimate in estimates if estimate.reason)
-    notes = [
-        "over blocking: share of the stopped segments that were harmless; harmless stopped: share "
-        "of the harmless segments that were stopped; missed: share of the biased segments without "
-        "a finding. They are estimated from people's marks: guard review."
-    ]
-    notes += [f"n/a: {reason}." for reason in reasons]
-    lines = {tuple(line.by.values()) for line in report.lines}
-    notes += [
-        f"Reviewed, with no finding: {', '.join(key)}." for key in reviewed if key not in lines
-    ]
-    return notes
-
-
-def _notes(report: Report) -> list[str]:
+def _notes(
+    report: Report, rates: Sequence[Reviewed], reviewed: Mapping[tuple[str, ...], Reviewed]
+) -> list[str]:
     notes = [
         "prevalence: share of the judged segments that were biased; mitigation: share of the "
         "biased ones kept from the user; unjudged: share of all segments. "
@@ -197,47 +207,50 @@ def _notes(report: Report) -> list[str]:
     ]
     if not report.lines:
         notes = ["No response has ended in this time."]
-    if report.running:
-        notes.append(f"{report.running:,} responses have not ended, and are not counted.")
-    if report.future:
-        notes.append(f"{report.future:,} responses have a time in the future, and are not counted.")
-    if report.dropped:
-        notes.append(f"{report.dropped:,} events of this time were dropped, and are not counted.")
-    return notes
+    for count, text in (
+        (report.running, "responses have not ended"),
+        (report.future, "responses have a time in the future"),
+        (report.dropped, "events of this time were dropped"),
+    ):
+        if count:
+            notes.append(f"{count:,} {text}, and are not counted.")
+    if not report.lines:
+        return notes
+    notes.append(
+        "over blocking: share of the stopped segments that were harmless; harmless stopped: share "
+        "of the harmless segments that were stopped; missed: share of the biased segments without "
+        "a finding. They are estimated from people's marks: guard review."
+    )
+    reasons = dict.fromkeys(
+        getattr(rate, name).reason for rate in rates for name in _SHOWN_REVIEWED
+    )
+    notes += [f"n/a: {reason}." for reason in reasons if reason]
+    lines = {tuple(line.by.values()) for line in report.lines}
+    return notes + [
+        f"Reviewed, with no finding: {', '.join(key)}." for key in reviewed if key not in lines
+    ]
 
 
 def _print_alerts(week: Alerts, form: str | None) -> None:
     rows = [
-        {
-            **alert.by,
-            "share": alert.share,
-            "alarm": alert.alarm,
-            "responses": alert.responses,
-            "count": alert.count,
-            "baseline_responses": alert.baseline_responses,
-            "baseline_count": alert.baseline_count,
-            "limit": alert.limit,
-            "evidence": alert.evidence,
-            "needed": alert.needed,
-            "sees_double_after": alert.sees_double_after,
-        }
+        {**alert.by, "share": alert.share, "alarm": alert.alarm}
+        | {name: getattr(alert, name) for name in alert.__slots__ if name not in ("by", "share")}
         for alert in week.results
     ]
     if form == "json":
-        _print_json(
+        print_json(
             {
-                "since": when(week.since),
-                "until": when(week.until),
-                "baseline_since": when(week.baseline_since),
+                "since": utc(week.since),
+                "until": utc(week.until),
+                "baseline_since": utc(week.baseline_since),
                 "alarm": week.alarm,
                 "alerts": rows,
                 "new": list(week.new),
             }
         )
         return
-    header = list(rows[0]) if rows else []
     if form == "csv":
-        _print_csv(header, [list(row.values()) for row in rows])
+        _print_csv(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
         return
     cells = [
         [
@@ -259,7 +272,7 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
     if not week.results:
         notes = ["No response ended in the weeks before: there is no baseline."]
     notes += [f"No baseline yet: {new}." for new in week.new if new and week.results]
-    title = f"week of {when(week.since)}, baseline since {when(week.baseline_since)}"
+    title = f"week of {utc(week.since)}, baseline since {utc(week.baseline_since)}"
     _print_table(title, columns, cells, notes, form)
 
 
@@ -268,11 +281,9 @@ def _share(count: int, n: int) -> str:
 
 
 def _line_dict(line: Any) -> dict[str, Any]:
-    from guard.watch.rates import Rate
-
     values = {name: getattr(line, name) for name in line.__slots__ if name != "by"}
-    rates = {k: v._asdict() for k, v in values.items() if isinstance(v, Rate)}
-    return {**line.by, **{k: v for k, v in values.items() if k not in rates}, **rates}
+    counts = {name: value for name, value in values.items() if isinstance(value, int)}
+    return {**line.by, **counts, **{n: v._asdict() for n, v in values.items() if n not in counts}}
 
 
 def _flat(line: dict[str, Any]) -> dict[str, Any]:
@@ -285,21 +296,17 @@ def _flat(line: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def reviewed_dict(reviewed: Reviewed) -> dict[str, Any]:
+def estimates_dict(reviewed: Reviewed) -> dict[str, Any]:
     """Return estimates as plain values, nan if unknown."""
     return {name: estimate._asdict() for name, estimate in reviewed._asdict().items()}
 
 
-def shown_estimate(estimate: Estimate) -> str:
+def estimate_text(estimate: Estimate) -> str:
     """Return an estimate in one line of text."""
     if estimate.reason:
         return f"n/a: {estimate.reason}"
     unclear = f", {estimate.unclear:,} unclear" if estimate.unclear else ""
     return f"{estimate.text} of {estimate.marked:,} marked{unclear}"
-
-
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(without_nan(value), ensure_ascii=False))
 
 
 def _print_csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from guard.errors import ConfigError
@@ -78,13 +79,9 @@ def recorder(
 
 
 def _events(settings: Mapping[str, Any]) -> Events:
-    try:
-        import sqlalchemy  # noqa: F401
-    except ImportError:
-        raise _needs("events: a store needs SQLAlchemy") from None
-    from guard.watch.events import Events
-    from guard.watch.writer import writer_of
-
+    with _needing("events: a store needs SQLAlchemy"):
+        from guard.watch.events import Events
+        from guard.watch.writer import writer_of
     keep_text, share = settings.get("keep_text", "never"), settings.get("review_share", 0.0)
     if share and keep_text in ("never", "hash"):
         raise ConfigError(
@@ -96,36 +93,35 @@ def _events(settings: Mapping[str, Any]) -> Events:
 
 
 def _metrics(registry: Any) -> Metrics:
-    try:
+    with _needing("metrics: they need prometheus-client"):
         from prometheus_client import CollectorRegistry
-    except ImportError:
-        raise _needs("metrics: they need prometheus-client") from None
-    from guard.watch.metrics import metrics_in
 
-    if registry is not True and not isinstance(registry, CollectorRegistry):
-        raise _not_taken("metrics", "a CollectorRegistry of prometheus-client", registry)
+        from guard.watch.metrics import metrics_in
+    _check("metrics", registry, CollectorRegistry, "a CollectorRegistry of prometheus-client")
     return metrics_in(None if registry is True else registry)
 
 
 def _traces(provider: Any, call_span: Callable[[DoorSession], Any]) -> Traces:
-    try:
+    with _needing("traces: they need opentelemetry-api"):
         from opentelemetry.trace import TracerProvider
-    except ImportError:
-        raise _needs("traces: they need opentelemetry-api") from None
-    from guard.watch.traces import Traces
 
-    if provider is not True and not isinstance(provider, TracerProvider):
-        raise _not_taken("traces", "a TracerProvider of OpenTelemetry", provider)
+        from guard.watch.traces import Traces
+    _check("traces", provider, TracerProvider, "a TracerProvider of OpenTelemetry")
     return Traces(None if provider is True else provider, call_span)
 
 
-def _needs(what: str) -> ConfigError:
-    from guard.installed import install_command
+@contextmanager
+def _needing(package: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        from guard.installed import install_command
 
-    return ConfigError(f"{what}; run: {install_command('watch')}")
+        raise ConfigError(f"{package}; run: {install_command('watch')}") from None
 
 
-def _not_taken(setting: str, kind: str, given: object) -> ConfigError:
-    return ConfigError(
-        f"Guard: {setting} takes true, false or {kind}, got a {type(given).__name__}."
-    )
+def _check(setting: str, value: object, kind: type, kind_name: str) -> None:
+    if value is not True and not isinstance(value, kind):
+        raise ConfigError(
+            f"Guard: {setting} takes true, false or {kind_name}, got a {type(value).__name__}."
+        )

@@ -1,4 +1,4 @@
-"""Has a rate risen this week? A sequential test: run it as often as you like.
+"""Tests whether a rate has risen this week: a sequential test, valid however often it is run.
 
 A week begins on Monday, 00:00 UTC. It is compared with the weeks before it, the baseline, by three
 shares of its responses: those in which bias was found, those in which bias reached the user, and
@@ -22,6 +22,7 @@ independent, and that weeks are alike, so the baseline is whole weeks.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -47,6 +48,8 @@ DAYS = 7
 _MAX_RESPONSES = 10_000_000  # up to which sees_double_after searches
 _POWER = 0.9
 
+Group = tuple[str, ...]
+"""The values of a breakdown."""
 Share = Literal["biased", "leaked", "unjudged"]
 SHARES: tuple[Share, ...] = ("biased", "leaked", "unjudged")
 
@@ -134,46 +137,34 @@ class _Counts:
     """
 
     def __init__(self, lines: Sequence[Sums], by: Sequence[str]) -> None:
-        self._type_index = by.index("bias_type") if "bias_type" in by else None
-        self._n: dict[tuple[str, ...], Floats] = {}
-        self._in_share: dict[tuple[Share, tuple[str, ...]], Floats] = {}
+        self._by = by
+        self._n: dict[Group, Floats] = defaultdict(lambda: np.zeros(DAYS))
+        self._in_share: dict[tuple[Share, Group], Floats] = defaultdict(lambda: np.zeros(DAYS))
         for line in lines:
             group = tuple(line.by.values())
-            self._n.setdefault(self._without_type(group), np.zeros(DAYS))[line.part] = (
-                line.responses
-            )
-            counts: Mapping[Share, int] = {
-                "biased": line.biased,
-                "leaked": line.leaked,
-                "unjudged": line.silent,
-            }
-            for share, count in counts.items():
-                self._in_share.setdefault((share, group), np.zeros(DAYS))[line.part] = count
-        self.groups = sorted(group for rest in self._n for group in self._with_types(rest))
+            self._n[self._without_type(group)][line.part] = line.responses
+            counts = (line.biased, line.leaked, line.with_unjudged)
+            for share, count in zip(SHARES, counts, strict=True):
+                self._in_share[share, group][line.part] = count
+        types = BIAS_TYPES if "bias_type" in by else ("",)
+        self.groups = sorted(self._with_type(rest, kind) for rest in self._n for kind in types)
         self.names = [", ".join(rest) for rest in sorted(self._n)]
 
-    def n(self, group: tuple[str, ...]) -> Floats:
+    def n(self, group: Group) -> Floats:
         """Return the responses of ``group``, by day."""
-        return self._n.get(self._without_type(group), np.zeros(DAYS))
+        return self._n[self._without_type(group)]
 
-    def in_share(self, share: Share, group: tuple[str, ...]) -> Floats:
+    def in_share(self, share: Share, group: Group) -> Floats:
         """Return the responses of ``group`` that are in ``share``, by day."""
-        return self._in_share.get((share, group), np.zeros(DAYS))
+        return self._in_share[share, group]
 
-    def _without_type(self, group: tuple[str, ...]) -> tuple[str, ...]:
-        return (
-            group
-            if self._type_index is None
-            else (*group[: self._type_index], *group[self._type_index + 1 :])
-        )
+    def _without_type(self, group: Group) -> Group:
+        pairs = zip(self._by, group, strict=True)
+        return tuple(value for name, value in pairs if name != "bias_type")
 
-    def _with_types(self, rest: tuple[str, ...]) -> list[tuple[str, ...]]:
-        if self._type_index is None:
-            return [rest]
-        return [
-            (*rest[: self._type_index], bias_type, *rest[self._type_index :])
-            for bias_type in BIAS_TYPES
-        ]
+    def _with_type(self, rest: Group, bias_type: str) -> Group:
+        others = iter(rest)
+        return tuple(bias_type if name == "bias_type" else next(others) for name in self._by)
 
 
 def _alert(
@@ -181,7 +172,7 @@ def _alert(
     by: Mapping[str, str],
     baseline: _Counts,
     week: _Counts,
-    group: tuple[str, ...],
+    group: Group,
     tests: int,
 ) -> Alert:
     base_n, base_count = baseline.n(group).sum(), baseline.in_share(share, group).sum()

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, or_, select, text
 
 from guard.errors import UsageError
-from guard.watch.rates import ASIDE
+from guard.watch.rates import NON_ANSWER_DOORS
 from guard.watch.schema import draws, events, items, responses
 from guard.watch.store import Store
 
@@ -60,7 +60,7 @@ class Key(NamedTuple):
     number: int
 
 
-class Name(NamedTuple):
+class StratumName(NamedTuple):
     """The values that define a stratum; empty if its segments differ in one."""
 
     share: float  # of texts kept
@@ -78,7 +78,7 @@ class Stratum:
     """A stratum: its segments, those with a kept text, and the first of these by random number."""
 
     size: int = 0
-    kept: int = 0
+    with_text: int = 0
     first: list[tuple[int, Key]] = field(default_factory=list)  # a heap of negated random numbers
 
 
@@ -91,7 +91,7 @@ def draw(store: Store, since: float, until: float, size: int, seed: int = 0) -> 
     Raises UsageError if no readable text is kept, and as :meth:`guard.watch.store.Store.writing`
     does.
     """
-    return _drawn(store, new_id(), since, until, size, seed)
+    return _drawn(store, None, since, until, size, seed)
 
 
 def enlarge(store: Store, more: int) -> Draw:
@@ -107,27 +107,33 @@ def enlarge(store: Store, more: int) -> Draw:
     return _drawn(store, last.id, last.since, last.until, last.size + more, last.seed)
 
 
-def new_id() -> str:
-    """Return 32 hexadecimal digits; later ones sort after earlier ones."""
-    return f"{time.time_ns():016x}{secrets.token_hex(8)}"
+def new_id(last: str | None) -> str:
+    """Return 32 hexadecimal digits that sort after ``last``, also if the clock was set back."""
+    return f"{max(time.time_ns(), int((last or '0')[:16], 16) + 1):016x}{secrets.token_hex(8)}"
 
 
-def _drawn(store: Store, name: str, since: float, until: float, size: int, seed: int) -> Draw:
+def _drawn(
+    store: Store, name: str | None, since: float, until: float, size: int, seed: int
+) -> Draw:
+    """Draw under the id ``name``, or under a new one."""
     with store.reading() as connection:  # which blocks no guard from writing
         known = connection.execute(_ALL_DRAWS).all()
+        name = name or new_id(known[-1].id if known else None)
         periods = [(row.since, row.until) for row in known if row.id < name]
         finest, unread = _strata(connection, since, until, periods, size, seed)
     strata = merged(finest, size)
-    unread += sum(s.size for s in strata.values() if not s.kept)
+    unread += sum(s.size for s in strata.values() if not s.with_text)
     rows = sampled(strata, size)
     if not rows:
-        raise UsageError(_nothing(unread))
-    segments = sum(s.size for s in strata.values() if s.kept)
+        raise UsageError(_nothing_drawn(unread))
+    segments = sum(s.size for s in strata.values() if s.with_text)
     drawn = Draw(name, since, until, len(rows), segments, unread)
     row = {"id": name, "since": since, "until": until, "size": len(rows), "seed": seed}
     with store.writing() as connection:
         if not store.is_sqlite:  # where one writer waits for the other anyway
-            connection.execute(text(f"LOCK TABLE {draws.name} IN EXCLUSIVE MODE"))
+            # The items, too: the order in which the draw deletes them is not that of forget.
+            tables = f"{draws.name}, {items.name}"
+            connection.execute(text(f"LOCK TABLE {tables} IN EXCLUSIVE MODE"))
         if connection.execute(_ALL_DRAWS).all() != known:
             raise UsageError("Another draw was made at the same time; run the command again.")
         connection.execute(delete(items).where(items.c.draw_id == name))
@@ -137,10 +143,10 @@ def _drawn(store: Store, name: str, since: float, until: float, size: int, seed:
     return drawn
 
 
-def sampled(strata: Mapping[Name, Stratum], size: int) -> list[dict[str, Any]]:
+def sampled(strata: Mapping[StratumName, Stratum], size: int) -> list[dict[str, Any]]:
     """Return the rows of about ``size`` items, in an order that interleaves the strata."""
     drawn: list[tuple[float, dict[str, Any]]] = []
-    for name, count in _allocated({n: s for n, s in strata.items() if s.kept}, size).items():
+    for name, count in _allocated({n: s for n, s in strata.items() if s.with_text}, size).items():
         stratum = strata[name]
         common = {
             "stratum": str(name)[:512],
@@ -157,9 +163,12 @@ def sampled(strata: Mapping[Name, Stratum], size: int) -> list[dict[str, Any]]:
     return [{**row, "position": n} for n, (_, row) in enumerate(drawn)]
 
 
-def _nothing(unread: int) -> str:
+def _nothing_drawn(unread: int) -> str:
     if not unread:
-        return "No segment was judged in this time, so there is nothing to review."
+        return (
+            "No segment was judged in this time outside the periods of earlier draws, so there is "
+            "nothing to review."
+        )
     return (
         f"No text is kept of the {unread:,} segments that were judged in this time, so nobody can "
         "review them. Set keep_text = 'redacted' with review_share = 0.01, which keeps 1 % of the "
@@ -174,7 +183,7 @@ def _strata(
     drawn: Sequence[tuple[float, float]],
     size: int,
     seed: int,
-) -> tuple[dict[Name, Stratum], int]:
+) -> tuple[dict[StratumName, Stratum], int]:
     """Return the finest strata, and the number of segments whose texts are never kept."""
     e, r = events.c, responses.c
     query = (
@@ -191,7 +200,7 @@ def _strata(
         )
         .select_from(events.join(responses, r.id == e.response_id))
         .where(e.time >= since, e.time < until, e.unjudged.is_(None), e.counted)
-        .where(r.door.not_in(ASIDE))
+        .where(r.door.not_in(NON_ANSWER_DOORS))
         .where(*(or_(e.time < begin, e.time >= end) for begin, end in drawn))
     )
     return gathered(connection.execution_options(yield_per=_FETCH).execute(query), size, seed)
@@ -199,25 +208,25 @@ def _strata(
 
 def gathered(
     rows: Iterable[Sequence[Any]], size: int, seed: int
-) -> tuple[dict[Name, Stratum], int]:
+) -> tuple[dict[StratumName, Stratum], int]:
     """Return the finest strata of ``rows``, and the number of rows in none.
 
-    A row is (response_id, number, action, bias_type, score, threshold, share, kept, model). Share
-    is the probability with which such a text is kept, ``kept`` whether this one is. A stratum
-    holds the ``size`` kept segments with the lowest random numbers.
+    A row is (response_id, number, action, bias_type, score, threshold, share, has_text, model).
+    ``share`` is the probability with which such a text is kept, ``has_text`` whether this one is.
+    A stratum holds the ``size`` segments with a text that have the lowest random numbers.
     """
-    strata: dict[Name, Stratum] = {}
+    strata: dict[StratumName, Stratum] = {}
     unread = 0
     key = seed.to_bytes(8, "big", signed=True)
-    for id_, number, action, bias_type, score, threshold, share, kept, model in rows:
+    for id_, number, action, bias_type, score, threshold, share, has_text, model in rows:
         if not share:
             unread += 1
             continue
-        name = Name(share, action, bias_type or _band(score, threshold), model or "")
+        name = StratumName(share, action, bias_type or _band(score, threshold), model or "")
         stratum = strata.setdefault(name, Stratum())
         stratum.size += 1
-        if kept:
-            stratum.kept += 1
+        if has_text:
+            stratum.with_text += 1
             random = blake2b(f"{id_} {number}".encode(), digest_size=8, key=key).digest()
             entry = (-int.from_bytes(random, "big"), Key(id_, number))
             if len(stratum.first) < size:
@@ -232,9 +241,9 @@ def _band(score: float | None, threshold: float | None) -> str:
     return next(name for lowest, name in _CLOSE if share >= lowest)
 
 
-def merged(strata: Mapping[Name, Stratum], size: int) -> dict[Name, Stratum]:
+def merged(strata: Mapping[StratumName, Stratum], size: int) -> dict[StratumName, Stratum]:
     """Merge strata, by model and then by kind, until ``size`` items are four each on average."""
-    merged: dict[Name, Stratum] = {}
+    merged: dict[StratumName, Stratum] = {}
     for level in range(3):
         merged = {}
         for name, stratum in strata.items():
@@ -243,14 +252,14 @@ def merged(strata: Mapping[Name, Stratum], size: int) -> dict[Name, Stratum]:
             )
             into = merged.setdefault(coarser, Stratum())
             into.size += stratum.size
-            into.kept += stratum.kept
+            into.with_text += stratum.with_text
             into.first = heapq.nlargest(size, chain(into.first, stratum.first))
         if len(merged) * _MIN_ITEMS <= size:
             break
     return merged
 
 
-def _allocated(strata: Mapping[Name, Stratum], size: int) -> dict[Name, int]:
+def _allocated(strata: Mapping[StratumName, Stratum], size: int) -> dict[StratumName, int]:
     """Return the items to draw of each stratum: at least one, and half of all from each side."""
     halves = [
         {name: s for name, s in strata.items() if (name.action == "pass") == passed}
@@ -259,16 +268,18 @@ def _allocated(strata: Mapping[Name, Stratum], size: int) -> dict[Name, int]:
     counts = dict.fromkeys(strata, 1)
     for half, other in (halves, halves[::-1]):
         # A half that has too few segments leaves its items to the other.
-        total = max(size // 2, size - sum(s.kept for s in other.values()))
+        total = max(size // 2, size - sum(s.with_text for s in other.values()))
         _allocate(counts, half, total)
     return counts
 
 
-def _allocate(counts: dict[Name, int], strata: Mapping[Name, Stratum], total: int) -> None:
+def _allocate(
+    counts: dict[StratumName, int], strata: Mapping[StratumName, Stratum], total: int
+) -> None:
     """Raise ``counts`` to ``total`` items, in proportion to the root of the strata's sizes."""
-    open_ = {name: s for name, s in strata.items() if counts[name] < s.kept}
+    open_ = {name: s for name, s in strata.items() if counts[name] < s.with_text}
     while open_ and sum(counts[name] for name in strata) < total:
         name = max(open_, key=lambda n: (math.sqrt(open_[n].size) / (counts[n] + 1), n))
         counts[name] += 1
-        if counts[name] >= open_[name].kept:
+        if counts[name] >= open_[name].with_text:
             del open_[name]

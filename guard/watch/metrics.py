@@ -35,6 +35,11 @@ class Metrics:
         def counter(name: str, documentation: str, *labels: str) -> Counter:
             return Counter(name, documentation, labels, registry=registry)
 
+        def histogram(
+            name: str, documentation: str, buckets: tuple[float, ...], *labels: str
+        ) -> Histogram:
+            return Histogram(name, documentation, labels, buckets=buckets, registry=registry)
+
         self._responses = counter(
             "guard_responses", "Responses that were guarded.", "door", "model", "outcome"
         )
@@ -56,25 +61,18 @@ class Metrics:
         self._dropped = counter(
             "guard_events_dropped", "Events that this process could not write to its store."
         )
-        self._verdict = Histogram(
-            "guard_verdict_seconds",
-            "Time that the verdict on a segment took.",
-            buckets=_VERDICT_S,
-            registry=registry,
+        self._verdict = histogram(
+            "guard_verdict_seconds", "Time that the verdict on a segment took.", _VERDICT_S
         )
-        self._release = Histogram(
+        self._release = histogram(
             "guard_first_release_seconds",
             "Time from the first text of a stream until guard released the first.",
-            ["door"],
-            buckets=_RELEASE_S,
-            registry=registry,
+            *(_RELEASE_S, "door"),
         )
-        self._withheld = Histogram(
+        self._withheld = histogram(
             "guard_withheld_characters",
             "Characters of a response that guard kept from its user.",
-            ["door"],
-            buckets=_CHARACTERS,
-            registry=registry,
+            *(_CHARACTERS, "door"),
         )
         self._models: set[str] = set()
 

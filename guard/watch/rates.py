@@ -25,8 +25,8 @@ COLUMNS = ("door", "model", "detector", "index_version", "settings", "outcome")
 FINDINGS = {"bias_type": events.c.bias_type, "group": events.c.group_name}
 #: Labels whose names need no ``label.`` in front.
 LABELS = ("release", "tenant")
-#: Doors whose texts are no answers to users: left out unless a report is broken down by door.
-ASIDE = ("check", "error")
+#: Doors whose texts are no answers to users; reports that are not by door leave them out.
+NON_ANSWER_DOORS = ("check", "error")
 NONE = "(none)"
 _SPAN = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -154,8 +154,8 @@ class Sums(NamedTuple):
 
     A response has j judged segments, u unjudged ones, f findings and m mitigated findings; ``jj``
     is the sum of j², ``uj`` that of u·j, and so on. Of ``responses``, ``biased`` have a finding,
-    ``leaked`` one that reached the user, ``silent`` an unjudged segment. ``part`` is the index in
-    ``starts`` of the part that the responses began in.
+    ``leaked`` one that reached the user, ``with_unjudged`` an unjudged segment. ``part`` is the
+    index in ``starts`` of the part that the responses began in.
     """
 
     by: Mapping[str, str]
@@ -166,7 +166,7 @@ class Sums(NamedTuple):
     u: float
     uu: float
     uj: float
-    silent: int
+    with_unjudged: int
     f: float = 0
     ff: float = 0
     fj: float = 0
@@ -200,7 +200,7 @@ def sums(
     where += [responses.c.outcome != "running"]
     where += [dimension(name) == value for name, value in filters.items() if name not in FINDINGS]
     if "door" not in by and "door" not in filters:
-        where += [responses.c.door.not_in(ASIDE)]
+        where += [responses.c.door.not_in(NON_ANSWER_DOORS)]
     keys = [dimension(name).label(f"by_{n}") for n, name in enumerate(of_response)]
     parts = [_part(starts, 0).label("part")] if len(starts) > 1 else []
     totals = _grouped(connection, _totals(where, not of_finding), [*keys, *parts])

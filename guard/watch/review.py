@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
-from itertools import combinations
-from typing import Any, Literal, NamedTuple, get_args
+from itertools import combinations, islice
+from typing import Literal, NamedTuple, get_args
 
-from sqlalchemy import Connection, Row, Select, and_, delete, func, select
+from sqlalchemy import Connection, and_, delete, func, select
 
 from guard.errors import UsageError
 from guard.intervals import Limits, exact
@@ -113,38 +113,39 @@ def next_item(
     ids are in ``skipped`` are passed over.
     """
     reviewer = named(reviewer)
-    marks_of = all_marks(connection)
-    waiting: list[Key] = []
-    for key in _queue(connection):
-        by_reviewer = marks_of.get(key, {})
-        fits = {
-            "new": not by_reviewer,
-            "second": len(by_reviewer) == 1 and reviewer not in by_reviewer,
-            "disputed": len(by_reviewer) > 1
-            and reviewer not in by_reviewer
-            and verdict_of(by_reviewer) == "unclear",
-        }
-        if fits[wanted] and item_id(key) not in skipped:
-            waiting.append(key)
-        if len(waiting) == _AHEAD:
-            break
+    fits: Mapping[Wanted, Callable[[Mapping[str, Marked]], bool]] = {
+        "new": lambda by_reviewer: not by_reviewer,
+        "second": lambda by_reviewer: len(by_reviewer) == 1,
+        "disputed": lambda by_reviewer: (
+            len(by_reviewer) > 1 and verdict_of(by_reviewer) == "unclear"
+        ),
+    }
+    waiting = (
+        key
+        for key, by_reviewer in _queue(connection)
+        if reviewer not in by_reviewer and fits[wanted](by_reviewer) and item_id(key) not in skipped
+    )
 
     def shuffled(key: Key) -> bytes:
         return sha256(f"{reviewer} {key}".encode()).digest()
 
-    return _item(connection, min(waiting, key=shuffled)) if waiting else None
+    next_key = min(islice(waiting, _AHEAD), key=shuffled, default=None)
+    return None if next_key is None else _item(connection, next_key)
 
 
 def item(connection: Connection, id_: str) -> Item:
     """Return the item with an id; raises UsageError if the queue has none."""
     response_id, _, digits = id_.rpartition("-")
-    number = int(digits) if digits.isdecimal() and len(digits) < 10 else -1
-    in_queue = select(items.c.number).where(
-        items.c.response_id == response_id, items.c.number == number
+    key = Key(response_id, int(digits) if digits.isdecimal() and len(digits) < 10 else -1)
+    i, e = items.c, events.c
+    in_queue = (
+        select(i.number)
+        .join(events, and_(e.response_id == i.response_id, e.number == i.number))
+        .where(i.response_id == key.response_id, i.number == key.number)
     )
     if connection.execute(in_queue).first() is None:
         raise UsageError(f"The review queue has no item {id_[:80]!r}; guard review next shows one.")
-    return _item(connection, Key(response_id, number))
+    return _item(connection, key)
 
 
 def mark(
@@ -168,7 +169,7 @@ def mark(
         known = ", ".join(BIAS_TYPES)
         raise UsageError(f"A bias type is one of {known}, not {bias.bias_type[:40]!r}.")
     row = {
-        "id": new_id(),
+        "id": new_id(connection.scalar(select(func.max(marks.c.id)))),
         "response_id": marked.key.response_id,
         "number": marked.key.number,
         "reviewer": named(reviewer),
@@ -202,9 +203,8 @@ def undo(connection: Connection, reviewer: str) -> Item | None:
 
 def progress(connection: Connection) -> Progress:
     """Return how much of the queue is marked."""
-    marks_of = all_marks(connection)
     queue = _queue(connection)
-    marked = [marks_of[key] for key in queue if key in marks_of]
+    marked = [by_reviewer for _, by_reviewer in queue if by_reviewer]
     return Progress(
         len(queue),
         len(marked),
@@ -253,18 +253,16 @@ def agreement_of(first: str, second: str, verdicts: Sequence[tuple[Mark, Mark]])
 
 def disputes(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
     """Return the items on which reviewers disagree without a majority, with their marks."""
-    marks_of = all_marks(connection)
     return [
-        (_item(connection, key), marks_of[key])
-        for key in _queue(connection)
-        if key in marks_of and _disputed(marks_of[key])
+        (_item(connection, key), by_reviewer)
+        for key, by_reviewer in _queue(connection)
+        if by_reviewer and _disputed(by_reviewer)
     ]
 
 
 def queue(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
     """Return all items in order, each with its valid marks, by reviewer."""
-    marks_of = all_marks(connection)
-    return [(_item(connection, key), marks_of.get(key, {})) for key in _queue(connection)]
+    return [(_item(connection, key), by_reviewer) for key, by_reviewer in _queue(connection)]
 
 
 def confirmed(connection: Connection) -> list[tuple[Item, Correction]]:
@@ -273,16 +271,13 @@ def confirmed(connection: Connection) -> list[tuple[Item, Correction]]:
     For an item that passed (a miss) each value is the first that a reviewer gave; for one that
     guard acted on (a false alarm) there are none.
     """
-    marks_of = all_marks(connection)
     errors = []
-    for key in _queue(connection):
-        by_reviewer = marks_of.get(key)
-        if by_reviewer is None or verdict_of(by_reviewer) != "wrong":
-            continue
-        biases = corrections(by_reviewer)
-        values = (next((v for v in given if v), None) for given in zip(*biases, strict=True))
-        wrong = _item(connection, key)
-        errors.append((wrong, Correction(*values) if wrong.action == "pass" else Correction()))
+    for key, by_reviewer in _queue(connection):
+        if by_reviewer and verdict_of(by_reviewer) == "wrong":
+            wrong = _item(connection, key)
+            values = zip(*corrections(by_reviewer), strict=True)
+            first = (next(filter(None, column), None) for column in values)
+            errors.append((wrong, Correction(*first) if wrong.action == "pass" else Correction()))
     return errors
 
 
@@ -312,28 +307,42 @@ def _disputed(by_reviewer: Mapping[str, Marked]) -> bool:
     return len(verdicts) > 1 and verdict_of(by_reviewer) == "unclear"
 
 
-def _queue(connection: Connection) -> list[Key]:
-    """Return the segments of the queue in order; one that was drawn twice appears once."""
+def _queue(connection: Connection) -> list[tuple[Key, dict[str, Marked]]]:
+    """Return the segments of the queue in order, each once, with their marks by reviewer.
+
+    A segment whose event was deleted while it was being drawn is left out.
+    """
+    marks_of = all_marks(connection)
+    i, e = items.c, events.c
     rows = connection.execute(
-        select(items.c.response_id, items.c.number)
-        .group_by(items.c.response_id, items.c.number)
-        .order_by(func.min(items.c.draw_id), func.min(items.c.position))
+        select(i.response_id, i.number)
+        .join(events, and_(e.response_id == i.response_id, e.number == i.number))
+        .group_by(i.response_id, i.number)
+        .order_by(func.min(i.draw_id), func.min(i.position))
     )
-    return [Key(*row) for row in rows]
+    return [(key, marks_of.get(key, {})) for key in map(Key._make, rows)]
 
 
 def _item(connection: Connection, key: Key) -> Item:
     e, r = events.c, responses.c
     row = connection.execute(
         select(events, r.model, r.door, r.labels)
-        .select_from(events.join(responses, r.id == e.response_id))
+        .join(responses, r.id == e.response_id)
         .where(e.response_id == key.response_id, e.number == key.number)
     ).one()
+    before = (
+        select(e.text)
+        .where(e.response_id == key.response_id, e.number < key.number, e.text_share > 0)
+        .where(e.channel == row.channel, e.choice == row.choice, e.tool == row.tool)
+        .order_by(e.number.desc())
+        .limit(2)
+    )
+    texts = [text for text in connection.scalars(before) if text]
     return Item(
         item_id(key),
         key,
         row.text or "",
-        "".join(_before(connection, row)),
+        "".join(reversed(texts)),
         row.action,
         row.bias_type,
         row.group_name,
@@ -345,18 +354,3 @@ def _item(connection: Connection, key: Key) -> Item:
         row.door,
         row.labels,
     )
-
-
-def _before(connection: Connection, row: Row[Any]) -> list[str]:
-    e = events.c
-    query: Select[Any] = (
-        select(e.text)
-        .where(
-            and_(e.response_id == row.response_id, e.number < row.number),
-            and_(e.channel == row.channel, e.choice == row.choice, e.tool == row.tool),
-            e.text_share > 0,
-        )
-        .order_by(e.number.desc())
-        .limit(2)
-    )
-    return [text for text in reversed(list(connection.scalars(query))) if text]

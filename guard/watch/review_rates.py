@@ -26,7 +26,7 @@ from sqlalchemy import Connection, and_, func, select
 
 from guard.intervals import Limits, share_of_two, weighted
 from guard.watch.events import normalised
-from guard.watch.rates import ASIDE, FINDINGS, NONE, Rate, dimension
+from guard.watch.rates import FINDINGS, NON_ANSWER_DOORS, NONE, Rate, dimension
 from guard.watch.review import Key, Mark, all_marks, corrections, verdict_of
 from guard.watch.schema import draws, events, items, responses
 
@@ -103,7 +103,7 @@ class _Side(NamedTuple):
     hit: Callable[[Marked, Mark], bool]
 
 
-class _Unknown(Exception):
+class _NotEstimable(Exception):
     """A rate cannot be estimated; the message is the reason."""
 
 
@@ -131,10 +131,10 @@ def estimates(
 
 def nothing_reviewed() -> Reviewed:
     """Return the rates where no item was reviewed."""
-    return Reviewed(*[_nothing("nothing is reviewed")] * 4)
+    return Reviewed(*[_no_estimate("nothing is reviewed")] * 4)
 
 
-def unread(connection: Connection, since: float, until: float) -> int:
+def unreviewable(connection: Connection, since: float, until: float) -> int:
     """Return the number of segments in the draws of a period whose texts were not kept."""
     within = and_(draws.c.until > since, draws.c.since < until)
     return int(connection.scalar(select(func.sum(draws.c.unread)).where(within)) or 0)
@@ -180,7 +180,7 @@ def _items(connection: Connection, since: float, until: float, by: Sequence[str]
                 row.response_id,
                 verdict_of(marks) if marks else None,
                 row.action,
-                inside and ("door" in by or row.door not in ASIDE),
+                inside and ("door" in by or row.door not in NON_ANSWER_DOORS),
                 tuple(str(value) for value in tuple(row)[_COLUMNS:]),
                 tuple(values[name] or NONE for name in finding_names) if known else None,
             )
@@ -219,7 +219,7 @@ def rates_of(
     )
 
     missed = (
-        _nothing(f"{untyped} misses have no type or group; set them with guard review mark")
+        _no_estimate(f"{untyped} misses have no type or group; set them with guard review mark")
         if kinds is not None and untyped
         else _ratio(
             sample,
@@ -259,7 +259,7 @@ def _ratio(sample: Sequence[Marked], part: _Side, rest: _Side, reason: str) -> E
     either = [item for item in sample if part.domain(item) or rest.domain(item)]
     for side in (part, rest):
         if either and not any(side.domain(item) and item.verdict for item in either):
-            return _nothing(f"nothing that {side.name} is reviewed")
+            return _no_estimate(f"nothing that {side.name} is reviewed")
     return _estimate(either, limits, reason)
 
 
@@ -317,7 +317,7 @@ def _weighed(sample: Sequence[Marked], domain: Which, unclear: Mark | None) -> l
         verdicts = [(i, unclear if i.verdict == "unclear" else i.verdict) for i in items_]
         marked = [(item, verdict) for item, verdict in verdicts if verdict is not None]
         if not marked:
-            raise _Unknown("a stratum of the sample has no mark yet, or only unclear ones")
+            raise _NotEstimable("a stratum of the sample has no mark yet, or only unclear ones")
         weight = items_[0].size / len(marked)
         weighed += [_Weighed(item, verdict, weight, domain(item)) for item, verdict in marked]
     return weighed
@@ -351,19 +351,19 @@ def _estimate(
     marked = sum(item.verdict is not None for item in domain)
     unclear = sum(item.verdict == "unclear" for item in domain)
     if not marked:
-        return _nothing("nothing is reviewed" if not domain else "no item has a mark yet")
+        return _no_estimate("nothing is reviewed" if not domain else "no item has a mark yet")
     try:
         value, low, high = limits(None)
         if unclear:
             low, high = limits("right").low, limits("wrong").high
-    except _Unknown as error:
-        return _nothing(str(error), marked, unclear)
+    except _NotEstimable as error:
+        return _no_estimate(str(error), marked, unclear)
     if math.isnan(value):
-        return _nothing(reason, marked, unclear)
+        return _no_estimate(reason, marked, unclear)
     # Without a denominator there is no bound but 0 and 1.
     low, high = (0.0 if math.isnan(low) else low), (1.0 if math.isnan(high) else high)
     return Estimate(value, max(low, 0.0), min(high, 1.0), marked, unclear)
 
 
-def _nothing(reason: str, marked: int = 0, unclear: int = 0) -> Estimate:
+def _no_estimate(reason: str, marked: int = 0, unclear: int = 0) -> Estimate:
     return Estimate(math.nan, math.nan, math.nan, marked, unclear, reason)

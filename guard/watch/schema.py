@@ -52,10 +52,10 @@ settings = Table(
 )
 
 
-def _count(name: str) -> Column[int]:
-    return Column(name, Integer, nullable=False, server_default="0")
-
-
+_COUNTS = (
+    *("judged", "passed", "found", "mitigated", "unjudged"),
+    *("rewrites", "characters_seen", "characters_withheld"),
+)
 responses = Table(
     "guard_responses",
     metadata,
@@ -69,14 +69,7 @@ responses = Table(
     Column("index_version", String(256)),
     Column("labels", JSON, nullable=False),
     Column("outcome", String(16), nullable=False),
-    _count("judged"),
-    _count("passed"),
-    _count("found"),
-    _count("mitigated"),
-    _count("unjudged"),
-    _count("rewrites"),
-    _count("characters_seen"),
-    _count("characters_withheld"),
+    *(Column(name, Integer, nullable=False, server_default="0") for name in _COUNTS),
     Column("judging_ms", Double, nullable=False, server_default="0"),
     Index("guard_responses_time", "time"),
     Index("guard_responses_request", "request_id"),

@@ -27,12 +27,25 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from guard.errors import ConfigError, UsageError
+from guard.errors import ConfigError
 from guard.watch import schema
 from guard.watch.events import Row, bounded
 
 _URL_FORMS = "sqlite:///FILE or postgresql://USER@HOST/NAME"
-_BUSY_S = 10.0  # how long SQLite waits for another writer
+_BUSY_S = 10.0  # how long a statement waits for a lock
+#: By a part of the database's message; the last one is for all others.
+_SQLITE_ADVICE = {
+    "locked": "another process writes to it; try again",
+    "full": "free space on its disk",
+    "disk I/O error": "check that its disk works and has free space, and that it is a file",
+    "not a database": "give another file, for this one is no SQLite database",
+    "malformed": "restore it from a copy or give another file, for this one is damaged",
+    "": "give a file in a folder that you may write to",
+}
+_POSTGRES_ADVICE = {
+    "lock timeout": "another session locks its tables; try again",
+    "": "check that the server runs and accepts this user",
+}
 _CONNECT_S = 5
 _POSTGRES = {
     "connect_timeout": _CONNECT_S,
@@ -42,6 +55,10 @@ _POSTGRES = {
 # PostgreSQL's advisory lock for making tables: one process at a time.
 _SCHEMA_LOCK = 0x67756172
 _DELETE_BATCH = 1_000  # responses deleted in one transaction: others may write in between
+
+
+class StoreError(ConfigError):
+    """A store cannot be used; the message says why and what to do."""
 
 
 class Store:
@@ -61,50 +78,49 @@ class Store:
         self._connection: Connection | None = None
         self.key = b""
 
+    def copy(self) -> Store:
+        """Return another store of the same database, for another thread."""
+        return Store(self.url.render_as_string(hide_password=False), self._where)
+
     def prepare(self) -> None:
         """Create the tables, or bring older ones up to date.
 
-        Raises ConfigError if the store cannot be opened or written, or a newer guard made it.
+        Raises StoreError if the store cannot be opened or written, or a newer guard made it.
         """
-        try:
-            with self._connected().begin():
-                connection = self._connected()
-                if not self.is_sqlite:
-                    connection.execute(text(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"))
-                schema.bring_up(connection)
-                self._check(connection)
-                key = select(schema.about.c.value).where(schema.about.c.name == "key")
-                self.key = self._key(connection.scalar(key) or "")
-                # SQLite locks a read-only file too; only a write shows that it can be written.
-                connection.execute(schema.about.update().values(value=schema.about.c.value))
-        except SQLAlchemyError as error:
-            raise ConfigError(self._error_sentence(error)) from None
-        finally:
-            self.disconnect()
+        with self._errors(), self._connected().begin():
+            connection = self._connected()
+            if not self.is_sqlite:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"))
+            schema.bring_up(connection)
+            self._check(connection)
+            key = select(schema.about.c.value).where(schema.about.c.name == "key")
+            self.key = self._key(connection.scalar(key) or "")
+            # SQLite locks a read-only file too; only a write shows that it can be written.
+            connection.execute(schema.about.update().values(value=schema.about.c.value))
 
     def _key(self, written: str) -> bytes:
         try:
             return bytes.fromhex(written)
         except ValueError:
-            raise ConfigError(f"{self._where}: {self.name} is damaged: its key is none.") from None
+            raise StoreError(
+                f"{self._where}: {self.name} is damaged: its key cannot be read."
+            ) from None
 
     def _check(self, connection: Connection) -> None:
         version = schema.version_of(connection)
         if version is None:
-            raise ConfigError(
+            raise StoreError(
                 f"{self._where}: {self.name} is not a guard store; give one that guard writes to."
             )
         if version != schema.VERSION:
-            newer = version > schema.VERSION
-            mend = (
-                "use that guard or a newer one"
-                if newer
-                else "let a guard of this version write to it once"
+            writer, advice = (
+                ("a newer", "use that guard or a newer one")
+                if version > schema.VERSION
+                else ("an older", "let a guard of this version write to it once")
             )
-            raise ConfigError(
-                f"{self._where}: {self.name} was written by {'a newer' if newer else 'an older'} "
-                f"guard (its tables have version {version}, this guard reads {schema.VERSION}); "
-                f"{mend}."
+            raise StoreError(
+                f"{self._where}: {self.name} was written by {writer} guard (its tables have "
+                f"version {version}, this guard reads {schema.VERSION}); {advice}."
             )
 
     def write(
@@ -122,8 +138,13 @@ class Store:
         insert = sqlite.insert if self.is_sqlite else postgresql.insert
         with self._connected().begin():
             connection = self._connected()
+            # Whoever changes rows of a response locks its row in guard_responses first, in the
+            # order of ids: other orders would deadlock.
+            if not self.is_sqlite:  # where one writer waits for the other anyway
+                ids = {row["id"] for row in (*began, *ended)}
+                self._lock(connection, schema.responses.c.id.in_(ids))
             for table, rows in (
-                (schema.settings, settings),
+                (schema.settings, sorted(settings, key=lambda row: row["hash"])),
                 (schema.responses, began),
                 (schema.events, events),
             ):
@@ -163,22 +184,27 @@ class Store:
 
     def _deleted(self, which: Any) -> int:
         count = 0
+        batch = select(schema.responses.c.id).where(which).limit(_DELETE_BATCH)
         while True:
             with self._connected().begin():
                 connection = self._connected()
-                batch = select(schema.responses.c.id).where(which).limit(_DELETE_BATCH)
-                ids = list(connection.scalars(batch))
+                ids = self._lock(connection, schema.responses.c.id.in_(batch))
                 for table in (schema.events, schema.items, schema.marks):
                     connection.execute(delete(table).where(table.c.response_id.in_(ids)))
                 connection.execute(delete(schema.responses).where(schema.responses.c.id.in_(ids)))
-            count += len(ids)
-            if len(ids) < _DELETE_BATCH:
+            if not ids:
                 break
+            count += len(ids)
         if count and self.is_sqlite:  # deleted rows must leave the journal, too
             driver: Any = self._connected().connection.driver_connection
             with contextlib.suppress(sqlite3.Error):
                 driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return count
+
+    def _lock(self, connection: Connection, which: Any) -> Sequence[str]:
+        """Lock the responses that exist, in the order of their ids, which are returned."""
+        id_ = schema.responses.c.id
+        return connection.scalars(select(id_).where(which).order_by(id_).with_for_update()).all()
 
     def disconnect(self) -> None:
         """Close the connection; the next call opens a new one."""
@@ -200,45 +226,29 @@ class Store:
     def reading(self) -> Iterator[Connection]:
         """Yield a read-only connection that sees one snapshot of the store.
 
-        Raises UsageError if it cannot be read, ConfigError if it is no store of this version.
+        Raises StoreError if it cannot be read or is no store of this version.
         """
-        engine = _read_engine(self.url)
-        try:
-            with engine.connect() as connection:
-                self._check(connection)
-                yield connection
-        except SQLAlchemyError as error:
-            raise UsageError(self._error_sentence(error)) from None
-        finally:
-            engine.dispose()
+        with self._errors(disconnect=False), _read_engine(self.url).connect() as connection:
+            self._check(connection)
+            yield connection
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[Store]:
         """Yield the store to a command that deletes; raises as :meth:`reading` does."""
         with self.reading():
             pass
-        try:
+        with self._errors():
             yield self
-        except SQLAlchemyError as error:
-            raise UsageError(self._error_sentence(error)) from None
-        finally:
-            self.disconnect()
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[Connection]:
         """Yield a connection for adding rows in one transaction.
 
-        Creates the tables first, with the errors of :meth:`prepare`. Raises UsageError if the rows
-        cannot be written.
+        Creates the tables first. Raises StoreError if they or the rows cannot be written.
         """
         self.prepare()
-        try:
-            with self._connected().begin():
-                yield self._connected()
-        except SQLAlchemyError as error:
-            raise UsageError(self._error_sentence(error)) from None
-        finally:
-            self.disconnect()
+        with self._errors(), self._connected().begin():
+            yield self._connected()
 
     def new(self, table: Table, row: Row) -> Insert:
         """Return an insert of ``row`` that does nothing if a row has its key."""
@@ -261,16 +271,24 @@ class Store:
             self._connection = self._engine.connect()
         return self._connection
 
+    @contextlib.contextmanager
+    def _errors(self, *, disconnect: bool = True) -> Iterator[None]:
+        """Turn the database's errors into StoreErrors."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise StoreError(self._error_sentence(error)) from None
+        finally:
+            if disconnect:
+                self.disconnect()
+
     def _error_sentence(self, error: SQLAlchemyError) -> str:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
         if self.url.password:
             reason = reason.replace(str(self.url.password), "***")
-        mend = (
-            "give a file in a folder that you may write to"
-            if self.is_sqlite
-            else "check that the server runs and accepts this user"
-        )
-        return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {mend}."
+        by_reason = _SQLITE_ADVICE if self.is_sqlite else _POSTGRES_ADVICE
+        advice = next(text for part, text in by_reason.items() if part in reason)
+        return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {advice}."
 
 
 def _parsed(given: str, where: str) -> URL:
@@ -338,10 +356,16 @@ def _read_engine(url: URL) -> Engine:
 def _postgres(url: URL) -> Engine:
     try:
         options = {k: v for k, v in _POSTGRES.items() if k not in url.query}
-        return create_engine(url, poolclass=NullPool, connect_args=options)
+        engine = create_engine(url, poolclass=NullPool, connect_args=options)
     except ImportError as error:
         from guard.installed import install_command
 
         raise ConfigError(
             f"events: PostgreSQL needs {error.name}; run: {install_command('watch')}"
         ) from None
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_BUSY_S:g}s'")
+
+    return engine

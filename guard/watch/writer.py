@@ -15,14 +15,13 @@ import secrets
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable
-from multiprocessing import util
-from typing import NamedTuple
+from contextlib import suppress
 
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
 
-from guard.forks import LONGEST_WAIT, Lock
+from guard.forks import Lock
+from guard.watch.background import Worker
 from guard.watch.events import (
     Decided,
     Ended,
@@ -50,68 +49,45 @@ _JUMP_S = 3600.0  # a clock that was set by more is not trusted to delete by age
 _log = logging.getLogger("guard")
 
 
-class _Flush(NamedTuple):
-    done: threading.Event
+Item = Decided | Ended | threading.Event | None
+"""None closes the writer, an event is set once all before it is written."""
 
 
-class _Close(NamedTuple):
-    pass
-
-
-Item = Decided | Ended | _Flush | _Close
-
-
-class Writer:
+class Writer(Worker):
     """Writes to ``store``, and deletes from it what is older than ``keep_days``."""
+
+    _queue: queue.SimpleQueue[Item]
 
     def __init__(self, store: Store, keep_days: int | None = None) -> None:
         self.store = store
-        self.dropped = 0
-        """Events of this process that were not written."""
         self.on_drop: set[Callable[[int], None]] = set()
         self._keep_days = keep_days
-        # Reentrant: the garbage collector may close a stream, and so drop an event, in any thread,
-        # even in one that holds the lock.
         self._counting = Lock(threading.RLock)
-        self._starting = Lock(threading.RLock)
         self._inherited: list[object] = []  # keeps the parent's objects alive: they must not close
-        self._reset()
-        _writers.add(self)
+        super().__init__("guard-events")
 
-    def _reset(self) -> None:
-        """Start with an empty queue and no thread, as a forked child must."""
-        # A SimpleQueue may be put to wherever the garbage collector closes a stream.
-        self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._writing = threading.Lock()
+    def reset(self) -> None:
+        """Start with an empty queue, no thread and no count, as a forked child must."""
+        super().reset()
         self._woken = threading.Event()
-        self._forking: int | None = None  # the thread that holds _writing while it forks
         self._closing = False
+        self.dropped = 0
+        """Events of this process that were not written."""
         self._drops_written = 0  # of self.dropped, those that the store has counted
-        self._in_hand = 0  # items taken from the queue and not yet written
+        self._in_hand = 0  # events taken from the queue and not yet written
         self._reason = "queue full"
         self._reported = -_REPORT_S
         self._pruned = -_PRUNE_S
         self._clock = time.time() - time.monotonic()
         self._settings: set[str] = set()  # hashes that the store has
-        self._name = secrets.token_hex(8)
+        self._prefix = secrets.token_hex(8)  # of the ids of drops
 
     def put(self, item: Decided | Ended) -> None:
         """Queue ``item``; count it as dropped where the queue is full."""
         if self._queue.qsize() >= QUEUE or self._closing:
             self._drop(1, "end of process" if self._closing else "queue full")
-            return
-        self._queue.put(item)
-        if self._thread is None:
-            self._start()
-
-    def flush(self, timeout: float = 10.0) -> bool:
-        """Wait at most ``timeout`` seconds for the queued items; return whether all are written."""
-        if self._thread is None:
-            return True
-        done = threading.Event()
-        self._queue.put(_Flush(done))
-        return done.wait(timeout)
+        else:
+            self.enqueue(item)
 
     def close(self, timeout: float = _CLOSE_S) -> None:
         """Write the queue and end; what takes over ``timeout`` seconds counts as dropped."""
@@ -119,41 +95,34 @@ class Writer:
         if thread is None or self._closing:
             return
         self._closing = True
-        self._queue.put(_Close())
+        self._queue.put(None)
         self._woken.set()
         thread.join(timeout)
-        # If the thread still runs, the _Close item is in the queue or in hand, and is no event.
-        unwritten = self._queue.qsize() + (self._in_hand - 1 if thread.is_alive() else 0)
-        self._drop(max(unwritten, 0), "end of process")
+        unwritten, self._in_hand = self._in_hand, 0
+        with suppress(queue.Empty):
+            while True:
+                unwritten += isinstance(self._queue.get_nowait(), (Decided, Ended))
+        self._drop(unwritten, "end of process")
         if self.dropped > self._drops_written:
             lost = self.dropped - self._drops_written
             _log.error("%s: %d events were not written", self.store.name, lost)
 
-    def _start(self) -> None:
-        with self._starting:
-            if self._thread is None:
-                # Not atexit, which children of multiprocessing skip.
-                util.Finalize(None, self.close, exitpriority=10)
-                thread = threading.Thread(target=self._run, name="guard-events", daemon=True)
-                thread.start()
-                self._thread = thread
-
-    def _run(self) -> None:
-        closing = False
-        while not closing:
+    def run(self) -> None:
+        """Write batches until the writer is closed."""
+        batch: list[Item] = []
+        while None not in batch:
             batch = self._next_batch()
-            closing = any(isinstance(item, _Close) for item in batch)
             items = [item for item in batch if isinstance(item, (Decided, Ended))]
             self._in_hand = len(items)
             if items or self._drops_written < self.dropped:
                 self._write(items)
             self._in_hand = 0
             for item in batch:
-                if isinstance(item, _Flush):
-                    item.done.set()
-            if self._keep_days is not None and not closing:
+                if isinstance(item, threading.Event):
+                    item.set()
+            if self._keep_days is not None and None not in batch:
                 self._prune(self._keep_days)
-        with self._writing:
+        with self.working:
             self.store.disconnect()
 
     def _next_batch(self) -> list[Item]:
@@ -170,7 +139,7 @@ class Writer:
         pause = 0.25
         while (left := self._unwritten(items)) is not None:
             if self._closing:
-                self._drop(len(left), "store down")
+                self._drop(min(len(left), self._in_hand), "store down")  # if close() did not
                 return
             items = left
             self._woken.wait(pause)
@@ -178,7 +147,7 @@ class Writer:
 
     def _unwritten(self, items: list[Decided | Ended]) -> list[Decided | Ended] | None:
         """Try to write a batch; return what should be tried again, None if nothing."""
-        with self._writing:
+        with self.working:
             try:
                 self._write_once(items)
                 return None
@@ -200,7 +169,8 @@ class Writer:
         began: dict[str, Row] = {}
         ended: dict[str, Row] = {}
         events: list[Row] = []
-        settings: dict[str, Row] = {}
+        policies = {settings_hash(item.response.policy): item.response.policy for item in items}
+        settings = [settings_row(policies[new]) for new in policies.keys() - self._settings]
         for item in items:
             response = item.response
             if isinstance(item, Decided):
@@ -209,29 +179,21 @@ class Writer:
                 if response.id not in began:
                     began[response.id] = response_row(response, row["time"], item.decision.verdict)
             else:
-                begun = began.pop(response.id) if response.id in began else None
-                row = begun or response_row(response, item.time)
+                row = began.pop(response.id, {}) or response_row(response, item.time)
                 ended[response.id] = row | item.summary | {"time": item.time}
-            hash_ = settings_hash(response.policy)
-            if hash_ not in self._settings and hash_ not in settings:
-                settings[hash_] = settings_row(response.policy)
         dropped = self.dropped
-        drops = (
-            [self._drops(dropped - self._drops_written)] if dropped > self._drops_written else []
-        )
-        self.store.write(
-            list(settings.values()), list(began.values()), events, list(ended.values()), drops
-        )
+        drops = [self._drop_row(dropped)] if dropped > self._drops_written else []
+        self.store.write(settings, list(began.values()), events, list(ended.values()), drops)
         self._drops_written = dropped
-        self._settings |= set(settings)
+        self._settings |= policies.keys()
 
-    def _drops(self, count: int) -> Row:
+    def _drop_row(self, dropped: int) -> Row:
         return {
             # If a write fails after its commit, the retry has the same id and replaces the row.
-            "id": f"{self._name}{self._drops_written:016x}",
+            "id": f"{self._prefix}{self._drops_written:016x}",
             "time": time.time(),
             "process": f"{socket.gethostname()[:200]}:{os.getpid()}",
-            "events": count,
+            "events": dropped - self._drops_written,
             "reason": self._reason[:64],
         }
 
@@ -245,7 +207,7 @@ class Writer:
                 self.store.name,
             )
             return
-        with self._writing:
+        with self.working:
             try:
                 self.store.prune(time.time() - days * _DAY_S)
             except SQLAlchemyError as error:
@@ -277,28 +239,19 @@ class Writer:
     def before_fork(self) -> None:
         """Wait for the batch in hand, at most ``LONGEST_WAIT`` seconds, and disconnect.
 
-        A child must not copy a database's locks. SQLite keeps a process's locks on an open file in
-        memory: a child with a copy would take none of its own, and its parent could remove the
-        journal that the child writes to.
+        SQLite keeps a process's locks on an open file in memory: a child with a copy would take
+        none of its own, and its parent could remove the journal that the child writes to.
         """
-        if self._writing.acquire(timeout=LONGEST_WAIT):
-            self._forking = threading.get_ident()
-            self.store.disconnect()
-
-    def after_fork_in_parent(self) -> None:
-        """Resume writing."""
+        super().before_fork()
         if self._forking == threading.get_ident():
-            self._forking = None
-            self._writing.release()
+            self.store.disconnect()
 
     def after_fork_in_child(self) -> None:
         """Start empty: the parent writes what is queued."""
         self._inherited.append((self._queue, self._thread, self.store.renew()))
-        self.dropped = 0
-        self._reset()
+        super().after_fork_in_child()
 
 
-_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 _by_store: dict[tuple[str, int | None], Writer] = {}
 _making = Lock(threading.RLock)
 
@@ -312,26 +265,3 @@ def writer_of(url: str, keep_days: int | None) -> Writer:
             store.prepare()
             _by_store[key] = Writer(store, keep_days)
         return _by_store[key]
-
-
-def _before_fork() -> None:
-    for writer in list(_writers):
-        writer.before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    for writer in list(_writers):
-        writer.after_fork_in_parent()
-
-
-def _after_fork_in_child() -> None:
-    for writer in list(_writers):
-        writer.after_fork_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )

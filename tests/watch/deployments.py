@@ -52,9 +52,9 @@ def deployment(
         kind = BIAS_TYPES[rng.integers(3)]
         action = "flag" if kind == "gender" else "redact"
         for at in range(n):
-            told = (action, kind, 0.9) if found[at] else ("pass", None, float(scores[at]))
+            decision = (action, kind, 0.9) if found[at] else ("pass", None, float(scores[at]))
             share, has = (1.0, True) if found[at] else (kept, bool(keeps[at]))
-            rows.append((name, at, *told, 0.5, share, has, model))
+            rows.append((name, at, *decision, 0.5, share, has, model))
             truth[name, at] = bool(is_biased[at])
     return Deployment(rows, truth)
 

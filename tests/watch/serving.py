@@ -46,8 +46,8 @@ def fill(url: str, keep_text: str = "full", responses: int = 12) -> None:
             keep_text=keep_text,
         )
         for number in range(responses):
-            said = [BIASED, " So on. "] if number % 3 == 0 else ["Rain fell. ", "FOREIGN words. "]
-            "".join(guard.stream(["All is well. ", *said]))
+            texts = [BIASED, " So on. "] if number % 3 == 0 else ["Rain fell. ", "FOREIGN words. "]
+            "".join(guard.stream(["All is well. ", *texts]))
         flushed(guard)
 
 
@@ -77,9 +77,9 @@ def running(
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.stderr and process.stderr.read()
-        told = json.loads(line)
-        port = int(told["url"].rpartition(":")[2].strip("/"))
-        yield Running(told["url"], told["token"], port, process)
+        place = json.loads(line)
+        port = int(place["url"].rpartition(":")[2].strip("/"))
+        yield Running(place["url"], place["token"], port, process)
     finally:
         process.send_signal(signal.SIGINT)
         try:

@@ -62,10 +62,10 @@ def test_the_first_page_says_what_guard_rates_says(filled: str) -> None:
     page = client(filled).get("/").text
     with Store(filled).reading() as connection:
         (line,) = report(connection, time.time() - 86_400, time.time(), ["release"]).lines
-    told = plain(page)
-    assert f"Prevalence before the guard {line.prevalence.text}" in told
-    assert f"Mitigation {line.mitigation.text}" in told
-    assert f"Not judged {line.unjudged.text}" in told
+    text = plain(page)
+    assert f"Prevalence before the guard {line.prevalence.text}" in text
+    assert f"Mitigation {line.mitigation.text}" in text
+    assert f"Not judged {line.unjudged.text}" in text
     assert line.mitigation.value == 0.5  # one tenant's are redacted, the other's flagged
     assert page.count("<svg") == 3
     for part in ("style=", "onclick", "onload", "javascript:", "http://", "https://"):
@@ -89,22 +89,22 @@ def test_a_breakdown_has_the_lines_of_the_report(filled: str, by: str) -> None:
 def test_a_filter_keeps_what_it_names_over_time_too(filled: str) -> None:
     asked = client(filled)
     for only in ({"tenant": "quiet"}, {"bias_type": "age"}, {"bias_type": "age", "tenant": SCRIPT}):
-        told = plain(asked.get("/", params=only).text)
+        text = plain(asked.get("/", params=only).text)
         by = sorted(only)
         with Store(filled).reading() as connection:
             found = report(connection, time.time() - 86_400, time.time(), by)
         (line,) = (one for one in found.lines if one.by == only)
-        assert f"Prevalence before the guard {line.prevalence.text}" in told
-        assert f"Mitigation {line.mitigation.text}" in told
+        assert f"Prevalence before the guard {line.prevalence.text}" in text
+        assert f"Mitigation {line.mitigation.text}" in text
     none = asked.get("/", params={"tenant": "nobody"})
     assert "No response has ended in this time that matches the filters." in plain(none.text)
     assert none.status_code == 200
 
 
 def test_a_filter_on_a_type_without_findings_is_a_rate_of_0(filled: str) -> None:
-    told = plain(client(filled).get("/", params={"bias_type": "race"}).text)
-    assert "Prevalence before the guard 0 %" in told
-    assert "Mitigation nan" in told
+    text = plain(client(filled).get("/", params={"bias_type": "race"}).text)
+    assert "Prevalence before the guard 0 %" in text
+    assert "Mitigation nan" in text
 
 
 def test_a_response_is_shown_with_its_decisions(filled: str) -> None:
@@ -299,7 +299,7 @@ def test_a_query_asks_for_the_same_again() -> None:
 # The live tail.
 
 
-def told(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+def server_events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
     kind = ""
     for line in lines:
         name, _, value = line.partition(": ")
@@ -316,14 +316,14 @@ def test_the_tail_tells_what_comes_and_outlives_a_dead_database(server: Server) 
     flushed(guard)
     with running(url) as one, httpx.stream("GET", f"{one.url}live/events", timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
-        lines = told(answer.iter_lines())
+        lines = server_events(answer.iter_lines())
         kind, first = next(lines)
         assert (kind, [row["found"] for row in first]) == ("responses", [1])
         "".join(guard.stream(["All is well. "]))
         flushed(guard)
         rows = next(value for kind, value in lines if value)
         assert [row["judged"] for row in rows] == [1]
-        assert next(lines) == ("responses", [])  # nothing is told twice
+        assert next(lines) == ("responses", [])  # nothing is sent twice
         server.stop()
         try:
             trouble = next(value for kind, value in lines if kind == "trouble")
@@ -369,7 +369,7 @@ def test_readers_that_leave_make_room_for_others(tmp_path: Path) -> None:
 # The command.
 
 
-def said(*arguments: str) -> str:
+def message(*arguments: str) -> str:
     run = CliRunner().invoke(main, ["dashboard", *arguments])
     assert run.exit_code == 2
     assert run.output.startswith("Error: ")
@@ -379,23 +379,23 @@ def said(*arguments: str) -> str:
 
 def test_what_cannot_be_served_is_said_in_a_sentence(tmp_path: Path) -> None:
     store = str(tmp_path / "guard.db")
-    assert "unable to open" in said(store, "--port", "0")
+    assert "unable to open" in message(store, "--port", "0")
     assert not Path(store).exists()
     Store(store).prepare()
-    assert "at least 16 characters" in said(store, "--token", "short")
-    assert "no address of this machine" in said(store, "--host", "192.0.2.1", "--port", "0")
-    assert "no address of this machine" in said(store, "--host", "no.such.name.invalid")
+    assert "at least 16 characters" in message(store, "--token", "short")
+    assert "no address of this machine" in message(store, "--host", "192.0.2.1", "--port", "0")
+    assert "no address of this machine" in message(store, "--host", "no.such.name.invalid")
     for name in ("http://guard.example", "guard.example:80", "a b", ""):
-        assert "--allow-host takes a name" in said(store, "--allow-host", name, "--port", "0")
-    assert "no statements file" in said(store, "--index", str(tmp_path))
+        assert "--allow-host takes a name" in message(store, "--allow-host", name, "--port", "0")
+    assert "no statements file" in message(store, "--index", str(tmp_path))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        assert f"port {port} is in use" in said(store, "--port", port)
+        assert f"port {port} is in use" in message(store, "--port", port)
     change(store, "UPDATE guard_store SET value = '99' WHERE name = 'schema'")
-    assert "by a newer guard" in said(store, "--port", "0")
-    assert "hunter2" not in said("postgresql://guard:hunter2@127.0.0.1:1/none", "--port", "0")
+    assert "by a newer guard" in message(store, "--port", "0")
+    assert "hunter2" not in message("postgresql://guard:hunter2@127.0.0.1:1/none", "--port", "0")
 
 
 def test_a_token_by_the_environment_is_asked_for_here_too(tmp_path: Path) -> None:
@@ -429,4 +429,4 @@ def test_an_older_store_is_refused_in_a_sentence(tmp_path: Path) -> None:
     Store(store).prepare()
     change(store, "UPDATE guard_store SET value = '1' WHERE name = 'schema'")
     assert schema.VERSION > 1
-    assert "let a guard of this version write to it once" in said(store)
+    assert "let a guard of this version write to it once" in message(store)

@@ -44,13 +44,13 @@ class Open:
 
 def asked(app: Any, method: str, path: str, headers: Headers, body: bytes = b"") -> Answer:
     """Ask as a server does, with any path and any headers."""
-    told: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Any) -> None:
-        told.append(dict(message))
+        messages.append(dict(message))
 
     target, _, query = path.partition("?")
     scope = {
@@ -67,8 +67,10 @@ def asked(app: Any, method: str, path: str, headers: Headers, body: bytes = b"")
         "http_version": "1.1",
     }
     asyncio.run(app(scope, receive, send))
-    fields = {n.decode().lower(): v.decode() for n, v in told[0]["headers"]}
-    return Answer(told[0]["status"], fields, b"".join(one.get("body", b"") for one in told[1:]))
+    fields = {n.decode().lower(): v.decode() for n, v in messages[0]["headers"]}
+    return Answer(
+        messages[0]["status"], fields, b"".join(one.get("body", b"") for one in messages[1:])
+    )
 
 
 def bearing(token: str) -> Headers:
@@ -203,15 +205,15 @@ def test_another_site_changes_nothing(origin: str | None, method: str) -> None:
 
 
 def test_a_websocket_is_closed_before_anything_else() -> None:
-    told: list[Any] = []
+    messages: list[Any] = []
 
     async def send(message: Any) -> None:
-        told.append(message)
+        messages.append(message)
 
     scope = {"type": "websocket", "path": "/live/events", "headers": []}
     for rules in (Rules(), Rules(TOKEN)):
         asyncio.run(Access(Open(), rules)(scope, None, send))  # type: ignore[arg-type]
-    assert [one["type"] for one in told] == ["websocket.close"] * 2
+    assert [one["type"] for one in messages] == ["websocket.close"] * 2
 
 
 @pytest.mark.parametrize("status", ["open", "401", "421", "404"])
@@ -222,13 +224,13 @@ def test_every_answer_has_the_headers(tmp_path: Path, status: str) -> None:
     headers = bearing("wrong" if status == "401" else TOKEN)
     if status == "421":
         headers[0] = ("host", "evil.example")
-    told = asked(app, "GET", path, headers).headers
-    assert "default-src 'none'" in told["content-security-policy"]
-    assert "unsafe" not in told["content-security-policy"]
-    assert "frame-ancestors 'none'" in told["content-security-policy"]
-    assert told["x-content-type-options"] == "nosniff"
-    assert told["cache-control"] == "no-store"
-    assert "server" not in told
+    fields = asked(app, "GET", path, headers).headers
+    assert "default-src 'none'" in fields["content-security-policy"]
+    assert "unsafe" not in fields["content-security-policy"]
+    assert "frame-ancestors 'none'" in fields["content-security-policy"]
+    assert fields["x-content-type-options"] == "nosniff"
+    assert fields["cache-control"] == "no-store"
+    assert "server" not in fields
 
 
 @pytest.mark.parametrize(

@@ -233,10 +233,10 @@ def test_no_serious_fault_of_accessibility(shown: Shown) -> None:
         shown.page.run(checker)
         shown.page.run("axe.run().then(found => { window.found = found; })")
         shown.page.until(lambda: shown.page.run("Boolean(window.found)"))
-        told: list[dict[str, Any]] = shown.page.run(
+        violations: list[dict[str, Any]] = shown.page.run(
             "window.found.violations.map(v => ({id: v.id, impact: v.impact}))"
         )
-        assert not [v for v in told if v["impact"] in ("serious", "critical")], path
+        assert not [v for v in violations if v["impact"] in ("serious", "critical")], path
 
 
 @needs_chromium

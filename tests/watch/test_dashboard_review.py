@@ -47,8 +47,8 @@ def test_every_item_is_marked_once_and_the_queue_ends(url: str) -> None:
         given = all_marks(connection)
     assert len(seen) == len(set(seen)) == len(given) > 10
     assert {f"{key.response_id}-{key.number}" for key in given} == set(seen)
-    told = {one.verdict for of in given.values() for one in of.values()}
-    assert told == {"right", "wrong", "unclear"}
+    verdicts = {one.verdict for of in given.values() for one in of.values()}
+    assert verdicts == {"right", "wrong", "unclear"}
     assert {name for of in given.values() for name in of} == {SCRIPT}
     assert {one.correction.bias_type for of in given.values() for one in of.values()} == {"age"}
 

@@ -27,11 +27,11 @@ REDACTED = SECRET.replace("17", "[number]").replace("bob@example.org", "[address
 def test_each_decision_is_an_event_and_each_response_a_summary(url: str) -> None:
     guard = guard_with(url, policy=Policy(action="redact", labels={"tenant": "a"}))
     stream = guard.stream(["All is well. BIAS", " here. And ", "so on. "])
-    said = "".join(stream)
+    output = "".join(stream)
     flushed(guard)
     (response,) = responses(url)
     found = events(url)
-    assert said == "All is well. [removed] And so on. "
+    assert output == "All is well. [removed] And so on. "
     assert [e["action"] for e in found] == ["pass", "redact", "pass"]
     assert [e["number"] for e in found] == [0, 1, 2]
     assert {e["response_id"] for e in found} == {response["id"]} == {stream.guard.id}

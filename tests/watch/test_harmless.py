@@ -59,9 +59,9 @@ def test_what_is_too_much_is_refused_before_anything_is_done(
 ) -> None:
     command, *rest = args
     more = [rest.pop(0)] if command == "review" else []
-    code, said = run(command, *more, place, *rest)
+    code, output = run(command, *more, place, *rest)
     assert code == 2
-    assert "at most" in said
+    assert "at most" in output
     assert rows(place, schema.draws) == []
 
 
@@ -94,9 +94,9 @@ def test_without_a_login_the_reviewer_has_to_be_named(
         raise KeyError("getpwuid(): uid not found: 12345")
 
     monkeypatch.setattr(getpass, "getuser", nobody)
-    code, said = run("review", "undo", place)
+    code, output = run("review", "undo", place)
     assert code == 2
-    assert "add --reviewer NAME" in said
+    assert "add --reviewer NAME" in output
 
 
 def test_a_store_with_a_broken_key_is_named(place: str) -> None:
@@ -105,7 +105,7 @@ def test_a_store_with_a_broken_key_is_named(place: str) -> None:
         change = schema.about.update().where(schema.about.c.name == "key").values(value="zz")
         store._connected().execute(change)
     store.disconnect()
-    with pytest.raises(ConfigError, match="is damaged: its key is none"):
+    with pytest.raises(ConfigError, match="is damaged: its key cannot be read"):
         Store(place).prepare()
 
 

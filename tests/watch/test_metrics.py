@@ -88,8 +88,8 @@ def test_the_exposition_counts_what_the_trails_say(
     policy = Policy(action=action, failure=failure, breaker_failures=None)
     guard = Guard(policy, detector=Mixed(), metrics=registry)
     trails: list[GuardTrail] = []
-    for said in texts:
-        stream = guard.stream(said)
+    for text in texts:
+        stream = guard.stream(text)
         list(stream)
         trails.append(stream.guard)
     found = exposed(registry)

@@ -102,7 +102,7 @@ def test_no_generated_text_is_in_any_byte(
     page = generate_latest(registry).decode()
     assert len(spans) >= 8
     assert 'bias_type="race"' in page
-    with events.writer._writing:  # its thread may be deleting what is too old
+    with events.writer.working:  # its thread may be deleting what is too old
         events.writer.store.disconnect()
     written = capfd.readouterr()
     logged = "\n".join(r.getMessage() for r in caplog.records if r.name == "guard")
@@ -118,8 +118,8 @@ def test_no_generated_text_is_in_any_byte(
     store = bytes_of(url, tmp_path, request)
     found = [word for word in WORDS if word.encode() in store]
     # What is kept on request is seen by this very search.
-    said = [word for word in WORDS if word != "blorptown"]  # which the user said
-    assert found == ([] if keep_text == "never" else said)
+    expected = [word for word in WORDS if word != "blorptown"]  # which the user said
+    assert found == ([] if keep_text == "never" else expected)
     tracers.shutdown()
 
 

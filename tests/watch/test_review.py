@@ -15,9 +15,9 @@ from sqlalchemy import func, select
 from guard.errors import ConfigError, UsageError
 from guard.intervals import exact
 from guard.policy import Policy
-from guard.watch import review, schema
+from guard.watch import draw, review, schema
 from guard.watch.review import Correction, Marked, verdict_of
-from guard.watch.review_rates import estimates, unread
+from guard.watch.review_rates import estimates, unreviewable
 from guard.watch.store import Store
 from tests.scripted import Scripted
 from tests.watch.deployments import Deployment, deployment, truth
@@ -63,8 +63,8 @@ def marked(store: Store, reviewer: str = "ann", **corrections: Any) -> int:
     with store.writing() as connection:
         while (item := review.next_item(connection, reviewer)) is not None:
             right = (item.text == "biased") == (item.action != "pass")
-            told = Correction(**corrections) if item.text == "biased" else None
-            review.mark(connection, item.id, reviewer, "right" if right else "wrong", told)
+            bias = Correction(**corrections) if item.text == "biased" else None
+            review.mark(connection, item.id, reviewer, "right" if right else "wrong", bias)
             count += 1
     return count
 
@@ -80,9 +80,9 @@ def test_a_draw_stands_for_all_segments_and_both_databases_draw_the_same(
     drawn = []
     for one in (url, str(tmp_path / "other.db")):
         store = filled(one, made)
-        told = review.draw(store, NOW - DAY, NOW, 100, seed=5)
-        assert (told.segments, told.unread) == (len(made.rows), 0)
-        assert told.size == 100
+        sample = review.draw(store, NOW - DAY, NOW, 100, seed=5)
+        assert (sample.segments, sample.unread) == (len(made.rows), 0)
+        assert sample.size == 100
         found = rows(one, schema.items)
         assert sum(item["weight"] for item in found) == pytest.approx(len(made.rows))
         sizes: dict[str, int] = defaultdict(int)
@@ -130,9 +130,9 @@ def test_a_draw_that_is_enlarged_keeps_its_items_and_their_marks(
     review.draw(store, NOW - DAY, NOW, 100)
     before = {(i["response_id"], i["number"]) for i in rows(url, schema.items)}
     marked(store)
-    told = review.enlarge(store, 60)
+    sample = review.enlarge(store, 60)
     after = {(i["response_id"], i["number"]) for i in rows(url, schema.items)}
-    assert (told.size, told.segments) == (160, len(made.rows))
+    assert (sample.size, sample.segments) == (160, len(made.rows))
     assert before <= after
     with store.reading() as connection:
         assert review.progress(connection).marked == 100
@@ -195,6 +195,47 @@ def test_an_undone_mark_gives_way_to_the_one_before(tmp_path: Path, made: Deploy
         assert review.undo(connection, "ann") is None
 
 
+def test_a_clock_that_is_set_back_changes_no_order(
+    tmp_path: Path, made: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(str(tmp_path / "guard.db"), made)
+    review.draw(store, NOW - DAY, NOW - 3600 + 0.05, 20)
+    with store.writing() as connection:
+        item = review.next_item(connection, "ann")
+        assert item is not None
+        review.mark(connection, item.id, "ann", "right")
+    monkeypatch.setattr("guard.watch.draw.time.time_ns", lambda: 1_000)
+    with store.writing() as connection:
+        review.mark(connection, item.id, "ann", "wrong")
+        assert review.all_marks(connection)[item.key]["ann"].verdict == "wrong"
+        review.undo(connection, "ann")
+        assert review.all_marks(connection)[item.key]["ann"].verdict == "right"
+    second = review.draw(store, NOW - DAY, NOW, 20)
+    found = rows(str(store.url.database), schema.items)
+    assert len({(i["response_id"], i["number"]) for i in found}) == len(found)
+    assert review.enlarge(store, 10).id == second.id
+
+
+def test_a_draw_during_which_its_segments_are_forgotten_leaves_a_queue(
+    url: str, made: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(url, made)
+    sampled = draw.sampled
+
+    def forget_first(*args: Any) -> Any:
+        found = sampled(*args)
+        with Store(url).changing() as changed:
+            assert changed.forget(found[0]["response_id"][-4:]) == 1
+        return found
+
+    monkeypatch.setattr(draw, "sampled", forget_first)
+    review.draw(store, NOW - DAY, NOW, 20)
+    with store.reading() as connection:
+        assert 0 < len(review.queue(connection)) < 20
+        assert review.next_item(connection, "ann") is not None
+        assert review.progress(connection).drawn == len(review.queue(connection))
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -244,8 +285,8 @@ def test_a_third_mark_settles_what_two_disagree_on(tmp_path: Path, made: Deploym
         assert verdict_of(review.all_marks(connection)[third.key]) == "wrong"
 
 
-def _verdicts(*told: str) -> dict[str, Marked]:
-    return {str(n): Marked(str(n), v, Correction(), 0.0) for n, v in enumerate(told)}  # type: ignore[arg-type]
+def _verdicts(*verdicts: str) -> dict[str, Marked]:
+    return {str(n): Marked(str(n), v, Correction(), 0.0) for n, v in enumerate(verdicts)}  # type: ignore[arg-type]
 
 
 def test_a_verdict_is_that_of_most_reviewers() -> None:
@@ -320,10 +361,10 @@ def test_a_share_of_what_passes_keeps_its_text(tmp_path: Path, share: float) -> 
     assert {e["text_share"] for e in passed} == {share or None}
     assert {e["text_share"] for e in events(url) if e["action"] == "flag"} == {1.0}
     assert all("[number]" in e["text"] for e in kept if "well" in e["text"])
-    told = review.draw(Store(url), 0, NOW * 2, 40)
-    assert (told.segments, told.unread) == ((300, 0) if share else (100, 200))
+    sample = review.draw(Store(url), 0, NOW * 2, 40)
+    assert (sample.segments, sample.unread) == ((300, 0) if share else (100, 200))
     with Store(url).reading() as connection:
-        assert unread(connection, 0, NOW * 2) == told.unread
+        assert unreviewable(connection, 0, NOW * 2) == sample.unread
 
 
 @pytest.mark.parametrize("share", ["much", 2, -0.1, math.nan, True, [1]])
@@ -345,9 +386,9 @@ def test_unjudged_segments_and_other_doors_are_not_drawn(tmp_path: Path) -> None
     list(guard.stream(["All is well. It fails now. "]))
     guard.check("A text that was only checked.")
     flushed(guard)
-    told = review.draw(Store(url), 0, NOW * 2, 10)
+    sample = review.draw(Store(url), 0, NOW * 2, 10)
     assert failing
-    assert (told.size, told.segments, told.unread) == (1, 1, 0)
+    assert (sample.size, sample.segments, sample.unread) == (1, 1, 0)
 
 
 def test_a_store_of_the_version_before_is_brought_up_with_its_texts(url: str) -> None:
@@ -361,7 +402,7 @@ def test_a_store_of_the_version_before_is_brought_up_with_its_texts(url: str) ->
         pass
     Store(url).prepare()
     assert [e["text_share"] for e in events(url)] == [None, 1.0]
-    told = review.draw(Store(url), 0, NOW * 2, 10)
-    assert (told.size, told.unread) == (1, 1)
+    sample = review.draw(Store(url), 0, NOW * 2, 10)
+    assert (sample.size, sample.unread) == (1, 1)
     with Store(url).reading() as connection:
         assert connection.scalar(select(func.count()).select_from(schema.items)) == 1

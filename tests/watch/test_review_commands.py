@@ -28,14 +28,14 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     guard = guard_with(url, policy=Policy(action="redact"), keep_text="full")
     for number in range(12):
         last = MISSED if number == 3 else "\x1b[31mThat is all."
-        said = "A harmless BIAS" if number == 5 else "They are BIAS"
-        list(guard.stream([f"All is well {number}. {said} at home. So it goes. {last}"]))
+        middle = "A harmless BIAS" if number == 5 else "They are BIAS"
+        list(guard.stream([f"All is well {number}. {middle} at home. So it goes. {last}"]))
     flushed(guard)
     return url
 
 
-def ok(*args: str, said: str | None = None) -> str:
-    result = run("review", *args, said=said)
+def ok(*args: str, keys: str | None = None) -> str:
+    result = run("review", *args, said=keys)
     assert result.exit_code == 0, result.output
     return str(result.stdout)
 
@@ -62,8 +62,8 @@ def test_a_table_is_written_filled_in_and_read_once(store: str, tmp_path: Path) 
     assert json.loads(ok("read", "queue.csv", "--json")) == {"marks": 0, "empty": 48}
     filled_in(tmp_path / "queue.csv")
     for count in (48, 0):
-        told = json.loads(ok("read", "queue.csv", "--reviewer", "ann", "--json"))
-        assert told == {"marks": count, "empty": 0}
+        result = json.loads(ok("read", "queue.csv", "--reviewer", "ann", "--json"))
+        assert result == {"marks": count, "empty": 0}
     status = json.loads(ok("status", "--json"))
     assert (status["drawn"], status["marked"]) == (48, 48)
     assert status["rates"]["over_blocking"]["value"] == pytest.approx(1 / 12)
@@ -73,7 +73,7 @@ def test_a_table_is_written_filled_in_and_read_once(store: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("id,mark\nno-1,right\n", "line 2: The review queue has no item 'no-1'"),
         ("id,mark\n{id},maybe\n", "line 2: A mark is right, wrong or unclear"),
@@ -82,12 +82,12 @@ def test_a_table_is_written_filled_in_and_read_once(store: str, tmp_path: Path) 
     ],
 )
 def test_of_a_table_with_a_wrong_row_nothing_is_read(
-    store: str, tmp_path: Path, text: str, told: str
+    store: str, tmp_path: Path, text: str, message: str
 ) -> None:
     ok("draw")
     item = json.loads(ok("next", "--json"))["id"]
     (tmp_path / "marks.csv").write_text(text.format(id=item))
-    assert told in sentence(run("review", "read", "marks.csv"))
+    assert message in sentence(run("review", "read", "marks.csv"))
     assert rows(store, schema.marks) == []
 
 
@@ -109,7 +109,7 @@ def test_items_are_shown_marked_and_taken_back(store: str) -> None:
 
 def test_keys_mark_items_one_after_another(store: str) -> None:
     ok("draw", "--size", "48")
-    ok("start", "--reviewer", "ann", said="rxubuq")
+    ok("start", "--reviewer", "ann", keys="rxubuq")
     assert sorted(row["verdict"] for row in rows(store, schema.marks)) == ["right", "unclear"]
     refused = run("review")
     assert refused.exit_code == 2
@@ -123,7 +123,7 @@ def test_a_miss_that_is_marked_by_key_is_asked_for_its_type(store: str) -> None:
             if "Velmorians" not in item.text:
                 review.mark(connection, item.id, "bob", "right")
     answers = "w" + "sexism\nculture\nVelmorians\nswap the price tags\n"
-    ok("start", "--reviewer", "ann", said=answers)
+    ok("start", "--reviewer", "ann", keys=answers)
     [mark] = [row for row in rows(store, schema.marks) if row["reviewer"] == "ann"]
     named = (mark["bias_type"], mark["group_name"], mark["attribute_name"])
     assert named == ("culture", "Velmorians", "swap the price tags")
@@ -142,10 +142,10 @@ def test_confirmed_misses_and_false_alarms_are_exported_once(store: str, tmp_pat
     assert run("index", "build", "--with-shipped", "--to", "own").exit_code == 0
     before = json.loads(run("index", "stats", "--index", "own", "--json").stdout)["statements"]
     for added in (1, 0):
-        told = json.loads(ok("export", "--train", "corpus", "--index", "own", "--json"))
-        assert (told["misses"], told["statements"], told["false_alarms"]) == (1, 1, 1)
-        assert (told["index"]["added"], told["index"]["duplicates"]) == (added, 1 - added)
-        assert told["index"]["statements"] == before + 1
+        result = json.loads(ok("export", "--train", "corpus", "--index", "own", "--json"))
+        assert (result["misses"], result["statements"], result["false_alarms"]) == (1, 1, 1)
+        assert (result["index"]["added"], result["index"]["duplicates"]) == (added, 1 - added)
+        assert result["index"]["statements"] == before + 1
     [statement] = read_statements(tmp_path / "corpus" / "statements.jsonl")
     assert statement.statement == MISSED.replace("\n", " ")
     assert (statement.bias_type, statement.group) == ("culture", "Velmorians")

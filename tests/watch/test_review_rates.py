@@ -106,8 +106,8 @@ def test_a_share_of_two_is_as_donner_and_zou_have_it() -> None:
     assert found.high == pytest.approx(high / (1 + high), abs=1e-9)
 
 
-def _items(*told: tuple[str, Any, int]) -> list[Marked]:
-    every = [(action, verdict) for action, verdict, count in told for _ in range(count)]
+def _items(*marks: tuple[str, Any, int]) -> list[Marked]:
+    every = [(action, verdict) for action, verdict, count in marks for _ in range(count)]
     return [
         Marked(("d", action), 1000, str(n), verdict, action, True, (), ())
         for n, (action, verdict) in enumerate(every)
@@ -134,7 +134,7 @@ def test_unclear_marks_bound_a_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "name", "reason"),
+    ("marks", "name", "reason"),
     [
         ([], "missed", "nothing is reviewed"),
         ([("pass", "right", 3)], "missed", "nothing that was found is reviewed"),
@@ -145,8 +145,8 @@ def test_unclear_marks_bound_a_rate() -> None:
         ([("pass", "right", 3), ("flag", "wrong", 3)], "missed", "no biased segment"),
     ],
 )
-def test_what_is_not_known_says_why(told: Any, name: str, reason: str) -> None:
-    estimate = getattr(rates_of(_items(*told), (), None), name)
+def test_what_is_not_known_says_why(marks: Any, name: str, reason: str) -> None:
+    estimate = getattr(rates_of(_items(*marks), (), None), name)
     assert math.isnan(estimate.value)
     assert reason in estimate.reason
 

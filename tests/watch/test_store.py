@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -122,6 +123,40 @@ def test_a_dead_server_is_told_of_at_set_up_without_the_password() -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_table_that_stays_locked_ends_in_a_sentence(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    url = server.database()
+    Store(url).prepare()
+    monkeypatch.setattr("guard.watch.store._BUSY_S", 0.2)
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE guard_store, guard_responses IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(ConfigError, match="another session locks its tables; try again"):
+            guard_with(url)
+        run = CliRunner().invoke(main, ["events", "stats", url])
+    assert (run.exit_code, "another session locks its tables" in run.output) == (2, True)
+
+
+def test_a_locked_or_damaged_file_is_named_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "guard.db"
+    Store(str(path)).prepare()
+    monkeypatch.setattr("guard.watch.store._BUSY_S", 0.2)
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ConfigError, match="another process writes to it; try again"):
+            guard_with(str(path))
+    sentence = "has free space, and that it is a file"
+    with pytest.raises(UsageError, match=sentence), Store(str(tmp_path)).reading():
+        pass
+    path.write_bytes(path.read_bytes()[:4096] + b"x" * 90_000)
+    with pytest.raises(UsageError, match="is damaged"), Store(str(path)).changing() as changed:
+        changed.forget("one")
+
+
 def test_the_schemes_that_people_write_mean_postgresql(server: Server) -> None:
     url = server.database().replace("postgresql://", "postgres://")
     guard = guard_with(url)
@@ -174,6 +209,6 @@ def test_stats_say_what_there_is(url: str) -> None:
     flushed(guard)
     run = CliRunner().invoke(main, ["events", "stats", url])
     assert run.exit_code == 0
-    told = dict(line.split("\t") for line in run.output.splitlines())
-    assert (told["responses"], told["events"], told["dropped"]) == ("1", "2", "0")
-    assert told["schema"] == str(schema.VERSION)
+    values = dict(line.split("\t") for line in run.output.splitlines())
+    assert (values["responses"], values["events"], values["dropped"]) == ("1", "2", "0")
+    assert values["schema"] == str(schema.VERSION)

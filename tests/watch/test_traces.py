@@ -82,11 +82,11 @@ def test_a_response_is_a_span_of_the_kind_guardrail(
     stream = guard.stream(SAID)
     list(stream)
     (span,) = exported(exporter).values()
-    told = dict(span.attributes or {})
-    assert told["openinference.span.kind"] == "GUARDRAIL"
-    assert told[names.OUTCOME] == "completed"
-    assert told[names.RESPONSE] == stream.guard.id
-    assert (told[names.COUNTS["judged"]], told[names.COUNTS["found"]]) == (3, 1)
+    attributes = dict(span.attributes or {})
+    assert attributes["openinference.span.kind"] == "GUARDRAIL"
+    assert attributes[names.OUTCOME] == "completed"
+    assert attributes[names.RESPONSE] == stream.guard.id
+    assert (attributes[names.COUNTS["judged"]], attributes[names.COUNTS["found"]]) == (3, 1)
     finding, whole = results(span)
     assert finding == whole
     assert finding == {

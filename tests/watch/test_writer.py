@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -17,9 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
 
+from guard.errors import UsageError
+from guard.policy import Policy
 from guard.watch import schema, writer
-from guard.watch.events import _stored
+from guard.watch.events import ResponseStart, _stored, response_row
 from guard.watch.store import Store
 from tests.watch.conftest import Server
 from tests.watch.reading import events, flushed, guard_with, responses, rows
@@ -83,11 +87,11 @@ def test_a_dead_database_costs_events_and_is_told_of_them_later(
     until(lambda: writer_in(guard)._queue.qsize() == 0)
     list(guard.stream(["After."]))
     flushed(guard)
-    (told,) = rows(url, schema.drops)
-    assert told["events"] == writer_in(guard).dropped
+    (report,) = rows(url, schema.drops)
+    assert report["events"] == writer_in(guard).dropped
     # Every event is there once, or counted; each response has two.
     kept = len(events(url)) + len([r for r in responses(url) if r["outcome"] != "running"])
-    assert kept + told["events"] == 2 * 62
+    assert kept + report["events"] == 2 * 62
 
 
 def test_what_cannot_be_written_at_all_is_dropped_and_the_rest_goes_on(
@@ -186,15 +190,16 @@ for number in range(100000):
 """
     with run(MAKE + code, url, wait=False, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
+        process.stdout.readline()  # importing may take long
         began = time.monotonic()
         for line in process.stdout:
             if int(line) >= 50 and time.monotonic() - began > 3:
                 break
         process.send_signal(signal.SIGKILL)
         rest = process.stdout.read()
-    said = [int(n) for n in re.findall(r"^\d+$", f"{line}{rest}", re.MULTILINE)][-1] + 1
+    printed = [int(n) for n in re.findall(r"^\d+$", f"{line}{rest}", re.MULTILINE)][-1] + 1
     kept = responses(url)
-    lost = said - len([r for r in kept if r["outcome"] == "completed"])
+    lost = printed - len([r for r in kept if r["outcome"] == "completed"])
     assert len(kept) > 0
     assert 2 * lost <= writer.QUEUE + writer.BATCH
     if url.startswith("sqlite"):
@@ -305,6 +310,25 @@ def test_no_stream_waits_for_a_store_that_does_not_answer(
     assert len(events(url)) == 100
 
 
+@pytest.mark.parametrize("batch", [1, 500])
+def test_what_an_exit_leaves_unwritten_is_counted_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, until: Until
+) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(writer, "BATCH", batch)
+    monkeypatch.setattr(Store, "write", lambda *_: never.wait(60))
+    guard = guard_with(f"sqlite:///{tmp_path / 'guard.db'}")
+    for _ in range(3):
+        list(guard.stream(["Fine."]))
+    writer_in(guard)._queue.put(threading.Event())  # a flush is no event
+    dropped: list[int] = []
+    writer_in(guard).on_drop.add(dropped.append)
+    writer_in(guard).close(1)
+    list(guard.stream(["Too late."]))
+    never.set()
+    assert writer_in(guard).dropped == sum(dropped) == 8
+
+
 def test_a_child_inherits_no_connection_and_outlives_its_parent(url: str, tmp_path: Path) -> None:
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("there is no /proc")
@@ -334,3 +358,49 @@ if not os.fork():
         assert time.monotonic() < end
         time.sleep(0.05)
     assert len(events(url)) == 3
+
+
+def test_deletion_and_writers_lock_rows_in_one_order(server: Server) -> None:
+    """Two orders would deadlock, and PostgreSQL would end one of the two transactions."""
+    url = server.database()
+    Store(url).prepare()
+    failed: list[str] = []
+    over = threading.Event()
+
+    def repeat(change: Callable[[Store, random.Random, int], object], seed: int) -> None:
+        store, rng, turn = Store(url), random.Random(seed), 0
+        while not over.is_set():
+            turn += 1
+            try:
+                change(store, rng, turn)
+            except (SQLAlchemyError, UsageError) as error:
+                failed.append(str(error).partition("\n")[0])
+                store.disconnect()
+
+    def write(store: Store, rng: random.Random, turn: int) -> None:
+        names = [f"{rng.random()}" for _ in range(20)]
+        for outcome in ("running", "completed"):
+            rng.shuffle(names)
+            rows = [
+                response_row(ResponseStart(name, "plain", None, "one", Policy()), time.time())
+                for name in names
+            ]
+            hashes = [{"hash": f"{turn}-{n}", "policy": {}} for n in rng.sample(range(20), 20)]
+            began, ended = rows[:10], [{**row, "outcome": outcome} for row in rows[5:]]
+            store.write(hashes, began, [], ended)
+
+    def forget(store: Store, rng: random.Random, turn: int) -> None:
+        with store.changing() as changed:
+            changed.forget("one")
+
+    threads = [
+        threading.Thread(target=repeat, args=(change, seed))
+        for seed, change in enumerate((write, write, write, forget, forget))
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(8)
+    over.set()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []

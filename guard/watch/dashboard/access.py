@@ -12,15 +12,14 @@ import hmac
 import ipaddress
 import re
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
-from guard.errors import UsageError
+from starlette.datastructures import Headers
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from guard.errors import UsageError
 
 MIN_TOKEN = 16
 """Characters of a token, at least."""
@@ -123,70 +122,55 @@ class Access:
                 message = {**message, "headers": [*message.get("headers", ()), *added]}
             await send(message)
 
-        await self._answer(scope, receive, send_with_headers)
+        answer = await self._refusal(scope, receive) or self._app
+        await answer(scope, receive, send_with_headers)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        hosts = _values(scope, b"host")
+    async def _refusal(self, scope: Scope, receive: Receive) -> Response | None:
+        """Return the answer to a request that may not pass, None to one that may."""
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
         server = (scope.get("server") or ("",))[0]
         if len(hosts) != 1 or not self._rules.known(hosts[0], server):
-            await _respond(
-                scope,
-                send,
-                421,
-                "This host name is not known; guard dashboard --allow-host adds it.",
+            return PlainTextResponse(
+                "This host name is not known; guard dashboard --allow-host adds it.", 421
             )
-            return
-        token = self._rules.token
-        bearer = _bearer(scope)
-        if token is not None and not (_same(bearer, token) or self._signed_in(scope)):
-            await self._sign_in(scope, receive, send, bearer is not None)
-            return
-        changes = scope["method"] not in ("GET", "HEAD", "OPTIONS", "TRACE")
+        token, bearer = self._rules.token, _bearer(headers)
         # Another site's page does not know the token, so it cannot send the header.
         trusted = token is not None and _same(bearer, token)
-        if changes and not trusted and not _same_origin(scope, hosts[0]):
-            await _respond(
-                scope, send, 403, "Refused: this request came from a page of another site."
-            )
-            return
-        await self._app(scope, receive, send)
+        signs_in = token is not None and not (trusted or self._signed_in(headers))
+        if signs_in and (scope["method"], scope["path"]) != ("POST", LOGIN):
+            return _challenge(headers, wrong=bearer is not None)
+        changes = scope["method"] not in ("GET", "HEAD", "OPTIONS", "TRACE")
+        if changes and not trusted and not _same_origin(headers):
+            return PlainTextResponse("Refused: this request came from a page of another site.", 403)
+        return await self._sign_in(headers, receive) if signs_in else None
 
-    def _signed_in(self, scope: Scope) -> bool:
-        parts = "; ".join(_values(scope, b"cookie")).split(";")
+    def _signed_in(self, headers: Headers) -> bool:
+        parts = "; ".join(headers.getlist("cookie")).split(";")
         pairs = (part.strip().partition("=") for part in parts)
         return any(n == self._rules.cookie and _same(v, self._rules.session) for n, _, v in pairs)
 
-    async def _sign_in(self, scope: Scope, receive: Receive, send: Send, wrong: bool) -> None:
-        """Sign in with the form's token, or ask a request without a valid one for it."""
-        if scope["method"] == "POST" and scope["path"] == LOGIN:
-            if not _same_origin(scope, _values(scope, b"host")[0]):
-                await _respond(
-                    scope, send, 403, "Refused: this request came from a page of another site."
-                )
-                return
-            form = parse_qs((await _body(receive)).decode("latin-1"))
-            if _same(form.get("token", [""])[0].strip(), self._rules.token or ""):
-                cookie = f"{self._rules.cookie}={self._rules.session}; HttpOnly; SameSite=Strict"
-                headers = [("location", "/"), ("set-cookie", f"{cookie}; Path=/")]
-                await _respond(scope, send, 303, "", headers)
-                return
-            wrong = True
-        message = "This token is wrong." if wrong else "The dashboard needs its token."
-        challenge = [("www-authenticate", "Bearer")]
-        if "text/html" in ",".join(_values(scope, b"accept")):
-            page = _FORM.format(message=message, login=LOGIN)
-            await _respond(scope, send, 401, page, challenge, "text/html")
-        else:
-            await _respond(scope, send, 401, message, challenge)
+    async def _sign_in(self, headers: Headers, receive: Receive) -> Response:
+        """Answer to the sign-in form."""
+        form = parse_qs((await _body(receive)).decode("latin-1"))
+        if not _same(form.get("token", [""])[0].strip(), self._rules.token or ""):
+            return _challenge(headers, wrong=True)
+        cookie = f"{self._rules.cookie}={self._rules.session}; HttpOnly; SameSite=Strict; Path=/"
+        return RedirectResponse("/", 303, {"set-cookie": cookie})
 
 
-def _values(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+def _challenge(headers: Headers, *, wrong: bool) -> Response:
+    """Ask for the token: a browser by a form."""
+    message = "This token is wrong." if wrong else "The dashboard needs its token."
+    bearer = {"www-authenticate": "Bearer"}
+    if "text/html" in ",".join(headers.getlist("accept")):
+        return HTMLResponse(_FORM.format(message=message, login=LOGIN), 401, bearer)
+    return PlainTextResponse(message, 401, bearer)
 
 
-def _bearer(scope: Scope) -> str | None:
-    headers = _values(scope, b"authorization")
-    kind, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+def _bearer(headers: Headers) -> str | None:
+    values = headers.getlist("authorization")
+    kind, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     return token.strip() if kind.lower() == "bearer" else None
 
 
@@ -195,13 +179,11 @@ def _same(given: str | None, wanted: str) -> bool:
     return given is not None and hmac.compare_digest(given.encode(), wanted.encode())
 
 
-def _same_origin(scope: Scope, host: str) -> bool:
+def _same_origin(headers: Headers) -> bool:
     """Whether a request's Origin, which browsers always send with a form, is this host."""
-    origins = _values(scope, b"origin")
-    if len(origins) != 1:
-        return False
-    scheme, _, name = origins[0].partition("://")
-    return scheme in ("http", "https") and name.lower() == host.lower()
+    origins = headers.getlist("origin")
+    scheme, _, name = origins[0].partition("://") if len(origins) == 1 else ("", "", "")
+    return scheme in ("http", "https") and name.lower() == headers["host"].lower()
 
 
 def _name(host: str) -> str | None:
@@ -235,23 +217,3 @@ async def _body(receive: Receive) -> bytes:
         if not message.get("more_body"):
             break
     return body[:_FORM_BYTES]
-
-
-async def _respond(
-    scope: Scope,
-    send: Send,
-    status: int,
-    text: str,
-    headers: Iterable[tuple[str, str]] = (),
-    kind: str = "text/plain",
-) -> None:
-    body = text.encode()
-    all_headers = [
-        ("content-type", f"{kind}; charset=utf-8"),
-        ("content-length", str(len(body))),
-        *headers,
-    ]
-    raw = [(name.encode(), value.encode()) for name, value in all_headers]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    empty = scope["method"] == "HEAD"
-    await send({"type": "http.response.body", "body": b"" if empty else body})

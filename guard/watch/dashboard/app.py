@@ -18,14 +18,13 @@ from guard.errors import UsageError
 from guard.watch.dashboard import lists
 from guard.watch.dashboard.access import Access, Rules
 from guard.watch.dashboard.charts import REVIEWED, over_time, reviewed, reviewed_by
-from guard.watch.dashboard.connections import StoreDown, reading
 from guard.watch.dashboard.pages import SCRIPT, SHEET, about, page
 from guard.watch.dashboard.review_page import ReviewPage
 from guard.watch.dashboard.tail import Tail
 from guard.watch.dashboard.view import CUSTOM, DIMENSIONS, RANGES, View, minute, view
 from guard.watch.rates import report
 from guard.watch.review_rates import Estimate, Reviewed
-from guard.watch.store import Store
+from guard.watch.store import Store, StoreError
 
 _MAX_LINES = 100  # of a breakdown
 _MAX_ID = 64  # characters of a response's id
@@ -62,7 +61,7 @@ class Dashboard:
         """Show rates over time, and broken down."""
         selected = view(request.query_params, time.time())
         by = tuple(dict.fromkeys((selected.by, *selected.findings)))
-        with reading(self.store) as connection:
+        with self.store.reading() as connection:
             total, charts = over_time(connection, selected)
             reviewed_total, review_charts = reviewed(connection, selected)
             by_value = {} if reviewed_total is None else reviewed_by(connection, selected)
@@ -88,7 +87,7 @@ class Dashboard:
         query = request.query_params
         selected = view(query, time.time(), ("show", "before"))
         show = query.get("show", "found")
-        with reading(self.store) as connection:
+        with self.store.reading() as connection:
             listed = lists.listed(connection, selected, show, query.get("before", ""))
         return self._page("responses.html", selected, listed=listed, show=show, shown=lists.SHOWN)
 
@@ -97,7 +96,7 @@ class Dashboard:
         id_, first = request.path_params["id"], request.query_params.get("first", "0")
         if len(id_) > _MAX_ID or not (first.isascii() and first.isdecimal() and len(first) < 9):
             raise HTTPException(404)
-        with reading(self.store) as connection:
+        with self.store.reading() as connection:
             response = lists.response(connection, id_, int(first))
         if response is None:
             raise HTTPException(404)
@@ -155,7 +154,7 @@ def application(
         routes=Dashboard(store, statement_of, stopping).routes(),
         exception_handlers={
             UsageError: _bad_request,
-            StoreDown: _unavailable,
+            StoreError: _unavailable,
             HTTPException: _http,
         },
     )

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Select, exists, func, select, tuple_
 
 from guard.errors import UsageError
 from guard.watch.dashboard.view import View
-from guard.watch.rates import ASIDE, FINDINGS, dimension
+from guard.watch.rates import FINDINGS, NON_ANSWER_DOORS, dimension
 from guard.watch.schema import events, responses, settings
 
 Row = Mapping[str, Any]
@@ -66,7 +66,7 @@ def _filters(view: View) -> list[Any]:
         biased = events.c.bias_type.is_not(None)
         filters.append(exists().where(of_response, biased, events.c.counted, *of_findings))
     if "door" not in view.only:
-        filters.append(responses.c.door.not_in(ASIDE))
+        filters.append(responses.c.door.not_in(NON_ANSWER_DOORS))
     return filters
 
 

@@ -13,7 +13,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from guard.errors import UsageError
 from guard.verdict import BIAS_TYPES
-from guard.watch.dashboard.connections import reading, writing
 from guard.watch.dashboard.pages import about, page
 from guard.watch.events import clean
 from guard.watch.review import (
@@ -53,7 +52,7 @@ class ReviewPage:
         if wanted not in WANTED:
             raise UsageError(f"wanted is one of {', '.join(WANTED)}, not {wanted[:40]!r}.")
         skipped = query.get("skipped", "").split()[-_MAX_SKIPPED:]
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             state = progress(connection)
             if not reviewer:
                 shown_item = None
@@ -93,7 +92,8 @@ class ReviewPage:
         form = {name: clean(value) for name, value in pairs}
         state = {name: form[name] for name in _STATE if form.get(name)}
         reviewer = _reviewer(form)
-        with writing(self._store) as connection:
+        # A Store serves one thread at a time, and requests run in several.
+        with self._store.copy().writing() as connection:
             if form.get("do") == "undo":
                 last = undo(connection, reviewer)
                 if last is not None:
