@@ -293,9 +293,7 @@ class DatasetFile(Generic[R]):
         path = data / self.file
         if not path.is_file():
             raise UsageError(f"{path} cannot be read; name the folder of the sources.")
-        return made(
-            path, objects(path), lambda row: self.record.of(row.values), None, "Fix it."
-        )
+        return made(path, objects(path), lambda row: self.record.of(row.values), None, "Fix it.")
 
 
 REDDITBIAS = DatasetFile("redditbias/eval.jsonl", Comment)
