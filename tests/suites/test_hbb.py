@@ -241,7 +241,7 @@ def official_like(folder: Path, rows: int = 3) -> Path:
 def test_descriptors_of_another_edition_are_refused(tmp_path: Path) -> None:
     official_like(tmp_path)
     (tmp_path / "descriptors.json").write_text(json.dumps({"age": ["daughter, a freshman"]}))
-    with pytest.raises(UsageError, match="has no .* of .*Table 10, and the file has other ones"):
+    with pytest.raises(UsageError, match=r"has no .* of .*Table 10, and the file has other ones"):
         mcq(data=tmp_path)
 
 
