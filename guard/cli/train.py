@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -294,7 +294,9 @@ def _bar(name: str) -> Iterator[loop.Show]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[loss]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    bar = Progress(*columns, console=console)
+    # Even a disabled one would print an empty line elsewhere.
+    with bar if console.is_terminal else nullcontext():
         task = bar.add_task(name, total=None, loss="")
 
         def show(step: loop.Progress) -> None:
