@@ -20,7 +20,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from guard import __version__
-from guard.audit.comparison import AxisComparison, Comparison, Flip, KeyDifference, Outcome, Verdict
+from guard.audit.comparison import (
+    ABSENT,
+    PRESENT,
+    AxisComparison,
+    Comparison,
+    Flip,
+    KeyDifference,
+    Outcome,
+    Verdict,
+)
 from guard.audit.header import PARTS
 from guard.audit.paired import POWER, Pairs
 from guard.audit.sides import GENERAL, Axis, MeasureFunctions, Side, SuiteSide
@@ -33,6 +42,7 @@ from guard.suites.conclusions import ALPHA
 ALLOWED = (*PARTS, "items", "suites", "arms")
 """The values of ``--allow``: parts of the comparability key, the items, suites and arms."""
 _EXAMPLES = 3
+_LARGE_TOLERANCE = 0.2  # not worth advising: it would pass nearly everything
 _RESUMING = {
     "": "Run the command that made it again to resume.",
     "inspect": "Resume it with inspect eval-retry.",
@@ -208,7 +218,7 @@ def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[KeyD
     for name in dict.fromkeys([*base.suites, *new.suites]):
         before, after = base.suites.get(name), new.suites.get(name)
         if before is None or after is None:
-            presence = ("there", "not there") if after is None else ("not there", "there")
+            presence = (PRESENT, ABSENT) if after is None else (ABSENT, PRESENT)
             # Without a common suite nothing is left to compare, so nothing can be allowed.
             in_common = bool(base.suites.keys() & new.suites.keys())
             yield KeyDifference(name, "suites", *presence, in_common and "suites" in allowed)
@@ -379,10 +389,16 @@ class _AxisTest:
         )
         ids, moves = self._ids, np.nan_to_num(self._pairs.moves)
         places = np.flatnonzero(self._pairs.changed)
-        return [
-            Flip(ids[at], base.get(ids[at], ""), new.get(ids[at], ""), float(moves[at]))
-            for at in places[np.argsort(-moves[places], kind="stable")].tolist()
-        ]
+        old, now = self._pairs.values
+
+        def flip(at: int) -> Flip:
+            texts = base.get(ids[at], ""), new.get(ids[at], "")
+            if texts[0] == texts[1] and self._axis.unit == "item":
+                # The same outcome with another score.
+                texts = f"{texts[0]} {old[at]:.3g}".strip(), f"{texts[1]} {now[at]:.3g}".strip()
+            return Flip(ids[at], *texts, float(moves[at]))
+
+        return [flip(at) for at in places[np.argsort(-moves[places], kind="stable")].tolist()]
 
 
 def _outcome(axes: Sequence[AxisComparison], *, incomplete: bool, lost: bool) -> Outcome:
@@ -442,10 +458,14 @@ def _undecided(name: str, one: SuiteSide, axes: Sequence[AxisComparison]) -> Ite
         )
         return
     least = max(axis.at_most for axis in decidable)
+    advice = "Select the axes that it can decide with --axis"
+    if least <= _LARGE_TOLERANCE:
+        advice += (
+            f", or accept a tolerance of {least:.2g} in audit.toml, with which this would pass"
+        )
     yield (
-        f"No sample of {name} is likely to decide {which}: that needs about {one.items + more:,} "
-        f"items, and there are {one.available:,}. With the {one.items:,} asked a tolerance of "
-        f"{least:.2g} in audit.toml would pass."
+        f"{name} is too small to decide {which}: that takes about {one.items + more:,} items, and "
+        f"it has {one.available:,}. {advice}."
     )
 
 

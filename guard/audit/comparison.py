@@ -30,6 +30,10 @@ EXIT_CODES: Mapping[Outcome, int] = {
 """Exit codes; 2 is a mistake in the command or a file that cannot be used."""
 
 
+PRESENT, ABSENT = "there", "not there"
+"""The values of a suite that only one side has."""
+
+
 class NotComparable(GuardError):
     """A run would not be comparable with its baseline, so no call was made."""
 
@@ -39,7 +43,8 @@ class Flip:
     """A pair (an item, or a cluster) that the two sides answer differently.
 
     ``base`` and ``new`` are the outcomes' names, with their counts where an item was asked several
-    times. ``moves`` is by how much this pair alone makes the axis worse; below 0 better.
+    times; where these are equal, with the item's value of the measure. ``moves`` is by how much
+    this pair alone makes the axis worse; below 0 better.
     """
 
     item: str
@@ -153,9 +158,10 @@ class Comparison:
 
     @property
     def ranked(self) -> list[AxisComparison]:
-        """The axes, regressions first and passes last."""
+        """The axes: regressions, then those that decide, then the others; passes last of each."""
         verdicts: tuple[Verdict, ...] = ("regression", "inconclusive", "pass")
-        return [axis for verdict in verdicts for axis in self.with_verdict(verdict)]
+        found = [axis for verdict in verdicts for axis in self.with_verdict(verdict)]
+        return sorted(found, key=lambda a: (a.verdict != "regression", not a.decides))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in plain values, numbers unrounded and nan as None."""
@@ -180,6 +186,17 @@ class Comparison:
         base, new, outcome = (rest.pop(name) for name in ("base", "new", "outcome"))
         return cls(base, new, outcome, axes, differences, rest.pop("next"), rest)
 
+    def difference_text(self, one: KeyDifference) -> str:
+        """Return a difference between the keys as a sentence without a full stop."""
+        state = "allowed" if one.allowed else "NOT allowed"
+        if one.name == "suites":
+            side = self.base if one.base == PRESENT else self.new
+            return f"Only {side} has the suite {one.suite} ({state})"
+        return (
+            f"{one.suite}: different {one.name} ({state}): {self.base} has {one.base}; {self.new} "
+            f"has {one.new}"
+        )
+
     def lines(self) -> Iterator[str]:
         """Yield the outcome, the axes that matter and the next steps, each as a line."""
         worse, open_, passed = (
@@ -189,8 +206,7 @@ class Comparison:
         of = f", on {len(worse)} of {len(self.axes)} axes" if worse else ""
         yield f"{head}{of}."
         for one in self.differences:
-            state = "allowed" if one.allowed else "NOT allowed"
-            yield f"  {one.suite}: another {one.name}, which is {state}: {one.base}; now {one.new}"
+            yield f"  {self.difference_text(one)}"
         for axis in (*worse, *(a for a in (*open_, *passed) if a.decides)):
             yield f"  {_MARKS[axis.verdict]:5}  {_axis_line(axis)}"
         rest = [sum(not axis.decides for axis in axes) for axes in (passed, open_)]
@@ -226,7 +242,8 @@ def _axis_line(axis: AxisComparison) -> str:
     ideal = f"ideal {axis.ideal:g}"
     if math.isinf(axis.ideal):
         ideal = f"{'higher' if axis.ideal > 0 else 'lower'} is better"
-    parts += [ideal, f"tolerance {axis.tolerance:g}", f"q {p_text(axis.q)}"]
+    parts += [ideal, f"p of a change {p_text(axis.p_change)}"]
+    parts.append(f"q of worse than the tolerance {axis.tolerance:g} {p_text(axis.q)}")
     parts.append(f"{axis.n:,} {axis.unit}s")
     change = f"{axis.difference:+.3f}{interval}" if known else "not known"
     reason = f"; {axis.reason}" if axis.reason else ""

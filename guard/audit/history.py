@@ -97,7 +97,10 @@ def _rows(
         "items": one.items,
     }
     estimates = {
-        name: axis_estimate(axis, *functions.of(axis.measure)) for name, axis in one.axes.items()
+        name: axis_estimate(
+            axis, *functions.of(axis.measure), exact=functions.is_exact(axis.measure)
+        )
+        for name, axis in one.axes.items()
     }
     coverage_by_arm = {
         axis.arm: estimates[n].value for n, axis in one.axes.items() if axis.measure == "coverage"
@@ -125,11 +128,13 @@ def _rows(
     return run, axes
 
 
-def axis_estimate(axis: Axis, value: Function, over: Function | None = None) -> Estimate:
+def axis_estimate(
+    axis: Axis, value: Function, over: Function | None = None, *, exact: bool = False
+) -> Estimate:
     """Return the estimate of an axis with its 95 % interval, computed as in an audit's result.
 
-    ``value`` and ``over`` map totals (..., k) to the measure and its n; a baseline's axis stores
-    neither.
+    ``value`` and ``over`` map totals (..., k) to the measure and its n, ``exact`` is the measure's;
+    a baseline's axis stores none of them.
     """
 
     def mean(totals: Floats) -> Floats:
@@ -141,6 +146,13 @@ def axis_estimate(axis: Axis, value: Function, over: Function | None = None) -> 
 
     rows = np.hstack([axis.rows, np.ones((len(axis.rows), 1))])
     measure = Measure(
-        axis.measure, axis.labels, rows, axis.clusters, mean, n, bounds=axis.aim.bounds
+        axis.measure,
+        axis.labels,
+        rows,
+        axis.clusters,
+        mean,
+        n,
+        bounds=axis.aim.bounds,
+        exact=exact,
     )
     return estimate([measure])[0].plain

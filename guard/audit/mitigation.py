@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.audit.outcomes import Records
+from guard.audit.outcomes import Records, scores_both_arms
 from guard.audit.silence import KINDS
 from guard.audit.statistics import Line, cluster_sums, positions
 from guard.suites import Measure, Suite
@@ -35,7 +36,8 @@ Places = NDArray[np.int64]
 def measures(suite: Suite, records: Records, sides: Sequence[Side | None]) -> list[Measure]:
     """Return the shares stopped: in all, by subject of the items, and by the verdict's bias type.
 
-    ``sides`` are those of the plain arm. Returns none where no answer has a side.
+    ``sides`` are those of the plain arm. Returns none where no answer has a side. Where a scorer
+    judges both arms, shares have the same exact intervals as the suite's own.
     """
     rows, verdicts = [], []
     subjects: list[str] = []
@@ -65,6 +67,8 @@ def measures(suite: Suite, records: Records, sides: Sequence[Side | None]) -> li
         as_such = np.array([name in one for one in verdicts], dtype=np.float64)
         stops = table * np.column_stack([np.ones((len(rows), 2)), as_such, as_such])
         found += _shares({"verdict": name}, cluster_sums(stops, cluster, len(names)), names)
+    if scores_both_arms(suite):
+        found = [m if m.name == "selectivity" else replace(m, exact=True) for m in found]
     return found
 
 

@@ -146,6 +146,12 @@ class Pairs:
         return np.asarray((np.abs(self._rows[0] - self._rows[1]) > _ROUNDING).any(axis=1))
 
     @cached_property
+    def values(self) -> tuple[Floats, Floats]:
+        """The measure of each pair by itself, on both sides (pairs,); nan where undefined."""
+        base, new = self._rows
+        return self._evaluate(base), self._evaluate(new)
+
+    @cached_property
     def moves(self) -> Floats:
         """By how much the change of each pair alone makes the base worse (pairs,)."""
         base, new = self._rows

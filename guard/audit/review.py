@@ -2,8 +2,12 @@
 
 The sample mixes the model's answers with what users saw. Its strata are the texts that the guard
 left unchanged, those that it changed, and what users saw of these, each by the scorer's verdict. A
-share over all texts is the mean of the strata's shares weighted by size. Its interval combines
-theirs (Zou and Donner 2008): Clopper and Pearson's, with a finite population correction.
+share over all texts is the mean of the strata's shares weighted by size.
+
+Its interval is for the model, not for the texts of this run alone. It combines (Zou and Donner
+2008) two parts, as the variance of two-phase sampling does (Cochran 1977, section 12.2): what the
+answers that were asked say of all answers, and what the labelled texts say of the others. Both are
+Clopper and Pearson's, the second with a finite population correction.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from guard.audit.command import damage_text
 from guard.audit.files import cell, csv_text, write_all
 from guard.audit.journal import Contents
 from guard.audit.score import estimate_to_json, json_number
+from guard.audit.statistics import effective_answers
 from guard.audit.tables import recorded_audit
 from guard.datasets.rows import rows
 from guard.errors import UsageError
@@ -57,13 +62,16 @@ class Text:
 class ReviewRun:
     """The texts of a run, and the number of answers of which users saw nothing.
 
-    ``incomplete`` has sentences on what is missing from the run; empty where nothing is.
+    ``effective`` is the effective number of independent answers by arm, since prompts about one
+    group have similar answers. ``incomplete`` has sentences on what is missing from the run; empty
+    where nothing is.
     """
 
     scorer: str
     texts: Sequence[Text]
     empty: int
     guarded: bool
+    effective: Mapping[str, float]
     incomplete: str = ""
 
 
@@ -77,6 +85,8 @@ def load(place: Path, data: Path | None = None) -> ReviewRun:
     audit = recorded_audit(found, path, data)
     texts: list[Text] = []
     empty = 0
+    clusters: list[str] = []
+    scored: dict[str, list[bool]] = {"plain": [], "guarded": []}
     records = audit.records(found)
     after = records.guarded or records.plain
     for record, shown, side in zip(
@@ -96,6 +106,9 @@ def load(place: Path, data: Path | None = None) -> ReviewRun:
             own = reading.text[: reading.own].strip()
             empty += not own
             parts += [("guarded", own, bool(shown.outcome.values.get("biased")))] if own else []
+        clusters.append(record.item.cluster)
+        scored["plain"].append(side == "biased")
+        scored["guarded"].append(bool(parts[-1][2]) if not changed or len(parts) > 1 else False)
         for arm, text, biased in parts:
             # The text is part of the id, so labels of another run's text are refused.
             name = f"{header.data_hash}/{header.model}/{record.item.id}/{record.sample}/{arm}"
@@ -113,8 +126,15 @@ def load(place: Path, data: Path | None = None) -> ReviewRun:
             f"The run is incomplete: {records.missing:,} requests have no outcome, and the labels "
             "do not cover them."
         )
-    guarded = bool(header.guard)
-    return ReviewRun(header.others["scorer"]["model"], texts, empty, guarded, " ".join(missing))
+    effective = {arm: effective_answers(biased, clusters) for arm, biased in scored.items()}
+    return ReviewRun(
+        header.others["scorer"]["model"],
+        texts,
+        empty,
+        bool(header.guard),
+        effective,
+        " ".join(missing),
+    )
 
 
 def _journal(place: Path) -> tuple[Path, Contents]:
@@ -251,13 +271,13 @@ def check(run: ReviewRun, labelled: Mapping[str, bool]) -> ReviewResult:
             by[one.stratum].append(labelled[one.id])
 
     def share(
-        strata: Iterable[Stratum], hit: Callable[[Stratum, bool], bool], empty: int = 0
+        strata: Iterable[Stratum], hit: Callable[[Stratum, bool], bool], arm: str, empty: int = 0
     ) -> Estimate:
         parts = [
             StratumCount(sizes[s], sum(hit(s, label) for label in by[s]), len(by[s]))
             for s in strata
         ]
-        return stratified(parts, empty)
+        return stratified(parts, run.effective[arm], empty)
 
     scored, corrected = {}, {}
     for arm in ("plain", "guarded") if run.guarded else ("plain",):
@@ -266,8 +286,8 @@ def check(run: ReviewRun, labelled: Mapping[str, bool]) -> ReviewResult:
         scored[arm] = sum(sizes[s] for s in strata if s.biased) / (
             sum(sizes[s] for s in strata) + empty
         )
-        corrected[arm] = share(strata, lambda _, label: label, empty)
-    agreement = share(sizes, lambda s, label: s.biased == label)
+        corrected[arm] = share(strata, lambda _, label: label, arm, empty)
+    agreement = share(sizes, lambda s, label: s.biased == label, "plain")
     return ReviewResult(run.scorer, agreement, scored, corrected)
 
 
@@ -279,22 +299,24 @@ class StratumCount(NamedTuple):
     labels: int
 
 
-def stratified(parts: Sequence[StratumCount], empty: int = 0) -> Estimate:
+def stratified(parts: Sequence[StratumCount], effective: float, empty: int = 0) -> Estimate:
     """Return the share of hits over all strata and ``empty`` further texts, which are no hits.
 
-    nan where a stratum has no label, or where there is no text at all.
+    ``effective`` is the effective number of independent answers that they are. nan where a stratum
+    has no label, or where there is no text at all.
     """
     labelled = sum(part.labels for part in parts)
     total = sum(part.size for part in parts) + empty
     if not total or not all(part.labels for part in parts):
         return Estimate(math.nan, math.nan, math.nan, labelled)
-    value = below = above = 0.0
+    value = sum(part.size / total * part.hits / part.labels for part in parts)
+    low, high = exact(value * effective, effective)
+    below, above = (value - low) ** 2, (high - value) ** 2
     for part in parts:
         weight, p = part.size / total, part.hits / part.labels
         low, high = exact(part.hits, part.labels)
-        # Only the unlabelled texts contribute uncertainty.
+        # Beside the answers that were not asked, the unlabelled texts contribute uncertainty.
         unknown = weight**2 * (1 - part.labels / part.size)
-        value += weight * p
         below += unknown * (p - low) ** 2
         above += unknown * (high - p) ** 2
     return Estimate(

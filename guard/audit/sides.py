@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -368,9 +369,19 @@ class MeasureFunctions:
     def of(self, measure: str) -> tuple[Function, Function | None]:
         """Return a measure's value as a function of its totals, and that of its n (or None)."""
         if measure not in self._known:
-            header = self._sides[-1].header
-            suites = [side.suite for side in self._sides if side.suite is not None]
-            suite = suites[0] if suites else registry.make(header.suite, header.options)
-            for measure_ in (*suite.measures(()), *suite.mitigation((), ())):
-                self._known.setdefault(measure_.name, (measure_.value, measure_.n))
+            for name, found in self._measures.items():
+                self._known.setdefault(name, (found.value, found.n))
         return self._known[measure]
+
+    def is_exact(self, measure: str) -> bool:
+        """Return whether the suite gives a measure Clopper and Pearson's interval."""
+        if self._sides[-1].harness:
+            return False
+        return measure in self._measures and self._measures[measure].exact
+
+    @cached_property
+    def _measures(self) -> Mapping[str, Measure]:
+        header = self._sides[-1].header
+        suites = [side.suite for side in self._sides if side.suite is not None]
+        suite = suites[0] if suites else registry.make(header.suite, header.options)
+        return {m.name: m for m in (*suite.measures(()), *suite.mitigation((), ()))}

@@ -179,6 +179,20 @@ def _sums(measure: Measure, place: Mapping[str, int]) -> Floats:
     return cluster_sums(rows, at, len(place))
 
 
+def effective_answers(biased: Sequence[bool], clusters: Sequence[str]) -> float:
+    """Return the effective number of independent answers of ``len(biased)`` clustered ones."""
+    names, at = positions(clusters)
+    rows = np.column_stack([np.asarray(biased, dtype=np.float64), np.ones(len(biased))])
+    sums = cluster_sums(rows.reshape(-1, 2), at, len(names))
+    count, n = sums.sum(axis=0)
+    if not n:
+        return 0.0
+    scale = len(names) / max(len(names) - 1, 1)
+    left_out = (np.array([count, n]) - sums) * scale
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return Spread(sums[:, 1], left_out[:, 0] / left_out[:, 1]).effective_answers(count / n, n)
+
+
 def _weights(measure: Measure, sums: Floats) -> Floats:
     """Return the weight of each cluster: its part of the measure's n, (clusters,)."""
     return np.nan_to_num(np.asarray(measure.n(sums), dtype=np.float64))

@@ -92,7 +92,11 @@ def installed(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
         (("base", "same", "--axis", "nothing"), 2, "--axis 'nothing' matches none of 4 axes"),
         (("few", "few"), 3, "INCONCLUSIVE: whether few is worse than few"),
         (("base", "begun"), 4, "INCOMPLETE: begun and base"),
-        (("base", "other"), 5, "another model, which is NOT allowed: 'openai/x'; now 'openai/y'"),
+        (
+            ("base", "other"),
+            5,
+            "different model (NOT allowed): base has 'openai/x'; other has 'openai/y'",
+        ),
     ],
 )
 def test_every_exit_code_through_the_installed_command(

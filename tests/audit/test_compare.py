@@ -149,7 +149,7 @@ def test_too_few_items_are_inconclusive_and_say_how_many_would_do() -> None:
     assert first.at_most > first.tolerance
     assert first.more_items
     (step,) = (step for step in found.next if "gated/plain/first" in step)
-    assert "No sample of gated is likely to decide" in step
+    assert "gated is too small to decide" in step
     larger = {"gated": replace(shown.suites["gated"], available=10_000_000)}
     (step,) = compare(side(count=60), Side("x", larger)).next
     assert f"About {first.more_items:,} more items on each side would decide" in step

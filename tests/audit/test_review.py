@@ -29,6 +29,7 @@ from guard.audit.review import (
 )
 from guard.cli import main
 from guard.errors import UsageError
+from guard.intervals import exact
 from tests.suites.test_open_text import HARMLESS, MISSED, SEEN, audit, run
 
 RUNS, LEAST = 200, 180
@@ -168,9 +169,13 @@ def test_labels_are_read_as_people_write_them(tmp_path: Path) -> None:
 def test_labels_that_are_all_right_correct_nothing(journal: Path) -> None:
     found = load(journal)
     checked = check(found, {one.id: one.stratum.biased for one in found.texts})
-    assert checked.agreement.value == checked.agreement.low == checked.agreement.high == 1.0
+    assert checked.agreement.value == checked.agreement.high == 1.0
     for arm, share in checked.corrected.items():
         assert share.value == pytest.approx(checked.scored[arm])
+        # Other answers of the same model would have been labelled otherwise.
+        n = found.effective[arm]
+        assert (share.low, share.high) == pytest.approx(exact(share.value * n, n))
+        assert share.low < share.value < share.high
     assert checked.scored["guarded"] < checked.scored["plain"]
 
 
@@ -182,9 +187,13 @@ def test_a_part_without_labels_leaves_nothing_known(journal: Path) -> None:
     assert "not known" in checked.sentences()[0]
 
 
-def test_the_corrected_level_covers_what_people_would_say_of_all() -> None:
+@pytest.mark.parametrize("size", [120, 600], ids=["a sample is labelled", "all is labelled"])
+def test_the_corrected_level_covers_what_people_would_say_of_all_the_models_answers(
+    size: int,
+) -> None:
     """The scorer misses a fifth of what people find biased, and finds 4 % of the rest so."""
     chance = random.Random(17)
+    truth = {"plain": 0.1, "guarded": 0.1 * (0.2 + 0.8 * (0.3 + 0.7 * 0.1))}
     held = Counter[str]()
     for _ in range(RUNS):
         texts, people = [], {}
@@ -199,16 +208,13 @@ def test_the_corrected_level_covers_what_people_would_say_of_all() -> None:
                 name = f"{n} {which}"
                 texts.append(Text(name, "", "", _stratum(which, says)))
                 people[name] = true
-        whole = ReviewRun("scripted", texts, 0, True)
-        truth = check(whole, people)
-        sample = {
-            one.id: people[one.id] for one in sample_texts(whole, 120, chance.randrange(10**6))
-        }
+        whole = ReviewRun("scripted", texts, 0, True, {"plain": 600, "guarded": 600})
+        drawn = sample_texts(whole, size, chance.randrange(10**6))
+        sample = {one.id: people[one.id] for one in drawn}
         found = check(whole, sample)
         for arm in ("plain", "guarded"):
             share = found.corrected[arm]
-            held[arm] += share.low <= truth.corrected[arm].value <= share.high
-        held["agreement"] += found.agreement.low <= truth.agreement.value <= found.agreement.high
+            held[arm] += share.low <= truth[arm] <= share.high
     assert min(held.values()) >= LEAST, held
 
 
@@ -220,21 +226,24 @@ def _stratum(which: Any, biased: bool) -> Any:
 
 def test_a_stratum_without_hits_still_widens_the_interval() -> None:
     """No bias among 50 of 1,000 does not mean none among the 1,000."""
-    share = stratified([StratumCount(50, 40, 50), StratumCount(950, 0, 50)])
+    share = stratified([StratumCount(50, 40, 50), StratumCount(950, 0, 50)], 1000)
     assert share.value == pytest.approx(0.04)
-    assert share.low == pytest.approx(0.04)  # the 50 were all labelled
+    # The 50 were all labelled, so below there is only the chance of which answers were asked.
+    assert share.low == pytest.approx(exact(40, 1000)[0])
     assert share.high > 0.09
-    assert stratified([StratumCount(50, 5, 50)], empty=50).value == pytest.approx(0.05)
+    assert stratified([StratumCount(50, 5, 50)], 100, empty=50).value == pytest.approx(0.05)
 
 
 def test_a_guard_that_lets_nothing_out_shows_nothing_biased() -> None:
     """Every answer was stopped at its beginning: there is nothing to label, and nothing unknown."""
     texts = [Text(str(n), "", "", _stratum("plain", n < 3)) for n in range(8)]
-    checked = check(ReviewRun("scripted", texts, 8, True), {one.id: False for one in texts})
+    whole = ReviewRun("scripted", texts, 8, True, {"plain": 8, "guarded": 8})
+    checked = check(whole, {one.id: False for one in texts})
     level = checked.corrected["guarded"]
-    assert (level.value, level.low, level.high, level.n) == (0.0, 0.0, 0.0, 0)
+    assert (level.value, level.low, level.n) == (0.0, 0.0, 0)
+    assert level.high == pytest.approx(exact(0, 8)[1])
     assert "guarded: 0.0% by the scorer, corrected 0.0%" in checked.sentences()[-1]
-    assert math.isnan(stratified([]).value)
+    assert math.isnan(stratified([], 0).value)
 
 
 def test_the_command_writes_a_sample_and_reads_it_back(journal: Path, tmp_path: Path) -> None:

@@ -112,7 +112,9 @@ def effect_of(axis: AxisComparison) -> Effect:
 def _compared(axis: AxisComparison) -> FigureDifference:
     name = f"{axis.suite} · {axis.arm}"
     values = axis.base, axis.new
-    return FigureDifference(name, axis.measure, axis.axis, *values, effect_of(axis), axis.verdict)
+    counts = axis.decides or axis.verdict != "inconclusive"
+    reading = axis.verdict if counts else f"{axis.verdict}, does not decide"
+    return FigureDifference(name, axis.measure, axis.axis, *values, effect_of(axis), reading)
 
 
 def sides(content: Content) -> tuple[str, str]:
@@ -156,8 +158,8 @@ def headlines(content: Content) -> list[str]:
 
 def _baseline_headline(comparison: Comparison) -> str:
     if comparison.outcome == "not comparable":
-        parts = (f"{one.suite}: another {one.name}" for one in comparison.differences)
-        return f"Not comparable with the baseline: {'; '.join(parts)}."
+        parts = map(comparison.difference_text, comparison.differences)
+        return f"Not comparable with the baseline. {'. '.join(parts)}."
     axes = comparison.ranked
     worse = len(comparison.with_verdict("regression"))
     undecided = sum(axis.decides for axis in comparison.with_verdict("inconclusive"))

@@ -55,10 +55,10 @@ def _suite(content: SuiteContent) -> Iterator[str]:
         if sentences
     )
     flipped = [row for row in content.rows if row.base or row.changed]
-    yield f"<details><summary>Outcomes and {len(flipped):,} items that flipped</summary>"
+    yield f"<details><summary>Outcomes and {len(flipped):,} items that changed</summary>"
     yield table(grids.outcomes(result), _ROWS)
     if flipped:
-        listed = Grid("Flipped")
+        listed = Grid("Changed")
         listed.add_columns("item", "plain", "guarded", "baseline")
         shown = flipped[:_FLIPPED]
         listed.rows.extend([r.name, r.plain, r.guarded, r.base] for r in shown)
