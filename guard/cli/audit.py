@@ -98,6 +98,7 @@ def run(**given: Any) -> None:
     from guard.audit.command import Command, run_all
     from guard.audit.comparison import EXIT_CODES, NotComparable
     from guard.audit.files import refuse_precious
+    from guard.audit.grids import incomplete
     from guard.audit.journal import check_writable
 
     options_by_suite = _options_by_suite(given)
@@ -151,7 +152,11 @@ def run(**given: Any) -> None:
     if ran.interrupted:
         click.echo("Interrupted; run the same command to resume.", err=True)
         raise click.exceptions.Exit(130)
-    unread = [result for result in ran.results if result.arms["plain"].coverage == 0]
+    for result in ran.results:
+        # Repeated behind the tables, because the log of a build is read from its end.
+        for sentence in incomplete(result, resumable):
+            click.echo(f"{result.suite}: {sentence}", err=True)
+    unread = [r for r in ran.results if r.complete and r.arms["plain"].coverage == 0]
     for result in unread:
         click.echo(
             f"No answer to {result.suite} could be read; this says nothing about {result.model}.",
