@@ -91,8 +91,9 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["rates", "rates --alert", "events stats", "events prune --days 3", "events forget 1", "dashboard",
-     "review next", "review draw", "review status", "review mark 1 right", "audit history --store"],
+    ["rates", "rates --alert", "events stats", "events prune --days 3", "events forget 1",
+     "dashboard", "review next", "review draw", "review status", "review mark 1 right",
+     "audit history --store"],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["typo.db", "no/folder/typo.db"])
 def test_a_command_that_finds_no_store_says_so(
