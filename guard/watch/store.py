@@ -117,7 +117,7 @@ class Store:
                     f"There is no store at {self.url.database}; {self._where} takes the file or "
                     "URL of a store that a guard has written to."
                 ) from None
-            except OSError:  # which SQLite meets, too, and explains
+            except (OSError, ValueError):  # which SQLite meets, too, and explains
                 pass
 
     def _check(self, connection: Connection) -> None:
