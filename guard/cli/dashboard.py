@@ -32,7 +32,8 @@ _NEEDS = ("starlette", "uvicorn", "jinja2", "matplotlib")
     "--token",
     envvar=TOKEN,
     show_envvar=True,
-    help="What readers need to sign in; made and printed if --host is not a loopback address.",
+    help="What readers need to sign in; made and printed if --host or --allow-host is not a "
+    "loopback name.",
 )
 @click.option(
     "--allow-host",
@@ -59,7 +60,7 @@ def dashboard(
     """Show STORE as a web page: rates over time, responses, a live tail, and the review.
 
     STORE is a file or a URL; without one, the setting ``events``. Only this machine can reach the
-    page unless --host says otherwise; then readers need a token.
+    page unless --host says otherwise; then readers need a token, and also with --allow-host.
     """
     try:
         from guard.watch.dashboard.serve import serve

@@ -22,13 +22,14 @@ from guard.errors import UsageError
 
 if TYPE_CHECKING:
     from guard.watch.alerts import Alerts
-    from guard.watch.rates import Report
+    from guard.watch.rates import Rate, Report
     from guard.watch.review_rates import Estimate, Reviewed
     from guard.watch.store import Store
 
 store_argument = click.argument("store", required=False)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
+UNTESTED = 3
 ALARM = 4
 _WEEK_S = 604_800.0
 _SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
@@ -49,7 +50,10 @@ since_option = click.option(
     help="Break down by model, bias_type, group, door, release, tenant, label.NAME, ...",
 )
 @click.option(
-    "--alert", is_flag=True, help=f"Compare this week with those before; exit {ALARM} on an alarm."
+    "--alert",
+    is_flag=True,
+    help=f"Compare this week with those before; exit {ALARM} on an alarm, {UNTESTED} if nothing "
+    "could be tested.",
 )
 @click.option(
     "--baseline",
@@ -90,7 +94,7 @@ def rates(
     with opened.reading() as connection:
         results = alerts(connection, now, int(weeks), names)
     _print_alerts(results, form)
-    sys.exit(ALARM if results.alarm else 0)
+    sys.exit(ALARM if results.alarm else 0 if results.tested else UNTESTED)
 
 
 def open_store(url: str | None, where: str = "STORE") -> Store:
@@ -186,7 +190,9 @@ def _print_report(
         [
             *line.by.values(),
             *(f"{count:,}" for count in (line.responses, line.segments, line.findings)),
-            *(rate.text for rate in (line.prevalence, line.mitigation, line.unjudged)),
+            _of(line.prevalence, line.segments),
+            _of(line.mitigation, line.findings),
+            _of(line.unjudged, line.segments + line.unjudged_segments),
             *(getattr(estimates, name).text for name in _SHOWN_REVIEWED),
         ]
         for line, estimates in zip(report.lines, rates, strict=True)
@@ -197,13 +203,17 @@ def _print_report(
     _print_table(f"{utc(report.since)} to {utc(report.until)}", header, rows, notes, form)
 
 
+def _of(rate: Rate, n: int) -> str:
+    return f"{rate.text} of {n:,}"
+
+
 def _notes(
     report: Report, rates: Sequence[Reviewed], reviewed: Mapping[tuple[str, ...], Reviewed]
 ) -> list[str]:
     notes = [
-        "prevalence: share of the judged segments that were biased; mitigation: share of the "
-        "biased ones kept from the user; unjudged: share of all segments. "
-        "Brackets are 95 % intervals."
+        "segments: those that were judged; prevalence: share of them that were biased; mitigation: "
+        "share of the biased ones kept from the user; unjudged: share of all segments, judged or "
+        "not. Brackets are 95 % intervals."
     ]
     if not report.lines:
         notes = ["No response has ended in this time."]
@@ -256,7 +266,7 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
         [
             *alert.by.values(),
             alert.share,
-            "ALARM" if alert.alarm else "steady",
+            "ALARM" if alert.alarm else "steady" if alert.tested else "not tested",
             _share(alert.count, alert.responses),
             _share(alert.baseline_count, alert.baseline_responses),
             f"{alert.evidence:.3g} of {alert.needed:.3g}",
@@ -271,6 +281,10 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
     ]
     if not week.results:
         notes = ["No response ended in the weeks before: there is no baseline."]
+    elif not week.tested:
+        notes.append(
+            "Nothing could be tested: no response of the baseline's groups ended this week."
+        )
     notes += [f"No baseline yet: {new}." for new in week.new if new and week.results]
     title = f"week of {utc(week.since)}, baseline since {utc(week.baseline_since)}"
     _print_table(title, columns, cells, notes, form)

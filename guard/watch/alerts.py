@@ -80,6 +80,11 @@ class Alert:
         """Whether the rate is higher than the baseline's."""
         return self.evidence >= self.needed
 
+    @property
+    def tested(self) -> bool:
+        """Whether there is a response to test, and a limit that a rate can be above."""
+        return self.responses > 0 and self.limit < 1
+
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
@@ -95,6 +100,11 @@ class Alerts:
     def alarm(self) -> bool:
         """Whether any rate is higher than its baseline."""
         return any(alert.alarm for alert in self.results)
+
+    @property
+    def tested(self) -> bool:
+        """Whether anything was tested."""
+        return any(alert.tested for alert in self.results)
 
 
 def week_of(now: float) -> float:

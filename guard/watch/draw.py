@@ -24,7 +24,7 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, or_, select, text
+from sqlalchemy import Connection, delete, exists, or_, select, text
 
 from guard.errors import UsageError
 from guard.watch.rates import NON_ANSWER_DOORS
@@ -140,7 +140,10 @@ def _drawn(
         connection.execute(delete(draws).where(draws.c.id == name))
         connection.execute(draws.insert(), [{**row, "time": time.time(), "unread": unread}])
         connection.execute(items.insert(), [{**item, "draw_id": name} for item in rows])
-    return drawn
+        # Responses deleted since they were read; whoever deletes one now waits for this lock.
+        kept = exists().where(responses.c.id == items.c.response_id)
+        gone = connection.execute(delete(items).where(items.c.draw_id == name, ~kept)).rowcount
+    return drawn._replace(size=len(rows) - gone)
 
 
 def sampled(strata: Mapping[StratumName, Stratum], size: int) -> list[dict[str, Any]]:

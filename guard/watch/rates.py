@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, func, literal, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from guard.errors import UsageError
 from guard.intervals import of_clusters
@@ -227,7 +229,27 @@ def dimension(name: str) -> ColumnElement[Any]:
         return func.coalesce(FINDINGS[name], NONE)
     if name in COLUMNS:
         return func.coalesce(responses.c[name], NONE)
-    return func.coalesce(responses.c.labels[name.removeprefix("label.")].as_string(), NONE)
+    return func.coalesce(_Label(responses.c.labels, literal(name.removeprefix("label."))), NONE)
+
+
+class _Label(FunctionElement[str]):
+    """The value of a label: of (labels, name)."""
+
+    type = String()
+    inherit_cache = True
+
+
+@compiles(_Label)
+def _label(element: _Label, compiler: Any, **options: Any) -> str:
+    labels, name = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"({labels} ->> {name})"
+
+
+@compiles(_Label, "sqlite")
+def _label_in_sqlite(element: _Label, compiler: Any, **options: Any) -> str:
+    # A JSON path would be compared with a name as it is escaped in the JSON text.
+    labels, name = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"(SELECT value FROM json_each({labels}) WHERE key = {name})"
 
 
 def _totals(where: Sequence[Any], with_findings: bool) -> Select[Any]:

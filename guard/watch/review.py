@@ -190,6 +190,10 @@ def undo(connection: Connection, reviewer: str) -> Item | None:
     """
     last = (
         select(marks)
+        .join(
+            events,
+            and_(events.c.response_id == marks.c.response_id, events.c.number == marks.c.number),
+        )
         .where(marks.c.reviewer == named(reviewer))
         .order_by(marks.c.id.desc())
         .limit(1)
@@ -329,7 +333,11 @@ def _item(connection: Connection, key: Key) -> Item:
         select(events, r.model, r.door, r.labels)
         .join(responses, r.id == e.response_id)
         .where(e.response_id == key.response_id, e.number == key.number)
-    ).one()
+    ).first()
+    if row is None:
+        raise UsageError(
+            f"{item_id(key)} was deleted from the store; guard review next shows another."
+        )
     before = (
         select(e.text)
         .where(e.response_id == key.response_id, e.number < key.number, e.text_share > 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -105,6 +106,19 @@ class Store:
             raise StoreError(
                 f"{self._where}: {self.name} is damaged: its key cannot be read."
             ) from None
+
+    def _check_there(self) -> None:
+        """Say that there is no such file: SQLite says only that it cannot open it."""
+        if self.is_sqlite:
+            try:
+                os.stat(self.url.database or "")
+            except (FileNotFoundError, NotADirectoryError):
+                raise StoreError(
+                    f"There is no store at {self.url.database}; {self._where} takes the file or "
+                    "URL of a store that a guard has written to."
+                ) from None
+            except (OSError, ValueError):  # which SQLite meets, too, and explains
+                pass
 
     def _check(self, connection: Connection) -> None:
         version = schema.version_of(connection)
@@ -226,8 +240,9 @@ class Store:
     def reading(self) -> Iterator[Connection]:
         """Yield a read-only connection that sees one snapshot of the store.
 
-        Raises StoreError if it cannot be read or is no store of this version.
+        Raises StoreError if there is none, it cannot be read or is no store of this version.
         """
+        self._check_there()
         with self._errors(disconnect=False), _read_engine(self.url).connect() as connection:
             self._check(connection)
             yield connection

@@ -318,7 +318,7 @@ DEAD = "postgresql://guard:hunter2@127.0.0.1:1/none"
         ((*STORED, "add", "good"), "Give options after add"),
         (("--store", "newer.db"), "use that guard or a newer one"),
         (("--store", "notes.txt"), "file is not a database"),
-        (("--store", "none.db"), "none.db cannot be used"),
+        (("--store", "none.db"), "There is no store at"),
         (("--store", DEAD), "check that the server runs and accepts this user"),
         ((*STORED, "--since", "yesterday"), "--since takes a time such as 90m, 12h, 7d or 2w"),
         ((*STORED, "--since", "0d"), "--since takes a time such as"),

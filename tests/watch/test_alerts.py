@@ -145,6 +145,35 @@ def test_the_command_says_an_alarm_by_its_exit_code(
     assert (run.exit_code, "whole weeks" in run.output) == (2, True)
 
 
+def test_the_command_says_by_its_exit_code_that_nothing_could_be_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: MONDAY + 3 * DAY)
+    this_week, before = MONDAY + DAY, MONDAY - 2 * DAY
+    sides = {
+        "no response": [],
+        "no baseline": [{"model": "m", "judged": 1, "time": this_week}],
+        "none this week": [{"model": "m", "judged": 1, "time": before}],
+        "others this week": [
+            {"model": "m", "judged": 1, "time": before},
+            {"model": "n", "judged": 1, "time": this_week},
+        ],
+        "both": [{"model": "m", "judged": 1, "time": at} for at in (before, this_week)],
+    }
+    runs = {}
+    for name, made in sides.items():
+        url = str(tmp_path / f"{name}.db")
+        stored(url, made)
+        runs[name] = CliRunner().invoke(main, ["rates", url, "--alert", "--by", "model"])
+    codes = {name: run.exit_code for name, run in runs.items()}
+    assert codes == {**dict.fromkeys(sides, 3), "both": 0}
+    assert "there is no baseline" in runs["no baseline"].output
+    assert "Nothing could be tested" in runs["none this week"].output
+    assert "No baseline yet: n." in runs["others this week"].output
+    assert "not tested" in runs["others this week"].output
+    assert "steady" not in runs["others this week"].output
+
+
 def test_a_group_without_a_baseline_is_named_and_not_tested(tmp_path: Path) -> None:
     url = str(tmp_path / "guard.db")
     weeks(url, 40)

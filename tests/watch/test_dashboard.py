@@ -17,23 +17,27 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.dates import num2date
+from matplotlib.figure import Figure
 from starlette.testclient import TestClient
 
 from guard.cli import main
 from guard.errors import UsageError
 from guard.watch import schema
+from guard.watch.dashboard import charts
 from guard.watch.dashboard.access import Rules
 from guard.watch.dashboard.app import application
+from guard.watch.dashboard.charts import Point
 from guard.watch.dashboard.lists import DECISIONS, PAGE
 from guard.watch.dashboard.tail import MAX_TAILS
 from guard.watch.dashboard.view import CUSTOM, RANGES, view
 from guard.watch.events import statement_id
-from guard.watch.rates import report
+from guard.watch.rates import Rate, report
 from guard.watch.store import Store
 from tests.watch.conftest import Server
 from tests.watch.reading import events, flushed, guard_with, responses
 from tests.watch.serving import SCRIPT, STATEMENT, fill, running
-from tests.watch.test_rates import stored
+from tests.watch.test_rates import NOW, stored
 from tests.watch.test_store import change
 
 
@@ -217,6 +221,33 @@ def test_what_is_not_there_is_not_found(filled: str, path: str) -> None:
     assert "There is no such page." in answer.text
 
 
+def test_a_null_character_in_a_url_is_no_outage(url: str) -> None:
+    stored(url, [{"time": time.time() - 60}])
+    asked = client(url)
+    for path, status in {
+        "/responses/%00": 404,
+        "/responses?before=1_%00": 400,
+        "/?label.a%00b=x": 400,
+        "/?by=label.%00": 400,
+        "/?%00=x": 400,
+        "/?range=%00": 400,
+        "/responses?show=%00": 400,
+        "/review?item=%00-1&reviewer=a": 400,
+        "/?tenant=%00": 200,
+    }.items():
+        assert asked.get(path).status_code == status, path
+
+
+@pytest.mark.parametrize("span", RANGES)
+def test_a_chart_spans_the_period_however_few_points_it_has(span: str) -> None:
+    selected = view({"range": span}, NOW)
+    figure = Figure()
+    rate = Rate(0.5, 0.4, 0.6)
+    charts._draw([Point(selected.starts()[3], rate, 9)], selected, figure)
+    low, high = (end.timestamp() for end in num2date(figure.axes[0].get_xlim()))
+    assert (low, high) == pytest.approx((selected.since, selected.until), abs=1)
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 def test_pages_are_only_read(filled: str, method: str) -> None:
     origin = {"origin": "http://127.0.0.1"}
@@ -379,7 +410,7 @@ def message(*arguments: str) -> str:
 
 def test_what_cannot_be_served_is_said_in_a_sentence(tmp_path: Path) -> None:
     store = str(tmp_path / "guard.db")
-    assert "unable to open" in message(store, "--port", "0")
+    assert "There is no store at" in message(store, "--port", "0")
     assert not Path(store).exists()
     Store(store).prepare()
     assert "at least 16 characters" in message(store, "--token", "short")
@@ -418,7 +449,7 @@ def test_a_file_that_goes_while_it_is_shown_is_told_of(tmp_path: Path) -> None:
         one.unlink()
     answer = asked.get("/")
     assert answer.status_code == 503
-    assert "unable to open database file" in plain(answer.text)
+    assert "There is no store at" in plain(answer.text)
     sqlite3.connect(path).close()
     path.write_bytes(b"no database at all" * 100)
     assert asked.get("/responses").status_code == 503

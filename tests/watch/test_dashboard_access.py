@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from guard.errors import UsageError
 from guard.watch.dashboard.access import LOGIN, MIN_TOKEN, Access, Rules, checked_token
 from guard.watch.dashboard.app import application
+from guard.watch.dashboard.serve import Place, serve
 from guard.watch.store import Store
 from tests.watch.serving import Running, fill, running
 
@@ -152,6 +153,18 @@ def test_the_token_opens_it_as_a_header_and_by_the_form() -> None:
     elsewhere = [("host", HOST), ("origin", "http://evil.example")]
     assert asked(app, "POST", LOGIN, elsewhere, form).status == 403
     assert asked(app, "POST", LOGIN, [("host", HOST), origin], b"x" * 10_000 + form).status == 401
+
+
+def test_a_tab_that_still_shows_the_form_goes_to_the_dashboard() -> None:
+    behind, rules = Open(), Rules(TOKEN)
+    app = Access(behind, rules)
+    signed = [("host", HOST), ("cookie", f"{rules.cookie}={rules.session}")]
+    posted = [*signed, ("origin", f"http://{HOST}")]
+    for method, headers in (("GET", signed), ("POST", posted)):
+        answer = asked(app, method, LOGIN, headers, f"token={TOKEN}".encode())
+        assert (answer.status, answer.headers["location"]) == (303, "/")
+    assert asked(app, "POST", LOGIN, signed).status == 403
+    assert behind.reached == 0
 
 
 @pytest.mark.parametrize(
@@ -346,6 +359,49 @@ def test_a_name_of_another_is_refused_by_the_real_server(beyond: Running) -> Non
         f"GET / HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer {beyond.token}\r\n\r\n"
     )
     assert sent(("127.0.0.1", beyond.port), request.encode()).startswith(b"HTTP/1.1 421")
+
+
+class _Announced(Exception):
+    """Ends the dashboard as soon as it listens."""
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed", "needs_token"),
+    [
+        ("127.0.0.1", [], False),
+        ("localhost", ["localhost", "LOCALHOST", "127.0.0.2", "::1", "[::1]"], False),
+        ("127.0.0.1", ["guard.example.org"], True),
+        ("127.0.0.1", ["localhost", "guard.example.org"], True),
+        ("127.0.0.1", ["localhost.example.org"], True),
+        ("127.0.0.1", ["127.0.0.1.example.org"], True),
+        ("127.0.0.1", ["192.0.2.7"], True),
+        ("0.0.0.0", [], True),
+    ],
+)
+def test_whoever_answers_to_a_name_of_other_machines_needs_a_token(
+    tmp_path: Path, host: str, allowed: list[str], needs_token: bool
+) -> None:
+    store = Store(str(tmp_path / "guard.db"))
+    store.prepare()
+    places: list[Place] = []
+
+    def announced(place: Place) -> None:
+        places.append(place)
+        raise _Announced
+
+    with pytest.raises(_Announced):
+        serve(store, host, 0, None, allowed, lambda _: None, announced)
+    assert (places[0].generated_token is not None) == needs_token
+
+
+def test_behind_a_proxy_nobody_reads_without_the_token(tmp_path: Path) -> None:
+    store = str(tmp_path / "guard.db")
+    Store(store).prepare()
+    with running(store, "--allow-host", "guard.example.org") as one:
+        request = b"GET / HTTP/1.1\r\nHost: guard.example.org\r\n\r\n"
+        assert sent(("127.0.0.1", one.port), request).startswith(b"HTTP/1.1 401")
+        headers = {"host": "guard.example.org", "authorization": f"Bearer {one.token}"}
+        assert httpx.get(one.url, headers=headers, timeout=60).status_code == 200
 
 
 def test_nothing_listens_beyond_this_machine_unless_told(tmp_path: Path) -> None:

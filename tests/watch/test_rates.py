@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from guard.cli import main
 from guard.errors import UsageError
 from guard.intervals import of_clusters
+from guard.watch.alerts import alerts
 from guard.watch.rates import NON_ANSWER_DOORS, NONE, dimensions, report, span_s
 from guard.watch.store import Store
 
@@ -193,6 +194,21 @@ def test_both_databases_report_the_same(url: str) -> None:
         assert line.prevalence.low < line.prevalence.value < line.prevalence.high
 
 
+def test_any_name_of_a_label_has_its_values_in_both_databases(url: str) -> None:
+    names = ["é", 'a"b', "a\\b", "a\tb", "a.b", "日本", "😀", "$", "[0]", "0", "x'y", "\\u00e9"]
+    stored(url, [{"labels": {name: f"of {name}" for name in names}, "judged": 1}])
+    with Store(url).reading() as connection:
+        for name in names:
+            by, value = dimensions(f"label.{name}"), f"of {name}"
+            (line,) = report(connection, NOW - 86_400, NOW, by).lines
+            assert line.by == {f"label.{name}": value}
+            for given, count in ((value, 1), (NONE, 0)):
+                only = {f"label.{name}": given}
+                assert len(report(connection, NOW - 86_400, NOW, only=only).lines) == count
+            tested = alerts(connection, NOW + 7 * 86_400, by=by).results
+            assert {alert.by[by[0]] for alert in tested} == {value}
+
+
 def test_an_empty_denominator_is_nan(tmp_path: Path) -> None:
     path = tmp_path / "guard.db"
     stored(str(path), [{"judged": 0, "unjudged": 3, "time": time.time() - 60}])
@@ -206,9 +222,9 @@ def test_an_empty_denominator_is_nan(tmp_path: Path) -> None:
         "1",
         "0",
         "0",
-        "nan",
-        "nan",
-        "100.0 %",
+        "nan of 0",
+        "nan of 0",
+        "100.0 % of 3",
         "n/a",
         "n/a",
         "n/a",

@@ -229,11 +229,29 @@ def test_a_draw_during_which_its_segments_are_forgotten_leaves_a_queue(
         return found
 
     monkeypatch.setattr(draw, "sampled", forget_first)
-    review.draw(store, NOW - DAY, NOW, 20)
+    size = review.draw(store, NOW - DAY, NOW, 20).size
+    kept = {row["id"] for row in rows(url, schema.responses)}
+    assert {row["response_id"] for row in rows(url, schema.items)} <= kept
     with store.reading() as connection:
-        assert 0 < len(review.queue(connection)) < 20
+        assert 0 < len(review.queue(connection)) == size < 20
         assert review.next_item(connection, "ann") is not None
         assert review.progress(connection).drawn == len(review.queue(connection))
+
+
+def test_an_item_whose_event_is_gone_is_left_out(url: str, made: Deployment) -> None:
+    store = filled(url, made)
+    review.draw(store, NOW - DAY, NOW, 20)
+    with store.writing() as connection:
+        first, *others = (item for item, _ in review.queue(connection))
+        second = next(i for i in others if i.key.response_id != first.key.response_id)
+        for item in (second, first):
+            review.mark(connection, item.id, "ann", "right")
+    change(url, f"DELETE FROM guard_events WHERE response_id = '{first.key.response_id}'")
+    with store.writing() as connection:
+        assert all(item.key != first.key for item, _ in review.queue(connection))
+        with pytest.raises(UsageError, match="The review queue has no item"):
+            review.item(connection, first.id)
+        assert review.undo(connection, "ann") == second
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,30 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     engine.dispose()
     with pytest.raises(ConfigError, match="is not a guard store"), Store(str(other)).reading():
         pass
-    with pytest.raises(UsageError, match="unable to open"), Store(str(tmp_path / "x")).reading():
+    with (
+        pytest.raises(UsageError, match="There is no store at"),
+        Store(str(tmp_path / "x")).reading(),
+    ):
         pass
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["rates", "rates --alert", "events stats", "events prune --days 3", "events forget 1",
+     "dashboard", "review next", "review draw", "review status", "review mark 1 right",
+     "audit history --store"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["typo.db", "no/folder/typo.db"])
+def test_a_command_that_finds_no_store_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke(main, [*command.split(), name])
+    assert run.exit_code == 2
+    assert f"There is no store at {tmp_path / name}; " in run.output
+    assert run.output.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture

@@ -73,6 +73,12 @@ def checked_host(name: str) -> str:
     return name
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is always this machine's own."""
+    name = _canonical(host)
+    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
 @dataclass(frozen=True)
 class Rules:
     """What a request needs: a known host, and ``token`` unless it is None.
@@ -143,7 +149,10 @@ class Access:
         changes = scope["method"] not in ("GET", "HEAD", "OPTIONS", "TRACE")
         if changes and not trusted and not _same_origin(headers):
             return PlainTextResponse("Refused: this request came from a page of another site.", 403)
-        return await self._sign_in(headers, receive) if signs_in else None
+        if signs_in:
+            return await self._sign_in(headers, receive)
+        # A tab that shows the form still, after another has signed in.
+        return RedirectResponse("/", 303) if token and scope["path"] == LOGIN else None
 
     def _signed_in(self, headers: Headers) -> bool:
         parts = "; ".join(headers.getlist("cookie")).split(";")

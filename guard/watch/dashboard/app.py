@@ -94,7 +94,11 @@ class Dashboard:
     def response(self, request: Request) -> Response:
         """Show one response with its decisions."""
         id_, first = request.path_params["id"], request.query_params.get("first", "0")
-        if len(id_) > _MAX_ID or not (first.isascii() and first.isdecimal() and len(first) < 9):
+        if (
+            len(id_) > _MAX_ID
+            or "\0" in id_
+            or not (first.isascii() and first.isdecimal() and len(first) < 9)
+        ):
             raise HTTPException(404)
         with self.store.reading() as connection:
             response = lists.response(connection, id_, int(first))

@@ -35,12 +35,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A rate over time; ``text`` defines the rate."""
+    """A rate over the time of ``view``; ``text`` defines the rate."""
 
     name: str
     title: str
     text: str
     points: Sequence[Point]
+    view: View
 
     @property
     def empty(self) -> bool:
@@ -49,7 +50,7 @@ class Chart:
 
     def svg(self) -> str:
         """Return the chart as an ``svg`` element."""
-        return svg.drawn(self.name, self.title, self.text, partial(_draw, self.points))
+        return svg.drawn(self.name, self.title, self.text, partial(_draw, self.points, self.view))
 
 
 _RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]]], ...] = (
@@ -96,7 +97,7 @@ def over_time(connection: Connection, view: View) -> tuple[Line | None, list[Cha
     parts = sums(connection, view.since, view.until, view.findings, starts=starts, only=view.only)
     lines = [(starts[s.part], line_of(s)) for s in sorted(parts, key=lambda s: s.part)]
     charts = [
-        Chart(name, title, text, [Point(start, *of(line)) for start, line in lines])
+        Chart(name, title, text, [Point(start, *of(line)) for start, line in lines], view)
         for name, title, text, of in _RATES
     ]
     return (line_of(_added(parts)) if parts else None), charts
@@ -119,6 +120,7 @@ def reviewed(connection: Connection, view: View) -> tuple[Reviewed | None, list[
                 for start, rates in parts
                 if rates is not None
             ],
+            view,
         )
         for name, title, text, of in REVIEWED
     ]
@@ -146,19 +148,20 @@ def _added(parts: Sequence[Sums]) -> Sums:
     return Sums(first.by, 0, *rest)
 
 
-def _draw(points: Sequence[Point], figure: Figure) -> None:
+def _draw(points: Sequence[Point], view: View, figure: Figure) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import FuncFormatter
 
     figure.set_size_inches(svg.WIDTH, _HEIGHT)
     ax: Any = figure.subplots()
-    times = [datetime.fromtimestamp(point.time, timezone.utc) for point in points]
+    times = [_utc(point.time) for point in points]
     values = [100 * point.rate.value for point in points]
     error = 100 * np.nan_to_num([_error_bar(point.rate) for point in points]).T
     ax.errorbar(
         times, values, yerr=error, fmt=f"{svg.MARKERS[0]}-", color=svg.SERIES[0],
         markersize=3, linewidth=1.2, elinewidth=0.8, capsize=2, clip_on=False,
     )  # fmt: skip
+    ax.set_xlim(_utc(view.since), _utc(view.until))
     ax.set_ylim(bottom=0)
     ax.grid(axis="y", linewidth=0.5)
     ax.set_axisbelow(True)
@@ -166,6 +169,10 @@ def _draw(points: Sequence[Point], figure: Figure) -> None:
     locator = AutoDateLocator(tz=timezone.utc, minticks=3, maxticks=7)
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=timezone.utc))
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def _error_bar(rate: Rate) -> tuple[float, float]:

@@ -73,6 +73,8 @@ def _filters(view: View) -> list[Any]:
 def _place(before: str) -> tuple[float, str]:
     time, _, id_ = before.partition("_")
     try:
+        if "\0" in id_:  # which PostgreSQL takes nowhere
+            raise ValueError
         return float(time), id_
     except ValueError:
         raise UsageError(

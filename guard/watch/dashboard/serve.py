@@ -13,7 +13,7 @@ import uvicorn
 
 from guard.errors import UsageError
 from guard.page import svg
-from guard.watch.dashboard.access import Rules, checked_host, checked_token
+from guard.watch.dashboard.access import Rules, checked_host, checked_token, is_loopback
 from guard.watch.dashboard.app import StatementOf, application
 from guard.watch.store import Store
 
@@ -38,9 +38,10 @@ def serve(
 ) -> None:
     """Serve until the process is interrupted; calls ``on_listening`` once the socket listens.
 
-    On an address that other machines can reach, readers need a token; if none is given, one is
-    generated. ``allowed`` are further host names to answer to. Raises UsageError if the store
-    cannot be read, or the address or port cannot be listened on.
+    Readers need a token if the address is not a loopback address, or a name in ``allowed``, further
+    host names to answer to, is not: a proxy may pass requests from other machines on. If none is
+    given, one is generated. Raises UsageError if the store cannot be read, or the address or port
+    cannot be listened on.
     """
     given_token = None if token is None else checked_token(token)
     names = [checked_host(name) for name in allowed]
@@ -49,7 +50,7 @@ def serve(
     svg.drawn("first", "", "", lambda figure: None)  # loads Matplotlib before anybody waits for it
     with _listening(host, port) as listener:
         address, port = listener.getsockname()[:2]
-        needs_token = given_token is None and not _is_loopback(address)
+        needs_token = given_token is None and not all(map(is_loopback, (address, host, *names)))
         generated = secrets.token_urlsafe(32) if needs_token else None
         served_at = () if ipaddress.ip_address(address).is_unspecified else (host, address)
         rules = Rules(given_token or generated, (*served_at, *names), port)
@@ -74,10 +75,6 @@ def serve(
         shown = f"[{name}]" if ":" in name else name
         on_listening(Place(f"http://{shown}:{port}/", generated))
         server.run(sockets=[listener])
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address).is_loopback
 
 
 def _listening(host: str, port: int) -> socket.socket:

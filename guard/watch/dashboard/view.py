@@ -80,6 +80,8 @@ def view(query: Mapping[str, str], now: float, others: Iterable[str] = ()) -> Vi
             )
     else:
         raise UsageError(f"range is one of {', '.join(RANGES)} and {CUSTOM}, not {span[:40]!r}.")
+    if any("\0" in name for name in (*query, query.get("by", ""))):
+        raise UsageError("The name of a label has no null character.")
     by = dimensions(query.get("by") or "model")
     if len(by) != 1:
         raise UsageError("by takes one name; to combine several use guard rates --by.")
