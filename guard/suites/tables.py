@@ -41,8 +41,8 @@ def by_id(
         sample = str(row.get("sample") or 0)  # JSON lines have numbers too
         if not sample.isdecimal() or int(sample) >= items[row["id"]].samples:
             raise UsageError(
-                f"Line {line}: sample must be a number below {items[row['id']].samples}, "
-                f"got {sample!r}."
+                f"Line {line}: sample must be a whole number from 0 to "
+                f"{items[row['id']].samples - 1}, got {sample!r}."
             )
         before = turns.setdefault((row["id"], int(sample)), [])
         # Every sample has a first turn; how many follow does not depend on what was answered.
