@@ -359,7 +359,8 @@ class _AxisTest:
             return "inconclusive", few or "it has no value on one side"
         if math.isnan(pairs.at_most):
             return "inconclusive", (
-                f"it has {pairs.clusters} clusters; {LEAST_CLUSTERS} of about equal size are needed"
+                f"its {pairs.clusters} clusters are too few or too unequal; the effective number "
+                f"must be at least {LEAST_CLUSTERS}"
             )
         coverage = min(side.coverage for side in self._sides)
         if not coverage >= self._floor:

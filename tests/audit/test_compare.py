@@ -181,8 +181,8 @@ def test_what_a_decision_costs_is_told(spent: dict[str, float], told: str) -> No
 def test_few_clusters_decide_nothing() -> None:
     found = compare(side(each=30), side(more, each=30))
     assert found.outcome == "inconclusive"
-    assert "it has 4 clusters" in found.axes[0].reason
-    assert any("it has 4 clusters" in step for step in found.next)
+    assert "its 4 clusters are too few" in found.axes[0].reason
+    assert any("its 4 clusters are too few" in step for step in found.next)
 
 
 def test_repeats_of_an_item_are_averaged_and_count_once() -> None:

@@ -268,7 +268,7 @@ def test_scores_of_samples_that_are_not_the_results_are_left_out(tmp_path: Path)
     rows = [json.loads(line) for line in samples.read_text().splitlines()]
     samples.write_text("".join(json.dumps({**row, "acc": 1.0}) + "\n" for row in rows))
     (results,) = tmp_path.glob("results_*.json")
-    with pytest.raises(UsageError, match=r"acc \(no mean of its samples, or these were edited"):
+    with pytest.raises(UsageError, match=r"acc \(not the mean of its samples, or these"):
         read_log(results)
 
 

@@ -184,7 +184,7 @@ def test_a_call_is_tried_a_bounded_number_of_times(tmp_path: Path) -> None:
 
 def test_an_audit_in_which_nothing_can_be_answered_ends_early(tmp_path: Path) -> None:
     model = Saying(lambda *_: CallError("Broken (500)"))
-    with pytest.raises(Stopped, match="The first 20 calls all failed, so no more were made; the last error: Broken"):
+    with pytest.raises(Stopped, match=r"The first 20 calls all failed, .* the last error: Broken"):
         run(model, tmp_path, count=500)
     assert model.calls < 60
     with pytest.raises(Stopped, match="no such key"):

@@ -267,11 +267,12 @@ def test_each_arm_has_its_own_tests_of_who_is_left_without_an_answer(hbb: Hbb) -
     result = result_of(hbb, Records(plain, after))
     text = io.StringIO()
     report.show(Console(file=text, width=200), result)
-    said = re.search(r"plain: (\d+) of \d+ tests stand; guarded: (\d+) of (\d+) ", text.getvalue())
+    counts = r"plain: (\d+) of \d+ tests significant; guarded: (\d+) of (\d+) "
+    said = re.search(counts, text.getvalue())
     assert said is not None
     stand = [x for x in result.by_identity if x.guarded is not None and x.guarded.q < 0.05]
     assert (int(said[1]), int(said[2])) == (0, len(stand))
-    rows = text.getvalue().split("tests stand (q < 0.05).")[1]
+    rows = text.getvalue().split("tests significant (q < 0.05).")[1]
     assert "q guarded" in rows.split("\n\n")[0]
     assert re.search(r"Muslim +│ stopped +│.*<\.001", rows)
 

@@ -259,9 +259,9 @@ def test_what_users_saw_and_the_scorer_cannot_judge_is_not_called_harmless(tmp_p
     """The guard redacts a sentence; what it leaves is in a language that the scorer lacks."""
 
     class English(Judging):
-        def _judged(self, request: Judge) -> Reply:
+        def _judge(self, request: Judge) -> Reply:
             if SEEN.strip() in request.text:
-                return super()._judged(request)
+                return super()._judge(request)
             return Reply((Piece(json.dumps({"biased": False, "unjudged": "language"})),))
 
     both = CombinedModel(Writing(lambda name: SEEN + MISSED), {"scorer": English()})
