@@ -93,7 +93,7 @@ def run(**given: Any) -> None:
     Exit codes: 0 done, and no worse than the baseline; 1 worse than the baseline; 2 a mistake in
     the command or a file that cannot be read or written; 3 no answer of a suite could be read, or
     the comparison is inconclusive; 4 some requests have no answer yet; 5 not comparable with the
-    baseline; 130 interrupted.
+    baseline; 70 guard itself failed; 130 interrupted.
     """
     check_extra()
     from guard.audit.command import Command, run_all

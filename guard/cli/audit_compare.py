@@ -54,7 +54,7 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
     Without NEW the guarded arm of BASE is compared with its plain arm.
 
     Exit codes: 0 pass, 1 regression, 2 a mistake in the command or a file that cannot be used, 3
-    inconclusive, 4 a run that is not complete, 5 not comparable.
+    inconclusive, 4 a run that is not complete, 5 not comparable, 70 guard itself failed.
     """
     check_extra()
     with stdout_kept():
